@@ -1,0 +1,83 @@
+"""RunSpec -> Trainer: the only file that knows every concrete name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from core.health.finding import Row
+from core.models import adapters, sources
+from core.policies.base import Policy
+from core.policies.causal_lm import CausalLMPolicy
+from core.policies.faulty import RolloutInTrainMode
+from core.spec import ArithmeticTaskSpec, RunSpec
+from core.tasks import arithmetic, registry
+from core.tasks.workflow_dsl import demonstrations as workflow_dsl
+from core.training.callbacks.base import Callback
+from core.training.callbacks.checkpointing import Checkpointing
+from core.training.callbacks.collapse_guard import CollapseGuard
+from core.training.callbacks.early_stopping import EarlyStopping
+from core.training.callbacks.rollout_integrity import RolloutIntegrity
+from core.training.checkpoint import Checkpoints, Snapshot
+from core.training.trainer import Parts, Trainer
+from core.training.update import Update
+
+def tiny_pairs() -> list[tuple[str, str]]:
+    """What `builtin:tiny` is warm-started on: valid answers to both tasks, and a share of free text."""
+    sums = [ArithmeticTaskSpec(name="arithmetic", digits=1, train_prompts=20, eval_prompts=20)]
+    sums.append(ArithmeticTaskSpec(name="arithmetic", digits=2))
+    return [
+        *workflow_dsl.demonstrations(4000, seed=0),
+        *workflow_dsl.free_text(160, seed=1),
+        *(pair for spec in sums for pair in arithmetic.ArithmeticTask(spec).demonstrations(500, seed=0)),
+    ]
+
+
+def assemble(
+    spec: RunSpec,
+    checkpoints: Checkpoints,
+    *,
+    restart: Snapshot | None = None,
+    table: Sequence[Row] = (),
+) -> Trainer:
+    """A trainer ready to step, standing at `restart` with the rows recorded so far where one is given.
+
+    Raises: ModelError, SpecError, TaskError, CheckpointError.
+    """
+    if spec.model.source == sources.TINY:
+        torch.set_num_threads(1)  # a second thread costs more than it gives at this size
+    stage = next(iter(spec.stages.values()))
+    policy = build_policy(spec)
+    trainer = Trainer(
+        Parts(spec=spec, stage=stage, policy=policy, task=registry.build(spec.task), update=Update(policy, stage))
+    )
+    if restart is not None:
+        trainer.restore(restart, table)
+    trainer.callbacks = callbacks(spec, trainer, checkpoints, stage.max_steps)
+    return trainer
+
+
+def build_policy(spec: RunSpec) -> Policy:
+    """The policy of a spec, wrapped in the faults it asks for."""
+    model, tokenizer = sources.load(spec.model, tiny_pairs)
+    lora = spec.model.lora
+    reference = adapters.frozen_copy(model) if lora is None else None
+    if lora is not None:
+        model = adapters.with_lora(model, lora, seed=spec.seed)
+    policy = CausalLMPolicy(model, tokenizer, reference=reference, checkpointing=spec.model.gradient_checkpointing)
+    return RolloutInTrainMode(policy) if "rollout-in-train-mode" in spec.faults else policy
+
+
+def callbacks(spec: RunSpec, trainer: Trainer, checkpoints: Checkpoints, last_step: int) -> list[Callback]:
+    """The run's callbacks in the order they are asked; checkpoints come last."""
+    watching: list[Callback] = [RolloutIntegrity(spec.guards, spec.model.dtype), CollapseGuard(spec.guards)]
+    if spec.early_stopping is not None:
+        watching.append(EarlyStopping(spec.early_stopping))
+    return [*watching, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, last_step)]
+
+
+def open_checkpoints(spec: RunSpec, folder: Path) -> Checkpoints:
+    """The checkpoints of a run, with the spec's retention."""
+    return Checkpoints(folder, spec.checkpoints.save_total_limit)

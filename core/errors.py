@@ -1,0 +1,71 @@
+"""Every error this project raises on purpose, as one tree.
+
+    GrpoError
+    ├── UserError                    the user can mend it; nothing was started
+    │   ├── SpecError                a spec, an override or a profile is wrong
+    │   ├── NotFoundError            no such experiment, run, model or file
+    │   └── BusyError                another process holds what was asked for
+    └── RunError                     a run had started and cannot go on
+        ├── CheckpointError          a checkpoint is damaged, or of another version
+        ├── ModelError               a model cannot be loaded or built
+        ├── StorageError             the disk is full, read-only or out of reach
+        └── TaskError                a task cannot produce or score its problems
+
+A message says what was got, what is allowed and what to do next, on one line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class GrpoError(Exception):
+    """Root of the tree: whatever is raised on purpose."""
+
+
+class UserError(GrpoError):
+    """Bad input, found before anything was started."""
+
+
+class SpecError(UserError):
+    """A spec that cannot be accepted: where (file, line, key) and why, in one line."""
+
+    def __init__(
+        self, message: str, *, file: Path | None = None, line: int | None = None, key: str | None = None
+    ) -> None:
+        where = [str(file)] if file is not None else []
+        where += [f"line {line}"] if line is not None else []
+        where += [key] if key else []
+        super().__init__(": ".join([*where, message]) if where else message)
+        self.message = message
+        self.file = file
+        self.line = line
+        self.key = key
+
+
+class NotFoundError(UserError):
+    """No experiment, run, model or file of that name."""
+
+
+class BusyError(UserError):
+    """Another process holds the run, the store or the cache entry."""
+
+
+class RunError(GrpoError):
+    """A run had started and cannot go on."""
+
+
+class CheckpointError(RunError):
+    """A checkpoint is damaged, or was written by another version."""
+
+
+class ModelError(RunError):
+    """A model cannot be loaded or built."""
+
+
+class StorageError(RunError):
+    """The disk is full, read-only or out of reach."""
+
+
+class TaskError(RunError):
+    """A task cannot produce or score its problems."""

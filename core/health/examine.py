@@ -1,0 +1,21 @@
+"""Every rule over a whole table, the most telling first."""
+
+from __future__ import annotations
+
+from core.health.collapse import first_collapse
+from core.health.finding import Finding, StepTable
+from core.health.integrity import worst_integrity
+from core.health.rollout_mode import rollout_mode
+from core.health.signal import dead_groups
+from core.spec import GuardSpec
+
+
+def examine(table: StepTable, *, guards: GuardSpec, dtype: str) -> list[Finding]:
+    """The findings of all rules over a run's step table; [] for a healthy run."""
+    findings = [
+        rollout_mode(table),
+        worst_integrity(table, dtype=dtype, override=guards.max_logprob_gap),
+        first_collapse(table, guards),
+        dead_groups(table),
+    ]
+    return [finding for finding in findings if finding is not None]

@@ -1,0 +1,95 @@
+"""Every metric name, declared once: its unit, its meaning and which way is better.
+
+What is here: the names that appear in `metrics.jsonl`, in `result.json`, in MLflow and in `expects`.
+What is not: how a metric is computed (that stands where the value is at hand) or displayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Better = Literal["higher", "lower", "neither"]
+Kind = Literal["step", "eval", "run"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One declared metric: `kind` says where it lives (a step row, an evaluation, or the whole run)."""
+
+    name: str
+    unit: str
+    meaning: str
+    kind: Kind = "step"
+    better: Better = "neither"
+
+
+def _declare(kind: Kind, rows: str) -> list[Metric]:
+    """Parse `name | unit | better | meaning` lines into metrics of one kind."""
+    metrics = []
+    for line in rows.strip().splitlines():
+        name, unit, better, meaning = (cell.strip() for cell in line.split("|", 3))
+        assert better in ("higher", "lower", "neither"), line
+        metrics.append(Metric(name=name, unit=unit, better=better, meaning=meaning, kind=kind))  # type: ignore[arg-type]
+    return metrics
+
+
+STEP = _declare(
+    "step",
+    """
+    step | count | neither | step number, from 1
+    update | 0/1 | neither | 1 where the optimiser moved the weights on this step
+    completions | count | neither | completions sampled up to and including this step
+    reward/mean | reward | higher | mean reward of the step's completions, missing ones left out
+    reward/std | reward | neither | standard deviation (ddof 0) over all the step's completions
+    reward/group_std | reward | neither | mean over groups of the standard deviation inside the group (ddof 0)
+    reward/missing | fraction | lower | share of completions whose reward could not be computed
+    groups/dead | fraction | lower | share of groups whose rewards are all equal: no learning signal
+    advantage/mean | 1 | neither | mean advantage over completions
+    advantage/std | 1 | neither | standard deviation (ddof 0) of the advantages of live groups; 0 where none is live
+    advantage/max_abs | 1 | neither | largest absolute advantage
+    completions/valid | fraction | higher | share of completions the task accepts as well-formed
+    completions/length | tokens | neither | mean number of sampled tokens, the end token included
+    completions/truncated | fraction | lower | share of completions that hit max_completion_length
+    completions/distinct | fraction | neither | distinct completions over all completions of the step
+    entropy | nats | neither | mean entropy of the next-token distribution, over one clean-scored group
+    rollout/logprob_gap | nats | lower | mean |log-prob recorded while sampling - clean forward|, one whole group
+    rollout/logprob_gap_max | nats | lower | the worst token of the same
+    temperature | 1 | neither | sampling temperature of this step
+    learning_rate | 1 | neither | learning rate the optimiser used on this step
+    loss | 1 | neither | policy/loss + beta * kl, as differentiated
+    policy/loss | 1 | neither | clipped surrogate; near 0 at ratio 1 whatever its gradient is
+    policy/ratio_max | 1 | neither | largest importance ratio pi_new / pi_old over tokens
+    policy/clip_low | fraction | neither | share of tokens clipped from below (advantage < 0)
+    policy/clip_high | fraction | neither | share of tokens clipped from above (advantage > 0)
+    kl | nats | neither | mean k3 estimate per token of KL(policy || reference)
+    grad_norm | 1 | neither | gradient norm before clipping
+    """,
+)
+EVAL = _declare(
+    "eval",
+    """
+    eval/reward | reward | higher | expected reward on held-out prompts, free of the task's own noise
+    eval/reward_se | reward | neither | its standard error over prompts
+    eval/valid | fraction | higher | share of well-formed completions on held-out prompts
+    eval/length | tokens | neither | mean sampled tokens on held-out prompts
+    eval/truncated | fraction | lower | share of truncated completions on held-out prompts
+    """,
+)
+RUN = _declare(
+    "run",
+    """
+    steps | count | neither | steps done
+    updates | count | neither | steps on which the optimiser moved the weights
+    collapsed_steps | count | lower | steps whose completions were all invalid
+    collapsed_after_update | count | lower | all-invalid steps whose previous step ran an update
+    collapsed_after_skip | count | lower | all-invalid steps whose previous step skipped its update
+    followed_updates | count | neither | updates that were followed by another step
+    followed_skips | count | neither | skipped updates that were followed by another step
+    collapse_rate | fraction | lower | collapsed_after_update / followed_updates (the seed documents' definition)
+    """,
+)
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in [*STEP, *EVAL, *RUN]}
+
+ALL_INVALID = 0.0  # a step is "collapsed" when completions/valid is exactly this

@@ -1,0 +1,1 @@
+"""What is trained: the policy protocol and its implementations."""

@@ -1,0 +1,155 @@
+"""The causal-LM policy: text in, text out, one factor per token.
+
+Not here: the decode loop (core.rollout.decoding), where weights come from (core.models), which mode a model is in
+(core.policies.modes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from core.errors import CheckpointError
+from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
+from core.policies.modes import ModeContext, clean_mode, update_mode
+from core.rollout.decoding import decode, positions
+from core.rollout.uniforms import uniforms
+from core.tasks.base import Example
+
+
+class CausalLMPolicy:
+    """A transformers causal LM and its tokenizer as a Policy.
+
+    `reference` is the frozen copy that the KL term compares with; None where `model` is a PEFT model, whose reference
+    is the same model with its adapter switched off. `sampling_mode` is the context a rollout runs in.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        reference: Any | None = None,
+        checkpointing: bool = False,
+        sampling_mode: ModeContext = clean_mode,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.reference = reference
+        self.checkpointing = checkpointing
+        self.sampling_mode = sampling_mode
+        end = {tokenizer.eos_token_id, *_as_list(model.generation_config.eos_token_id)} - {None}
+        self.end_ids = torch.tensor(sorted(end), device=model.device)
+
+    def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
+        """K completions of each prompt, log-probs recorded; `keys` has P*K entries."""
+        ids_PS, mask_PS = self._encode([prompt.prompt for prompt in prompts])
+        uniforms_NT = uniforms(keys, how.max_completion_length)
+        with self.sampling_mode(self.model), torch.no_grad():
+            draws = decode(self.model, ids_PS, mask_PS, how=how, uniforms_NT=uniforms_NT, end_ids=self.end_ids)
+        prompt_N = torch.arange(len(prompts), device=ids_PS.device).repeat_interleave(k)
+        return Rollout(
+            prompts=prompts,
+            prompt_N=prompt_N,
+            actions={"prompt_ids": ids_PS[prompt_N], "prompt_mask": mask_PS[prompt_N], "ids": draws.ids_NT},
+            mask_NT=draws.mask_NT,
+            drawn_NT=draws.logprobs_NT,
+            outputs=self._texts(draws.ids_NT, draws.mask_NT),
+            truncated_N=draws.truncated_N,
+            how=how,
+        )
+
+    def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
+        """The rows in order, at most `limit` in a micro-batch."""
+        return [rows[start : start + limit] for start in range(0, len(rows), limit)]
+
+    def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
+        """Log-probs at the sampling temperature, (R, T). With gradients enabled: train mode, left so for backward."""
+        learning = torch.is_grad_enabled() and weights == "current"
+        if learning:
+            update_mode(self.model, checkpointing=self.checkpointing)
+        model, scope = self._at(weights)
+        with nullcontext() if learning else clean_mode(model), scope:
+            logprobs_RTV = self._logprobs(model, rollout, rows)
+            ids_RT = rollout.actions["ids"][list(rows)]
+            logprobs_RT = logprobs_RTV.gather(-1, ids_RT.unsqueeze(-1)).squeeze(-1)
+            entropies_RT = -(logprobs_RTV.exp() * logprobs_RTV).sum(-1) if ENTROPY in wants else None
+        return Scores(logprobs_NT=logprobs_RT, entropies_NT=entropies_RT)
+
+    def trainable(self) -> Mapping[str, Parameter]:
+        """Parameters with requires_grad: the adapter's, or all."""
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Copies of the trainable weights, by name."""
+        return {name: parameter.detach().clone() for name, parameter in self.trainable().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Set the trainable weights. Raises CheckpointError where names or shapes differ."""
+        mine = self.trainable()
+        if set(mine) != set(state):
+            odd = sorted(set(mine) ^ set(state))
+            raise CheckpointError(f"weights do not fit this model: {len(odd)} names differ, first {odd[0]!r}")
+        with torch.no_grad():
+            for name, parameter in mine.items():
+                if parameter.shape != state[name].shape:
+                    got, want = tuple(state[name].shape), tuple(parameter.shape)
+                    raise CheckpointError(f"weights do not fit this model: {name!r} has shape {got}, expected {want}")
+                parameter.copy_(state[name])
+
+    def export(self, folder: Path) -> None:
+        """A PEFT adapter, or a transformers model where every weight was trained."""
+        self.model.save_pretrained(folder)
+        if self.reference is not None:
+            self.tokenizer.save_pretrained(folder)
+
+    def _at(self, weights: Weights) -> tuple[Any, Any]:
+        """The model to run for these weights, and the context to run it in."""
+        if weights == "current":
+            return self.model, nullcontext()
+        if self.reference is not None:
+            return self.reference, nullcontext()
+        return self.model, self.model.disable_adapter()
+
+    def _encode(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Left-padded prompt ids and mask, (P, S); through the chat template where the tokenizer has one."""
+        if getattr(self.tokenizer, "chat_template", None):
+            chats = [[{"role": "user", "content": text}] for text in texts]
+            texts = [self.tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats]
+        rows = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        width = max(len(row) for row in rows)
+        pad = self.tokenizer.pad_token_id
+        ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows], device=self.model.device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.model.device)
+        return ids, mask
+
+    def _texts(self, ids_NT: Tensor, mask_NT: Tensor) -> list[str]:
+        rows = [row[:length] for row, length in zip(ids_NT.tolist(), mask_NT.sum(-1).tolist(), strict=True)]
+        texts: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+        return texts
+
+    def _logprobs(self, model: Any, rollout: Rollout, rows: Sequence[int]) -> Tensor:
+        """log softmax of every drawn position's logits at the sampling temperature: (R, T, V), float32."""
+        index = list(rows)
+        ids_RT = rollout.actions["ids"][index]
+        prompt_mask_RS, mask_RT = rollout.actions["prompt_mask"][index], rollout.mask_NT[index].long()
+        ids = torch.cat([rollout.actions["prompt_ids"][index], ids_RT], dim=-1)
+        mask = torch.cat([prompt_mask_RS, mask_RT], dim=-1)
+        logits = model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions(mask),
+            use_cache=False,
+            logits_to_keep=ids_RT.shape[-1] + 1,
+        ).logits[:, :-1]
+        return torch.log_softmax(logits.float() / rollout.how.temperature, dim=-1)
+
+
+def _as_list(value: int | list[int] | None) -> list[int | None]:
+    return list(value) if isinstance(value, list) else [value]

@@ -1,0 +1,70 @@
+"""Fault injections: the seed projects' mistakes, reproduced on purpose so that guards and rules can be shown to work.
+
+Only a spec can switch one on. Guards and rules see rollouts, never the flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from core.policies.base import Rollout, RowKey, Sampling, Scores, Weights
+from core.policies.causal_lm import CausalLMPolicy
+from core.rollout.uniforms import DROPOUT, seeded
+from core.tasks.base import Example
+
+
+@contextmanager
+def mode_as_found(_model: Any) -> Iterator[None]:
+    """No mode at all: the model samples in whatever mode was left behind."""
+    yield
+
+
+class RolloutInTrainMode:
+    """P30's fault: an update leaves train mode and gradient checkpointing on, and sampling does not notice.
+
+    As in the seed's code, `eval()` is called (for good) only where old log-probs are computed, so a step that skips
+    its update leaves the model healthy for the next rollout.
+    """
+
+    def __init__(self, policy: CausalLMPolicy) -> None:
+        self._policy = policy
+        policy.sampling_mode = mode_as_found
+        policy.checkpointing = True
+
+    def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
+        """A rollout in the mode the last update or scoring left; its dropout is drawn from the first row's key."""
+        with seeded(keys[0]._replace(purpose=DROPOUT)):
+            return self._policy.sample(prompts, k, how, keys)
+
+    def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
+        """As the wrapped policy."""
+        return self._policy.split(rollout, rows, limit)
+
+    def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
+        """As the wrapped policy; a clean scoring leaves eval mode behind, as the seed's old-log-prob pass did."""
+        if not torch.is_grad_enabled():
+            self._policy.model.eval()
+        return self._policy.score(rollout, rows, wants=wants, weights=weights)
+
+    def trainable(self) -> Mapping[str, Parameter]:
+        """As the wrapped policy."""
+        return self._policy.trainable()
+
+    def state(self) -> Mapping[str, Tensor]:
+        """As the wrapped policy."""
+        return self._policy.state()
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """As the wrapped policy."""
+        self._policy.load(state)
+
+    def export(self, folder: Path) -> None:
+        """As the wrapped policy."""
+        self._policy.export(folder)

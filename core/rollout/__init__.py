@@ -1,0 +1,1 @@
+"""Sampling: where its randomness comes from, the decode loop, and scored groups."""

@@ -1,0 +1,32 @@
+"""Sampled outputs and a task -> scored groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.errors import TaskError
+from core.policies.base import Rollout
+from core.tasks.base import Outcome, Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Groups:
+    """A rollout with the outcome of each of its N = P*K rows; rewards in float64, NaN where missing."""
+
+    rollout: Rollout
+    outcomes: Sequence[Outcome]
+    rewards_PK: Tensor
+
+
+def collect(task: Task, rollout: Rollout) -> Groups:
+    """The rollout scored by the task. Raises TaskError where the task returns the wrong number of outcomes."""
+    examples = [rollout.prompts[index] for index in rollout.prompt_N.tolist()]
+    outcomes = task.score(examples, rollout.outputs)
+    if len(outcomes) != len(examples):
+        raise TaskError(f"got {len(outcomes)} outcomes for {len(examples)} completions: a task returns one for each")
+    rewards_N = torch.tensor([outcome.reward for outcome in outcomes], dtype=torch.float64)
+    return Groups(rollout=rollout, outcomes=outcomes, rewards_PK=rewards_N.view(len(rollout.prompts), -1))

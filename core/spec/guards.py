@@ -1,0 +1,22 @@
+"""What is watched while a run goes on, and what happens when it trips: stop, warn or off."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from core.spec.part import Fraction, NonNegative, Part, Positive, PositiveInt
+
+Action = Literal["stop", "warn", "off"]
+
+
+class GuardSpec(Part):
+    """`collapse` trips after `patience` steps in a row beyond a limit (null: not watched), and at once on a NaN."""
+
+    rollout_integrity: Action = "stop"
+    max_logprob_gap: Positive | None = None  # null: by dtype and temperature, core.health.integrity
+    collapse: Action = "stop"
+    patience: PositiveInt = 5
+    min_valid: Fraction | None = 0.05
+    min_entropy: NonNegative | None = 1e-3
+    max_truncated: Fraction | None = 0.95
+    max_kl: Positive | None = 10.0

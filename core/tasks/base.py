@@ -1,0 +1,60 @@
+"""The task protocol and its records. No torch here: `show` and `validate` use tasks too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Split = Literal["train", "eval"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    """One problem. `prompt` is the text the model is given; `facts` is what scoring needs (domain, answer, ...)."""
+
+    id: str
+    prompt: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """One scored completion. `reward` is NaN where it could not be computed: missing, never 0."""
+
+    reward: float
+    expected: float  # the reward's expectation, free of the task's own noise; equals `reward` where there is none
+    valid: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A titled table of text cells, for `grpoctl show RUN --samples`."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Task(Protocol):
+    """Problems of a seed, and the scores of what a policy answers to them."""
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """All problems of a split, in a fixed order; both splits come from the spec's `data_seed` and are disjoint."""
+        ...
+
+    def score(self, examples: Sequence[Example], outputs: Sequence[str]) -> list[Outcome]:
+        """One outcome per (example, output) pair. Pure: the same pair always scores the same."""
+        ...
+
+    def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
+        """What the rows of samples.jsonl show (keys `step`, `prompt_id`, `text`, `valid`, `reward`)."""
+        ...
+
+
+class Demonstrations(Protocol):
+    """A task a model can be warm-started on."""
+
+    def __call__(self, count: int, seed: int) -> list[tuple[str, str]]:
+        """`count` (prompt, completion) pairs, the prompts distinct from both splits' in general."""
+        ...

@@ -1,0 +1,1 @@
+"""The loop: trainer.py reads top to bottom, drive.py executes what it asks for."""

@@ -1,0 +1,23 @@
+"""Stops a run whose sampler does not draw from the policy that is trained, before it is trained on such samples."""
+
+from __future__ import annotations
+
+from core.health.finding import Row
+from core.health.integrity import rollout_integrity
+from core.spec import GuardSpec
+from core.training.callbacks.base import Callback, Ending
+
+
+class RolloutIntegrity(Callback):
+    """INVALID_ROLLOUT at the first step whose log-prob gap rounding does not explain."""
+
+    def __init__(self, guards: GuardSpec, dtype: str) -> None:
+        self._guards = guards
+        self._dtype = dtype
+
+    def before_update(self, row: Row) -> Ending | None:
+        """Ends the run where the rule finds something and the guard says stop."""
+        finding = rollout_integrity(row, dtype=self._dtype, override=self._guards.max_logprob_gap)
+        if finding is None or self._guards.rollout_integrity != "stop":
+            return None
+        return Ending(status="INVALID_ROLLOUT", message=finding.summary, finding=finding)

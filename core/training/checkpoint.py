@@ -1,0 +1,151 @@
+"""Checkpoints on disk: atomic, checksummed, versioned; safetensors and JSON, so that no pickle is ever loaded.
+
+    checkpoints/step-000040/   weights.safetensors  optimizer.safetensors  state.json (version, step, best, checksums)
+
+A folder is complete or not there: it is written under another name, synced and renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from core.errors import CheckpointError, StorageError
+
+VERSION = 1
+_WEIGHTS, _OPTIMIZER, _STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a run is. Everything else that a step depends on follows from this, the weights and the spec."""
+
+    step: int = 0
+    updates: int = 0
+    completions: int = 0
+    best_step: int | None = None
+    best_value: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """What a checkpoint holds."""
+
+    progress: Progress
+    weights: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+
+
+class Checkpoints:
+    """The checkpoints of one run: the last `keep` and the best one stay."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self._keep = keep
+
+    def save(self, snapshot: Snapshot) -> Path:
+        """Write a checkpoint and drop those no longer kept. Raises StorageError where the disk refuses."""
+        target = self.path(snapshot.progress.step)
+        work = target.with_name(f"writing-{target.name}")
+        try:
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+            save_file(dict(snapshot.weights), work / _WEIGHTS)
+            save_file(dict(snapshot.optimizer), work / _OPTIMIZER)
+            sums = {name: _sha256(work / name) for name in (_WEIGHTS, _OPTIMIZER)}
+            state = {"version": VERSION, "progress": asdict(snapshot.progress), "sha256": sums}
+            (work / _STATE).write_text(json.dumps(state, indent=1))
+            for name in (_WEIGHTS, _OPTIMIZER, _STATE):
+                _sync(work / name)
+            if target.exists():
+                shutil.rmtree(target)
+            work.rename(target)
+            _sync(self.folder)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(work, ignore_errors=True)
+            raise StorageError(
+                f"cannot write checkpoint {target}: {_reason(error)}; free some space, then --resume"
+            ) from error
+        self._retain(snapshot.progress)
+        return target
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step is, or would be."""
+        return self.folder / f"step-{step:06d}"
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint folder, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(path.name[5:]) for path in self.folder.glob("step-*") if path.name[5:].isdigit())
+
+    def load(self, step: int) -> Snapshot:
+        """The checkpoint of a step. Raises CheckpointError naming it where it is damaged or of another version."""
+        folder = self.path(step)
+        try:
+            state = json.loads((folder / _STATE).read_text())
+            if state.get("version") != VERSION:
+                raise CheckpointError(
+                    f"checkpoint {folder} has version {state.get('version')!r}, this grpoctl reads {VERSION}"
+                )
+            for name, expected in state["sha256"].items():
+                if _sha256(folder / name) != expected:
+                    raise CheckpointError(f"checkpoint {folder} is damaged: {name} does not match its checksum")
+            return Snapshot(
+                progress=Progress(**state["progress"]),
+                weights=load_file(folder / _WEIGHTS),
+                optimizer=load_file(folder / _OPTIMIZER),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            raise CheckpointError(f"checkpoint {folder} is damaged: {_reason(error)}") from error
+
+    def newest_sound(self) -> tuple[Snapshot | None, list[str]]:
+        """The newest checkpoint that is intact (None: start over), and a line for each damaged one passed over."""
+        refused: list[str] = []
+        for step in reversed(self.steps()):
+            try:
+                return self.load(step), refused
+            except CheckpointError as error:
+                refused.append(str(error))
+        return None, refused
+
+    def drop_after(self, step: int) -> None:
+        """Remove checkpoints newer than the step a resumed run starts from, and what a killed writer left."""
+        for stale in [*(self.path(s) for s in self.steps() if s > step), *self.folder.glob("writing-*")]:
+            shutil.rmtree(stale, ignore_errors=True)
+
+    def _retain(self, progress: Progress) -> None:
+        last = [step for step in self.steps() if step <= progress.step][-self._keep :]
+        for step in self.steps():
+            if step not in last and step != progress.best_step:
+                shutil.rmtree(self.path(step), ignore_errors=True)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while chunk := handle.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _reason(error: BaseException) -> Any:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,77 @@
+"""A step table -> what a run reached: start, final, best, and the run-level metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from core.health.finding import Row, StepTable, all_invalid, steps_of
+from core.health.rollout_mode import contrast
+from core.metrics import METRICS
+from core.spec.expectation import holds, parse
+
+LAST = 10  # step metrics are noisy: `final` is their mean over this many last steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """metric -> value before the first step, at the end, and at the best evaluation."""
+
+    start: dict[str, float]
+    final: dict[str, float]
+    best: dict[str, float]
+
+
+def outcome(table: StepTable) -> Outcome:
+    """What the table says was reached. {} where there is nothing: no evaluation, no step."""
+    evaluations = [row for row in table if row.get("eval/reward") is not None]
+    steps = steps_of(table)
+    best = max(evaluations, key=lambda row: row["eval/reward"] or 0.0, default=None)
+    first = [row for row in evaluations if row.get("step") == 0]
+    final = {**_means(steps[-LAST:]), **_evaluation(evaluations[-1:]), **run_metrics(table)} if steps else {}
+    return Outcome(
+        start=_evaluation(first), final=final, best={"step": best["step"] or 0, **_evaluation([best])} if best else {}
+    )
+
+
+def run_metrics(table: StepTable) -> dict[str, float]:
+    """The metrics of kind `run`, counted over the whole table."""
+    steps, c = steps_of(table), contrast(table)
+    counts: dict[str, float] = {
+        "steps": len(steps),
+        "updates": sum(row.get("update") == 1 for row in steps),
+        "collapsed_steps": sum(map(all_invalid, steps)),
+        "collapsed_after_update": c.collapsed_after_update,
+        "collapsed_after_skip": c.collapsed_after_skip,
+        "followed_updates": c.after_update,
+        "followed_skips": c.after_skip,
+    }
+    if c.after_update:
+        counts["collapse_rate"] = c.collapsed_after_update / c.after_update
+    return counts
+
+
+def check_expectations(expects: Sequence[str], final: dict[str, float]) -> list[dict[str, object]]:
+    """Each expectation with what was observed at the end; `met` is None where it was not observed."""
+    checked: list[dict[str, object]] = []
+    for text in expects:
+        observed = final.get(parse(text)[0])
+        met = None if observed is None else holds(text, observed)
+        checked.append({"expectation": text, "observed": observed, "met": met})
+    return checked
+
+
+def _evaluation(rows: Sequence[Row]) -> dict[str, float]:
+    return {
+        name: value for row in rows for name, value in row.items() if name.startswith("eval/") and value is not None
+    }
+
+
+def _means(rows: Sequence[Row]) -> dict[str, float]:
+    names = [name for name, metric in METRICS.items() if metric.kind == "step" and name not in ("step", "update")]
+    values = {name: [float(v) for row in rows if (v := row.get(name)) is not None] for name in names}
+    means = {name: fmean(present) for name, present in values.items() if present}
+    if rows and (completions := rows[-1].get("completions")) is not None:
+        means["completions"] = completions
+    return means

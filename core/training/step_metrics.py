@@ -1,0 +1,72 @@
+"""One step's rollout, advantages and clean scores -> the metrics and sample rows of that step."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from core.algorithms.advantages import dead_groups, group_std
+from core.algorithms.masking import token_mean
+from core.policies.base import Rollout, Scores
+from core.rollout.collect import Groups
+
+
+def rollout_metrics(groups: Groups, advantages_PK: Tensor) -> dict[str, float]:
+    """Rewards, groups, advantages and completions of a step; statistics over present rewards, ddof 0."""
+    rewards_PK, rollout = groups.rewards_PK, groups.rollout
+    present = rewards_PK[~rewards_PK.isnan()]
+    dead_P = dead_groups(rewards_PK)
+    live = advantages_PK[~dead_P]
+    lengths_N = rollout.mask_NT.sum(-1).double()
+    return {
+        "reward/mean": float(present.mean()) if len(present) else math.nan,
+        "reward/std": float(present.std(correction=0)) if len(present) else math.nan,
+        "reward/group_std": float(group_std(rewards_PK, ddof=0).mean()),
+        "reward/missing": float(rewards_PK.isnan().double().mean()),
+        "groups/dead": float(dead_P.double().mean()),
+        "advantage/mean": float(advantages_PK.mean()),
+        "advantage/std": float(live.std(correction=0)) if len(live) else 0.0,
+        "advantage/max_abs": float(advantages_PK.abs().amax()),
+        "completions/valid": fmean(outcome.valid for outcome in groups.outcomes),
+        "completions/length": float(lengths_N.mean()),
+        "completions/truncated": float(rollout.truncated_N.double().mean()),
+        "completions/distinct": len(set(rollout.outputs)) / len(rollout),
+    }
+
+
+def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores) -> dict[str, float]:
+    """Gap between recorded and clean log-probs, and the entropy, over the rows that were scored."""
+    if rollout.drawn_NT is None or clean.entropies_NT is None:
+        return {}
+    mask_NT = rollout.mask_NT[rows]
+    gap_NT = (rollout.drawn_NT[rows] - clean.logprobs_NT).abs().double()
+    return {
+        "rollout/logprob_gap": float(token_mean(gap_NT, mask_NT)),
+        "rollout/logprob_gap_max": float(gap_NT.masked_fill(~mask_NT, 0.0).amax()),
+        "entropy": float(token_mean(clean.entropies_NT.double(), mask_NT)),
+    }
+
+
+def sample_rows(groups: Groups, advantages_PK: Tensor, step: int) -> list[dict[str, object]]:
+    """The step's lines of samples.jsonl."""
+    rollout, advantages = groups.rollout, advantages_PK.flatten().tolist()
+    return [
+        {
+            "step": step,
+            "row": row,
+            "prompt_id": rollout.prompts[prompt].id,
+            "text": rollout.outputs[row],
+            "valid": outcome.valid,
+            "reward": outcome.reward,
+            "advantage": advantages[row],
+        }
+        for row, (prompt, outcome) in enumerate(zip(rollout.prompt_N.tolist(), groups.outcomes, strict=True))
+    ]
+
+
+def has_signal(rewards_PK: Tensor) -> bool:
+    """Whether any group is live."""
+    return not bool(torch.all(dead_groups(rewards_PK)))

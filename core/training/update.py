@@ -1,0 +1,94 @@
+"""The optimiser and one update: micro-batches, accumulated gradient, clipping, step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from core.errors import CheckpointError
+from core.policies.base import Policy, Rollout, RowKey, Scores
+from core.rollout.uniforms import seeded
+from core.spec import GrpoStage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossParts:
+    """A micro-batch's share of the loss. `sums` add up over micro-batches, of `maxima` the largest counts."""
+
+    total: Tensor
+    sums: Mapping[str, Tensor] = field(default_factory=dict)
+    maxima: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Update:
+    """AdamW over a policy's trainable parameters."""
+
+    def __init__(self, policy: Policy, stage: GrpoStage) -> None:
+        self._policy = policy
+        self._max_grad_norm = stage.max_grad_norm
+        named = sorted(policy.trainable().items())
+        self._names = [name for name, _ in named]
+        parameters = [parameter for _, parameter in named]
+        self._optimizer = torch.optim.AdamW(parameters, lr=stage.learning_rate, weight_decay=stage.weight_decay)
+
+    def apply(
+        self,
+        rollout: Rollout,
+        loss: Callable[[Scores, Sequence[int]], LossParts],
+        *,
+        learning_rate: float,
+        micro_rows: int,
+        key: RowKey,
+    ) -> dict[str, float]:
+        """One optimiser step over all rows; metrics of the loss. Where loss or gradient is not finite, no step is made.
+
+        `key` names the dropout of this update; torch's global generator is left as it was found.
+        """
+        sums: dict[str, Tensor] = {}
+        maxima: dict[str, Tensor] = {}
+        self._optimizer.zero_grad(set_to_none=True)
+        with torch.enable_grad(), seeded(key):
+            for rows in self._policy.split(rollout, range(len(rollout)), micro_rows):
+                parts = loss(self._policy.score(rollout, rows, wants=frozenset(), weights="current"), rows)
+                parts.total.backward()  # type: ignore[no-untyped-call]
+                for name, value in {"loss": parts.total.detach(), **parts.sums}.items():
+                    sums[name] = sums[name] + value if name in sums else value
+                for name, value in parts.maxima.items():
+                    maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self._max_grad_norm)
+        metrics = {name: float(value) for name, value in {**sums, **maxima, "grad_norm": norm}.items()}
+        sound = math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])
+        if sound:
+            for group in self._optimizer.param_groups:
+                group["lr"] = learning_rate
+            self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return {**metrics, "learning_rate": learning_rate, "update": float(sound)}
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimiser's moments and step counts as `parameter.slot`; empty before the first step."""
+        return {
+            f"{name}.{slot}": value.detach().clone()
+            for name, parameter in zip(self._names, self._parameters(), strict=True)
+            for slot, value in self._optimizer.state.get(parameter, {}).items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state()`. Raises CheckpointError where it belongs to other parameters."""
+        slots: dict[str, dict[str, Tensor]] = {}
+        for name, value in state.items():
+            parameter, _, slot = name.rpartition(".")
+            slots.setdefault(parameter, {})[slot] = value.clone()
+        if unknown := sorted(set(slots) - set(self._names)):
+            raise CheckpointError(f"optimiser state does not fit this model: unknown parameter {unknown[0]!r}")
+        for own, weights in zip(self._names, self._parameters(), strict=True):
+            self._optimizer.state.pop(weights, None)
+            if own in slots:
+                self._optimizer.state[weights] = slots[own]
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]

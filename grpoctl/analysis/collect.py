@@ -1,0 +1,147 @@
+"""Finished runs, read from plain paths into records, and the choice of the runs that stand for one side.
+
+What is here: reading the result, spec and rows of a run and choosing among runs. What is not: where runs and their
+files are (grpoctl.runs), and anything that is said about them (compare).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import NotFoundError, StorageError
+from grpoctl.runs import status
+from grpoctl.runs.records import read_json, read_rows, storage_errors
+from grpoctl.runs.run_dir import RunDir
+
+FINISHED = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"})
+
+Leaves = Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One run: result.json, the leaves of spec.yaml under dotted keys, the rows of metrics.jsonl, when it ended."""
+
+    result: Mapping[str, object]
+    spec: Leaves
+    rows: tuple[Mapping[str, object], ...]
+    ended: float = 0.0  # seconds since the epoch; tells the newest of several runs
+
+    @property
+    def run_id(self) -> str:
+        """The run's own name."""
+        return str(self.result["run_id"])
+
+    @property
+    def seed(self) -> int:
+        """The seed it ran with."""
+        return int(str(self.result["seed"]))
+
+    @property
+    def status(self) -> str:
+        """How it ended."""
+        return str(self.result["status"])
+
+    def value(self, name: str, part: str = "final") -> float | None:
+        """A metric of `part` (start, final or best), or for `final` of the run itself; None where it is missing."""
+        within = self.result.get(part)
+        places = [within] if isinstance(within, Mapping) else []
+        if part == "final":
+            # Counts over the whole run may stand beside `final`; completions are counted up in the rows.
+            places += [self.result, *self.rows[-1:]]
+        return next((number(place[name]) for place in places if place.get(name) is not None), None)
+
+
+def number(value: object) -> float | None:
+    """The value as a float; None for what is missing, not a number or not finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def load_run(path: Path) -> RunRecord:
+    """The record of a run that has ended.
+
+    Raises NotFoundError where there is no result (yet), StorageError where a file is damaged.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    run = RunDir(path=path)
+    result = read_json(run.result)
+    if result is None:
+        raise NotFoundError(f"{path} has no result; its run has not ended, or there is none (see: grpoctl ls)")
+    try:
+        with storage_errors("read", run.spec):
+            spec = YAML(typ="safe", pure=True).load(run.spec.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, YAMLError) as error:
+        raise StorageError(f"{run.spec}: damaged ({str(error).splitlines()[0]}); move that run away") from error
+    if not isinstance(spec, dict):
+        raise StorageError(f"{run.spec}: damaged (a mapping belongs here, got {type(spec).__name__})")
+    return RunRecord(result=result, spec=flatten(spec), rows=tuple(read_rows(run.metrics)), ended=_ended(run))
+
+
+def side(paths: Iterable[Path], experiment: str, *, profile: str | None = None) -> tuple[RunRecord, ...]:
+    """The runs that stand for an experiment: its newest spec's, one per seed (the newest finished), by seed.
+
+    `experiment` is a name (`p31`) or a recorded revision (`p31@1`). Without a profile the newest run's is taken.
+    Raises NotFoundError where no such run has finished.
+    """
+    finished = [(path, result) for path, result in _results(paths) if _stands_for(result, experiment, profile)]
+    if not finished:
+        under = f" under profile {profile}" if profile else ""
+        raise NotFoundError(f"no finished run of {experiment}{under}; start one with: grpoctl run {experiment}")
+    newest = finished[0][1]["spec_sha"]  # the profile is part of what is hashed
+    chosen: dict[object, Path] = {}
+    for path, result in finished:
+        if result["spec_sha"] == newest:
+            chosen.setdefault(result["seed"], path)
+    return tuple(sorted((load_run(path) for path in chosen.values()), key=lambda run: run.seed))
+
+
+def shared_profile(paths: Iterable[Path], a: str, b: str) -> str | None:
+    """The profile of the newest run of B that A has finished runs of, too; None where they share none."""
+    results = [result for _, result in _results(paths)]
+    of_a = {str(result["profile"]) for result in results if _stands_for(result, a, None)}
+    of_b = [str(result["profile"]) for result in results if _stands_for(result, b, None)]
+    return next((profile for profile in of_b if profile in of_a), None)
+
+
+def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """The leaves of nested mappings under dotted keys; a list is a leaf, an empty mapping has none."""
+    leaves: dict[str, object] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= flatten(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
+
+
+def _stands_for(result: Mapping[str, object], experiment: str, profile: str | None) -> bool:
+    named = experiment.lower() in (str(result["experiment"]).lower(), str(result["recorded_as"]).lower())
+    return named and result["status"] in FINISHED and profile in (None, result["profile"])
+
+
+def _results(paths: Iterable[Path]) -> list[tuple[Path, Mapping[str, object]]]:
+    """The results there are, that of the run which ended last first."""
+    found = []
+    for path in paths:
+        run = RunDir(path=path)
+        result = read_json(run.result)
+        if result is not None:
+            found.append((_ended(run), path, result))
+    found.sort(key=lambda entry: entry[:2], reverse=True)
+    return [(path, result) for _, path, result in found]
+
+
+def _ended(run: RunDir) -> float:
+    """When the run ended, by its status; by the age of its result where the status does not say."""
+    try:
+        record = status.read(run.status)
+    except StorageError:
+        record = None
+    return record.ended if record is not None and record.ended is not None else run.result.stat().st_mtime

@@ -1,0 +1,147 @@
+"""Means over seeds and their t intervals, in plain Python: a handful of numbers needs no numpy.
+
+What is here: pure functions from numbers to `Estimate` and `Difference`. What is not: which runs the numbers come
+from (collect), and what is said about them (compare).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Interval = tuple[float, float]
+Method = Literal["paired", "welch", "none"]
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A mean over `n` seeds; `interval` is None where one value says nothing about its own noise."""
+
+    mean: float
+    interval: Interval | None
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """B minus A. `method` says where the interval comes from; "none" goes with an interval of None."""
+
+    mean: float
+    interval: Interval | None
+    method: Method
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean. Raises ValueError for no values."""
+    if not values:
+        raise ValueError("the mean of no values does not exist")
+    return math.fsum(values) / len(values)
+
+
+def sample_sd(values: Sequence[float]) -> float | None:
+    """The standard deviation with ddof 1; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    if min(values) == max(values):
+        return 0.0  # the rounding of the mean must not look like noise
+    centre = mean(values)
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
+
+
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """The mean with mean +- t(n-1) * sd / sqrt(n); no interval for one value. Raises ValueError for none."""
+    centre, sd, n = mean(values), sample_sd(values), len(values)
+    if sd is None:
+        return Estimate(mean=centre, interval=None, n=n)
+    return Estimate(mean=centre, interval=_around(centre, sd / math.sqrt(n), n - 1, confidence), n=n)
+
+
+def welch(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Difference:
+    """mean(b) - mean(a) with the interval of Welch (1947), degrees of freedom by Satterthwaite (1946).
+
+    No interval where a side has one value. Raises ValueError where a side has none.
+    """
+    centre, sd_a, sd_b = mean(b) - mean(a), sample_sd(a), sample_sd(b)
+    if sd_a is None or sd_b is None:
+        return Difference(mean=centre, interval=None, method="none")
+    part_a, part_b = sd_a**2 / len(a), sd_b**2 / len(b)
+    # Shares of the variance, not the variances themselves: squares of tiny ones would vanish.
+    both = part_a + part_b
+    if both == 0:
+        return Difference(mean=centre, interval=(centre, centre), method="welch")
+    df = 1 / ((part_a / both) ** 2 / (len(a) - 1) + (part_b / both) ** 2 / (len(b) - 1))
+    return Difference(mean=centre, interval=_around(centre, math.sqrt(both), df, confidence), method="welch")
+
+
+def paired(a: Mapping[int, float], b: Mapping[int, float], confidence: float = CONFIDENCE) -> Difference:
+    """The mean of b - a over the seeds both have, with its t interval: what a seed does to both sides cancels.
+
+    `a` and `b` map seeds to values. No interval for one common seed. Raises ValueError where there is none.
+    """
+    estimate = mean_interval([b[seed] - a[seed] for seed in sorted(a.keys() & b.keys())], confidence)
+    method: Method = "none" if estimate.interval is None else "paired"
+    return Difference(mean=estimate.mean, interval=estimate.interval, method=method)
+
+
+def _around(centre: float, standard_error: float, df: float, confidence: float) -> Interval:
+    half = t_quantile((1 + confidence) / 2, df) * standard_error
+    return (centre - half, centre + half)
+
+
+def t_quantile(p: float, df: float) -> float:
+    """The value that Student's t with `df` > 0 degrees of freedom (a fraction is fine) stays below with chance p.
+
+    Good to about 1e-9 relative where intervals need it (p >= 0.9). Raises ValueError outside 0 < p < 1.
+    """
+    if not 0 < p < 1 or df <= 0:
+        raise ValueError(f"got p={p}, df={df}; 0 < p < 1 and df > 0 are allowed")
+    if p < 0.5:
+        return -t_quantile(1 - p, df)
+    low, high = 0.0, 1.0
+    while t_tail(high, df) > 1 - p:
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tail(middle, df) > 1 - p else (low, middle)
+    return (low + high) / 2
+
+
+def t_tail(t: float, df: float) -> float:
+    """P(T > t) for t >= 0: half the regularised incomplete beta I_x(df/2, 1/2) at x = df / (df + t^2)."""
+    return 0.5 * _incomplete_beta(df / (df + t * t), df / 2, 0.5)
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """I_x(a, b), regularised (DLMF 8.17)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    # The fraction converges fast only left of the mean; I_x(a, b) = 1 - I_{1-x}(b, a) serves the other side.
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(1 - x, b, a)
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(scale) / (a * _beta_fraction(x, a, b))
+
+
+def _beta_fraction(x: float, a: float, b: float) -> float:
+    """The continued fraction 1 + d1/(1 + d2/(1 + ...)) of DLMF 8.17.22, by the modified Lentz method."""
+    value, upper, lower = 1.0, 1.0, 0.0
+    for index in range(1, 10_000):
+        m = index // 2
+        if index % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        lower = 1 / _away_from_zero(1 + term * lower)
+        upper = _away_from_zero(1 + term / upper)
+        value *= upper * lower
+        if abs(upper * lower - 1) < 1e-15:
+            return value
+    raise ArithmeticError(f"incomplete beta did not converge at x={x}, a={a}, b={b}")
+
+
+def _away_from_zero(value: float) -> float:
+    return value if abs(value) > 1e-300 else 1e-300

@@ -1,0 +1,41 @@
+"""Numbers and settings as people read them. Where they are printed is not here (grpoctl.console)."""
+
+from __future__ import annotations
+
+from core.metrics import METRICS
+
+BEST = "best/"  # prefix of a metric's best value over the run; without it, the final one
+
+_WHOLE = frozenset({"steps", "updates", "completions"})
+_ROUNDING = 1e-12  # what is smaller is left over from subtracting equal numbers
+
+
+def metric_text(name: str, value: float | None) -> str:
+    """A metric's value in three decimals, counts whole, small ones in two digits; "-" where it is missing."""
+    if value is None:
+        return "-"
+    metric = METRICS.get(name.removeprefix(BEST))
+    if name in _WHOLE or (metric is not None and metric.unit == "count"):
+        return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+    if name == "seconds":
+        return f"{value:.1f}"
+    if _ROUNDING < abs(value) < 0.001 or abs(value) >= 1e5:
+        return f"{value:.1e}"
+    return f"{value:.3f}"
+
+
+def setting_text(value: object) -> str:
+    """A setting as YAML would have it, on one line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(setting_text(entry) for entry in value)}]"
+    # repr keeps all digits: two settings that differ must not print alike.
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,309 @@
+"""Everything that is printed: progress, verdicts, comparisons, tables. What is said is decided in grpoctl.analysis.
+
+Text goes to standard output, progress too; where standard output carries a JSON document, progress goes to standard
+error. Colour is rich's: off where NO_COLOR is set or the stream is no terminal. Nothing is ever parsed as markup.
+"""
+
+from __future__ import annotations
+
+import io
+import json as jsonlib
+import math
+import os
+import re
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from grpoctl.analysis.collect import number
+from grpoctl.analysis.compare import Comparison, Row, Side
+from grpoctl.analysis.curves import chart
+from grpoctl.analysis.outcome import Line, beside_the_record, evaluations, sentences
+from grpoctl.analysis.statistics import Interval
+from grpoctl.analysis.wording import metric_text, setting_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
+
+_STYLES = {"plain": "", "good": "green", "bad": "bold red", "warn": "yellow"}
+_LABEL = 10  # columns of a label, the space after it included
+_PLAIN_LINES = 20  # progress lines of a whole run where there is no terminal
+_BESIDE_GUARDS = 67  # columns of a progress line without the guards: a bar of 4, step, time left, numbers
+_PIPED_WIDTH = 80  # of a chart where there is no terminal; sentences and tables are not wrapped at all there
+_WIDEST = 100  # of a chart or a paragraph
+_UNWRAPPED = 10_000
+_NUMBER = re.compile(r"[-+]?(\d|$)")
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Whether the stream (standard output by default) is a terminal that can redraw a line."""
+    return (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
+
+
+def print_json(document: object) -> None:
+    """One JSON document on standard output; a number that is not finite becomes null, for JSON has no such number."""
+    _write(jsonlib.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_error(message: str) -> None:
+    """One line on standard error."""
+    _say(Line(label="", mark="error", tone="bad", text=message), sys.stderr)
+
+
+def print_note(message: str) -> None:
+    """One line on standard error that is no error."""
+    _say(Line(label="", mark="note", tone="warn", text=message), sys.stderr)
+
+
+def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> None:
+    """The verdict on one run: ending, reached, evaluations, expectations, findings, the record beside it, files."""
+    ending, reached, *rest = sentences(result)
+    _say(ending)
+    _say(reached)
+    rows = evaluations(result)
+    if rows:
+        _write("")
+        print_table("", ("", "start", "final", "best"), rows)
+    for line in rest:
+        _say(line)
+    if recorded:
+        _write("")
+        print_table("Document and this run", ("", "document", "this run"), beside_the_record(result, recorded))
+    _say(Line(label="Files", text=str(result["run_dir"])))
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Both sides, the changed settings, notes, metrics over seeds, curves, and the verdict last."""
+    for side in (comparison.a, comparison.b):
+        _say(Line(label=side.letter, text=_side(side)))
+    changed = [(key, setting_text(a), setting_text(b)) for key, (a, b) in comparison.changed.items()]
+    _write("")
+    print_table("Changed settings", ("", "A", "B"), changed)
+    for note in comparison.notes:
+        _say(Line(label="Note", text=note))
+    _write("")
+    rows = [_comparison_row(name, row) for name, row in comparison.metrics.items()]
+    print_table("Means over seeds, ± half a 95 % t interval", ("", "A", "B", "B - A", ""), rows)
+    if any(row[-1] for row in rows):
+        _write("  * the interval of B - A leaves 0 out\n")
+    width = _console(sys.stdout).width
+    width = _PIPED_WIDTH if width == _UNWRAPPED else min(width, _WIDEST)
+    _write(chart("eval/reward, mean over seeds", [comparison.a.curve, comparison.b.curve], width=width) + "\n")
+    _say(Line(label="Verdict", text=comparison.verdict))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A titled table, columns of numbers to the right; not squeezed where it is not for a terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console = _console(sys.stdout)
+    if title:
+        _write(_render(console, Text(title, style="bold")))
+    if not rows:
+        _write("  none\n")
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True)
+    for index, column in enumerate(columns):
+        right = all(_NUMBER.match(row[index]) for row in rows)
+        table.add_column(Text(column), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_harmless(cell)) for cell in row))
+    _write(_render(console, table) + "\n")
+
+
+class LiveProgress:
+    """The progress of a run: one redrawn line in a terminal, at most about 20 plain lines elsewhere, or nothing.
+
+    `json` sends it to standard error. `finish` may be called at any time and more than once, so that a caller can do
+    it in a `finally`.
+    """
+
+    def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
+        self._stream = sys.stderr if json else sys.stdout
+        self._quiet = quiet
+        self._bar: Progress | None = None
+        self._total = 0
+        self._every = 1
+        self._first: tuple[int, float] | None = None  # step and time of the first row: a resumed run starts late
+        self._shown: dict[str, float | None] = {}
+        self._unprinted = ""
+
+    def start(self, total_steps: int, header: str) -> None:
+        """Print the header and show step 0 of `total_steps`."""
+        self._total, self._every = total_steps, math.ceil(total_steps / _PLAIN_LINES) or 1
+        if self._quiet:
+            return
+        _write(header, self._stream)
+        if is_terminal(self._stream):
+            self._bar = _progress_bar(_console(self._stream), total_steps)
+            self._bar.start()
+
+    def update(self, row: Mapping[str, object], guards: str) -> None:
+        """Show a metrics row; `guards` is their state in a word or two. What a row lacks keeps its last value."""
+        if self._quiet:
+            return
+        step = int(number(row.get("step")) or 0)
+        for name in ("reward/mean", "eval/reward", "kl", "completions/valid"):
+            if name in row:
+                self._shown[name] = number(row[name])
+        text = progress_text(self._shown)
+        if self._bar is not None:
+            room = max(self._bar.console.width - _BESIDE_GUARDS, 6)
+            state = guards if len(guards) <= room else f"{guards[: room - 1]}…"
+            self._bar.update(self._bar.task_ids[0], completed=step, stats=f"{text} {state}")
+            return
+        at = f"step {step:>{len(str(self._total))}}/{self._total}"
+        self._unprinted = f"{at}  {text}  eta {self._remaining(step)}  guards {guards}"
+        if step % self._every == 0 or step == self._total:
+            self._print_line()
+
+    def finish(self) -> None:
+        """Leave the last state standing and give the terminal back."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        if self._unprinted:
+            self._print_line()
+
+    def _print_line(self) -> None:
+        _write(self._unprinted, self._stream)
+        self._unprinted = ""
+
+    def _remaining(self, step: int) -> str:
+        """Time left at the pace since the first row, as m:ss."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (step, now)
+        first_step, first_time = self._first
+        if step == first_step:
+            return "-:--"
+        seconds = round((now - first_time) / (step - first_step) * (self._total - step))
+        return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def progress_text(shown: Mapping[str, float | None]) -> str:
+    """The numbers of a progress line in fixed places, so that nothing jumps while it is redrawn."""
+    reward, evaluated, kl = (_short(shown.get(name)) for name in ("reward/mean", "eval/reward", "kl"))
+    valid = shown.get("completions/valid")
+    share = "-" if valid is None else f"{valid:.0%}"
+    return f"reward {reward:>5} eval {evaluated:>5} kl {kl:>5} valid {share:>4}"
+
+
+def _short(value: float | None) -> str:
+    """A number in five places."""
+    if value is None:
+        return "-"
+    if abs(value) >= 100 or 0 < value < 0.001:
+        return f"{value:.0e}".replace("e+0", "e")
+    return f"{value:.3f}"[:5].rstrip(".")
+
+
+def _progress_bar(console: Console, total: int) -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    progress = Progress(
+        BarColumn(bar_width=None),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True), markup=False),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[stats]}", table_column=Column(no_wrap=True, overflow="ellipsis"), markup=False),
+        console=console,
+        expand=True,
+        refresh_per_second=4,  # each drawing takes the interpreter away from the run
+    )
+    progress.add_task("", total=total, stats=progress_text({}))
+    return progress
+
+
+def _console(stream: TextIO) -> Console:
+    """A console on the stream, which wraps and squeezes nothing where the stream is no terminal."""
+    from rich.console import Console
+
+    piped = not is_terminal(stream) and "COLUMNS" not in os.environ
+    width = _UNWRAPPED if piped else None
+    return Console(file=_tolerant(stream), width=width, highlight=False, markup=False, emoji=False)
+
+
+def _write(text: str, stream: TextIO | None = None) -> None:
+    """Print a text at once. A reader that has gone (`| head`) is no error: the run behind it goes on."""
+    stream = stream or sys.stdout
+    try:
+        print(text, file=_tolerant(stream), flush=True)
+    except BrokenPipeError:
+        # What is still buffered would fail again at exit, so the descriptor itself leads nowhere from now on.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _render(console: Console, what: RenderableType) -> str:
+    """The renderable as the console would print it, without spaces at line ends."""
+    with console.capture() as captured:
+        console.print(what, soft_wrap=True)  # texts come wrapped, tables take what they need up to the width
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def _tolerant(stream: TextIO) -> TextIO:
+    """The stream; a character its encoding lacks is replaced from now on, never an error."""
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="replace")
+    return stream
+
+
+def _say(line: Line, stream: TextIO | None = None) -> None:
+    """Print a labelled sentence, wrapped under itself; a path or an id is never broken."""
+    from rich.text import Text
+
+    console = _console(stream or sys.stdout)
+    label = line.label.ljust(_LABEL) if line.label else ""
+    mark = f"{line.mark}: " if line.mark else ""
+    wrapped = textwrap.wrap(
+        label + mark + line.text,
+        width=console.width if console.width == _UNWRAPPED else min(console.width, _WIDEST),
+        subsequent_indent=" " * len(label),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    text = Text("\n".join(wrapped))
+    text.stylize("bold", 0, len(label))
+    text.stylize(_STYLES[line.tone], len(label), len(label) + len(line.mark))
+    _write(_render(console, text), stream)
+
+
+def _harmless(text: str) -> str:
+    """The text with control characters spelled out: a model's output must not drive the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
+
+
+def _side(side: Side) -> str:
+    statuses = ", ".join(f"{count} {status}" for status, count in Counter(side.statuses).items())
+    seeds = "seed " if len(side.seeds) == 1 else "seeds "
+    return f"{side.name}, profile {side.profile}, {seeds}{', '.join(map(str, side.seeds))} ({statuses})"
+
+
+def _comparison_row(name: str, row: Row) -> tuple[str, str, str, str, str]:
+    cells = [
+        "-" if entry is None else metric_text(name, entry.mean) + _half(name, entry.interval)
+        for entry in (row.a, row.b, row.difference)
+    ]
+    gap = row.difference
+    if gap is not None and gap.mean > 0:
+        cells[2] = f"+{cells[2]}"
+    clear = gap is not None and gap.interval is not None and not gap.interval[0] <= 0 <= gap.interval[1]
+    return (name, cells[0], cells[1], cells[2], "*" if clear else "")
+
+
+def _half(name: str, interval: Interval | None) -> str:
+    return "" if interval is None else f" ± {metric_text(name, (interval[1] - interval[0]) / 2)}"
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

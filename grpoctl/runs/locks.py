@@ -1,0 +1,93 @@
+"""Locks that die with their holder.
+
+What is here: holding a lock file, and asking whether somebody holds it. What is not: which files are locks (run_dir).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.errors import StorageError
+from grpoctl.runs.records import storage_errors
+
+_held: set[int] = set()  # descriptors of locks this process holds; see _let_go_in_child
+
+
+@contextlib.contextmanager
+def hold_lock(path: Path, patience: float | None) -> Iterator[int | None]:
+    """Holds the lock and gives None; or gives the pid of its holder (0: unknown) after `patience` seconds.
+
+    A patience of None waits for ever. The lock belongs to the open file, so it dies with the process (flock, not
+    fcntl's record locks: those are lost as soon as the process closes the same file a second time).
+    """
+    with storage_errors("lock", path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    _held.add(descriptor)
+    try:
+        if not _acquire(descriptor, patience):
+            said = os.pread(descriptor, 32, 0).strip()
+            yield int(said) if said.isdigit() else 0
+            return
+        with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            yield None
+        finally:
+            if descriptor in _held:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, 0)
+    finally:
+        if descriptor in _held:  # not so in a forked child, where the number may by now be another file's
+            _held.discard(descriptor)
+            os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock. Needs no permission to write."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _acquire(descriptor: int, patience: float | None) -> bool:
+    """Whether the lock could be had within `patience` seconds."""
+    if patience is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return True
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def _let_go_in_child() -> None:
+    """Close inherited locks in a forked child: a data loader's worker that outlives its parent must not keep them."""
+    for descriptor in _held:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,143 @@
+"""Where a run came from: code, versions, machine and command, one entry per attempt.
+
+What is here: `provenance.json`, and the removal of credentials from whatever is written down. What is not: environment
+variables, which hold secrets. Nothing here uses the network, imports the packages it names, or fails: what cannot be
+found out in time is null.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpoctl.runs.records import read_json, replace_json
+from grpoctl.runs.run_dir import RunDir
+
+SCHEMA = 1
+DIFF_LIMIT = 200_000  # bytes
+GIT_SECONDS = 3.0  # for all questions to git together
+PACKAGES = (
+    "grpoctl", "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "numpy", "pydantic",
+    "ruamel.yaml", "optuna", "mlflow",
+)  # fmt: skip
+
+_USERINFO = re.compile(r"(?<=://)[^\s/'\"?#]*@")
+_SECRET_FIELD = re.compile(r"(?i)([?&;](?:[\w-]*(?:token|secret|password|passwd|pwd|key|sig|signature))=)[^&;\s'\"]+")
+# Without these, a repository's own configuration could run programs, ask for a password or fetch over the network.
+_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", "--no-pager")
+_GIT_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+
+
+def record(run: RunDir, identity: Mapping[str, object], argv: Sequence[str], cwd: Path | None = None) -> int:
+    """Add one attempt to `provenance.json`; gives its number, from 1.
+
+    `identity` (experiment, recorded_as, spec_sha, profile, seed) stands at the top of the file since the first attempt.
+    Raises StorageError where the disk is full or read-only.
+    """
+    document = read_json(run.provenance) or {"schema": SCHEMA, **identity, "attempts": []}
+    document["attempts"].append(collect(argv, cwd))
+    replace_json(run.provenance, document)
+    return len(document["attempts"])
+
+
+def collect(argv: Sequence[str], cwd: Path | None = None) -> dict[str, Any]:
+    """One attempt: argv, started, hostname, pid, python, platform, versions, and git of the repository of `cwd`."""
+    return {
+        "started": time.time(),
+        "argv": [without_credentials(argument) for argument in argv],
+        "hostname": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "versions": versions(PACKAGES),
+        "git": git_state(cwd or Path.cwd()),
+    }
+
+
+def versions(packages: Sequence[str]) -> dict[str, str | None]:
+    """Package -> installed version, null where it is not installed; imports none of them."""
+    found: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def git_state(cwd: Path, seconds: float = GIT_SECONDS) -> dict[str, Any] | None:
+    """commit, dirty, diff (against the commit, tracked files only), remote; None outside of a repository with a commit.
+
+    A diff above DIFF_LIMIT bytes is cut and `diff_cut` says so. `dirty` and `diff` are null where git took too long.
+    """
+    deadline = time.monotonic() + seconds
+    commit = _ask_git(cwd, deadline, "rev-parse", "--verify", "--quiet", "HEAD")
+    if not commit:
+        return None
+    diff = _ask_git(cwd, deadline, "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "HEAD")
+    remote = _ask_git(cwd, deadline, "config", "--get", "remote.origin.url")
+    return {
+        "commit": commit.decode("ascii", "replace").strip(),
+        "dirty": None if diff is None else bool(diff),
+        "diff": None if diff is None else without_credentials(diff[:DIFF_LIMIT].decode("utf-8", "replace")),
+        "diff_cut": diff is not None and len(diff) > DIFF_LIMIT,
+        "remote": without_credentials(remote.decode("utf-8", "replace").strip()) if remote else None,
+    }
+
+
+def without_credentials(text: str) -> str:
+    """The text with the user part of every URL, and every field called like a secret, replaced by ***."""
+    return _SECRET_FIELD.sub(r"\1***", _USERINFO.sub("***@", text))
+
+
+def _ask_git(cwd: Path, deadline: float, *question: str) -> bytes | None:
+    """What git answers, up to one byte above DIFF_LIMIT; None where it fails, is missing or is too slow."""
+    try:
+        process = subprocess.Popen(
+            [*_GIT, *question],
+            cwd=cwd,
+            env={**os.environ, **_GIT_ENVIRONMENT},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        return None
+    with process:
+        answer = _read_bounded(process, deadline)
+        if answer is None or len(answer) > DIFF_LIMIT:
+            process.kill()
+            return answer
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if process.wait(max(0.1, deadline - time.monotonic())) == 0:
+                return answer
+        process.kill()
+    return None
+
+
+def _read_bounded(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
+    """Its output, up to one byte above DIFF_LIMIT; None where the deadline passes first."""
+    assert process.stdout is not None
+    answer = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while len(answer) <= DIFF_LIMIT:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                return None
+            piece = os.read(process.stdout.fileno(), 1 << 16)
+            if not piece:
+                break
+            answer += piece
+    return answer[: DIFF_LIMIT + 1]

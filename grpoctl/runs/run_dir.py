@@ -1,0 +1,265 @@
+"""Run directories: the only file that knows where they are and what their files are called.
+
+What is here: finding the home, making and finding runs, and holding one. What is not: what stands in the files
+(records, status, provenance), how a lock works (locks) and how a run is started (launch).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import BusyError, NotFoundError, StorageError
+from grpoctl.runs import status
+from grpoctl.runs.locks import hold_lock, is_locked
+from grpoctl.runs.records import read_json, storage_errors
+
+HOME_NAME = ".grpoctl"
+HOME_VARIABLE = "GRPOCTL_HOME"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunDir:
+    """One run's directory. Each property is the path of one file in it, whether or not it exists yet."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The run id, which is the directory's name."""
+        return self.path.name
+
+    @property
+    def home(self) -> Home:
+        """The home the run lives in."""
+        return Home(path=self.path.parent.parent)
+
+    @property
+    def spec(self) -> Path:
+        """The resolved spec: what is run is this file."""
+        return self.path / "spec.yaml"
+
+    @property
+    def authored(self) -> Path:
+        """The spec as its author wrote it; not every run has one."""
+        return self.path / "authored.json"
+
+    @property
+    def provenance(self) -> Path:
+        """Code, versions and machine, one entry per attempt."""
+        return self.path / "provenance.json"
+
+    @property
+    def status(self) -> Path:
+        """How the run stands."""
+        return self.path / "status.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One row per step: the truth about the run."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def timings(self) -> Path:
+        """One row per step: seconds. Apart from the metrics, which must be equal when a run is repeated."""
+        return self.path / "timings.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        """One row per completion."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """What came out, once the run has ended."""
+        return self.path / "result.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def adapter(self) -> Path:
+        """Folder of the trained adapter, in PEFT's format."""
+        return self.path / "adapter"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that may write here."""
+        return self.path / "lock"
+
+    @property
+    def log(self) -> Path:
+        """What the run printed."""
+        return self.path / "log.txt"
+
+    @property
+    def mlflow(self) -> Path:
+        """How far the MLflow mirror has come."""
+        return self.path / "mlflow.json"
+
+    @property
+    def mirror_lock(self) -> Path:
+        """Held by the one process that may write this run to MLflow."""
+        return self.path / "mirror.lock"
+
+    @property
+    def mirror_log(self) -> Path:
+        """What the mirror printed."""
+        return self.path / "mirror.log"
+
+    @contextlib.contextmanager
+    def hold(self, patience: float = 0.5) -> Iterator[None]:
+        """Hold the run; the lock dies with this process, however it dies.
+
+        `patience` (seconds) outlasts those who only look whether it is held. Raises BusyError naming the holder.
+        """
+        with hold_lock(self.lock, patience) as holder:
+            if holder is not None:
+                by = f"process {holder}" if holder else "another process"
+                raise BusyError(f"{self.id} is in use by {by}; wait until it ends, or start a new run without --resume")
+            yield
+
+    def is_held(self) -> bool:
+        """Whether a process holds the run; this one's own hold counts."""
+        return is_locked(self.lock)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Home:
+    """The folder all runs live in. Nothing is created before the first run."""
+
+    path: Path
+
+    @classmethod
+    def locate(cls, start: Path | None = None, environ: Mapping[str, str] = os.environ) -> Home:
+        """The home for commands given in `start` (the current directory): GRPOCTL_HOME, else the nearest `.grpoctl`
+        in it or a parent, else the one that the first run will create in it.
+        """
+        with storage_errors("find a home from", start or Path(".")):
+            here = (start or Path.cwd()).resolve()
+            if named := environ.get(HOME_VARIABLE):
+                return cls(path=(here / Path(named).expanduser()).resolve())
+            homes = (folder / HOME_NAME for folder in (here, *here.parents))
+            return cls(path=next((home for home in homes if home.is_dir()), here / HOME_NAME))
+
+    @property
+    def runs_folder(self) -> Path:
+        """The folder with one directory per run."""
+        return self.path / "runs"
+
+    @property
+    def mlflow_store(self) -> Path:
+        """The SQLite file MLflow gets when no other store is named."""
+        return self.path / "mlflow.db"
+
+    @property
+    def mlflow_lock(self) -> Path:
+        """Held while that file is created or migrated."""
+        return self.path / "mlflow.lock"
+
+    @property
+    def mlflow_version(self) -> Path:
+        """The version of MLflow that file was last used with."""
+        return self.path / "mlflow.version"
+
+    @property
+    def mlflow_artifacts(self) -> Path:
+        """Where artifacts of a store without a server go."""
+        return self.path / "mlartifacts"
+
+    def create_run(self, stem: str) -> RunDir:
+        """A new, empty `<stem>-<n>`, n one above the highest there is. Two processes at once get two different ones.
+
+        Raises StorageError where the home cannot be written.
+        """
+        with storage_errors("create a run in", self.path):
+            self.runs_folder.mkdir(parents=True, exist_ok=True)
+            ignore = self.path / ".gitignore"
+            if not ignore.exists():  # runs are no source code, and must not make the user's repository look dirty
+                ignore.write_text("*\n", encoding="utf-8")
+            number = max((number for number, _ in self._numbered(stem)), default=0) + 1
+            while True:
+                run = RunDir(path=self.runs_folder / f"{stem}-{number}")
+                try:
+                    run.path.mkdir()
+                except FileExistsError:
+                    number += 1
+                else:
+                    return run
+
+    def runs(self) -> list[RunDir]:
+        """Every run that has a spec, the one started last first. Raises StorageError where the home cannot be read."""
+        runs = [run for run in self._directories() if run.spec.exists()]
+        return sorted(runs, key=lambda run: (_started(run), run.id), reverse=True)
+
+    def newest_unfinished(self, stem: str) -> RunDir | None:
+        """The newest run of the stem that did not come to an end of its own; None where all did.
+
+        It may be held by another process: `RunDir.hold` says so.
+        """
+        for _, run in sorted(self._numbered(stem), key=lambda entry: entry[0], reverse=True):
+            record = status.read(run.status)
+            if run.spec.exists() and (record is None or record.status.resumable):
+                return run
+        return None
+
+    def find(self, name: str) -> RunDir:
+        """The run of this path, id, experiment name (its newest run) or unique beginning of an id.
+
+        Raises NotFoundError naming what fits, or the nearest there is.
+        """
+        by_path = RunDir(path=Path(name).expanduser())
+        if by_path.spec.is_file():
+            return RunDir(path=by_path.path.resolve())
+        runs, wanted = self.runs(), name.lower()
+        for run in runs:
+            if run.id == wanted:
+                return run
+        fitting = [run for run in runs if run.id.startswith(wanted)]
+        for run in fitting:
+            if run.id.startswith(f"{wanted}-") and _experiment(run) == wanted:
+                return run
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
+            raise NotFoundError(f"{name!r} fits {len(fitting)} runs ({some}); give more of the id")
+        near = difflib.get_close_matches(wanted, [run.id for run in runs] + [_experiment(run) for run in runs], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "grpoctl ls shows the runs there are"
+        raise NotFoundError(f"no run {name!r} in {self.path}; {hint}")
+
+    def _directories(self) -> list[RunDir]:
+        with storage_errors("read", self.runs_folder):
+            try:
+                return [RunDir(path=Path(entry.path)) for entry in os.scandir(self.runs_folder) if entry.is_dir()]
+            except FileNotFoundError:
+                return []
+
+    def _numbered(self, stem: str) -> Iterator[tuple[int, RunDir]]:
+        for run in self._directories():
+            if match := re.fullmatch(re.escape(stem) + r"-(\d+)", run.id):
+                yield int(match[1]), run
+
+
+def _started(run: RunDir) -> float:
+    """When the run was started, by its status; by the age of its spec where that does not say."""
+    try:
+        record = status.read(run.status)
+    except StorageError:
+        record = None
+    return record.started if record else run.spec.stat().st_mtime
+
+
+def _experiment(run: RunDir) -> str:
+    """The experiment the run belongs to; empty where its provenance does not say."""
+    try:
+        return str((read_json(run.provenance) or {}).get("experiment", ""))
+    except StorageError:
+        return ""

@@ -1,0 +1,113 @@
+"""Layers: one authored mapping each (a file, a profile, the overrides), and how they are put on top of one another.
+
+Every value remembers its place (file, line, which layer), so that an error found after merging still names it.
+Reading YAML is not here (documents.py), nor is what the keys mean (schema.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+Keys = tuple[str | int, ...]
+TASK: Keys = ("task",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a value was written. `said` names a layer other than a file's own keys: `in profile tiny`."""
+
+    file: Path | None = None
+    line: int | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """A tree of mappings, lists and scalars, and the place of every node (the root is `()`). Never mutated."""
+
+    tree: Mapping[str, object]
+    places: Mapping[Keys, Place]
+
+    def place(self, keys: Keys) -> Place:
+        """The place of the value at `keys`, or of the nearest mapping around it that has one."""
+        for length in range(len(keys), -1, -1):
+            if (found := self.places.get(keys[:length])) is not None:
+                return found
+        return Place()
+
+    def below(self, keys: Keys, said: str) -> Layer:
+        """The mapping at `keys` as a layer of its own, every place of it marked `said`."""
+        tree: object = self.tree
+        for key in keys:
+            assert isinstance(tree, Mapping)
+            assert isinstance(key, str)
+            tree = tree[key]
+        assert isinstance(tree, Mapping)
+        places = {
+            path[len(keys) :]: Place(file=place.file, line=place.line, said=said)
+            for path, place in self.places.items()
+            if path[: len(keys)] == keys
+        }
+        return Layer(tree=tree, places=places)
+
+    def without(self, names: Collection[str]) -> Layer:
+        """The layer less these top-level keys."""
+        return Layer(
+            tree={name: value for name, value in self.tree.items() if name not in names},
+            places={path: place for path, place in self.places.items() if not path or path[0] not in names},
+        )
+
+
+def merge(base: Layer, over: Layer) -> Layer:
+    """`over` on top of `base`: mappings are merged key by key, everything else (lists, scalars, null) is replaced.
+
+    A layer that names another task starts the task's mapping anew: the old task's keys mean nothing to it.
+    """
+    places = dict(base.places)
+    tree = _merge(base.tree, over.tree, (), places)
+    return Layer(tree=tree, places={**places, **over.places})
+
+
+def _merge(
+    base: Mapping[str, object], over: Mapping[str, object], at: Keys, places: dict[Keys, Place]
+) -> dict[str, object]:
+    """The merged mapping; removes from `places` what was replaced."""
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        path = (*at, name)
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and not _new_task(path, below, value):
+            merged[name] = _merge(below, value, path, places)
+        else:
+            merged[name] = value
+            for old in [old for old in places if old[: len(path)] == path]:
+                del places[old]
+    return merged
+
+
+def _new_task(path: Keys, base: Mapping[str, object], over: Mapping[str, object]) -> bool:
+    """Whether `over` names another task than `base`; also inside a profile, where the path is profiles.NAME.task."""
+    in_profile = len(path) == 3 and path[0] == "profiles" and path[2:] == TASK
+    return (path == TASK or in_profile) and "name" in over and over["name"] != base.get("name")
+
+
+def leaves(tree: Mapping[str, object], at: str = "") -> dict[str, object]:
+    """Dotted key -> value of everything that is not a mapping; lists are values, empty mappings have none."""
+    flat: dict[str, object] = {}
+    for name, value in tree.items():
+        dotted = f"{at}.{name}" if at else str(name)
+        if isinstance(value, Mapping):
+            flat.update(leaves(value, dotted))
+        else:
+            flat[dotted] = value
+    return flat
+
+
+def dotted(keys: Keys) -> str:
+    """`("stages", "grpo", "beta")` -> `stages.grpo.beta`; a list's index in brackets."""
+    text = ""
+    for key in keys:
+        text += f"[{key}]" if isinstance(key, int) else (f".{key}" if text else key)
+    return text

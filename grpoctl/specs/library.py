@@ -1,0 +1,79 @@
+"""Which file an experiment's name means: the user's ./experiments first, then the shipped ones.
+
+Names are case-insensitive, and a path that ends in .yaml is a name too. What a file holds is not read here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from core.errors import NotFoundError
+
+Origin = Literal["user", "shipped"]
+SUFFIX = ".yaml"
+
+
+def shipped_folder(kind: str = "experiments") -> Path:
+    """Where the package's own files are: inside it in a wheel, beside it in a source checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "shipped" / kind
+    return inside if inside.is_dir() else package.parent / kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Library:
+    """The folders that hold experiments, one YAML file each, named like the experiment in it."""
+
+    user: Path = field(default_factory=lambda: Path("experiments"))
+    shipped: Path = field(default_factory=shipped_folder)
+
+    def files(self) -> dict[str, tuple[Path, Origin]]:
+        """Lower-case name -> (file, origin), sorted by name. A user's file hides a shipped one of the same name."""
+        found: dict[str, tuple[Path, Origin]] = {stem: (file, "shipped") for stem, file in _yaml_files(self.shipped)}
+        if not _same_folder(self.user, self.shipped):
+            found.update({stem: (file, "user") for stem, file in _yaml_files(self.user)})
+        return dict(sorted(found.items()))
+
+    def find(self, name: str, *, beside: Path | None = None) -> Path:
+        """The file of a name or path; `beside` is a folder that is searched after the user's (a file's own neighbours).
+
+        Raises NotFoundError naming what there is and what is nearest.
+        """
+        if name.lower().endswith(SUFFIX) or "/" in name:
+            path = Path(name)
+            if not path.exists():
+                raise NotFoundError(f"no file {name}; {_names(self.files(), near=path.stem)}")
+            return path
+        known = self.files()
+        neighbours = dict(_yaml_files(beside)) if beside is not None else {}
+        stem = name.lower()
+        if stem in known and (known[stem][1] == "user" or stem not in neighbours):
+            return known[stem][0]
+        if stem in neighbours:
+            return neighbours[stem]
+        raise NotFoundError(f"no experiment {name!r}; {_names([*known, *neighbours], near=stem)}")
+
+
+def _yaml_files(folder: Path) -> list[tuple[str, Path]]:
+    """(lower-case stem, file) of each .yaml file, hidden ones left out."""
+    if not folder.is_dir():
+        return []
+    files = sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and not file.name.startswith("."))
+    return [(file.stem.lower(), file) for file in files]
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def _names(known: Iterable[str], near: str) -> str:
+    """`did you mean p31? There are: p30, p31`."""
+    names = sorted(set(known))
+    if not names:
+        return "there are no experiments: neither ./experiments nor the installation has any"
+    close = difflib.get_close_matches(near.lower(), names, n=1)
+    return (f"did you mean {close[0]}? " if close else "") + f"There are: {', '.join(names)}"

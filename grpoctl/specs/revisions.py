@@ -1,0 +1,111 @@
+"""What each `name@revision` was when it first ran, so that a changed spec is noticed and the old one can run again.
+
+One JSON file per recorded document: `p31@1.json` is the first, `p31@1+3fa2c1.json` one that changed under the same
+revision.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.errors import NotFoundError, SpecError, StorageError
+from grpoctl.specs.documents import read_text
+from grpoctl.specs.identity import authored_sha
+
+if TYPE_CHECKING:
+    from grpoctl.specs.loading import Loaded
+
+_REFERENCE = re.compile(r"(?P<name>[a-z0-9][a-z0-9_-]*)@[1-9]\d*(\+[0-9a-f]{6,64})?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedAs:
+    """`p31@1`, or `p31@1+3fa2c1` with `changed` where the content is not what first ran under that revision."""
+
+    label: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """The recorded documents of one home. The folder is made when the first is recorded."""
+
+    folder: Path
+
+    def recorded_as(self, loaded: Loaded) -> RecordedAs:
+        """The label of a loaded spec, recording its document where it is new. Raises StorageError, SpecError."""
+        label = f"{loaded.spec.name}@{loaded.spec.revision}"
+        sha = authored_sha(loaded.authored)
+        if self._record(label, sha, loaded.authored):
+            return RecordedAs(label=label, changed=False)
+        for digits in (6, 12, 64):  # six may collide; twelve do not, in one folder
+            changed = f"{label}+{sha[:digits]}"
+            if self._record(changed, sha, loaded.authored):
+                break
+        return RecordedAs(label=changed, changed=True)
+
+    def document(self, reference: str) -> tuple[Path, Mapping[str, object]]:
+        """(file, authored document) of `p31@1` or `p31@1+3fa2c1`. Raises NotFoundError naming what there is."""
+        label = reference.lower()
+        match = _REFERENCE.fullmatch(label)
+        if match is None:
+            raise NotFoundError(f"got {reference!r}; a recorded spec is NAME@REVISION, e.g. p31@1 or p31@1+3fa2c1")
+        file = self._file(label)
+        if not file.is_file():
+            name = match["name"]
+            have = ", ".join(self.labels(name)) or "none"
+            raise NotFoundError(f"{label} has not run here; recorded of {name}: {have}. The current file is {name!r}")
+        return file, _read(file)[1]
+
+    def labels(self, name: str = "") -> list[str]:
+        """The recorded labels, sorted; of one experiment only where a name is given."""
+        labels = [file.stem for file in sorted(self.folder.glob("*.json"))] if self.folder.is_dir() else []
+        return [label for label in labels if not name or label.partition("@")[0] == name]
+
+    def _file(self, label: str) -> Path:
+        return self.folder / f"{label}.json"
+
+    def _record(self, label: str, sha: str, authored: Mapping[str, object]) -> bool:
+        """Whether `label` stands for this content now: it did, or it was free and has been written."""
+        file = self._file(label)
+        if not file.exists():
+            _write_once(file, {"schema": 1, "label": label, "sha": sha, "authored": authored})
+        return _read(file)[0] == sha
+
+
+def _write_once(file: Path, content: Mapping[str, object]) -> None:
+    """Writes whole or not at all, and never over another's: two first runs at once record one of them."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump(content, stream, indent=1, ensure_ascii=False, allow_nan=False)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.link(name, file)  # fails where the file exists, unlike a rename
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(name)
+    except OSError as error:
+        raise StorageError(f"cannot record {file}: {error.strerror}") from None
+
+
+def _read(file: Path) -> tuple[str, Mapping[str, object]]:
+    """(sha, authored) of a recorded file. Raises SpecError where it is damaged."""
+    try:
+        content = json.loads(read_text(file))
+        sha, authored = content["sha"], content["authored"]
+        if isinstance(authored, dict) and authored_sha(authored) == sha:
+            return sha, authored
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise SpecError("is damaged: not the document it was recorded as; remove it to record anew", file=file)

@@ -1,0 +1,149 @@
+"""What keys a RunSpec has, and what each allows, in words: read off the pydantic models, never written down twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from core.spec import RunSpec, Schedule
+from grpoctl.specs.layers import Keys
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """One key: its type with the constraints on it. `task` is the task it belongs to, where it belongs to one only."""
+
+    annotation: Any
+    metadata: tuple[Any, ...] = ()
+    task: str | None = None
+
+
+def fields(tree: Mapping[str, object], *, all_tasks: bool = False) -> dict[Keys, Field]:
+    """Every key that a document like `tree` may have, by path: its stages' names and its task decide.
+
+    Optional parts (`model.lora`, `early_stopping`) are included whether they are set or not.
+    """
+    found: dict[Keys, Field] = {}
+    task = tree.get("task")
+    name = task.get("name") if isinstance(task, Mapping) else None
+    stages = tree.get("stages")
+    names = [str(stage) for stage in stages] if isinstance(stages, Mapping) and stages else ["grpo"]
+    _walk(RunSpec, (), {"task": None if all_tasks else name, "stages": names}, found)
+    return found
+
+
+def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], found: dict[Keys, Field]) -> None:
+    task = task_of(model)
+    for name, info in model.model_fields.items():
+        path = (*at, name)
+        found.setdefault(path, Field(annotation=info.annotation, metadata=tuple(info.metadata), task=task))
+        variants = _models(info.annotation)
+        if info.discriminator is not None and any(task_of(part) == choice["task"] for part in variants):
+            variants = [part for part in variants if task_of(part) == choice["task"]]
+        if get_origin(info.annotation) is dict and variants:
+            for stage in choice["stages"]:
+                found[(*path, stage)] = Field(annotation=variants[0])
+                _walk(variants[0], (*path, stage), choice, found)
+            continue
+        for part in variants:
+            _walk(part, path, choice, found)
+
+
+def task_of(model: type[BaseModel]) -> str | None:
+    """The value of `name` by which a task's model is told apart; None for a model that is no task."""
+    info = model.model_fields.get("name")
+    if info is not None and get_origin(info.annotation) is Literal:
+        return str(get_args(info.annotation)[0])
+    return None
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models inside an annotation: itself, the members of a union, or a mapping's values."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Union, UnionType, Annotated, dict):
+        return [model for part in get_args(annotation) for model in _models(part)]
+    return []
+
+
+def allowed(field: Field) -> str:
+    """What a key may hold, in words: `a number > 0`, `one of cosine, constant`, `true or false`."""
+    return _words(field.annotation, field.metadata)
+
+
+def choices(field: Field) -> list[str]:
+    """The texts that a key, or an item of its list, is chosen from; none where it is not such a key."""
+    annotation = get_args(field.annotation)[0] if get_origin(field.annotation) is tuple else field.annotation
+    return [str(part) for part in get_args(annotation)] if get_origin(annotation) is Literal else []
+
+
+def keys_of(field: Field) -> Field:
+    """What the free keys of a mapping may be."""
+    return Field(annotation=get_args(field.annotation)[0])
+
+
+def has_parts(field: Field) -> bool:
+    """Whether a key holds a part of the spec, or a mapping of parts."""
+    return bool(_models(field.annotation))
+
+
+def task_names() -> list[str]:
+    """The tasks there are."""
+    return [name for model in _models(RunSpec.model_fields["task"].annotation) if (name := task_of(model))]
+
+
+_SCALARS = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+
+
+def _words(annotation: Any, metadata: tuple[Any, ...]) -> str:
+    parts = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        inner = [item for extra in parts[1:] for item in (extra.metadata if isinstance(extra, FieldInfo) else [extra])]
+        return _words(parts[0], (*inner, *metadata))
+    if parts:
+        return _compound_words(annotation, metadata)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _mapping_words(annotation)
+    if any(hasattr(item, "pattern") for item in metadata):
+        return "a name of lower-case letters, digits, - and _ (at most 64)"
+    if annotation is str and any(getattr(item, "min_length", 0) for item in metadata):
+        return "text that is not empty"
+    return _SCALARS.get(annotation, str(annotation)) + _bounds(metadata)
+
+
+def _compound_words(annotation: Any, metadata: tuple[Any, ...]) -> str:
+    """The words for a union, a choice, a list or a mapping of values."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, parts))}" if len(parts) > 1 else str(parts[0])
+    some = "non-empty " if any(getattr(item, "min_length", 0) for item in metadata) else ""
+    if origin is tuple:
+        return f"a {some}list of {_words(parts[0], ())}"
+    if origin is dict:
+        keys = _words(parts[0], ()).removeprefix("a ")
+        return "a mapping" if _models(parts[1]) else f"a {some}mapping of {keys} to {_words(parts[1], ())}"
+    words = [_words(part, metadata) for part in parts if part is not NoneType]
+    return ", or ".join(dict.fromkeys([*words, *(["null"] if NoneType in parts else [])]))
+
+
+def _mapping_words(model: type[BaseModel]) -> str:
+    if model is Schedule:
+        return "a number > 0, or a mapping with start, end and steps"
+    if task_of(model) is not None:
+        return f"a mapping that names its task (name: {' or '.join(task_names())})"
+    names = list(model.model_fields)
+    return f"a mapping with {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
+
+
+def _bounds(metadata: tuple[Any, ...]) -> str:
+    """` > 0 and <= 1`, from annotated-types' constraints."""
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    limits = [
+        f"{sign} {getattr(item, name)}" for item in metadata for name, sign in signs.items() if hasattr(item, name)
+    ]
+    return (" " + " and ".join(limits)) if limits else ""

@@ -1,0 +1,63 @@
+"""How far the copy of a run in MLflow has come: `mlflow.json`. Imports no mlflow; writing to MLflow is not here."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from core.errors import StorageError
+from grpoctl.runs.provenance import without_credentials
+from grpoctl.runs.records import read_json, replace_json
+from grpoctl.runs.run_dir import RunDir
+
+SCHEMA = 1
+
+State = Literal["live", "done", "behind"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MirrorState:
+    """What MLflow has of the run.
+
+    `state`: live (written up to `synced_step`, more will come), done (all of it is there) or behind (`error` says why).
+    `store` is where `mlflow_run_id` is, without credentials. `synced_status` and `synced_ended` are
+    what MLflow knows of status.json.
+    """
+
+    state: State = "live"
+    error: str | None = None
+    store: str | None = None
+    experiment_id: str | None = None
+    mlflow_run_id: str | None = None
+    synced_step: int | None = None
+    synced_status: str | None = None
+    synced_ended: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether MLflow has everything."""
+        return self.state == "done"
+
+
+def read_state(run: RunDir) -> MirrorState | None:
+    """The state; None where nothing was mirrored yet, and where the file is damaged: MLflow is then asked again."""
+    try:
+        document = read_json(run.mlflow)
+    except StorageError:
+        return None
+    if document is None or document.pop("schema", None) != SCHEMA:
+        return None
+    known = {entry.name for entry in dataclasses.fields(MirrorState)}
+    return MirrorState(**{key: value for key, value in document.items() if key in known})
+
+
+def write_state(run: RunDir, state: MirrorState) -> None:
+    """Replace `mlflow.json`. Raises StorageError where the disk is full or read-only."""
+    replace_json(run.mlflow, {"schema": SCHEMA, **dataclasses.asdict(state)}, durable=False)
+
+
+def one_line(error: BaseException) -> str:
+    """The error in one line of at most 300 characters, without credentials."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return without_credentials(text)[:300]

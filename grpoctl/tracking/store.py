@@ -1,0 +1,150 @@
+"""Where MLflow's store is, and opening it: created and migrated once, under a lock.
+
+What is here: the store's address and a ready client. What is not: what is written (writer) and read (client).
+mlflow is imported inside functions: it costs a second and 170 MB, and those who only ask for the address pay nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from core.errors import StorageError
+from grpoctl.runs.locks import hold_lock
+from grpoctl.runs.provenance import without_credentials
+from grpoctl.runs.records import replace_text, storage_errors
+from grpoctl.runs.run_dir import Home
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
+
+# A server that does not answer is tried again by us, when there is time; MLflow's own seven retries of two minutes each
+# would hold up the end of a run. Nothing is sent to anybody but the store.
+_ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "3",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_CONFIGURE_LOGGING": "false",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+def store_uri(home: Home) -> str:
+    """MLFLOW_TRACKING_URI, else the SQLite store of the home. May hold credentials: print `store_name` instead."""
+    if named := os.environ.get(URI_VARIABLE, "").strip():
+        return named
+    return _sqlite_uri(home.mlflow_store)
+
+
+def store_name(home: Home) -> str:
+    """The store's URI without credentials."""
+    return without_credentials(store_uri(home))
+
+
+def artifact_location(home: Home) -> str | None:
+    """Where a new experiment's artifacts go; None where that is the server's business.
+
+    Without a server MLflow would take `./mlruns` of whatever directory the command was given in.
+    """
+    return None if _has_server(store_uri(home)) else home.mlflow_artifacts.as_uri()
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The file of a SQLite store; None for every other store."""
+    scheme, _, rest = uri.partition("://")
+    if not scheme.startswith("sqlite"):
+        return None
+    name = unquote(rest.removeprefix("/").partition("?")[0])
+    return Path(name).absolute() if name and name != ":memory:" else None
+
+
+def prepare_environment() -> None:
+    """Short timeouts, no telemetry and no chatter for every mlflow imported after this; what the user set stands."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def open_client(home: Home) -> MlflowClient:
+    """A client of the store, which exists and is of this MLflow's version.
+
+    Raises StorageError where the store cannot be created or migrated, and what MLflow raises where it cannot be opened.
+    A server is not contacted yet.
+    """
+    prepare_environment()
+    from mlflow.tracking import MlflowClient
+
+    uri = store_uri(home)
+    if _has_server(uri):
+        return MlflowClient(tracking_uri=uri)
+    import mlflow.store.db.utils
+
+    mlflow.store.db.utils.MAX_RETRY_COUNT = 1  # its ten retries take 100 s to say that a database is not there
+    file = sqlite_file(uri)
+    if file is None:
+        return MlflowClient(tracking_uri=uri)
+    ours = file == home.mlflow_store
+    with storage_errors("create", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    # MLflow's own creation fails, and leaves a broken store, when six processes open a fresh one together.
+    with hold_lock(home.mlflow_lock if ours else file.with_name(f"{file.name}.grpoctl-lock"), patience=None):
+        if not file.exists():
+            _create(file, home)
+        elif ours and _last_version(home) != mlflow.__version__:
+            _migrate(home, uri)
+        if ours and _last_version(home) != mlflow.__version__:
+            replace_text(home.mlflow_version, mlflow.__version__)
+        return MlflowClient(tracking_uri=uri)
+
+
+def _has_server(uri: str) -> bool:
+    return uri.startswith(("http://", "https://", "databricks"))
+
+
+def _create(file: Path, home: Home) -> None:
+    """Create the store beside its place and move it there: one whose creator was killed half-way is never seen."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    with storage_errors("create", file):
+        for leftover in file.parent.glob(f".{file.name}.*.tmp*"):
+            leftover.unlink()
+    draft = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    SqlAlchemyStore(_sqlite_uri(draft), home.mlflow_artifacts.as_uri()).engine.dispose()
+    with storage_errors("create", file):
+        draft.replace(file)
+
+
+def _migrate(home: Home, uri: str) -> None:
+    """Bring our own store to this MLflow's schema, keeping a copy of the old one. Raises StorageError."""
+    file, copy = home.mlflow_store, home.mlflow_store.with_suffix(".db.before-migration")
+    try:
+        with closing(sqlite3.connect(file)) as old, closing(sqlite3.connect(copy)) as new:
+            old.backup(new)  # a plain copy could be torn: runs that are under way go on writing
+    except sqlite3.Error as error:
+        raise StorageError(f"{file} cannot be copied before its migration ({error})") from error
+    command = [sys.executable, "-P", "-m", "mlflow", "db", "upgrade", uri]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        with storage_errors("restore", file):
+            copy.replace(file)
+        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise StorageError(f"{file} cannot be migrated to this MLflow ({why}); move it away, then: grpoctl sync")
+
+
+def _last_version(home: Home) -> str:
+    return home.mlflow_version.read_text(encoding="utf-8") if home.mlflow_version.exists() else ""
+
+
+def _sqlite_uri(file: Path) -> str:
+    # In the URI a % or ? of the path would be read as an escape or as the start of options.
+    return f"sqlite:///{str(file).replace('%', '%25').replace('?', '%3F')}"

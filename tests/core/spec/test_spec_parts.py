@@ -1,0 +1,136 @@
+"""What the parts of a RunSpec accept and refuse, without any file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from core.spec import AdvantageSpec, GrpoStage, RunSpec, Schedule
+from core.spec.expectation import holds, parse
+
+STAGE: dict[str, Any] = {"max_steps": 10, "num_generations": 2, "prompts_per_step": 3, "learning_rate": 1e-3}
+RUN: dict[str, Any] = {
+    "name": "x",
+    "title": "x",
+    "model": {"source": "builtin:tiny"},
+    "task": {"name": "workflow-dsl"},
+    "stages": {"grpo": STAGE},
+}
+
+
+def refused(change: dict[str, Any]) -> dict[str, Any]:
+    """The one error of a run with these top-level keys changed."""
+    with pytest.raises(ValidationError) as caught:
+        RunSpec.model_validate({**RUN, **change})
+    (error,) = caught.value.errors()
+    return dict(error)
+
+
+def test_the_run_these_tests_change_is_valid() -> None:
+    assert RunSpec.model_validate(RUN).stages["grpo"].max_steps == 10
+
+
+@pytest.mark.parametrize(
+    ("warmup", "scheduled", "accepted"),
+    [
+        (10, None, True),  # the horizon is max_steps = 10
+        (11, None, False),
+        (11, 12, True),  # the horizon is lr_scheduler_steps
+        (9, 8, False),
+        (0, 1, True),
+    ],
+)
+def test_warmup_ends_within_the_horizon(warmup: int, scheduled: int | None, accepted: bool) -> None:
+    stage = {**STAGE, "warmup_steps": warmup, "lr_scheduler_steps": scheduled}
+    if accepted:
+        assert GrpoStage.model_validate(stage).lr_horizon == (scheduled or 10)
+        return
+    error = refused({"stages": {"grpo": stage}})
+    assert error["ctx"]["key"] == "warmup_steps"
+    assert f"got {warmup}" in error["msg"]
+
+
+@pytest.mark.parametrize(
+    ("domains", "accepted"),
+    [
+        ({"math": 2, "qa": 1}, True),
+        ({"math": 0, "qa": 1e-9}, True),
+        ({"math": 0, "qa": 0.0}, False),
+        ({}, False),
+        ({"maths": 1}, False),
+        ({"math": -1}, False),
+    ],
+)
+def test_some_domain_has_weight(domains: dict[str, float], accepted: bool) -> None:
+    task = {"name": "workflow-dsl", "domains": domains}
+    if accepted:
+        assert RunSpec.model_validate({**RUN, "task": task})
+    else:
+        refused({"task": task})
+
+
+def test_a_step_needs_no_more_prompts_than_there_are() -> None:
+    assert RunSpec.model_validate({**RUN, "task": {"name": "workflow-dsl", "train_prompts": 3}})
+    error = refused({"task": {"name": "workflow-dsl", "train_prompts": 2}})
+    assert error["ctx"]["key"] == "stages.grpo.prompts_per_step"
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"recorded": {"updates": 38, "updatez": 1}}, "recorded.updatez"),
+        ({"faults": ["rollout-in-train-mode", "rollout-in-train-mode"]}, "faults"),
+    ],
+)
+def test_recorded_metrics_are_declared_and_faults_named_once(change: dict[str, Any], key: str) -> None:
+    assert refused(change)["ctx"]["key"] == key
+
+
+@pytest.mark.parametrize("value", [True, False, 1.0, 0.0, "1", 2, None])
+def test_ddof_is_the_integer_0_or_1(value: object) -> None:
+    with pytest.raises(ValidationError):
+        AdvantageSpec.model_validate({"ddof": value})
+    assert AdvantageSpec.model_validate({"ddof": 0}).ddof == 0
+
+
+@pytest.mark.parametrize("value", [True, "1", 0, -1.0, float("nan"), float("inf"), 10**400, None, [1], {"start": 1}])
+def test_a_schedule_is_a_positive_number_or_complete(value: object) -> None:
+    with pytest.raises(ValidationError):
+        Schedule.model_validate(value)
+
+
+def test_a_number_is_a_constant_schedule() -> None:
+    assert Schedule.model_validate(1) == Schedule(start=1.0, end=1.0, steps=0)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("kl<0.123456789", "kl < 0.123456789"),  # six digits would make it 0.123457
+        ("  eval/reward   >=  1.0 ", "eval/reward >= 1"),
+        ("collapse_rate < 5e-2", "collapse_rate < 0.05"),
+        ("reward/mean > -0.5", "reward/mean > -0.5"),
+    ],
+)
+def test_an_expectation_is_kept_exactly(written: str, kept: str) -> None:
+    spec = RunSpec.model_validate({**RUN, "expects": [written]})
+    assert spec.expects == (kept,)
+    assert parse(kept) == parse(written)
+
+
+@pytest.mark.parametrize(
+    ("text", "observed", "met"),
+    [
+        ("kl < 1", 0.5, True), ("kl < 1", 1.0, False), ("kl <= 1", 1.0, True), ("kl > 1", 1.0, False),
+        ("kl >= 1", 1.0, True), ("kl > 1", 2.0, True), ("kl < 1", float("nan"), False),
+    ],
+)  # fmt: skip
+def test_an_expectation_is_met_or_not(text: str, observed: float, met: bool) -> None:
+    assert holds(text, observed) is met
+
+
+@pytest.mark.parametrize("text", ["kl", "kl = 1", "kl < x", "kl < nan", "kl < inf", "foo < 1", "advantage/sdt > 1", ""])
+def test_what_is_no_expectation_is_refused(text: str) -> None:
+    assert refused({"expects": [text]})["loc"] == ("expects", 0)

@@ -1,0 +1,240 @@
+"""Two sides of runs: what differs, by how much, what must be said, and the verdict."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core.errors import UserError
+from grpoctl.analysis.collect import RunRecord
+from grpoctl.analysis.compare import Comparison, changed_settings, compare
+from grpoctl.analysis.remarks import knobs
+
+LR = "stages.grpo.learning_rate"
+K = "stages.grpo.num_generations"
+FAULT = ["rollout-in-train-mode"]
+
+
+def sides(build: Any, a: list[float], b: list[float], spec_b: dict[str, Any] | None = None) -> Comparison:
+    """A comparison of runs with these final rewards, seeds from 0 on."""
+    runs_a = [build(reward, seed) for seed, reward in enumerate(a)]
+    b_is = {"spec": spec_b or {LR: 1e-5}, "recorded_as": "p31@1", "spec_sha": "bbbb"}
+    runs_b = [build(reward, seed, run_id=f"p31-{seed}", **b_is) for seed, reward in enumerate(b)]
+    return compare(runs_a, runs_b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "changed"),
+    [
+        ({"x": 1}, {"x": 1}, {}),
+        ({"x": 1}, {"x": 2}, {"x": (1, 2)}),
+        ({"x": 1}, {"y": 2}, {"x": (1, None), "y": (None, 2)}),
+        ({"faults": []}, {"faults": FAULT}, {"faults": ([], FAULT)}),
+        # What only tells runs apart is no setting.
+        *(({key: 1}, {key: 2}, {}) for key in ("name", "title", "question", "source", "revision", "expects", "seed")),
+        ({"recorded.updates": 38}, {}, {}),
+        # LoRA switched off: `model.lora: null` itself equals "not there".
+        ({"model.lora": None}, {"model.lora.r": 64}, {"model.lora.r": (None, 64)}),
+    ],
+)
+def test_changed_settings(a: dict[str, Any], b: dict[str, Any], changed: dict[str, Any]) -> None:
+    assert changed_settings(a, b) == changed
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        # differences 0.10, 0.12, 0.14: mean 0.12, sd 0.02, half 4.302653 * 0.02 / sqrt(3) = 0.049683
+        (
+            [0.40, 0.50, 0.60],
+            [0.50, 0.62, 0.74],
+            "B (p31@1) is better by 0.120 [0.070, 0.170] on eval/reward (paired, n=3 seeds)",
+        ),
+        (
+            [0.50, 0.62, 0.74],
+            [0.40, 0.50, 0.60],
+            "A (p30@1) is better by 0.120 [0.070, 0.170] on eval/reward (paired, n=3 seeds)",
+        ),
+        # differences 0.1, -0.1, 0.0: mean 0, sd 0.1, half 0.248414
+        (
+            [0.5, 0.5, 0.5],
+            [0.6, 0.4, 0.5],
+            "cannot be told apart: B - A is +0.000 [-0.248, +0.248] on eval/reward (paired, n=3 seeds)",
+        ),
+        # Other seeds on a side: Welch. Means 0.5 and 0.7, variances 0.02 and 0.01, n 2 and 3:
+        # standard error sqrt(0.01 + 0.01 / 3) = 0.115470, df = (0.0133333)^2 / (0.0001 + 0.00000556) = 1.684,
+        # t(0.975, 1.684) = 5.176: half 0.598
+        (
+            [0.4, 0.6],
+            [0.6, 0.7, 0.8],
+            "cannot be told apart: B - A is +0.200 [-0.398, +0.798] on eval/reward (welch, n=2 and 3 seeds)",
+        ),
+        (
+            [0.4],
+            [0.6],
+            "cannot be told apart from seed noise: B - A is +0.200 on eval/reward, without an interval (n=1 seed); "
+            "run more, e.g. with --seeds 0,1,2",
+        ),
+    ],
+)
+def test_verdict(build: Any, a: list[float], b: list[float], verdict: str) -> None:
+    assert sides(build, a, b).verdict == verdict
+
+
+def test_no_verdict_without_the_reward(build: Any) -> None:
+    comparison = compare([build(0.5)], [build(0.5, final={}, best={})])
+    assert comparison.verdict == "no verdict: B has no eval/reward"
+    assert comparison.document()["metrics"]["eval/reward"] == {  # type: ignore[index]
+        "a": {"mean": 0.5, "interval": None, "n": 1},
+        "b": {"mean": None, "interval": None, "n": 0},
+        "difference": {"mean": None, "interval": None, "method": "none"},
+    }
+
+
+def test_a_seed_that_lacks_the_metric_is_left_out_and_not_paired(build: Any) -> None:
+    a = [build(0.4, 0), build(0.5, 1), build(0.6, 2)]
+    b = [build(0.6, 0), build(0.7, 1), build(float("nan"), 2)]
+    row = compare(a, b).metrics["eval/reward"]
+    assert row.b is not None
+    assert row.difference is not None
+    assert (row.b.n, row.b.mean, row.difference.method) == (2, pytest.approx(0.65), "welch")
+
+
+def test_document(build: Any) -> None:
+    document = json.loads(json.dumps(sides(build, [0.4, 0.5], [0.5, 0.6]).document(), allow_nan=False))
+    assert set(document) == {"schema", "changed", "metrics", "runs", "notes", "verdict"}
+    assert document["schema"] == 1
+    assert document["changed"] == {LR: [2e-6, 1e-5]}
+    assert document["runs"] == {"a": ["p30-tiny-s0-aaaa-1", "p30-tiny-s1-aaaa-1"], "b": ["p31-0", "p31-1"]}
+    reward = document["metrics"]["eval/reward"]
+    assert set(reward) == {"a", "b", "difference"}
+    # 0.4, 0.5: mean 0.45, sd 0.0707107, standard error 0.05, t(0.975, 1) = 12.706205: half 0.635310
+    assert reward["a"] == {"mean": 0.45, "interval": pytest.approx([-0.185310, 1.085310], abs=1e-6), "n": 2}
+    assert document["metrics"]["best/eval/reward"]["a"]["mean"] == pytest.approx(0.55)  # the builder's final + 0.1
+    assert document["metrics"]["completions"]["a"]["mean"] == 24  # 2 x 3 x 4
+    assert "eval/reward_se" not in document["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("result", "spec", "says"),
+    [
+        ({"profile": "full"}, {}, "profile tiny, B under full"),
+        ({}, {"task.name": "arithmetic"}, "rewards of different tasks are not comparable"),
+    ],
+)
+def test_what_is_not_compared(build: Any, result: dict[str, Any], spec: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        compare([build(0.5)], [build(0.5, spec=spec, **result)])
+
+
+def test_a_side_is_one_spec_and_one_run_per_seed(build: Any) -> None:
+    with pytest.raises(UserError, match="side B has no runs"):
+        compare([build(0.5)], [])
+    with pytest.raises(UserError, match=r"side A mixes runs of different spec_sha \(aaaa, bbbb\)"):
+        compare([build(0.5), build(0.5, 1, spec_sha="bbbb")], [build(0.5)])
+    with pytest.raises(UserError, match="side A mixes runs of different profile"):
+        compare([build(0.5), build(0.5, 1, profile="full")], [build(0.5)])
+    with pytest.raises(UserError, match="side A has a seed twice"):
+        compare([build(0.5), build(0.6)], [build(0.5)])
+
+
+ONE_SEED = "A and B have one seed: no interval, cannot tell from seed noise"
+
+
+@pytest.mark.parametrize(
+    ("spec", "result", "notes"),
+    [
+        ({LR: 1e-5}, {}, [ONE_SEED]),
+        (
+            {LR: 1e-5, "stages.grpo.beta": 0.1},
+            {},
+            ["2 settings differ: a difference is not attributable to one of them", ONE_SEED],
+        ),
+        ({}, {}, ["no setting differs: what differs is noise, or the code", ONE_SEED]),
+        ({}, {"run_id": "p30-tiny-s0-aaaa-1"}, ["p30-tiny-s0-aaaa-1 stands on both sides", ONE_SEED]),
+        # 2 x 3 x 4 = 24 against 8 x 3 x 4 = 96
+        (
+            {K: 8},
+            {},
+            [
+                "unequal completions: A sampled 24, B 96 per run (planned K x B x steps: 2 x 3 x 4 = 24 and "
+                "8 x 3 x 4 = 96)",
+                ONE_SEED,
+            ],
+        ),
+        # The fault comes first, whatever else is said.
+        (
+            {"faults": FAULT, LR: 1e-5},
+            {},
+            [
+                "a fault was switched on: B with rollout-in-train-mode; A without any",
+                "2 settings differ: a difference is not attributable to one of them",
+                ONE_SEED,
+            ],
+        ),
+        (
+            {"task.operator_cost": 0.01},
+            {},
+            ["the evaluations themselves differ (task.operator_cost): eval/* is not the same measure", ONE_SEED],
+        ),
+        # A guard acts by stopping only: with two runs that ended by themselves it is no second cause ...
+        ({LR: 1e-5, "guards.collapse": "warn"}, {}, [ONE_SEED]),
+        # ... and where it stopped one it is.
+        (
+            {LR: 1e-5, "guards.collapse": "warn"},
+            {"status": "COLLAPSED"},
+            [
+                "2 settings differ: a difference is not attributable to one of them",
+                ONE_SEED,
+                "B: 1 of 1 run did not end normally: other COLLAPSED",
+            ],
+        ),
+    ],
+)
+def test_notes(build: Any, spec: dict[str, Any], result: dict[str, Any], notes: list[str]) -> None:
+    b = build(0.5, spec=spec, **{"run_id": "other", **result})
+    assert list(compare([build(0.5)], [b]).notes) == notes
+
+
+def test_a_fault_on_both_sides_is_said(build: Any) -> None:
+    a, b = build(0.5, spec={"faults": FAULT}), build(0.5, spec={"faults": FAULT, LR: 1e-5}, run_id="other")
+    assert compare([a], [b]).notes[0] == "both sides ran with a fault switched on: rollout-in-train-mode"
+
+
+def test_completions_that_differ_by_an_early_end_are_said(build: Any) -> None:
+    short = build(0.5, run_id="other", status="STOPPED_EARLY", spec={LR: 1e-5})
+    short = RunRecord(result=short.result, spec=short.spec, rows=short.rows[:3])  # two steps of six
+    notes = compare([build(0.5)], [short]).notes
+    assert notes[0].startswith("unequal completions: A sampled 24, B 12 per run")
+
+
+def test_other_seeds_are_said(build: Any) -> None:
+    a = [build(0.5, 0), build(0.5, 1)]
+    b = [build(0.5, 0, run_id="x", spec={LR: 1e-5}), build(0.5, 2, run_id="y", spec={LR: 1e-5})]
+    assert compare(a, b).notes == ("the seeds differ (A 0, 1; B 0, 2): the sides cannot be paired",)
+
+
+T = "stages.grpo.temperature"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "decisions"),
+    [
+        ({"x.lr": 1, "x.beta": 1}, {"x.lr": 2, "x.beta": 2}, ["x.beta", "x.lr"]),
+        (
+            {f"{T}.start": 0.3, f"{T}.end": 0.15, f"{T}.steps": 100},
+            {f"{T}.start": 1.0, f"{T}.end": 1.0, f"{T}.steps": 0},
+            [T],
+        ),
+        ({"model.lora": None}, {"model.lora.r": 64, "model.lora.lora_alpha": 64}, ["model.lora"]),
+        (
+            {"model.lora.r": 8, "model.lora.a": 8},
+            {"model.lora.r": 64, "model.lora.a": 64},
+            ["model.lora.a", "model.lora.r"],
+        ),
+    ],
+)
+def test_knobs_counts_decisions(a: dict[str, Any], b: dict[str, Any], decisions: list[str]) -> None:
+    assert knobs(changed_settings(a, b), a, b) == decisions

@@ -1,0 +1,131 @@
+"""Where a run came from, and what must never be written down."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from grpoctl.runs import provenance
+from grpoctl.runs.provenance import git_state, record, versions, without_credentials
+from grpoctl.runs.records import read_json
+from grpoctl.runs.run_dir import Home
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("https://me:hunter2@host/x.git", "https://***@host/x.git"),
+        ("postgresql://u:p@ss@db:5432/mlflow", "postgresql://***@db:5432/mlflow"),
+        ("https://token@host", "https://***@host"),
+        ("http://host:5000/path@2x", "http://host:5000/path@2x"),
+        ("git@host:me/x.git", "git@host:me/x.git"),
+        ("sqlite:////home/a/mlflow.db", "sqlite:////home/a/mlflow.db"),
+        ("https://h/x?api_key=abc&n=1&Password=def", "https://h/x?api_key=***&n=1&Password=***"),
+        ("two: http://a:b@c/ and http://d:e@f/", "two: http://***@c/ and http://***@f/"),
+        ("model.lora.r=8", "model.lora.r=8"),
+    ],
+)
+def test_credentials_are_taken_out(text: str, clean: str) -> None:
+    assert without_credentials(text) == clean
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+    return subprocess.run(
+        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init")
+    (folder / "a.txt").write_text("one\n")
+    git(folder, "add", "a.txt")
+    git(folder, "commit", "-m", "first")
+    return folder
+
+
+@pytest.mark.process
+def test_a_clean_repository(repository: Path) -> None:
+    (repository / "untracked.txt").write_text("no code of the commit")
+    state = git_state(repository)
+    assert state == {
+        "commit": git(repository, "rev-parse", "HEAD"), "dirty": False, "diff": "", "diff_cut": False, "remote": None,
+    }  # fmt: skip
+
+
+@pytest.mark.process
+def test_a_dirty_repository_with_a_secret_in_its_remote(repository: Path) -> None:
+    git(repository, "remote", "add", "origin", "https://me:hunter2@host/x.git")
+    (repository / "sub").mkdir()
+    (repository / "a.txt").write_text("two\n")
+    state = git_state(repository / "sub")
+    assert state is not None
+    assert state["dirty"] is True
+    assert "-one\n+two" in state["diff"]
+    assert state["remote"] == "https://***@host/x.git"
+
+
+@pytest.mark.process
+def test_a_huge_diff_is_cut(repository: Path) -> None:
+    (repository / "a.txt").write_text("0123456789\n" * 40_000)  # 440,000 bytes
+    state = git_state(repository)
+    assert state is not None
+    assert len(state["diff"]) == provenance.DIFF_LIMIT
+    assert (state["diff_cut"], state["dirty"]) == (True, True)
+
+
+@pytest.mark.process
+def test_nothing_to_say_outside_a_repository_or_before_its_first_commit(tmp_path: Path) -> None:
+    assert git_state(tmp_path) is None
+    git(tmp_path, "init")
+    assert git_state(tmp_path) is None
+
+
+def test_without_git(repository_less: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(repository_less))
+    assert git_state(repository_less) is None
+
+
+@pytest.fixture
+def repository_less(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("script", ["exec sleep 30", "echo abc; exec sleep 30", "exec >&-; exec sleep 30"])
+def test_a_git_that_hangs_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    (tmp_path / "git").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    start = time.monotonic()
+    assert git_state(tmp_path, seconds=0.3) is None
+    assert time.monotonic() - start < 3
+
+
+def test_attempts_are_added_and_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2")
+    monkeypatch.setenv("PATH", "")
+    run = Home(path=tmp_path).create_run("a")
+    argv = ["grpoctl", "run", "p31", "--store", "http://me:hunter2@host/"]
+    assert record(run, {"experiment": "p31", "spec_sha": "abc"}, argv, tmp_path) == 1
+    assert record(run, {"experiment": "other"}, [*argv, "--resume"], tmp_path) == 2
+    document = read_json(run.provenance)
+    assert document is not None
+    assert (document["experiment"], document["spec_sha"]) == ("p31", "abc")  # of the first attempt
+    assert [attempt["argv"][-1] for attempt in document["attempts"]] == ["http://***@host/", "--resume"]
+    assert set(document["attempts"][0]) == {
+        "started", "argv", "hostname", "pid", "python", "executable", "platform", "versions", "git",
+    }  # fmt: skip
+    assert "hunter2" not in run.provenance.read_text()
+
+
+def test_versions_name_what_is_missing() -> None:
+    found = versions(["pydantic", "no-such-package"])
+    assert found["no-such-package"] is None
+    assert found["pydantic"] is not None

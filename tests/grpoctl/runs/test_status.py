@@ -1,0 +1,129 @@
+"""Statuses on disk, and what becomes of those whose process died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.errors import StorageError
+from grpoctl.exits import exit_code
+from grpoctl.runs import status
+from grpoctl.runs.records import RowWriter, replace_json
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import DIED, Status, StatusRecord
+
+ROOT = Path(__file__).resolve().parents[3]
+RUNNING = StatusRecord(status=Status.RUNNING, pid=1, started=10.0)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    run = Home(path=tmp_path).create_run("a")
+    run.spec.write_text("name: a\n")
+    return run
+
+
+@pytest.mark.parametrize("state", Status)
+def test_a_status_reads_back(run: RunDir, state: Status) -> None:
+    record = StatusRecord(status=state, pid=7, started=0.1 + 0.2, ended=1 / 3, step=5, message="数 it's over\nreally")
+    status.write(run.status, record)
+    assert status.read(run.status) == record
+
+
+@pytest.mark.parametrize("state", [state for state in Status if state.ended])
+def test_every_ending_has_an_exit_code(state: Status) -> None:
+    assert exit_code(state) in (0, 3, 4, 130)
+
+
+def test_no_status_yet(run: RunDir) -> None:
+    assert status.read(run.status) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [('{"schema": 1', "damaged"), ('{"schema": 1}', "damaged"), ('{"schema": 2}', "schema 2")],
+)
+def test_a_status_that_cannot_be_read_is_named(run: RunDir, content: str, message: str) -> None:
+    run.status.write_text(content)
+    with pytest.raises(StorageError, match=rf"status\.json: {message}"):
+        status.read(run.status)
+
+
+def test_a_run_without_its_process_is_interrupted(run: RunDir) -> None:
+    status.write(run.status, RUNNING)
+    with RowWriter(run.metrics) as writer:
+        writer.append({"step": 1}, {"step": 2})
+    os.utime(run.metrics, (5000.0, 5000.0))
+    os.utime(run.status, (4000.0, 4000.0))
+    assert status.reconcile(run.home) == [run]
+    record = status.read(run.status)
+    assert record == StatusRecord(
+        status=Status.INTERRUPTED, pid=1, started=10.0, ended=5000.0, step=2, message=DIED
+    )  # ended: its last sign of life, not when somebody looked
+    assert status.reconcile(run.home) == []
+
+
+def test_a_held_run_is_left_alone(run: RunDir) -> None:
+    status.write(run.status, RUNNING)
+    with run.hold():
+        assert status.reconcile(run.home) == []
+    assert status.read(run.status) == RUNNING
+
+
+@pytest.mark.parametrize("state", [state for state in Status if state.ended])
+def test_an_ending_is_left_alone(run: RunDir, state: Status) -> None:
+    record = StatusRecord(status=state, pid=1, started=10.0, ended=11.0)
+    status.write(run.status, record)
+    assert status.reconcile(run.home) == []
+    assert status.read(run.status) == record
+
+
+def test_one_damaged_status_does_not_keep_the_others_back(run: RunDir) -> None:
+    other = run.home.create_run("b")
+    other.spec.write_text("name: b\n")
+    status.write(other.status, RUNNING)
+    replace_json(run.status, {"schema": 99})
+    assert status.reconcile(run.home) == [other]
+
+
+HOLDER = """
+import os, subprocess, sys, time
+from pathlib import Path
+from grpoctl.runs import status
+from grpoctl.runs.run_dir import RunDir
+run = RunDir(path=Path(sys.argv[1]))
+with run.hold():
+    status.write(run.status, status.StatusRecord(status=status.Status.RUNNING, pid=os.getpid(), started=1.0))
+    if sys.argv[2] == "popen":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid
+    else:
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+    print(child, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("start", ["popen", "fork"])
+def test_a_killed_process_lets_go_though_its_child_lives(run: RunDir, start: str) -> None:
+    command = [sys.executable, "-c", HOLDER, str(run.path), start]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        try:
+            assert run.is_held()
+            assert status.reconcile(run.home) == []
+            holder.send_signal(signal.SIGKILL)
+            holder.wait()
+            os.kill(child, 0)  # it lives
+            assert not run.is_held()
+            assert status.reconcile(run.home) == [run]
+        finally:
+            os.kill(child, signal.SIGKILL)

@@ -1,0 +1,135 @@
+"""Every setting there is, one by one: an override of it arrives, and it changes the hash. None may be forgotten."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+from grpoctl.specs import Library, dump, load, plain, read_resolved, run_stem, spec_sha
+from grpoctl.specs.authored import OF_THE_FILE
+from grpoctl.specs.layers import dotted, leaves
+from grpoctl.specs.schema import Field, fields, has_parts
+
+LIBRARY = Library()
+# every optional part is set, so that every key of the spec has a value
+BASE = ["early_stopping={patience: 3}", "max_logprob_gap=0.1", "recorded.updates=38"]
+LOADED = load("p31", library=LIBRARY, overrides=BASE)
+ALL = fields(LOADED.authored)
+ONLY_VALUE = {"task.name", "stages.grpo.kind"}  # one choice, or the keys below change with it: tested elsewhere
+LEAVES = {dotted(path): field for path, field in ALL.items() if not has_parts(field) and dotted(path) not in ONLY_VALUE}
+SPECIAL: dict[str, Any] = {
+    "faults": ["rollout-in-train-mode"],
+    "expects": ["kl < 1"],
+    "task.domains": {"code": 1.0, "math": 2.0, "qa": 1.0},  # merged: an override adds `code`
+    "recorded": {"steps": 96.0, "updates": 38.0},
+    "model.lora.target_modules": ["q_proj"],
+    "task.operator_cost": 0.01,
+    "early_stopping.min_delta": 0.01,
+}
+
+
+def value_of(key: str) -> Any:
+    node: Any = plain(LOADED.spec)
+    for name in key.split("."):
+        node = node[name]
+    return node
+
+
+def another(key: str, field: Field) -> Any:
+    """A value the key allows and does not have."""
+    old = value_of(key)
+    if key in SPECIAL:
+        return SPECIAL[key]
+    if get_origin(field.annotation) is Literal:
+        return next(choice for choice in get_args(field.annotation) if choice != old)
+    if isinstance(old, bool):
+        return not old
+    if isinstance(old, int):
+        return old + 1
+    return old / 2 if isinstance(old, float) else f"{old} too"
+
+
+MUTANTS = {key: another(key, field) for key, field in LEAVES.items()}
+OVERRIDABLE = [key for key in MUTANTS if key.split(".", maxsplit=1)[0] not in OF_THE_FILE]
+
+
+def changed(key: str) -> Any:
+    """The spec with one leaf changed, without the loader."""
+    tree: Any = plain(LOADED.spec)
+    node = tree
+    *path, last = key.split(".")
+    for name in path:
+        node = node[name]
+    node[last] = MUTANTS[key] if key not in OF_THE_FILE or key == "revision" else "another"
+    return type(LOADED.spec).model_validate(tree)
+
+
+def test_the_table_covers_the_whole_spec() -> None:
+    counted = set(leaves(plain(LOADED.spec)))
+    covered = {key for leaf in [*LEAVES, *ONLY_VALUE] for key in counted if key == leaf or key.startswith(f"{leaf}.")}
+    schedules = {key for key in counted if ".temperature." in key}
+    assert counted - covered - schedules == set()
+    assert schedules <= set(LEAVES)
+    assert len(LEAVES) > 50
+
+
+@pytest.mark.parametrize("key", OVERRIDABLE)
+def test_an_override_of_each_leaf_arrives(key: str) -> None:
+    value = MUTANTS[key]
+    base = [
+        text for text in BASE if not text.startswith((key.rsplit(".", maxsplit=1)[-1], key.split(".", maxsplit=1)[0]))
+    ]
+    if key.startswith("early_stopping.") and key != "early_stopping.patience":
+        base.append("early_stopping.patience=3")
+    loaded = load("p31", library=LIBRARY, overrides=[*base, f"{key}={json.dumps(value)}"])
+    node: Any = plain(loaded.spec)
+    for name in key.split("."):
+        node = node[name]
+    if key == "recorded":
+        value = {name: number for name, number in value.items()}
+    assert (node, type(node)) == (value, type(value))
+
+
+@pytest.mark.parametrize("key", OVERRIDABLE)
+def test_every_ending_arrives_or_is_refused(key: str) -> None:
+    """A shortened key sets the key it means or none: never another."""
+    parts = key.split(".")
+    for start in range(1, len(parts)):
+        ending = ".".join(parts[start:])
+        others = [dotted(path) for path in ALL if dotted(path) == ending or dotted(path).endswith(f".{ending}")]
+        patience = [] if key.startswith("early_stopping") else ["early_stopping.patience=3"]
+        if key == "early_stopping.metric" or key == "early_stopping.min_delta":
+            patience = ["early_stopping.patience=3"]
+        text = f"{ending}={json.dumps(MUTANTS[key])}"
+        if len(others) > 1 or ending in OF_THE_FILE:
+            with pytest.raises(Exception, match="ambiguous|belongs to the file"):
+                load("p31", library=LIBRARY, overrides=[text])
+            continue
+        by_ending = load("p31", library=LIBRARY, overrides=[*patience, text]).spec
+        in_full = load("p31", library=LIBRARY, overrides=[*patience, f"{key}={json.dumps(MUTANTS[key])}"]).spec
+        assert by_ending == in_full
+
+
+@pytest.mark.parametrize("key", LEAVES)
+def test_each_leaf_changes_the_hash_but_the_seed(key: str) -> None:
+    spec = changed(key)
+    assert spec != LOADED.spec
+    if key == "seed":
+        assert spec_sha(spec) == spec_sha(LOADED.spec)
+    else:
+        assert spec_sha(spec) != spec_sha(LOADED.spec)
+    assert run_stem(spec) != run_stem(LOADED.spec)
+
+
+def test_no_two_of_all_these_specs_share_a_run_stem() -> None:
+    stems = [run_stem(changed(key)) for key in LEAVES]
+    assert len(set(stems)) == len(stems)
+
+
+def test_each_leaf_survives_the_resolved_file(tmp_path: Any) -> None:
+    for number, key in enumerate(LEAVES):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(dump(changed(key)), encoding="utf-8")
+        assert read_resolved(file) == changed(key)

@@ -1,0 +1,106 @@
+"""Every experiment that is shipped, in every profile, and the facts they must state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import SpecError
+from core.spec.expectation import parse
+from grpoctl.specs import Library, dump, experiments, load, read_resolved, shipped_folder, spec_sha
+from grpoctl.specs.documents import read_document
+
+ONLY_SHIPPED = Library(user=Path("no-such-folder"))
+SHIPPED = [(item.name, profile) for item in experiments(ONLY_SHIPPED) for profile in item.profiles]
+NAMES = sorted({name for name, _ in SHIPPED})
+
+
+def test_there_are_some() -> None:
+    assert {"p30", "p30-sound", "p31"} <= set(NAMES)
+
+
+@pytest.mark.parametrize(("name", "profile"), SHIPPED)
+def test_it_loads_comes_back_and_hashes_stably(name: str, profile: str, tmp_path: Path) -> None:
+    loaded = load(name, profile=profile, library=ONLY_SHIPPED)
+    (tmp_path / "spec.yaml").write_text(dump(loaded.spec), encoding="utf-8")
+    read = read_resolved(tmp_path / "spec.yaml")
+    assert read == loaded.spec
+    assert spec_sha(read) == spec_sha(load(name.upper(), profile=profile, library=ONLY_SHIPPED, seed=7).spec)
+
+
+def test_no_two_share_a_hash() -> None:
+    hashes = [spec_sha(load(name, profile=profile, library=ONLY_SHIPPED).spec) for name, profile in SHIPPED]
+    assert len(set(hashes)) == len(hashes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_a_hypothesis_with_a_source(name: str) -> None:
+    own = read_document(shipped_folder() / f"{name}.yaml").tree
+    assert {"name", "revision", "title", "question", "source", "expects"} <= set(own)  # its own, not its parent's
+    spec = load(name, library=ONLY_SHIPPED).spec
+    assert all(parse(text) for text in spec.expects)
+    assert spec.expects
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tiny_needs_no_download(name: str) -> None:
+    assert load(name, profile="tiny", library=ONLY_SHIPPED).spec.model.source == "builtin:tiny"
+
+
+def test_p30_is_what_document_000_and_the_log_say() -> None:
+    spec = load("p30", library=ONLY_SHIPPED).spec
+    stage, lora = spec.stages["grpo"], spec.model.lora
+    assert lora is not None
+    assert (stage.num_generations, stage.prompts_per_step, stage.max_steps) == (2, 3, 96)
+    assert (stage.learning_rate, stage.lr_scheduler_type, stage.warmup_steps, stage.lr_scheduler_steps) == (
+        2e-6, "cosine", 100, 500,
+    )  # fmt: skip
+    assert (stage.lr_clock, stage.gradient_accumulation_steps, stage.beta) == ("updates", 8, 0.005)
+    assert (stage.epsilon, stage.epsilon_high, stage.weight_decay, stage.max_grad_norm) == (0.2, 0.28, 0.01, 1.0)
+    assert (lora.r, lora.lora_alpha, lora.lora_dropout) == (64, 64, 0.05)
+    assert lora.target_modules == ("q_proj", "k_proj", "v_proj", "o_proj")
+    assert (stage.temperature.start, stage.temperature.end, stage.temperature.steps) == (0.3, 0.15, 100)
+    assert (stage.top_p, stage.top_k, stage.advantage.ddof) == (0.9, 35, 0)
+    assert (spec.model.source, spec.model.dtype) == ("Qwen/Qwen2.5-7B-Instruct", "bfloat16")
+    assert spec.model.gradient_checkpointing
+    assert spec.faults == ("rollout-in-train-mode",)
+    assert (spec.guards.rollout_integrity, spec.guards.collapse) == ("warn", "warn")
+
+
+def test_what_p30_records_adds_up() -> None:
+    recorded = load("p30", library=ONLY_SHIPPED).spec.recorded
+    assert round(recorded["collapsed_after_update"] / recorded["updates"], 3) == recorded["collapse_rate"]  # 37 / 38
+    assert recorded["steps"] == load("p30", library=ONLY_SHIPPED).spec.stages["grpo"].max_steps
+
+
+SAID = {"name", "title", "question", "source", "expects", "recorded", "revision"}
+
+
+def differences(one: str, other: str, profile: str) -> set[str]:
+    from grpoctl.specs import plain
+    from grpoctl.specs.layers import leaves
+
+    a, b = (leaves(plain(load(name, profile=profile, library=ONLY_SHIPPED).spec)) for name in (one, other))
+    return {key for key in {*a, *b} if a.get(key) != b.get(key) and key.split(".", maxsplit=1)[0] not in SAID}
+
+
+@pytest.mark.parametrize("profile", ["full", "tiny"])
+def test_controls_differ_from_what_they_control_in_what_they_say(profile: str) -> None:
+    assert differences("p30", "p30-sound", profile) == {
+        "faults", "guards.rollout_integrity", "guards.collapse", "stages.grpo.top_p", "stages.grpo.top_k",
+    }  # fmt: skip
+    assert differences("p30-sound", "p31", profile) == {"stages.grpo.num_generations", "stages.grpo.prompts_per_step"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("p29", "p30")])
+def test_rollouts_are_sound_from_p30_sound_on(name: str) -> None:
+    spec = load(name, library=ONLY_SHIPPED).spec
+    assert spec.faults == ()
+    assert (spec.stages["grpo"].top_p, spec.stages["grpo"].top_k) == (1.0, 0)
+    assert (spec.guards.rollout_integrity, spec.guards.collapse) == ("stop", "stop")
+
+
+def test_an_unknown_profile_is_no_profile() -> None:
+    with pytest.raises(SpecError, match="There are: full, tiny"):
+        load("p31", profile="enormous", library=ONLY_SHIPPED)

@@ -1,0 +1,302 @@
+"""What is printed, where it goes, and that it fits."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from grpoctl import console
+from grpoctl.analysis.collect import RunRecord
+from grpoctl.analysis.compare import Comparison, compare
+from grpoctl.console import LiveProgress
+
+Capture = pytest.CaptureFixture[str]
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard output as an 80-column terminal. No fixture: pytest puts its own stream back before the test."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("COLUMNS", "80")
+    return stream
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    return {
+        "recorded_as": "p30@1",
+        "spec_sha": "aaaa",
+        "profile": "tiny",
+        "seed": 0,
+        "run_id": "p30-tiny-s0-aaaa-1",
+        "run_dir": "/home/ada/a-rather-long-folder-name/workflows/.grpoctl/runs/p30-tiny-s0-aaaaaaaa-1",
+        "status": "COMPLETED",
+        "steps": 96,
+        "updates": 39,
+        "seconds": 5.0,
+        "start": {"eval/reward": 0.4, "eval/reward_se": 0.03},
+        "final": {"eval/reward": 0.6, "eval/reward_se": 0.04, "collapse_rate": 1.0},
+        "best": {"eval/reward": 0.61},
+        "expects": [{"expectation": "collapse_rate < 0.05", "observed": 1.0, "met": False}],
+        "findings": [
+            {"id": "rollout-mode", "severity": "error", "summary": "samples [B, K] come from train mode. " * 4}
+        ],
+    } | changes
+
+
+def comparison() -> Comparison:
+    """Three seeds of K=2 against three of K=8, the reward 0.1 higher."""
+
+    def run(seed: int, k: int, gain: float) -> RunRecord:
+        rewards = [0.4 + 0.01 * seed, 0.5 + 0.01 * seed + gain]
+        rows = tuple({"completions": 30 * at, "eval/reward": reward} for at, reward in enumerate(rewards))
+        document = result(seed=seed, run_id=f"k{k}-s{seed}", final={"eval/reward": rewards[1]})
+        return RunRecord(result=document, spec={"stages.grpo.num_generations": k, "faults": []}, rows=rows)
+
+    return compare([run(seed, 2, 0.0) for seed in range(3)], [run(seed, 8, 0.1) for seed in range(3)])
+
+
+def plain(text: str) -> list[str]:
+    return COLOUR.sub("", text).splitlines()
+
+
+def test_result(capsys: Capture) -> None:
+    console.print_result(result(), {"updates": 38, "collapse_rate": 0.974})
+    out = capsys.readouterr().out
+    assert out.splitlines() == [
+        "Run       COMPLETED: p30@1, profile tiny, seed 0: 96 steps, 39 updates, 5.0 s",
+        "Reached   eval/reward 0.400 -> 0.600, up by 0.200: 4.0 times its noise (standard error 0.050)",
+        "",
+        "               start           final    best",
+        "─────────────────────────────────────────────",
+        " eval/reward   0.400   0.600 ± 0.040   0.610",
+        "",
+        "Expected  refuted: collapse_rate < 0.05 (observed 1.000)",
+        "Finding   ERROR: rollout-mode: " + " ".join(["samples [B, K] come from train mode."] * 4),
+        "",
+        "Document and this run",
+        "                 document   this run",
+        "─────────────────────────────────────",
+        " updates               38         39",
+        " collapse_rate      0.974      1.000",
+        "",
+        "Files     /home/ada/a-rather-long-folder-name/workflows/.grpoctl/runs/p30-tiny-s0-aaaaaaaa-1",
+    ]
+
+
+def test_a_run_that_never_got_anywhere(capsys: Capture) -> None:
+    bare = result(
+        status="FAILED", steps=0, updates=0, seconds=None, start={}, final={}, best={}, expects=[], findings=[]
+    )
+    console.print_result(bare, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Run       FAILED: p30@1, profile tiny, seed 0: 0 steps, 0 updates"
+    assert lines[1] == "Reached   no eval/reward at the start: nothing to compare"
+    assert len(lines) == 3
+
+
+def test_in_a_terminal_nothing_but_a_path_is_wider_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    console.print_result(result(), {"updates": 38})
+    console.print_comparison(comparison())
+    text = stream.getvalue()
+    assert "\x1b[" in text
+    wide = [line for line in plain(text) if len(line) > 80]
+    assert [line.split()[-1] for line in wide] == [result()["run_dir"]]
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.print_result(result(), {})
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", stream.getvalue())
+
+
+def test_comparison(capsys: Capture) -> None:
+    console.print_comparison(comparison())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:8] == [
+        "A         p30@1, profile tiny, seeds 0, 1, 2 (3 COMPLETED)",
+        "B         p30@1, profile tiny, seeds 0, 1, 2 (3 COMPLETED)",
+        "",
+        "Changed settings",
+        "                               A   B",
+        "─────────────────────────────────────",
+        " stages.grpo.num_generations   2   8",
+        "",
+    ]
+    # Rewards 0.50, 0.51, 0.52: sd 0.01, half 4.302653 * 0.01 / sqrt(3) = 0.025; the difference is 0.1 for every seed.
+    assert "eval/reward 0.510 ± 0.025 0.610 ± 0.025 +0.100 ± 0.000 *" in [" ".join(line.split()) for line in lines]
+    assert any("━" in line and "┤" in line for line in lines)
+    assert lines[-1] == "Verdict   B (p30@1) is better by 0.100 [0.100, 0.100] on eval/reward (paired, n=3 seeds)"
+
+
+def test_a_table_is_text_not_markup_and_harmless(capsys: Capture) -> None:
+    console.print_table("Samples [1]", ("text", "reward"), [("[bold]A[/bold]\x1b[2J", "0.5"), ("two\nlines", "-")])
+    assert capsys.readouterr().out.splitlines() == [
+        "Samples [1]",
+        " text                    reward",
+        "────────────────────────────────",
+        " [bold]A[/bold]\\x1b[2J      0.5",
+        " two                          -",
+        " lines",
+        "",
+    ]
+
+
+def test_an_empty_table_says_so(capsys: Capture) -> None:
+    console.print_table("Runs", ("run",), [])
+    assert capsys.readouterr().out == "Runs\n  none\n\n"
+
+
+def test_a_pipe_is_not_squeezed(capsys: Capture) -> None:
+    console.print_table("", ("run", "title"), [("p30", "long " * 40)])
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 200
+
+
+def test_errors_go_to_standard_error(capsys: Capture) -> None:
+    console.print_error("p31.yaml: line 3: unknown key 'kl_loss_coef' [x]; did you mean beta?")
+    console.print_note("profile tiny: no CUDA device")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "error: p31.yaml: line 3: unknown key 'kl_loss_coef' [x]; did you mean beta?",
+        "note: profile tiny: no CUDA device",
+    ]
+
+
+def test_json_is_one_document_without_nan(capsys: Capture) -> None:
+    console.print_json({"a": float("nan"), "b": [1.5, float("inf")], "c": {"d": "训练"}, "e": (1, 2)})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"a": None, "b": [1.5, None], "c": {"d": "训练"}, "e": [1, 2]}
+    assert "训练" in out
+
+
+@pytest.mark.parametrize(("name", "is_one"), [("xterm", True), ("dumb", False)])
+def test_is_terminal(monkeypatch: pytest.MonkeyPatch, name: str, is_one: bool) -> None:
+    monkeypatch.setenv("TERM", name)
+    assert console.is_terminal(Terminal()) is is_one
+    assert console.is_terminal(io.StringIO()) is False
+
+
+def train(progress: LiveProgress, total: int, last: int | None = None, first: int = 0) -> None:
+    progress.start(total, "p31@1, profile tiny, seed 0")
+    for step in range(first, (total if last is None else last) + 1):
+        row: dict[str, object] = {"step": step, "reward/mean": 0.5, "kl": 0.0123, "completions/valid": 0.875}
+        progress.update(row | ({"eval/reward": 0.4} if step == first else {}), "ok")
+    progress.finish()
+    progress.finish()
+
+
+@pytest.mark.parametrize("total", [1, 5, 20, 96, 200, 1999])
+def test_plain_progress_is_about_twenty_lines(capsys: Capture, total: int) -> None:
+    train(LiveProgress(), total)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 23  # the header, step 0, at most 20 and the last step
+    assert lines[0] == "p31@1, profile tiny, seed 0"
+    assert re.fullmatch(
+        rf"step {total}/{total}  reward 0.500 eval 0.400 kl 0.012 valid  88%  eta 0:00  guards ok", lines[-1]
+    )
+
+
+def test_the_time_left_is_the_pace_since_the_first_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Resumed at step 100; a second per step from there: 100 seconds left at once, 75 after 25 steps.
+    clock = iter(float(second) for second in range(1000))
+    monkeypatch.setattr("grpoctl.console.time.monotonic", lambda: next(clock))
+    train(LiveProgress(), 200, first=100, last=125)
+    lines = capsys.readouterr().out.splitlines()
+    assert "eta -:--" in lines[1]
+    assert lines[-1].startswith("step 125/200 ")
+    assert "eta 1:15" in lines[-1]
+
+
+def test_a_run_that_ends_early_shows_its_last_step(capsys: Capture) -> None:
+    train(LiveProgress(), 200, last=37)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("step  37/200 ")
+
+
+def test_progress_keeps_standard_output_clean_for_json(capsys: Capture) -> None:
+    train(LiveProgress(json=True), 10)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "step 10/10" in captured.err
+
+
+def test_quiet_progress(capsys: Capture) -> None:
+    train(LiveProgress(quiet=True), 10)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_without_rows_prints_its_header_only(capsys: Capture) -> None:
+    progress = LiveProgress()
+    progress.finish()
+    progress.start(10, "header")
+    progress.finish()
+    assert capsys.readouterr().out == "header\n"
+
+
+def test_the_bar_is_one_line_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    progress = LiveProgress()
+    progress.start(2000, "header")
+    progress.update(
+        {"step": 1234, "reward/mean": -0.51234, "kl": 3e-5, "completions/valid": 1.0}, "rollout-integrity 4/5"
+    )
+    progress.finish()
+    last = plain(re.sub(r"\x1b\[[?0-9;]*[A-KhlJ]|\r", "\n", stream.getvalue()))
+    bars = [line for line in last if "1234/2000" in line]
+    assert bars
+    assert all(len(line) <= 80 for line in bars)
+    assert "reward -0.51 eval     - kl 3e-05 valid 100% rollout-inte…" in bars[-1]
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        ({}, "reward     - eval     - kl     - valid    -"),
+        ({"reward/mean": 0.4, "kl": 12.345}, "reward 0.400 eval     - kl 12.34 valid    -"),
+        ({"reward/mean": 345.6, "completions/valid": 0.0}, "reward   3e2 eval     - kl     - valid   0%"),
+        ({"kl": 0.0, "eval/reward": None}, "reward     - eval     - kl 0.000 valid    -"),
+    ],
+)
+def test_progress_text_keeps_its_places(shown: dict[str, float | None], text: str) -> None:
+    assert console.progress_text(shown) == text
+    assert len(text) == 43
+
+
+def test_a_reader_that_has_gone_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        train(LiveProgress(), 10)
+        console.print_result(result(), {"updates": 38})
+
+
+def test_a_stream_that_lacks_a_character_gets_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    console.print_result(result(), {})
+    console.print_comparison(comparison())
+    sys.stdout.flush()
+    assert b"0.600 ? 0.040" in raw.getvalue()

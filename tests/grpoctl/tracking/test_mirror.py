@@ -1,0 +1,228 @@
+"""The mirror as a process of its own, beside a process that trains: live, killed, resumed, and with MLflow away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpoctl.runs import status
+from grpoctl.runs.records import truncate_after
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import Status
+from grpoctl.tracking.client import history, runs_of
+from grpoctl.tracking.mirror_state import MirrorState, read_state
+
+ROOT = Path(__file__).resolve().parents[3]
+FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
+
+pytestmark = pytest.mark.process
+
+
+class Trainer:
+    """A fake trainer under way; `say` gives it one command and returns its answer."""
+
+    def __init__(self, run: RunDir, uri: str, cwd: Path) -> None:
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": uri}
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(FAKE_TRAINER), str(run.path)],
+            cwd=cwd,
+            env=environ,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.mirror = int(self._answer()[1])
+
+    def say(self, command: str) -> list[str]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def wait(self, seconds: int = 30) -> tuple[float, str, str]:
+        """(seconds it took, state, error) of waiting for the mirror."""
+        _, took, state, *error = self.say(f"wait {seconds}")
+        return float(took), state, " ".join(error)
+
+    def _answer(self) -> list[str]:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().split()
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Iterator[Any]:
+    """Starts fake trainers; ends those that are left, and their mirrors."""
+    with contextlib.ExitStack() as stack:
+
+        def start(run: RunDir, uri: str = "", cwd: Path = tmp_path) -> Trainer:
+            trainer = Trainer(run, uri, cwd)
+            stack.callback(_end, trainer)
+            return trainer
+
+        yield start
+
+
+def _end(trainer: Trainer) -> None:
+    for pid in (trainer.mirror, trainer.process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    trainer.process.communicate()
+
+
+def state_of(run: RunDir) -> MirrorState:
+    return read_state(run) or MirrorState()
+
+
+def losses_in(home: Home) -> list[tuple[int, float]]:
+    (stored,) = runs_of(home)
+    return history(home, stored.mlflow_run_id, "loss")
+
+
+def expected(last: int) -> list[tuple[int, float]]:
+    return [(step, step / 10) for step in range(last + 1)]
+
+
+def test_a_run_is_followed_to_its_end_beside_the_users_own_core(
+    home: Home, run: Any, train: Any, tmp_path: Path, eventually: Any
+) -> None:
+    for name in ("core", "grpoctl", "mlflow"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('the wrong one')")
+    trainer = train(run.dir)
+    trainer.say("rows 0 3")
+    eventually(lambda: state_of(run.dir).synced_step == 3)
+    assert losses_in(home) == expected(3)
+    assert [stored.status for stored in runs_of(home)] == ["RUNNING"]
+    os.killpg(os.getpgid(trainer.process.pid), signal.SIGCONT)  # the group is the trainer's own ...
+    assert os.getpgid(trainer.mirror) != os.getpgid(trainer.process.pid)  # ... so Ctrl-C there spares the mirror
+    assert os.getsid(trainer.mirror) == trainer.mirror
+    trainer.say("rows 4 9")
+    trainer.say("end STOPPED_EARLY")
+    assert trainer.wait()[1:] == ("done", "None")
+    assert losses_in(home) == expected(9)
+    assert [stored.status for stored in runs_of(home)] == ["FINISHED"]
+    assert run.dir.mirror_log.read_text() == ""
+
+
+def test_a_killed_run_is_killed_in_mlflow_and_goes_on_as_the_same_when_resumed(
+    home: Home, run: Any, train: Any, eventually: Any
+) -> None:
+    trainer = train(run.dir)
+    trainer.say("rows 0 7")
+    eventually(lambda: state_of(run.dir).synced_step == 7)
+    trainer.process.kill()
+    eventually(lambda: state_of(run.dir).done, seconds=5)
+    record = status.read(run.dir.status)
+    assert record is not None
+    assert (record.status, record.step) == (Status.INTERRUPTED, 7)
+    assert [stored.status for stored in runs_of(home)] == ["KILLED"]
+    truncate_after(run.dir.metrics, 4)
+    resumed = train(run.dir)
+    resumed.say("rows 5 9")
+    eventually(lambda: state_of(run.dir).synced_step == 9)
+    assert [stored.status for stored in runs_of(home)] == ["RUNNING"]
+    resumed.say("end COMPLETED")
+    assert resumed.wait()[1] == "done"
+    assert losses_in(home) == expected(9)
+    assert [stored.status for stored in runs_of(home)] == ["FINISHED"]
+
+
+def test_two_mirrors_of_one_run_take_turns(home: Home, run: Any, train: Any, eventually: Any) -> None:
+    """The mirror of a killed attempt may still be at work when the resumed attempt starts its own."""
+    first = train(run.dir)
+    first.say("rows 0 3")
+    eventually(lambda: run.dir.mirror_lock.exists())
+    first.process.kill()
+    first.process.wait()
+    resumed = train(run.dir)  # at once: the first mirror has not even imported mlflow
+    resumed.say("rows 4 6")
+    resumed.say("end COMPLETED")
+    assert resumed.wait()[1] == "done"
+    eventually(lambda: not run.dir.is_held() or True)
+    assert losses_in(home) == expected(6)
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[int]:
+    with socket.socket() as listener:  # bound, so that nobody else gets the port, but not listening
+        listener.bind(("127.0.0.1", 0))
+        yield listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, nobody answers
+        yield listener.getsockname()[1]
+
+
+class Broken(BaseHTTPRequestHandler):
+    """Answers everything with 500."""
+
+    def do_GET(self) -> None:  # noqa: N802  the base class names it
+        """Fail."""
+        self.send_error(500, "out of order")
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def broken() -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), Broken)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(("server", "limit"), [(refusing, 2.0), (silent, 7.0), (broken, 2.0)])
+def test_a_server_that_is_away_neither_stops_nor_slows_the_run(
+    home: Home, run: Any, train: Any, eventually: Any, server: Any, limit: float
+) -> None:
+    with server() as port:
+        trainer = train(run.dir, f"http://me:hunter2@127.0.0.1:{port}")
+        eventually(lambda: state_of(run.dir).state == "behind")
+        assert float(trainer.say("rows 0 199")[1]) < 0.5  # 200 rows: 2.5 ms each would be slow
+        trainer.say("end COMPLETED")
+        took, state, error = trainer.wait()
+    assert state == "behind"
+    assert f"127.0.0.1:{port}" in error
+    assert took < limit
+    written = run.dir.mlflow.read_text() + run.dir.mirror_log.read_text() + error
+    assert "hunter2" not in written
+    assert trainer.say("rows 200 200")[0] == "rows"  # alive and well
+
+
+def test_a_mirror_that_dies_is_told_and_takes_nothing_with_it(home: Home, run: Any, train: Any) -> None:
+    trainer = train(run.dir)
+    os.kill(trainer.mirror, signal.SIGKILL)
+    trainer.say("rows 0 1")
+    trainer.say("end COMPLETED")
+    _, state, error = trainer.wait()
+    assert (state, error) == ("behind", "the mirror ended with code -9; grpoctl sync catches up")
+
+
+def test_a_mirror_still_at_work_is_left_alone(home: Home, run: Any, train: Any, eventually: Any) -> None:
+    trainer = train(run.dir)
+    trainer.say("rows 0 1")
+    trainer.say("end COMPLETED")
+    assert trainer.wait(0)[1] == "behind"
+    assert trainer.wait(30)[1] == "done"
