@@ -1,5 +1,37 @@
-"""grpoctl finds a GRPO configuration that works on your task, and tells you, with evidence, why the others did not."""
+"""grpoctl finds a GRPO configuration that works on your task, and tells you, with evidence, why the others did not.
+
+    import grpoctl
+    run = grpoctl.load("p31")        # the newest run of p31, a run id, or a run's directory
+    run.spec, run.result, run.metrics
+
+Importing this imports no torch, transformers, mlflow, optuna or pandas.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from grpoctl.runs.loaded import LoadedRun
+
+_ours = Path(__file__).resolve().parents[1] / "core"
+_found = importlib.util.find_spec("core")
+if _found is None or _found.origin is None or Path(_found.origin).resolve().parent != _ours:
+    raise ImportError(
+        f"another package called 'core' ({_found.origin if _found else 'none'}) hides grpoctl's own ({_ours}); "
+        "start Python from another folder, or with: python -P"
+    )
+
+
+def load(name: str) -> LoadedRun:
+    """The run of that name: an experiment's newest run, a run id, or a run's directory.
+
+    Raises core.errors.NotFoundError where there is none.
+    """
+    from grpoctl.runs.loaded import load_run
+
+    return load_run(name)

@@ -59,6 +59,16 @@ def print_note(message: str) -> None:
     _say(Line(label="", mark="note", tone="warn", text=message), sys.stderr)
 
 
+def print_text(text: str) -> None:
+    """The text as it is, on standard output."""
+    _write(text)
+
+
+def short(value: float | None) -> str:
+    """A number in five places, `-` where there is none."""
+    return _short(value)
+
+
 def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> None:
     """The verdict on one run: ending, reached, evaluations, expectations, findings, the record beside it, files."""
     ending, reached, *rest = sentences(result)
@@ -72,7 +82,7 @@ def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> No
         _say(line)
     if recorded:
         _write("")
-        print_table("Document and this run", ("", "document", "this run"), beside_the_record(result, recorded))
+        print_table("The record and this run", ("", "record", "this run"), beside_the_record(result, recorded))
     _say(Line(label="Files", text=str(result["run_dir"])))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 from core.errors import SpecError
@@ -29,7 +30,8 @@ def with_lora(model: Any, lora: LoraSpec, *, seed: int) -> Any:
     missing = [target for target in lora.target_modules if target not in names]
     if missing:
         raise SpecError(f"got {missing[0]!r}, this model has no module of that name", key="model.lora.target_modules")
-    with seeded(RowKey(seed, INIT, 0, 0, 0)):
+    with seeded(RowKey(seed, INIT, 0, 0, 0)), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that 5.23 deprecates
         return get_peft_model(model, config)
 
 

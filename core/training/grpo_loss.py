@@ -31,11 +31,14 @@ class GrpoLoss:
     def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
         """The rows' share of the batch loss and of its metrics; shares add up to the batch's."""
         index, stage = list(rows), self.stage
+        # Zeroed before any formula: under k2's square, 0 * NaN would carry a NaN of the padding into the gradient.
+        outside_NT = ~self.mask_NT[index]
+        new_NT = scores.logprobs_NT.masked_fill(outside_NT, 0.0)
         weights_NT = token_weights(self.mask_NT, stage.reduction)[index]
         fraction_NT = token_weights(self.mask_NT, "token_mean")[index]
         surrogate = clipped_surrogate(
-            scores.logprobs_NT,
-            self.old_NT[index],
+            new_NT,
+            self.old_NT[index].masked_fill(outside_NT, 0.0),
             self.advantages_N[index],
             epsilon=stage.epsilon,
             epsilon_high=stage.epsilon_high if stage.epsilon_high is not None else stage.epsilon,
@@ -46,10 +49,10 @@ class GrpoLoss:
             "policy/clip_low": weighted_sum(surrogate.low_NT.double(), fraction_NT),
             "policy/clip_high": weighted_sum(surrogate.high_NT.double(), fraction_NT),
         }
-        maxima = {"policy/ratio_max": surrogate.ratio_NT.masked_fill(~self.mask_NT[index], 0.0).amax()}
+        maxima = {"policy/ratio_max": surrogate.ratio_NT.masked_fill(outside_NT, 0.0).amax()}
         if self.reference_NT is None:
             return LossParts(total=policy, sums=sums, maxima=maxima)
-        reference_NT = self.reference_NT[index]
-        penalty = weighted_sum(kl_loss(scores.logprobs_NT, reference_NT, stage.kl_estimator), weights_NT)
-        sums["kl"] = weighted_sum(k3(scores.logprobs_NT.detach(), reference_NT), fraction_NT)
+        reference_NT = self.reference_NT[index].masked_fill(outside_NT, 0.0)
+        penalty = weighted_sum(kl_loss(new_NT, reference_NT, stage.kl_estimator), weights_NT)
+        sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)
         return LossParts(total=policy + stage.beta * penalty, sums=sums, maxima=maxima)

@@ -28,7 +28,7 @@ def rollout_metrics(groups: Groups, advantages_PK: Tensor) -> dict[str, float]:
         "reward/missing": float(rewards_PK.isnan().double().mean()),
         "groups/dead": float(dead_P.double().mean()),
         "advantage/mean": float(advantages_PK.mean()),
-        "advantage/std": float(live.std(correction=0)) if len(live) else 0.0,
+        **({"advantage/std": float(live.std(correction=0))} if len(live) else {}),
         "advantage/max_abs": float(advantages_PK.abs().amax()),
         "completions/valid": fmean(outcome.valid for outcome in groups.outcomes),
         "completions/length": float(lengths_N.mean()),

@@ -39,13 +39,18 @@ _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", "--no-pager
 _GIT_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
 
 
-def record(run: RunDir, identity: Mapping[str, object], argv: Sequence[str], cwd: Path | None = None) -> int:
+def start(run: RunDir, identity: Mapping[str, object]) -> None:
+    """Write `provenance.json` of a new run: what it is, and no attempt yet. Raises StorageError."""
+    replace_json(run.provenance, {"schema": SCHEMA, **identity, "attempts": []})
+
+
+def record(run: RunDir, argv: Sequence[str], cwd: Path | None = None) -> int:
     """Add one attempt to `provenance.json`; gives its number, from 1.
 
-    `identity` (experiment, recorded_as, spec_sha, profile, seed) stands at the top of the file since the first attempt.
+    What the run is (experiment, recorded_as, spec_sha, profile, seed) stands at the top of the file since `start`.
     Raises StorageError where the disk is full or read-only.
     """
-    document = read_json(run.provenance) or {"schema": SCHEMA, **identity, "attempts": []}
+    document = read_json(run.provenance) or {"schema": SCHEMA, "attempts": []}
     document["attempts"].append(collect(argv, cwd))
     replace_json(run.provenance, document)
     return len(document["attempts"])

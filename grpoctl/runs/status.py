@@ -109,20 +109,27 @@ def reconcile_run(run: RunDir) -> bool:
             record = read(run.status)
             if record is None or record.status.ended:
                 return False
-            rows = read_rows(run.metrics)
             write(
                 run.status,
                 dataclasses.replace(
                     record,
                     status=Status.INTERRUPTED,
                     ended=_last_sign_of_life(run),
-                    step=int(rows[-1]["step"]) if rows else record.step,
+                    step=_last_step(run, record.step),
                     message=DIED,
                 ),
             )
     except BusyError:
         return False
     return True
+
+
+def _last_step(run: RunDir, otherwise: int) -> int:
+    try:
+        rows = read_rows(run.metrics)
+        return int(rows[-1]["step"]) if rows else otherwise
+    except (StorageError, KeyError, TypeError):  # damaged rows are no reason to leave the status untrue
+        return otherwise
 
 
 def _last_sign_of_life(run: RunDir) -> float:

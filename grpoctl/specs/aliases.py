@@ -30,9 +30,9 @@ _ELSEWHERE: dict[str, str] = {
     "gradient_accumulation_steps": "grad_accum grad_accum_steps gradient_accumulation accumulate_grad_batches",
     "skip_without_signal": "filter_zero_std_samples filter_groups use_dynamic_sampling",
     "reduction": "loss_type loss_agg_mode loss_aggregation",
-    "advantage.scale_rewards": "scale_rewards norm_adv_by_std_in_grpo norm_adv use_std normalize_rewards adv_estimator "
+    "advantage.scale_rewards": "norm_adv_by_std_in_grpo norm_adv use_std normalize_rewards adv_estimator "
     "advantage_estimator",
-    "advantage.ddof": "ddof std_unbiased",
+    "advantage.ddof": "std_unbiased",
     "advantage.eps": "advantage_eps adv_eps std_eps",
     "temperature": "temperature_schedule",
     "temperature.start": "initial_temperature temperature_initial",

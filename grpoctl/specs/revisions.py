@@ -66,7 +66,7 @@ class Revisions:
 
     def labels(self, name: str = "") -> list[str]:
         """The recorded labels, sorted; of one experiment only where a name is given."""
-        labels = [file.stem for file in sorted(self.folder.glob("*.json"))] if self.folder.is_dir() else []
+        labels = sorted(file.stem for file in self.folder.glob("*.json"))
         return [label for label in labels if not name or label.partition("@")[0] == name]
 
     def _file(self, label: str) -> Path:

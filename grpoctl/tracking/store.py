@@ -30,7 +30,7 @@ URI_VARIABLE = "MLFLOW_TRACKING_URI"
 # A server that does not answer is tried again by us, when there is time; MLflow's own seven retries of two minutes each
 # would hold up the end of a run. Nothing is sent to anybody but the store.
 _ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_CONFIGURE_LOGGING": "false",

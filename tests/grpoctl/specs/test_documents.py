@@ -77,8 +77,15 @@ def test_every_value_knows_its_line(tmp_path: Path) -> None:
     layer = read_document(file)
     lines = {path: place.line for path, place in layer.places.items()}
     assert lines == {
-        (): 2, ("a",): 2, ("b",): 3, ("b", "c"): 4, ("b", "c", 0): 5, ("b", "c", 1): 6, ("b", "d"): 7, ("b", "d", "e"): 7,
-    }  # fmt: skip
+        (): 2,
+        ("a",): 2,
+        ("b",): 3,
+        ("b", "c"): 4,
+        ("b", "c", 0): 5,
+        ("b", "c", 1): 6,
+        ("b", "d"): 7,
+        ("b", "d", "e"): 7,
+    }
     assert layer.place(("b", "c", "nothing", "there")).line == 4  # the nearest around it
 
 
@@ -90,7 +97,7 @@ def test_every_value_knows_its_line(tmp_path: Path) -> None:
         ("- a\n", 1, "list at the top"),
         ("\n3\n", 2, "single value at the top"),
         ("a:\n\tb: 1\n", 2, "indent with spaces"),
-        ("a: [1,\n", 1, "not valid YAML"),
+        ("a: [1,\n", 2, "not valid YAML"),
         ("a: 1\nb: c: d\n", 2, "mapping values are not allowed"),
         ("a: 1\nb: 2\na: 3\n", 3, "a: duplicate key; it is first set in line 1"),
         ("a:\n  b: 1\n  b: 1\n", 3, "a.b: duplicate key"),
@@ -112,10 +119,10 @@ def test_every_value_knows_its_line(tmp_path: Path) -> None:
         ('a: "\\ud800"\n', 1, "surrogate"),
         (b"a: 1\nb: \xe9\n", 2, "not UTF-8 text (byte 0xe9)"),
         ("a: 1\n".encode("utf-16"), 1, "not UTF-8"),
-        ("[" * 5000, None, "nested too deeply"),
+        ("[" * 1000, None, "nested too deeply"),
         ("a: " + "x" * 5_000_000, None, f"larger than {MAX_BYTES // 1024} KiB"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_spec_is_refused_in_one_line(
     content: str | bytes, line: int | None, says: str, tmp_path: Path
 ) -> None:

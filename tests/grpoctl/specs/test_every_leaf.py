@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
+from core.errors import SpecError
+from core.spec import RunSpec
 from grpoctl.specs import Library, dump, load, plain, read_resolved, run_stem, spec_sha
 from grpoctl.specs.authored import OF_THE_FILE
 from grpoctl.specs.layers import dotted, leaves
@@ -23,15 +26,15 @@ SPECIAL: dict[str, Any] = {
     "faults": ["rollout-in-train-mode"],
     "expects": ["kl < 1"],
     "task.domains": {"code": 1.0, "math": 2.0, "qa": 1.0},  # merged: an override adds `code`
-    "recorded": {"steps": 96.0, "updates": 38.0},
+    "recorded": {"steps": 96.0},
     "model.lora.target_modules": ["q_proj"],
     "task.operator_cost": 0.01,
     "early_stopping.min_delta": 0.01,
 }
 
 
-def value_of(key: str) -> Any:
-    node: Any = plain(LOADED.spec)
+def value_of(key: str, spec: RunSpec) -> Any:
+    node: Any = plain(spec)
     for name in key.split("."):
         node = node[name]
     return node
@@ -39,7 +42,7 @@ def value_of(key: str) -> Any:
 
 def another(key: str, field: Field) -> Any:
     """A value the key allows and does not have."""
-    old = value_of(key)
+    old = value_of(key, LOADED.spec)
     if key in SPECIAL:
         return SPECIAL[key]
     if get_origin(field.annotation) is Literal:
@@ -55,7 +58,7 @@ MUTANTS = {key: another(key, field) for key, field in LEAVES.items()}
 OVERRIDABLE = [key for key in MUTANTS if key.split(".", maxsplit=1)[0] not in OF_THE_FILE]
 
 
-def changed(key: str) -> Any:
+def changed(key: str) -> RunSpec:
     """The spec with one leaf changed, without the loader."""
     tree: Any = plain(LOADED.spec)
     node = tree
@@ -63,7 +66,7 @@ def changed(key: str) -> Any:
     for name in path:
         node = node[name]
     node[last] = MUTANTS[key] if key not in OF_THE_FILE or key == "revision" else "another"
-    return type(LOADED.spec).model_validate(tree)
+    return RunSpec.model_validate(tree)
 
 
 def test_the_table_covers_the_whole_spec() -> None:
@@ -75,41 +78,29 @@ def test_the_table_covers_the_whole_spec() -> None:
     assert len(LEAVES) > 50
 
 
+def with_override(key: str, name: str) -> RunSpec:
+    """p31 with the leaf `key` overridden under `name`, its neighbours as they are."""
+    needed = ["early_stopping.patience=3"] if key in ("early_stopping.metric", "early_stopping.min_delta") else []
+    return load("p31", library=LIBRARY, overrides=[*needed, f"{name}={json.dumps(MUTANTS[key])}"]).spec
+
+
 @pytest.mark.parametrize("key", OVERRIDABLE)
 def test_an_override_of_each_leaf_arrives(key: str) -> None:
-    value = MUTANTS[key]
-    base = [
-        text for text in BASE if not text.startswith((key.rsplit(".", maxsplit=1)[-1], key.split(".", maxsplit=1)[0]))
-    ]
-    if key.startswith("early_stopping.") and key != "early_stopping.patience":
-        base.append("early_stopping.patience=3")
-    loaded = load("p31", library=LIBRARY, overrides=[*base, f"{key}={json.dumps(value)}"])
-    node: Any = plain(loaded.spec)
-    for name in key.split("."):
-        node = node[name]
-    if key == "recorded":
-        value = {name: number for name, number in value.items()}
-    assert (node, type(node)) == (value, type(value))
+    arrived = value_of(key, with_override(key, key))
+    assert (arrived, type(arrived)) == (MUTANTS[key], type(MUTANTS[key]))
 
 
 @pytest.mark.parametrize("key", OVERRIDABLE)
-def test_every_ending_arrives_or_is_refused(key: str) -> None:
-    """A shortened key sets the key it means or none: never another."""
+def test_every_ending_of_a_key_means_it_or_is_refused(key: str) -> None:
     parts = key.split(".")
     for start in range(1, len(parts)):
         ending = ".".join(parts[start:])
-        others = [dotted(path) for path in ALL if dotted(path) == ending or dotted(path).endswith(f".{ending}")]
-        patience = [] if key.startswith("early_stopping") else ["early_stopping.patience=3"]
-        if key == "early_stopping.metric" or key == "early_stopping.min_delta":
-            patience = ["early_stopping.patience=3"]
-        text = f"{ending}={json.dumps(MUTANTS[key])}"
-        if len(others) > 1 or ending in OF_THE_FILE:
-            with pytest.raises(Exception, match="ambiguous|belongs to the file"):
-                load("p31", library=LIBRARY, overrides=[text])
-            continue
-        by_ending = load("p31", library=LIBRARY, overrides=[*patience, text]).spec
-        in_full = load("p31", library=LIBRARY, overrides=[*patience, f"{key}={json.dumps(MUTANTS[key])}"]).spec
-        assert by_ending == in_full
+        meant = [dotted(path) for path in ALL if f".{dotted(path)}".endswith(f".{ending}")]
+        if len(meant) > 1 or ending in OF_THE_FILE:
+            with pytest.raises(SpecError, match=r"ambiguous|belongs to the file"):
+                with_override(key, ending)
+        else:
+            assert with_override(key, ending) == with_override(key, key)
 
 
 @pytest.mark.parametrize("key", LEAVES)
@@ -128,7 +119,7 @@ def test_no_two_of_all_these_specs_share_a_run_stem() -> None:
     assert len(set(stems)) == len(stems)
 
 
-def test_each_leaf_survives_the_resolved_file(tmp_path: Any) -> None:
+def test_each_leaf_survives_the_resolved_file(tmp_path: Path) -> None:
     for number, key in enumerate(LEAVES):
         file = tmp_path / f"{number}.yaml"
         file.write_text(dump(changed(key)), encoding="utf-8")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.specs.layers import Layer, Place, dotted, leaves, merge
+from grpoctl.specs.layers import Keys, Layer, Place, dotted, leaves, merge
 
 PARENT = Place(line=1)
 CHILD = Place(line=2)
@@ -14,9 +14,9 @@ CHILD = Place(line=2)
 
 def layer(tree: dict[str, Any], place: Place) -> Layer:
     """A layer whose every node has the same place."""
-    places = {(): place}
+    places: dict[Keys, Place] = {(): place}
 
-    def note(value: object, path: tuple[str | int, ...]) -> None:
+    def note(value: object, path: Keys) -> None:
         places[path] = place
         items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, below in items:

@@ -23,10 +23,15 @@ def refusal(tmp_path: Path, text: str) -> SpecError:
     return caught.value
 
 
+STAGE = "{max_steps: 1, num_generations: 2, prompts_per_step: 1, learning_rate: 1}"
 G = "stages:\n  grpo:\n    "
 VALUES = [
-    # text                                line key                            message
-    (G + "learning_rate: '3'", 5, "stages.grpo.learning_rate", "got the string '3'; write it without quotes; allowed: a number > 0"),
+    (
+        G + "learning_rate: '3'",
+        5,
+        "stages.grpo.learning_rate",
+        "got the string '3'; write it without quotes; allowed: a number > 0",
+    ),
     (G + "learning_rate: true", 5, "stages.grpo.learning_rate", "got true; allowed: a number > 0"),
     (G + "learning_rate: 0", 5, "stages.grpo.learning_rate", "got 0; allowed: a number > 0"),
     (G + "learning_rate: null", 5, "stages.grpo.learning_rate", "got null; allowed: a number > 0"),
@@ -39,37 +44,123 @@ VALUES = [
     (G + "num_generations: 1", 5, "stages.grpo.num_generations", "got 1; allowed: an integer >= 2"),
     (G + "top_p: 1.5", 5, "stages.grpo.top_p", "got 1.5; allowed: a number > 0 and <= 1"),
     (G + "epsilon_high: 0", 5, "stages.grpo.epsilon_high", "got 0; allowed: a number > 0, or null"),
-    (G + "temperature: -1", 5, "stages.grpo.temperature", "got -1; allowed: a number > 0, or a mapping with start, end and steps"),
+    (
+        G + "temperature: -1",
+        5,
+        "stages.grpo.temperature",
+        "got -1; allowed: a number > 0, or a mapping with start, end and steps",
+    ),
     (G + "temperature: {start: 0}", 5, "stages.grpo.temperature.start", "got 0; allowed: a number > 0"),
-    (G + "skip_without_signal: no", 5, "stages.grpo.skip_without_signal", "got the string 'no'; allowed: true or false"),
-    (G + "reduction: token_meen", 5, "stages.grpo.reduction", "got the string 'token_meen'; allowed: one of sequence_mean, token_mean; did you mean token_mean?"),
+    (
+        G + "skip_without_signal: no",
+        5,
+        "stages.grpo.skip_without_signal",
+        "got the string 'no'; allowed: true or false",
+    ),
+    (
+        G + "reduction: token_meen",
+        5,
+        "stages.grpo.reduction",
+        "got the string 'token_meen'; allowed: one of sequence_mean, token_mean; did you mean token_mean?",
+    ),
     (G + "advantage: {ddof: 2}", 5, "stages.grpo.advantage.ddof", "got 2; allowed: one of 0, 1"),
     (G + "advantage: {ddof: true}", 5, "stages.grpo.advantage.ddof", "got true; allowed: one of 0, 1"),
-    (G + "warmup_steps: 501", 5, "stages.grpo.warmup_steps", "got 501; allowed: at most the learning rate's horizon, lr_scheduler_steps = 500"),
-    (G + "prompts_per_step: 9999", 5, "stages.grpo.prompts_per_step", "got 9999; allowed: at most task.train_prompts = 6324"),
+    (
+        G + "warmup_steps: 501",
+        5,
+        "stages.grpo.warmup_steps",
+        "got 501; allowed: at most the learning rate's horizon, lr_scheduler_steps = 500",
+    ),
+    (
+        G + "prompts_per_step: 9999",
+        5,
+        "stages.grpo.prompts_per_step",
+        "got 9999; allowed: at most task.train_prompts = 6324",
+    ),
     ("stages: null", 3, "stages", "got null; allowed: a mapping"),
-    ("stages:\n  Grpo: {}", 4, "stages.Grpo", "got the name 'Grpo'; allowed: a name of lower-case letters, digits, - and _ (at most 64)"),
-    ("task: {name: workflows-dsl}", 3, "task.name", "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic; did you mean workflow-dsl?"),
+    (
+        f"stages:\n  Grpo: {STAGE}",
+        4,
+        "stages.Grpo",
+        "got the name 'Grpo'; allowed: a name of lower-case letters, digits, - and _ (at most 64)",
+    ),
+    (
+        "task: {name: workflows-dsl}",
+        3,
+        "task.name",
+        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic; did you mean workflow-dsl?",
+    ),
     ("task: 3", 3, "task", "got 3; allowed: a mapping that names its task (name: workflow-dsl or arithmetic)"),
     ("task: {domains: {maths: 1}}", 3, "task.domains.maths", "got the name 'maths'; allowed: one of math, qa, code"),
-    ("task: {domains: {math: x}}", 3, "task.domains.math", "got the string 'x'; allowed: a non-empty mapping of one of math, qa, code to a number >= 0"),
-    ("task: {domains: {math: 0, qa: 0}}", 3, "task.domains", "every weight is 0; at least one domain needs a weight above 0"),
+    (
+        "task: {domains: {math: x}}",
+        3,
+        "task.domains.math",
+        "got the string 'x'; allowed: a non-empty mapping of one of math, qa, code to a number >= 0",
+    ),
+    (
+        "task: {domains: {math: 0, qa: 0}}",
+        3,
+        "task.domains",
+        "every weight is 0; at least one domain needs a weight above 0",
+    ),
     ("model: {source: ''}", 3, "model.source", "got the string ''; allowed: text that is not empty"),
-    ("model: {dtype: float16}", 3, "model.dtype", "got the string 'float16'; allowed: one of float32, bfloat16; did you mean bfloat16?"),
-    ("model:\n  lora:\n    target_modules:\n      - q_proj\n      - 3", 7, "model.lora.target_modules[1]", "got 3; allowed: a non-empty list of text"),
-    ("model: {lora: {target_modules: []}}", 3, "model.lora.target_modules", "got an empty list; allowed: a non-empty list of text"),
-    ("model: {lora: {target_modules: q_proj}}", 3, "model.lora.target_modules", "got the string 'q_proj'; allowed: a non-empty list of text"),
-    ("evaluation: null", 3, "evaluation", "got null; allowed: a mapping with eval_steps, num_generations_eval, temperature"),
+    (
+        "model: {dtype: float16}",
+        3,
+        "model.dtype",
+        "got the string 'float16'; allowed: one of float32, bfloat16; did you mean bfloat16?",
+    ),
+    (
+        "model:\n  lora:\n    target_modules:\n      - q_proj\n      - 3",
+        7,
+        "model.lora.target_modules[1]",
+        "got 3; allowed: a non-empty list of text",
+    ),
+    (
+        "model: {lora: {target_modules: []}}",
+        3,
+        "model.lora.target_modules",
+        "got an empty list; allowed: a non-empty list of text",
+    ),
+    (
+        "model: {lora: {target_modules: q_proj}}",
+        3,
+        "model.lora.target_modules",
+        "got the string 'q_proj'; allowed: a non-empty list of text",
+    ),
+    (
+        "evaluation: null",
+        3,
+        "evaluation",
+        "got null; allowed: a mapping with eval_steps, num_generations_eval, temperature",
+    ),
     ("checkpoints: {save_total_limit: 1}", 3, "checkpoints.save_total_limit", "got 1; allowed: an integer >= 2"),
     ("early_stopping: {min_delta: 1}", 3, "early_stopping.patience", "is missing; allowed: an integer >= 1"),
     ("guards: {collapse: no}", 3, "guards.collapse", "got the string 'no'; allowed: one of stop, warn, off"),
-    ("faults: [rollout-in-train]", 3, "faults[0]", "got the string 'rollout-in-train'; allowed: a list of rollout-in-train-mode; did you mean rollout-in-train-mode?"),
-    ("expects: [kl < 1, advantage/sdt > 1]", 3, "expects[1]", "unknown metric 'advantage/sdt'; did you mean 'advantage/std'?"),
-    ("recorded: {updates: many}", 3, "recorded.updates", "got the string 'many'; allowed: a mapping of text to a number"),
+    (
+        "faults: [rollout-in-train]",
+        3,
+        "faults[0]",
+        "got the string 'rollout-in-train'; allowed: a list of rollout-in-train-mode; "
+        "did you mean rollout-in-train-mode?",
+    ),
+    (
+        "expects: [kl < 1, advantage/sdt > 1]",
+        3,
+        "expects[1]",
+        "unknown metric 'advantage/sdt'; did you mean 'advantage/std'?",
+    ),
+    (
+        "recorded: {updates: many}",
+        3,
+        "recorded.updates",
+        "got the string 'many'; allowed: a mapping of text to a number",
+    ),
     ("revision: 0", 3, "revision", "got 0; allowed: an integer >= 1"),
     ("seed: 1.5", 3, "seed", "got 1.5; allowed: an integer >= 0"),
     ("title: 3", 3, "title", "got 3; allowed: text"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "line", "key", "message"), VALUES)
@@ -139,5 +230,4 @@ def test_a_long_value_is_shortened(tmp_path: Path) -> None:
 
 
 def test_a_second_stage_is_named(tmp_path: Path) -> None:
-    stage = "{max_steps: 1, num_generations: 2, prompts_per_step: 1, learning_rate: 1}"
-    assert refusal(tmp_path, f"stages: {{sft: {stage}}}").message == "got the stages grpo, sft; allowed: one stage"
+    assert refusal(tmp_path, f"stages: {{sft: {STAGE}}}").message == "got the stages grpo, sft; allowed: one stage"

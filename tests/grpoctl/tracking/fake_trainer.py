@@ -27,7 +27,7 @@ def main() -> None:
         mirror = start_mirror(run)
         assert "mlflow" not in sys.modules
         print("started", mirror.pid, flush=True)
-        for line in sys.stdin:
+        for line in sys.stdin:  # Ctrl-C ends it here, with the status still RUNNING
             word, *rest = line.split()
             start = time.monotonic()
             if word == "rows":

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from grpoctl.runs import status
+from grpoctl.runs.locks import is_locked
 from grpoctl.runs.records import truncate_after
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
@@ -33,7 +34,8 @@ class Trainer:
     """A fake trainer under way; `say` gives it one command and returns its answer."""
 
     def __init__(self, run: RunDir, uri: str, cwd: Path) -> None:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": uri}
+        settings = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_HTTP_REQUEST_TIMEOUT": "1"}  # a user's own timeout stands
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
         self.process = subprocess.Popen(
             [sys.executable, "-P", str(FAKE_TRAINER), str(run.path)],
             cwd=cwd,
@@ -105,10 +107,8 @@ def test_a_run_is_followed_to_its_end_beside_the_users_own_core(
     eventually(lambda: state_of(run.dir).synced_step == 3)
     assert losses_in(home) == expected(3)
     assert [stored.status for stored in runs_of(home)] == ["RUNNING"]
-    os.killpg(os.getpgid(trainer.process.pid), signal.SIGCONT)  # the group is the trainer's own ...
-    assert os.getpgid(trainer.mirror) != os.getpgid(trainer.process.pid)  # ... so Ctrl-C there spares the mirror
-    assert os.getsid(trainer.mirror) == trainer.mirror
     trainer.say("rows 4 9")
+    assert trainer.wait(0)[1:] == ("behind", "MLflow is still being written after 0 s; grpoctl sync catches up")
     trainer.say("end STOPPED_EARLY")
     assert trainer.wait()[1:] == ("done", "None")
     assert losses_in(home) == expected(9)
@@ -140,17 +140,18 @@ def test_a_killed_run_is_killed_in_mlflow_and_goes_on_as_the_same_when_resumed(
 
 
 def test_two_mirrors_of_one_run_take_turns(home: Home, run: Any, train: Any, eventually: Any) -> None:
-    """The mirror of a killed attempt may still be at work when the resumed attempt starts its own."""
+    """Ctrl-C spares the mirror, so it may still be at work when the resumed attempt starts its own."""
     first = train(run.dir)
     first.say("rows 0 3")
-    eventually(lambda: run.dir.mirror_lock.exists())
-    first.process.kill()
+    eventually(lambda: is_locked(run.dir.mirror_lock))
+    os.killpg(first.process.pid, signal.SIGINT)
     first.process.wait()
-    resumed = train(run.dir)  # at once: the first mirror has not even imported mlflow
+    resumed = train(run.dir)  # at once: the first mirror is still importing mlflow
     resumed.say("rows 4 6")
+    eventually(lambda: state_of(run.dir).synced_step == 6)
+    assert int(run.dir.mirror_lock.read_text()) == first.mirror  # it goes on with the resumed attempt
     resumed.say("end COMPLETED")
     assert resumed.wait()[1] == "done"
-    eventually(lambda: not run.dir.is_held() or True)
     assert losses_in(home) == expected(6)
 
 
@@ -170,11 +171,11 @@ def silent() -> Iterator[int]:
 class Broken(BaseHTTPRequestHandler):
     """Answers everything with 500."""
 
-    def do_GET(self) -> None:  # noqa: N802  the base class names it
+    def do_GET(self) -> None:
         """Fail."""
         self.send_error(500, "out of order")
 
-    do_POST = do_GET  # noqa: N815
+    do_POST = do_GET
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing."""
@@ -193,7 +194,7 @@ def broken() -> Iterator[int]:
         server.server_close()
 
 
-@pytest.mark.parametrize(("server", "limit"), [(refusing, 2.0), (silent, 7.0), (broken, 2.0)])
+@pytest.mark.parametrize(("server", "limit"), [(refusing, 2.0), (silent, 3.5), (broken, 2.0)])
 def test_a_server_that_is_away_neither_stops_nor_slows_the_run(
     home: Home, run: Any, train: Any, eventually: Any, server: Any, limit: float
 ) -> None:
@@ -218,11 +219,3 @@ def test_a_mirror_that_dies_is_told_and_takes_nothing_with_it(home: Home, run: A
     trainer.say("end COMPLETED")
     _, state, error = trainer.wait()
     assert (state, error) == ("behind", "the mirror ended with code -9; grpoctl sync catches up")
-
-
-def test_a_mirror_still_at_work_is_left_alone(home: Home, run: Any, train: Any, eventually: Any) -> None:
-    trainer = train(run.dir)
-    trainer.say("rows 0 1")
-    trainer.say("end COMPLETED")
-    assert trainer.wait(0)[1] == "behind"
-    assert trainer.wait(30)[1] == "done"

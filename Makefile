@@ -1,0 +1,53 @@
+# What a newcomer types: `make run`, then `make test`. Both need Python 3.11 or newer, with pip and venv, and nothing else.
+#
+#   make run     train p31 on the built-in model and show what was reached       (ARGS="--seed 1" for more)
+#   make test    everything .ci/run checks: ruff, format, mypy, pytest           (ARGS="-k sampler" for some tests)
+#   make lint    the same without pytest
+#   make clean   removes $(VENV), caches and built packages; never your runs in .grpoctl/
+#
+# PYTHON=/path/to/python chooses the interpreter of a new environment, VENV=folder where it lives.
+
+SHELL := /bin/sh
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+.DELETE_ON_ERROR:
+.PHONY: run test lint clean
+
+run: $(VENV)/.installed
+	$(BIN)/grpoctl run p31 $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The two stamps say what was installed, and from which versions of these two files.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing grpoctl into $(VENV), some minutes the first time"
+	@$(PIP_INSTALL) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing grpoctl and what its tests need into $(VENV), some minutes the first time"
+	@$(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	@touch $(VENV)/.installed $@
+
+# A name on the PATH proves nothing (a pyenv shim may have no Python behind it): the first that runs and is new enough is taken.
+# 3.11 comes first because constraints.txt was tested with it.
+$(BIN)/python:
+	@found=; for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3); do \
+	    if "$$python" -c '$(NEW_ENOUGH)' 2>/dev/null; then exec "$$python" -m venv $(VENV); fi; \
+	    found="$$found $$python=$$("$$python" -c 'import platform; print(platform.python_version())' 2>/dev/null || echo absent)"; \
+	done; \
+	echo "grpoctl needs Python 3.11 or newer, found$$found; name one: make run PYTHON=/path/to/python3.11" >&2; exit 1
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	find core grpoctl tests -name __pycache__ -type d -prune -exec rm -rf {} +

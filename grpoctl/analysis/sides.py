@@ -1,0 +1,29 @@
+"""Which runs two names stand for in a comparison: an experiment's seeds, or one run."""
+
+from __future__ import annotations
+
+from core.errors import NotFoundError
+from grpoctl.analysis.collect import RunRecord, load_run, shared_profile, side
+from grpoctl.runs.run_dir import Home
+
+Side = tuple[RunRecord, ...]
+
+
+def sides(home: Home, a: str, b: str, profile: str | None) -> tuple[Side, Side]:
+    """The records of both sides; without a profile, the newest one that both have runs of.
+
+    Raises NotFoundError where a side has no finished run.
+    """
+    paths = [run.path for run in home.runs()]
+    profile = profile or shared_profile(paths, a, b)
+
+    def resolve(name: str) -> Side:
+        try:
+            return side(paths, name, profile=profile)
+        except NotFoundError as error:
+            try:
+                return (load_run(home.find(name).path),)
+            except NotFoundError:
+                raise error from None
+
+    return resolve(a), resolve(b)

@@ -1,0 +1,31 @@
+"""`grpoctl compare`: is B really better than A, or is that seed noise?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from grpoctl.commands.options import Json
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="Experiment (its newest spec's finished runs, one per seed) or run.")],
+    b: Annotated[str, typer.Argument(help="The other side.")],
+    profile: Annotated[str | None, typer.Option("--profile", "-p", help="Only runs of this profile.")] = None,
+    json: Json = False,
+) -> None:
+    """Compare two experiments over their seeds: settings first, then metrics with intervals."""
+    from grpoctl import console
+    from grpoctl.analysis import compare as comparing
+    from grpoctl.analysis.sides import sides
+    from grpoctl.runs import status
+    from grpoctl.runs.run_dir import Home
+
+    home = Home.locate()
+    status.reconcile(home)
+    comparison = comparing.compare(*sides(home, a, b, profile))
+    if json:
+        console.print_json(comparison.document())
+    else:
+        console.print_comparison(comparison)

@@ -1,0 +1,28 @@
+"""What `grpoctl run --dry-run` prints: the runs there would be, and the resolved spec. Writes nothing."""
+
+from __future__ import annotations
+
+from grpoctl import console
+from grpoctl.runs.run_dir import Home
+from grpoctl.commands.session import Asked, resolve
+from grpoctl.specs import dump, plain, run_stem, spec_sha
+
+
+def print_plan(asked: Asked) -> None:
+    """The plan, as text or JSON. Raises what resolving raises."""
+    home = Home.locate()
+    loaded, why = resolve(asked, home)
+    if asked.json:
+        runs = [{"run": run_stem(one.spec), "seed": one.spec.seed} for one in loaded]
+        spec = loaded[0].spec
+        document = {"schema": 1, "experiment": spec.name, "profile": spec.profile, "spec_sha": spec_sha(spec)}
+        console.print_json({**document, "dry_run": True, "home": str(home.path), "runs": runs, "spec": plain(spec)})
+        return
+    stage = next(iter(loaded[0].spec.stages.values()))
+    rows = stage.num_generations * stage.prompts_per_step
+    console.print_text(dump(loaded[0].spec))
+    for one in loaded:
+        console.print_text(f"would run {run_stem(one.spec)}-N in {home.runs_folder}")
+    console.print_text(
+        f"profile {loaded[0].spec.profile} ({why}): {stage.max_steps} steps x {rows} completions; nothing was written"
+    )

@@ -1,0 +1,30 @@
+"""`grpoctl ls`: experiments, sweeps and runs."""
+
+from __future__ import annotations
+
+from grpoctl.commands.options import Json
+
+
+def ls(json: Json = False) -> None:
+    """List experiments, sweeps and runs."""
+    from grpoctl import console
+    from grpoctl.runs import status
+    from grpoctl.runs.listing import sweeps, summaries
+    from grpoctl.runs.run_dir import Home
+    from grpoctl.specs import experiments
+
+    home = Home.locate()
+    status.reconcile(home)
+    known, runs, studies = experiments(), summaries(home), sweeps()
+    if json:
+        fields = ("name", "title", "profiles", "origin", "problem")
+        described = [{**{f: getattr(e, f) for f in fields}, "file": str(e.file)} for e in known]
+        console.print_json(
+            {"schema": 1, "home": str(home.path), "experiments": described, "sweeps": studies, "runs": runs}
+        )
+        return
+    rows = [(e.name, e.problem or e.title, " ".join(e.profiles), e.origin) for e in known]
+    console.print_table("Experiments", ("name", "title", "profiles", "from"), rows)
+    console.print_table("Sweeps", ("name", "from"), [(sweep["name"], sweep["origin"]) for sweep in studies])
+    lines = [(r["run_id"], r["status"], str(r["step"]), console.short(r["eval/reward"])) for r in runs]
+    console.print_table(f"Runs in {home.path}", ("run", "status", "step", "eval/reward"), lines)

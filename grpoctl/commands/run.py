@@ -1,0 +1,43 @@
+"""`grpoctl run`: train an experiment."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from grpoctl.commands.options import Json, Overrides, Profile
+
+Seeds = Annotated[str, typer.Option("--seeds", help="Several runs, one after another: 0,1,2", metavar="N,N,...")]
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="Experiment (p31), recorded revision (p31@1) or a .yaml file.")],
+    overrides: Overrides = None,
+    profile: Profile = "auto",
+    seed: Annotated[int | None, typer.Option(help="Seed of the run.", min=0)] = None,
+    seeds: Seeds = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished run of this spec.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    json: Json = False,
+) -> None:
+    """Train an experiment, recorded and resumable, and say what was reached."""
+    from grpoctl import console, exits
+    from grpoctl.commands.seeds import seeds_of
+    from grpoctl.commands import session
+
+    asked = session.Asked(
+        name=name, overrides=overrides or (), profile=profile, seeds=seeds_of(seed, seeds), resume=resume,
+        json=json, quiet=quiet, argv=sys.argv,
+    )  # fmt: skip
+    if dry_run:
+        from grpoctl.commands.dry_run import print_plan
+
+        print_plan(asked)
+        return
+    results = session.run_all(asked)
+    if json:
+        console.print_json({"schema": 1, "runs": results} if seeds else results[0])
+    raise typer.Exit(exits.worst_exit_code(result["status"] for result in results))

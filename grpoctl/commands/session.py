@@ -1,0 +1,110 @@
+"""One `grpoctl run`: resolve the profile, prepare each seed's directory, execute, and say how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.health.collapse import policy_collapse
+from core.health.finding import Row
+from core.health.integrity import rollout_integrity
+from core.spec import RunSpec
+from grpoctl import console
+from grpoctl.executors.inline import Executed, Hooks, execute
+from grpoctl.runs import profile as profiles
+from grpoctl.runs import status
+from grpoctl.runs.launch import Launch, prepare, revisions_of
+from grpoctl.runs.records import read_json
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.specs import Loaded, load
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What the command line asked for."""
+
+    name: str
+    overrides: Sequence[str] = ()
+    profile: str = profiles.AUTO
+    seeds: Sequence[int | None] = (None,)
+    resume: bool = False
+    json: bool = False
+    quiet: bool = False
+    argv: Sequence[str] = ()
+
+
+class Live(Hooks):
+    """Shows the progress of one run."""
+
+    def __init__(self, asked: Asked, why: str) -> None:
+        self._progress = console.LiveProgress(json=asked.json, quiet=asked.quiet)
+        self._why = why
+        self._spec: RunSpec | None = None
+        self._recent: list[Row] = []
+
+    def started(self, spec: RunSpec, run: RunDir) -> None:
+        """The header and an empty bar."""
+        self._spec = spec
+        stage = next(iter(spec.stages.values()))
+        header = f"{spec.name}: {spec.title}\nprofile {spec.profile} ({self._why}), seed {spec.seed}, {run.path}"
+        self._progress.start(stage.max_steps, header)
+
+    def row(self, row: Mapping[str, float | None]) -> None:
+        """The bar moved on."""
+        assert self._spec is not None
+        self._recent = [*self._recent, row][-4 * self._spec.guards.patience :]
+        self._progress.update(row, guard_state(self._spec, self._recent))
+
+    def finished(self) -> None:
+        """The terminal given back."""
+        self._progress.finish()
+
+
+def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
+    """The guards in a word: what they say of the last rows."""
+    if rollout_integrity(recent[-1], dtype=spec.model.dtype, override=spec.guards.max_logprob_gap):
+        return "integrity!"
+    return "collapse!" if policy_collapse(recent, spec.guards) else "ok"
+
+
+def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
+    """The spec once for each seed, and why it has its profile. Raises SpecError, NotFoundError, UserError."""
+    name, revisions = asked.name, revisions_of(home)
+    profile, why = asked.profile, "as asked"
+    if profile == profiles.AUTO:
+        profile, reason = profiles.choose(load(name, overrides=asked.overrides, revisions=revisions))
+        why = f"auto: {reason}"
+    return [
+        load(name, profile=profile, overrides=asked.overrides, seed=seed, revisions=revisions) for seed in asked.seeds
+    ], why
+
+
+def run_all(asked: Asked) -> list[dict[str, Any]]:
+    """The result of each seed's run, in order; progress and verdicts are printed on the way.
+
+    Every spec is resolved before the first run starts. An interrupted run ends the list.
+    """
+    home = Home.locate()
+    status.reconcile(home)
+    loaded, why = resolve(asked, home)
+    results: list[dict[str, Any]] = []
+    for one in loaded:
+        done = _run_one(asked, home, one, why)
+        results.append(done.result)
+        for note in done.notes:
+            console.print_note(note)
+        if not asked.json:
+            console.print_result(done.result, one.spec.recorded)
+        if done.result["status"] == "INTERRUPTED":
+            break
+    return results
+
+
+def _run_one(asked: Asked, home: Home, loaded: Loaded, why: str) -> Executed:
+    prepared = prepare(Launch(loaded=loaded, resume=asked.resume, argv=asked.argv), home)
+    for note in prepared.notes:
+        console.print_note(note)
+    if prepared.finished and (result := read_json(prepared.run.result)) is not None:
+        return Executed(result=result)
+    return execute(prepared.run, Live(asked, why), argv=asked.argv)

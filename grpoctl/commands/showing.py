@@ -1,0 +1,122 @@
+"""The four things `grpoctl show` shows. Reads run directories and specs; imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.errors import NotFoundError, UserError
+from core.tasks import registry
+from grpoctl import console
+from grpoctl.runs.launch import revisions_of
+from grpoctl.runs.listing import summary
+from grpoctl.runs.records import read_json, read_rows
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.specs import Library, dump, load, plain, read_resolved, spec_sha
+
+
+def is_experiment(home: Home, name: str) -> bool:
+    """Whether the name is an experiment's, a recorded revision's or a spec file's, and not a run's."""
+    if name.lower().endswith(".yaml") or "@" in name:
+        return True
+    if name.lower() in Library().files():
+        return True
+    try:
+        home.find(name)
+    except NotFoundError as error:
+        raise NotFoundError(f"no experiment and no run {name!r}; grpoctl ls shows what there is") from error
+    return False
+
+
+def experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *, json: bool) -> None:
+    """The resolved spec under a profile, and what the profile and overrides change."""
+    profile = "full" if profile == "auto" else profile
+    loaded = load(name, profile=profile, overrides=overrides, revisions=revisions_of(home))
+    spec = loaded.spec
+    runs = [summary(run) for run in home.runs() if (read_json(run.provenance) or {}).get("experiment") == spec.name]
+    if json:
+        changes = {key: list(change) for key, change in loaded.applied.items()}
+        document = {"schema": 1, "experiment": spec.name, "revision": spec.revision, "profile": profile}
+        more = {"spec_sha": spec_sha(spec), "file": str(loaded.file), "profiles": list(loaded.profiles)}
+        console.print_json({**document, **more, "changed": changes, "spec": plain(spec), "runs": runs})
+        return
+    console.print_text(f"{spec.name}@{spec.revision}  {spec.title}\n{spec.question}\nsource: {spec.source}")
+    console.print_text(f"file: {loaded.file}   profiles: {', '.join(loaded.profiles)}   sha: {spec_sha(spec)[:8]}\n")
+    console.print_text(dump(spec))
+    if loaded.applied:
+        rows = [(key, str(change.base), str(change.value)) for key, change in loaded.applied.items()]
+        console.print_table(f"Changed by profile {profile} and overrides", ("", "spec", "here"), rows)
+    lines = [(r["run_id"], r["status"], console.short(r["eval/reward"])) for r in runs[:10]]
+    console.print_table("Newest runs", ("run", "status", "eval/reward"), lines)
+
+
+def run(home: Home, name: str, *, json: bool) -> None:
+    """How a run stands, or its verdict once it has ended."""
+    found = home.find(name)
+    result = read_json(found.result)
+    entry = summary(found)
+    if result is None or entry["status"] != result.get("status"):  # it runs, or was resumed and runs again
+        document = {"schema": 1, **entry, "metrics": _last(found)}
+        if json:
+            console.print_json(document)
+        else:
+            console.print_table("", ("", ""), [(key, str(value)) for key, value in document.items()])
+        return
+    if json:
+        console.print_json(result)
+    else:
+        console.print_result(result, read_resolved(found.spec).recorded)
+
+
+def sample_tables(home: Home, name: str, *, json: bool) -> None:
+    """What all samples of a run show, in the task's own tables."""
+    found = home.find(name)
+    tables = registry.build(read_resolved(found.spec).task).tables(_samples(found))
+    if json:
+        described = [{"title": t.title, "columns": list(t.columns), "rows": [list(r) for r in t.rows]} for t in tables]
+        console.print_json({"schema": 1, "run_id": found.id, "tables": described})
+        return
+    for table in tables:
+        console.print_table(table.title, table.columns, table.rows)
+
+
+def step_samples(home: Home, name: str, step: int | None, worst: int | None, *, json: bool) -> None:
+    """Prompt, completion, reward and advantage of a step's rows, the worst rewarded first where `worst` is given."""
+    found = home.find(name)
+    rows = _samples(found)
+    steps = sorted({int(row["step"]) for row in rows})
+    step = steps[-1] if step is None else step
+    if step not in steps:
+        raise UserError(f"{found.id} has samples of steps {steps[0]} to {steps[-1]}, not of step {step}")
+    chosen = [row for row in rows if row["step"] == step]
+    if worst is not None:
+        chosen = sorted(chosen, key=lambda row: (row["reward"] is not None, row["reward"] or 0.0))[:worst]
+    prompts = {example.id: example.prompt for example in registry.build(read_resolved(found.spec).task).examples("train")}
+    described = [{**row, "prompt": prompts.get(row["prompt_id"])} for row in chosen]
+    if json:
+        console.print_json({"schema": 1, "run_id": found.id, "step": step, "samples": described})
+        return
+    cells = [
+        (str(row["row"]), str(row["prompt"]), row["text"], str(row["valid"]), _number(row["reward"]),
+         _number(row["advantage"]))
+        for row in described
+    ]  # fmt: skip
+    console.print_table(
+        f"{found.id}, step {step}", ("row", "prompt", "completion", "valid", "reward", "advantage"), cells
+    )
+
+
+def _samples(run: RunDir) -> list[dict[str, Any]]:
+    rows = read_rows(run.samples)
+    if not rows:
+        raise NotFoundError(f"{run.id} has no samples yet")
+    return rows
+
+
+def _last(run: RunDir) -> dict[str, Any]:
+    rows = read_rows(run.metrics)
+    return rows[-1] if rows else {}
+
+
+def _number(value: float | None) -> str:
+    return "missing" if value is None else f"{value:.3f}"

@@ -1,0 +1,30 @@
+"""`grpoctl ui`: MLflow's own pages on our store."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def ui(
+    host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to serve on.", min=1, max=65535)] = 5000,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command instead of running it.")] = False,
+) -> None:
+    """Open the recorded runs in MLflow's web interface (Ctrl-C ends it)."""
+    import os
+    import shlex
+
+    from grpoctl import console
+    from grpoctl.runs.run_dir import Home
+    from grpoctl.tracking.serving import command, prepare
+
+    home = Home.locate()
+    line = command(home, host, port)
+    if dry_run:
+        console.print_text(shlex.join(line))
+        return
+    prepare(home)
+    console.print_text(f"serving {home.path} on http://{host}:{port} (Ctrl-C ends it)")
+    os.execv(line[0], line)

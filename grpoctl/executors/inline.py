@@ -1,0 +1,180 @@
+"""Executes a run in this process: hold it, train, write down how it ended.
+
+One of the three places that catch whatever is raised: a run that fails must still say so in its own files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from core.errors import GrpoError, StorageError
+from core.spec import RunSpec
+from grpoctl.runs import provenance, status
+from grpoctl.runs.launch import identity_of
+from grpoctl.runs.recorder import Recorder, Watcher, rewind
+from grpoctl.runs.records import read_rows, replace_json
+from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.status import Status, StatusRecord
+from grpoctl.specs import read_resolved
+from grpoctl.tracking.launch_mirror import MirrorHandle, start_mirror
+
+if TYPE_CHECKING:
+    from core.training.callbacks.base import Ending
+
+MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the run; it is written by another process meanwhile
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: the run ends as Ctrl-C ends it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Executed:
+    """How an execution ended: the result document, and what the user should be told besides."""
+
+    result: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+class Hooks:
+    """What a caller may hang into an execution. These do nothing."""
+
+    def started(self, spec: RunSpec, run: RunDir) -> None:
+        """Called when the model is there and the first step is about to start."""
+
+    def row(self, row: Mapping[str, float | None]) -> None:
+        """Called after each recorded step."""
+
+    def finished(self) -> None:
+        """Called once the loop has ended, however it did."""
+
+
+def execute(run: RunDir, hooks: Hooks, *, argv: Sequence[str] = ()) -> Executed:
+    """Train what RUN/spec.yaml says, from its newest sound checkpoint; the files say how it ended before this returns.
+
+    Raises BusyError where another process holds the run, StorageError where not even its status can be written.
+    """
+    spec = read_resolved(run.spec)
+    with run.hold(), _signals_as_interrupts():
+        provenance.record(run, argv)
+        _set_status(run, Status.RUNNING, "")
+        mirror = start_mirror(run)
+        notes: list[str] = []
+        try:
+            ended, message = _train(spec, run, hooks, notes)
+        except KeyboardInterrupt as error:
+            why = "terminated" if isinstance(error, Terminated) else "interrupted"
+            ended, message = Status.INTERRUPTED, f"{why}; go on with --resume"
+        except GrpoError as error:
+            ended, message = Status.FAILED, str(error)
+        except Exception as error:  # noqa: BLE001  the boundary around one run
+            ended, message = Status.FAILED, f"{type(error).__name__}: {error} (traceback in {run.log})"
+            _log(run, traceback.format_exc())
+        finally:
+            hooks.finished()
+        result = _result(spec, run, ended, message)
+        with suppress(StorageError):  # a full disk must not hide how the run ended: it is still printed
+            replace_json(run.result, result)
+        _set_status(run, ended, message)
+    return Executed(result=result, notes=(*notes, *_mirror_notes(mirror)))
+
+
+def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[Status, str]:
+    """Rewind to the newest sound checkpoint, assemble, drive to the end, export the adapter."""
+    from core.assemble import assemble, open_checkpoints
+    from core.training.drive import drive
+
+    checkpoints = open_checkpoints(spec, run.checkpoints)
+    restart, refused = checkpoints.newest_sound()
+    notes += refused
+    step = restart.progress.step if restart is not None else -1
+    checkpoints.drop_after(step)
+    rewind(run, step)
+    trainer = assemble(spec, checkpoints, restart=restart, table=read_rows(run.metrics))
+    watcher: Watcher = hooks.row
+    hooks.started(spec, run)
+    with Recorder(run, watcher) as recorder:
+        ending: Ending = drive(trainer.steps(), recorder)
+    best = trainer.progress.best_step
+    if best in checkpoints.steps():
+        trainer.policy.load(checkpoints.load(best).weights)
+    trainer.policy.export(run.adapter)
+    return Status(ending.status), ending.message
+
+
+def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str, Any]:
+    """result.json: what was reached, from the files; also for a run that failed before its first step."""
+    from core.health.examine import examine
+    from core.training.outcome import check_expectations, outcome
+
+    table = read_rows(run.metrics)
+    reached = outcome(table)
+    findings = examine(table, guards=spec.guards, dtype=spec.model.dtype)
+    return {
+        "schema": 1,
+        **identity_of(run),
+        "run_id": run.id,
+        "run_dir": str(run.path),
+        "status": str(ended),
+        "message": message,
+        "steps": int(reached.final.get("steps", 0)),
+        "updates": int(reached.final.get("updates", 0)),
+        "seconds": round(sum(row["total"] for row in read_rows(run.timings)), 3),
+        "start": reached.start,
+        "final": reached.final,
+        "best": reached.best,
+        "expects": check_expectations(spec.expects, reached.final),
+        "findings": [finding.as_json() for finding in findings],
+    }
+
+
+def _set_status(run: RunDir, now: Status, message: str) -> None:
+    before = status.read(run.status)
+    rows = read_rows(run.metrics)
+    fresh = StatusRecord(status=now, pid=os.getpid(), started=before.started if before else time.time())
+    status.write(
+        run.status,
+        dataclasses.replace(
+            fresh,
+            ended=time.time() if now.ended else None,
+            step=int(rows[-1]["step"]) if rows else 0,
+            message=message,
+        ),
+    )
+
+
+def _log(run: RunDir, text: str) -> None:
+    with suppress(OSError), run.log.open("a", encoding="utf-8") as log:
+        log.write(text)
+
+
+def _mirror_notes(mirror: MirrorHandle) -> list[str]:
+    state = mirror.wait(MIRROR_PATIENCE)
+    return [] if state.done else [f"MLflow is behind: {state.error}"]
+
+
+@contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the run as Ctrl-C does. Does nothing outside the main thread, where Python forbids it."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    previous: dict[signal.Signals, Any] = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with suppress(ValueError):
+                previous[number] = signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

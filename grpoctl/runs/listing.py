@@ -1,0 +1,41 @@
+"""What `ls` and `show` say of the runs and sweeps there are, from small files only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from core.errors import StorageError
+from grpoctl.runs import status
+from grpoctl.runs.records import read_json
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.specs import Library, shipped_folder
+
+
+def summaries(home: Home) -> list[dict[str, Any]]:
+    """One entry per run, newest first; a run whose files are damaged is listed as such."""
+    return [summary(run) for run in home.runs()]
+
+
+def summary(run: RunDir) -> dict[str, Any]:
+    """run_id, experiment, recorded_as, profile, seed, status, step, message, eval/reward (final) of one run."""
+    entry: dict[str, Any] = {"run_id": run.id, "run_dir": str(run.path), "eval/reward": None}
+    try:
+        identity = read_json(run.provenance) or {}
+        entry |= {key: identity.get(key) for key in ("experiment", "recorded_as", "profile", "seed")}
+        record = status.read(run.status)
+        entry |= {"status": str(record.status) if record else "INTERRUPTED", "step": record.step if record else 0}
+        entry["message"] = record.message if record else "its process died before the first step"
+        result = read_json(run.result) or {}
+        entry["eval/reward"] = result.get("final", {}).get("eval/reward")
+    except StorageError as error:
+        entry |= {"status": "DAMAGED", "step": None, "message": str(error)}
+    return entry
+
+
+def sweeps() -> list[dict[str, str]]:
+    """The sweep specs there are, by name; the user's in place of shipped ones."""
+    return [
+        {"name": name, "file": str(file), "origin": origin}
+        for name, (file, origin) in Library(user=Path("sweeps"), shipped=shipped_folder("sweeps")).files().items()
+    ]

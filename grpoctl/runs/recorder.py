@@ -1,0 +1,48 @@
+"""Writes a run's steps: samples first, then the metrics row, so that a row in metrics.jsonl means the step is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+
+from grpoctl.runs.records import RowWriter, truncate_after
+from grpoctl.runs.run_dir import RunDir
+
+Watcher = Callable[[Mapping[str, float | None]], None]
+
+
+class Recorder:
+    """The observer of one run; `watcher` sees each row after it was written. Raises StorageError on a full disk."""
+
+    def __init__(self, run: RunDir, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._samples = RowWriter(run.samples)
+        self._metrics = RowWriter(run.metrics)
+        self._timings = RowWriter(run.timings)
+
+    def step_done(
+        self,
+        row: Mapping[str, float | None],
+        samples: Sequence[Mapping[str, object]],
+        timings: Mapping[str, float],
+    ) -> None:
+        """Record one step."""
+        self._samples.append(*samples)
+        self._timings.append({"step": row["step"], **timings})
+        self._metrics.append(row)
+        self._watcher(row)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in (self._samples, self._metrics, self._timings):
+            writer.close()
+
+
+def rewind(run: RunDir, step: int) -> None:
+    """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes."""
+    for path in (run.metrics, run.samples, run.timings):
+        truncate_after(path, step)

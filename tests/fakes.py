@@ -1,0 +1,213 @@
+"""Small real things to test with: a policy that is a table, its task, and a Qwen2 of two layers x 32 with an alphabet.
+
+Nothing here is a mock: the table is a Policy, the letters are a Task, and the Qwen2 is transformers' own.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from core.models import adapters
+from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
+from core.policies.causal_lm import CausalLMPolicy
+from core.rollout.decoding import draw
+from core.rollout.uniforms import INIT, seeded, uniforms
+from core.spec import GrpoStage, LoraSpec, RunSpec
+from core.tasks.base import Example, Outcome, Split, Table
+from core.training.trainer import Parts, Trainer
+from core.training.update import Update
+
+MISSING = math.nan
+
+
+class TabularPolicy:
+    """A softmax over a handful of arms: the output is the arm's number, in one factor. The reference is uniform."""
+
+    def __init__(self, arms: int = 4) -> None:
+        self.logits = Parameter(torch.zeros(arms))
+        self.samplings: list[Sampling] = []
+
+    def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
+        self.samplings.append(how)
+        n = len(prompts) * k
+        logprobs_A = (self.logits.detach() / how.temperature).log_softmax(-1)
+        ids_N = draw(logprobs_A.exp().expand(n, -1), uniforms(keys, 1)[:, 0])
+        return Rollout(
+            prompts=prompts,
+            prompt_N=torch.arange(len(prompts)).repeat_interleave(k),
+            actions={"ids": ids_N},
+            mask_NT=torch.ones(n, 1, dtype=torch.bool),
+            drawn_NT=logprobs_A[ids_N].unsqueeze(-1),
+            outputs=[str(arm) for arm in ids_N.tolist()],
+            truncated_N=torch.zeros(n, dtype=torch.bool),
+            how=how,
+        )
+
+    def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
+        return [rows[start : start + limit] for start in range(0, len(rows), limit)]
+
+    def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
+        logits = self.logits if weights == "current" else torch.zeros_like(self.logits)
+        logprobs_A = (logits / rollout.how.temperature).log_softmax(-1)
+        entropy = -(logprobs_A.exp() * logprobs_A).sum().expand(len(rows), 1)
+        return Scores(
+            logprobs_NT=logprobs_A[rollout.actions["ids"][list(rows)]].unsqueeze(-1),
+            entropies_NT=entropy if ENTROPY in wants else None,
+        )
+
+    def trainable(self) -> Mapping[str, Parameter]:
+        return {"logits": self.logits}
+
+    def state(self) -> Mapping[str, Tensor]:
+        return {"logits": self.logits.detach().clone()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            self.logits.copy_(state["logits"])
+
+    def export(self, folder: Path) -> None:
+        raise NotImplementedError("a table has no form that other tools load")
+
+    def chance(self, arm: int) -> float:
+        """The probability of an arm at temperature 1."""
+        return float(self.logits.detach().softmax(-1)[arm])
+
+
+class PricedTask:
+    """`prompts` problems a split; what an output earns is `price(problem's number, output)`. Valid unless told not."""
+
+    def __init__(
+        self, price: Callable[[int, str], float], *, prompts: int = 4, valid: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        self._price, self._prompts, self._valid = price, prompts, valid
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        # Prompts of different lengths, so that a batch of them is padded.
+        return [Example(id=f"{split}-{i}", prompt="abcdefg"[: i % 7 + 1], facts={"n": i}) for i in range(self._prompts)]
+
+    def score(self, examples: Sequence[Example], outputs: Sequence[str]) -> list[Outcome]:
+        rewards = [self._price(int(str(e.facts["n"])), o) for e, o in zip(examples, outputs, strict=True)]
+        return [
+            Outcome(reward=reward, expected=reward, valid=self._valid(output))
+            for reward, output in zip(rewards, outputs, strict=True)
+        ]
+
+    def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
+        return []
+
+
+class LetterTokenizer:
+    """One token a letter: 0 pads, 1 ends, 2... are a, b, c, ..."""
+
+    pad_token_id, eos_token_id, chat_template = 0, 1, None
+
+    def __call__(self, texts: Sequence[str], add_special_tokens: bool = True) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[ord(letter) - ord("a") + 2 for letter in text] for text in texts]}
+
+    def batch_decode(self, rows: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
+        return ["".join(chr(i - 2 + ord("a")) for i in row if i > 1 or not skip_special_tokens) for row in rows]
+
+    def save_pretrained(self, folder: Path) -> None:
+        (folder / "letters.txt").write_text("a is 2")
+
+
+VOCABULARY = 40
+
+
+def small_qwen2(seed: int = 0) -> Any:
+    """A random Qwen2, 2 layers x 32, in eval mode; wide weights, so that what it says depends on all it has seen."""
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        initializer_range=0.3,
+        eos_token_id=1,
+        pad_token_id=0,
+        bos_token_id=None,
+        tie_word_embeddings=False,
+    )
+    with seeded(RowKey(seed, INIT, 0, 0, 0)):
+        return Qwen2ForCausalLM(config).eval()
+
+
+def small_policy(*, lora_dropout: float | None = None, checkpointing: bool = False, seed: int = 0) -> CausalLMPolicy:
+    """The small Qwen2 as a policy: every weight trained, or a LoRA adapter where a dropout is given."""
+    model = small_qwen2(seed)
+    if lora_dropout is None:
+        return CausalLMPolicy(
+            model, LetterTokenizer(), reference=adapters.frozen_copy(model), checkpointing=checkpointing
+        )
+    lora = LoraSpec(r=4, lora_alpha=8.0, lora_dropout=lora_dropout, target_modules=("q_proj", "v_proj"))
+    return CausalLMPolicy(
+        adapters.with_lora(model, lora, seed=seed), LetterTokenizer(), checkpointing=checkpointing
+    )
+
+
+def grpo_stage(**changes: object) -> GrpoStage:
+    """A stage of 10 steps with 2 prompts x 4 completions, whatever is not changed at its default."""
+    plain: dict[str, object] = {
+        "max_steps": 10,
+        "num_generations": 4,
+        "prompts_per_step": 2,
+        "max_completion_length": 8,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "constant",
+    }
+    return GrpoStage.model_validate(plain | changes)
+
+
+def run_spec(stage: GrpoStage | None = None, **changes: object) -> RunSpec:
+    """A spec around a stage. Its model and task are placeholders: the fakes stand in for both."""
+    plain: dict[str, object] = {
+        "name": "fake",
+        "title": "a test",
+        "model": {"source": "builtin:tiny"},
+        "task": {"name": "arithmetic", "train_prompts": 4, "eval_prompts": 4},
+        "stages": {"grpo": stage or grpo_stage()},
+    }
+    return RunSpec.model_validate(plain | changes)
+
+
+def trainer_of(policy: Any, task: Any, stage: GrpoStage, **changes: object) -> Trainer:
+    """A trainer of these parts, without callbacks."""
+    spec = run_spec(stage, **changes)
+    return Trainer(Parts(spec=spec, stage=stage, policy=policy, task=task, update=Update(policy, stage)))
+
+
+class Recorder:
+    """Keeps what it is told; `stop_at` plays the part of `kill -9`, after that step was recorded."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.rows: list[dict[str, float | None]] = []
+        self.samples: list[dict[str, object]] = []
+        self.timings: list[dict[str, float]] = []
+        self._stop_at = stop_at
+
+    def step_done(
+        self,
+        row: Mapping[str, float | None],
+        samples: Sequence[Mapping[str, object]],
+        timings: Mapping[str, float],
+    ) -> None:
+        self.rows.append(dict(row))
+        self.samples += [dict(sample) for sample in samples]
+        self.timings.append(dict(timings))
+        if row["step"] == self._stop_at:
+            raise KeyboardInterrupt
+
+    def column(self, metric: str) -> list[float | None]:
+        """A metric over the training steps."""
+        return [copy.copy(row.get(metric)) for row in self.rows if row["step"]]
