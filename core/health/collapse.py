@@ -32,10 +32,12 @@ def first_collapse(table: StepTable, guards: GuardSpec) -> Finding | None:
 def _limits(guards: GuardSpec) -> list[tuple[str, float | None, Callable[[float], bool], str]]:
     low, high = "below", "above"
     valid, entropy, cut, kl = guards.min_valid, guards.min_entropy, guards.max_truncated, guards.max_kl
+    length = guards.min_length
     return [
         ("completions/valid", valid, lambda v: v < (valid or 0.0), f"{low} {valid}"),
         ("entropy", entropy, lambda v: v < (entropy or 0.0), f"{low} {entropy}"),
         ("completions/truncated", cut, lambda v: v > (cut or 0.0), f"{high} {cut}"),
+        ("completions/length", length, lambda v: v < (length or 0.0), f"{low} {length}"),
         ("kl", kl, lambda v: v > (kl or 0.0), f"{high} {kl}"),
     ]
 

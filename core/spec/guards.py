@@ -19,4 +19,5 @@ class GuardSpec(Part):
     min_valid: Fraction | None = 0.05
     min_entropy: NonNegative | None = 1e-3
     max_truncated: Fraction | None = 0.95
+    min_length: NonNegative | None = 1.01  # tokens, the end token included: below this everything is empty
     max_kl: Positive | None = 10.0

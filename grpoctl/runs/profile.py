@@ -25,8 +25,8 @@ def choose(full: Loaded) -> tuple[str, str]:
     at_hand = _weights(full.spec)
     if at_hand is None:
         raise UserError(
-            f"the model {full.spec.model.source!r} is not on this machine; download it first, give model.source=DIRECTORY, "
-            f"or choose a profile ({', '.join(full.profiles)})"
+            f"the model {full.spec.model.source!r} is not on this machine; download it first, "
+            f"give model.source=DIRECTORY, or choose a profile ({', '.join(full.profiles)})"
         )
     if at_hand * HEADROOM > memory:
         raise UserError(

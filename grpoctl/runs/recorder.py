@@ -1,4 +1,4 @@
-"""Writes a run's steps: samples first, then the metrics row, so that a row in metrics.jsonl means the step is complete."""
+"""Writes a run's steps: samples first, then the metrics row, so that a metrics row means the step is complete."""
 
 from __future__ import annotations
 

@@ -35,17 +35,13 @@ def _known(tree: Mapping[str, object]) -> dict[Keys, Field]:
 
 
 def nearest(keys: Keys, known: Mapping[Keys, Field]) -> Keys | None:
-    """The known key nearest to an unknown one, or None. A sibling wins over the same name elsewhere."""
+    """The known key nearest to an unknown one, or None. Of two of the same name, the one nearer by."""
     name = str(keys[-1]).lower().replace("-", "_")
     if name in ALIASES:
         return _ending(ALIASES[name], keys, known)
     own = _ending(name, keys, known)
     if own is not None:
         return own
-    siblings = {str(path[-1]): path for path in known if path[:-1] == keys[:-1]}
-    close = difflib.get_close_matches(name, siblings, n=1, cutoff=_CUTOFF)
-    if close:
-        return siblings[close[0]]
     pool = {str(path[-1]) for path in known} | set(ALIASES)
     close = difflib.get_close_matches(name, sorted(pool), n=1, cutoff=_CUTOFF)
     return _ending(ALIASES.get(close[0], close[0]), keys, known) if close else None

@@ -76,11 +76,11 @@ class Revisions:
         """Whether `label` stands for this content now: it did, or it was free and has been written."""
         file = self._file(label)
         if not file.exists():
-            _write_once(file, {"schema": 1, "label": label, "sha": sha, "authored": authored})
+            write_once(file, {"schema": 1, "label": label, "sha": sha, "authored": authored})
         return _read(file)[0] == sha
 
 
-def _write_once(file: Path, content: Mapping[str, object]) -> None:
+def write_once(file: Path, content: Mapping[str, object]) -> None:
     """Writes whole or not at all, and never over another's: two first runs at once record one of them."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -71,6 +71,8 @@ def prepare_environment() -> None:
     """Short timeouts, no telemetry and no chatter for every mlflow imported after this; what the user set stands."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # Not for the user to choose: MLflow would print the address of each run on stdout, password included.
+    os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
 

@@ -57,6 +57,10 @@ def test_a_path_brings_its_neighbours(library: Library, tmp_path: Path) -> None:
     (elsewhere / "child.yaml").write_text("name: child\nextends: base\n")
     loaded = load(elsewhere / "child.yaml", library=library)
     assert [file.stem for file in loaded.chain] == ["child", "base", "p30"]
+    for name in ("p30", "p31"):
+        (elsewhere / f"{name}.yaml").write_text("only found, not read")
+    assert library.find("P30", beside=elsewhere) == elsewhere / "p30.yaml"  # neighbours before the shipped ones
+    assert library.find("p31", beside=elsewhere) == library.user / "p31.yaml"  # the user's own before both
 
 
 def test_the_listing_names_origin_title_and_profiles(library: Library) -> None:

@@ -190,6 +190,8 @@ def test_a_bad_value(text: str, line: int, key: str, message: str, tmp_path: Pat
         (G + "kl_los_coef: 1", "stages.grpo.beta"),  # a misspelled alias
         ("learning_rate: 1", "stages.grpo.learning_rate"),
         ("evaluation: {temprature: 1}", "evaluation.temperature"),  # the sibling, not the stage's
+        (G + "advantage: {temperature: 1}", "stages.grpo.temperature"),  # not evaluation.temperature, which is farther
+        ("guards: {max_step: 1}", "stages.grpo.max_steps"),  # not its sibling max_kl
         ("lora_rank: 8", "model.lora.r"),
         ("model: {lora_r: 8}", "model.lora.r"),
         ("eval_every: 1", "evaluation.eval_steps"),

@@ -1,0 +1,130 @@
+"""Which part may import which. Read from the source: nothing is imported here."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import sys
+
+import pytest
+
+from tests.architecture.source import Import, imports, imports_of, inside, loaded_with, modules
+
+# core's parts in their order; a part imports parts of its own rank and of lower ones.
+RANK = {
+    "errors": 0, "metrics": 0, "spec": 0, "health": 0,
+    "algorithms": 1,
+    "tasks": 2, "policies": 2, "models": 2, "rollout": 2,
+    "training": 3,
+    "assemble": 4,
+}  # fmt: skip
+# Who alone may import what.
+OWNERS = {
+    "mlflow": ("grpoctl.tracking",),
+    "optuna": ("grpoctl.sweeps",),
+    "peft": ("core.models",),
+    "typer": ("grpoctl.app", "grpoctl.commands"),
+    "rich": ("grpoctl.console",),
+}
+# Whatever costs seconds to import; only these parts may have it loaded with them.
+HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pandas", "matplotlib", "scipy", "numpy",
+         "safetensors", "tokenizers", "huggingface_hub")  # fmt: skip
+MAY_BE_HEAVY = ("core.algorithms", "core.policies", "core.models", "core.rollout", "core.training", "core.assemble",
+                "grpoctl.tracking")  # fmt: skip
+
+
+def part(name: str) -> str:
+    """core.health.signal -> health."""
+    return name.split(".")[1]
+
+
+def of_core() -> list[str]:
+    return [name for name in modules() if name.startswith("core.")]
+
+
+def test_every_part_of_core_has_a_place_in_the_order() -> None:
+    assert {part(name) for name in of_core()} == set(RANK)
+
+
+def test_core_knows_nothing_of_what_stands_around_it() -> None:
+    around = ("grpoctl", "typer", "click", "rich", "optuna", "mlflow")
+    assert [f"{m} line {i.line}: {i.target}" for m in of_core() for i in imports(m) if inside(i.target, *around)] == []
+
+
+def test_core_imports_run_one_way() -> None:
+    upwards = [
+        f"{name} line {one.line}: {one.target}"
+        for name in of_core()
+        for one in imports(name)
+        if inside(one.target, "core") and (one.target == "core" or RANK[part(one.target)] > RANK[part(name)])
+    ]
+    assert upwards == []
+
+
+def test_algorithms_import_torch_and_each_other_and_nothing_else() -> None:
+    allowed = {"torch", "__future__", *sys.stdlib_module_names}
+    strangers = [
+        f"{name} line {one.line}: {one.target}"
+        for name in of_core()
+        if inside(name, "core.algorithms")
+        for one in imports(name)
+        if one.target.split(".")[0] not in allowed and not inside(one.target, "core.algorithms")
+    ]
+    assert strangers == []
+
+
+@pytest.mark.parametrize("package", OWNERS)
+def test_one_folder_alone_imports(package: str) -> None:
+    importers = {name for name in modules() for one in imports(name) if inside(one.target, package)}
+    assert {name for name in importers if not inside(name, *OWNERS[package])} == set()
+
+
+def test_what_is_not_meant_to_be_heavy_loads_nothing_heavy() -> None:
+    loads = {name: loaded_with(name) for name in modules() if not inside(name, *MAY_BE_HEAVY)}
+    heavy = [
+        f"{name} loads {target} through {who}"
+        for name, loaded in loads.items()
+        for target, who in loaded.items()
+        if inside(target, *HEAVY)
+    ]
+    assert heavy == []
+
+
+def test_what_may_be_heavy_is_seen_to_be() -> None:
+    """The rule above can see: assemble loads torch and transformers through others, and never MLflow."""
+    loaded = loaded_with("core.assemble")
+    assert {"torch", "transformers", "core.spec", "core"} <= set(loaded)
+    assert not any(inside(name, "mlflow", "grpoctl") for name in loaded)
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = {name: {one.target for one in imports(name) if one.at_load} & set(modules()) for name in modules()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"import cycle: {' <- '.join(error.args[1])}")
+
+
+def test_imports_are_absolute() -> None:
+    assert [f"{m} line {i.line}" for m in modules() for i in imports(m) if i.target.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "at_load"),
+    [
+        ("import torch.nn as nn", "torch.nn", True),
+        ("from core import metrics", "core.metrics", True),  # a module of ours
+        ("from core.metrics import METRICS", "core.metrics", True),  # a name in one
+        ("def f():\n    import torch", "torch", False),
+        ("class A:\n    import torch", "torch", True),  # a class body runs at once
+        ("try:\n    import torch\nexcept ImportError:\n    pass", "torch", True),
+        ("class A:\n    def f(self):\n        if x:\n            import torch", "torch", False),
+        ("if TYPE_CHECKING:\n    import torch", "torch", False),
+        ("if TYPE_CHECKING:\n    pass\nelse:\n    import torch", "torch", True),
+        ("from . import metrics", ".", True),
+    ],
+)
+def test_how_an_import_is_read(source: str, target: str, at_load: bool) -> None:
+    line = 1 + source[: source.index("import ")].count("\n")
+    found = list(imports_of(ast.parse(source), frozenset({"core", "core.metrics"})))
+    assert found == [Import(target=target, line=line, at_load=at_load)]
