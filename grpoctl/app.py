@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from core.errors import GrpoError
-from grpoctl import __version__, console, exits
+from grpoctl import __version__, exits
 from grpoctl.commands.compare import compare
 from grpoctl.commands.doctor import doctor
 from grpoctl.commands.ls import ls
@@ -23,6 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich's help imports a markdown parser and doubles the time of --help
     help="Finds a GRPO configuration that works on your task, and tells you, with evidence, why the others did not.",
     epilog="Exit codes: 0 good, 2 bad usage or spec, 3 failed, 4 stopped by a guard, 130 interrupted.",
 )
@@ -32,7 +33,7 @@ for command in (run, ls, show, validate, compare, ui, doctor, sync):
 
 def _print_version(asked: bool) -> None:
     if asked:
-        console.print_text(f"grpoctl {__version__}")
+        typer.echo(f"grpoctl {__version__}")
         raise typer.Exit
 
 
@@ -54,6 +55,8 @@ def main() -> None:
     except GrpoError as error:
         if os.environ.get("GRPOCTL_DEBUG"):
             raise
+        from grpoctl import console
+
         console.print_error(str(error))
         sys.exit(exits.exit_code_of_error(error))
     except KeyboardInterrupt:

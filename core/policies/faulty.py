@@ -16,8 +16,11 @@ from torch.nn import Parameter
 
 from core.policies.base import Rollout, RowKey, Sampling, Scores, Weights
 from core.policies.causal_lm import CausalLMPolicy
+from core.policies.modes import update_mode
 from core.rollout.uniforms import DROPOUT, seeded
 from core.tasks.base import Example
+
+_TRAINING = "fault.training"  # in a checkpoint: the mode the model was left in
 
 
 @contextmanager
@@ -58,12 +61,16 @@ class RolloutInTrainMode:
         return self._policy.trainable()
 
     def state(self) -> Mapping[str, Tensor]:
-        """As the wrapped policy."""
-        return self._policy.state()
+        """As the wrapped policy, and the mode that was left behind: the next rollout depends on it."""
+        return {**self._policy.state(), _TRAINING: torch.tensor(self._policy.model.training)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """As the wrapped policy."""
-        self._policy.load(state)
+        """As the wrapped policy; leaves the mode behind that was left when the state was taken."""
+        self._policy.load({name: value for name, value in state.items() if name != _TRAINING})
+        if bool(state.get(_TRAINING, False)):
+            update_mode(self._policy.model, checkpointing=True)
+        else:
+            self._policy.model.eval()
 
     def export(self, folder: Path) -> None:
         """As the wrapped policy."""

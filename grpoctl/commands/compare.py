@@ -10,12 +10,12 @@ from grpoctl.commands.options import Json
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="Experiment (its newest spec's finished runs, one per seed) or run.")],
-    b: Annotated[str, typer.Argument(help="The other side.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="Experiment (its newest spec's finished runs, one per seed) or run.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other side.")],
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Only runs of this profile.")] = None,
     json: Json = False,
 ) -> None:
-    """Compare two experiments over their seeds: settings first, then metrics with intervals."""
+    """Is B better than A, or is that seed noise?"""
     from grpoctl import console
     from grpoctl.analysis import compare as comparing
     from grpoctl.analysis.sides import sides

@@ -8,7 +8,7 @@ from grpoctl.commands.options import Json
 
 
 def doctor(json: Json = False) -> None:
-    """Check versions, devices, MLflow store and model cache."""
+    """Check versions, devices, store and cache."""
     from grpoctl import console, exits
     from grpoctl.commands.examining import examination
 

@@ -13,7 +13,7 @@ Seeds = Annotated[str, typer.Option("--seeds", help="Several runs, one after ano
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="Experiment (p31), recorded revision (p31@1) or a .yaml file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment (p31), recorded revision (p31@1) or a .yaml file.")],
     overrides: Overrides = None,
     profile: Profile = "auto",
     seed: Annotated[int | None, typer.Option(help="Seed of the run.", min=0)] = None,
@@ -23,7 +23,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
-    """Train an experiment, recorded and resumable, and say what was reached."""
+    """Train an experiment and say what was reached."""
     from grpoctl import console, exits
     from grpoctl.commands.seeds import seeds_of
     from grpoctl.commands import session

@@ -10,7 +10,7 @@ from grpoctl.commands.options import Json, Overrides, Profile
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="Experiment, or run (id, unique beginning of one, or its directory).")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, or run (id, unique beginning of one, or its directory).")],
     overrides: Overrides = None,
     profile: Profile = "full",
     samples: Annotated[bool, typer.Option("--samples", help="What the run wrote, in tables.")] = False,
@@ -18,7 +18,7 @@ def show(
     worst: Annotated[int | None, typer.Option(help="Of that step, only the N worst rewarded.", min=1)] = None,
     json: Json = False,
 ) -> None:
-    """Show an experiment (resolved, with what its profile changes) or a run."""
+    """Show an experiment as it would run, or a run."""
     from grpoctl.commands import showing
     from grpoctl.runs import status
     from grpoctl.runs.run_dir import Home

@@ -8,7 +8,7 @@ from grpoctl.commands.options import Json
 
 
 def sync(json: Json = False) -> None:
-    """Write to MLflow whatever it does not have yet, e.g. after its server was away."""
+    """Write to MLflow whatever it does not have yet."""
     from grpoctl import console, exits
     from grpoctl.runs.run_dir import Home
     from grpoctl.tracking.sync import sync as catch_up

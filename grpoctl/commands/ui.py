@@ -12,7 +12,7 @@ def ui(
     port: Annotated[int, typer.Option(help="Port to serve on.", min=1, max=65535)] = 5000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command instead of running it.")] = False,
 ) -> None:
-    """Open the recorded runs in MLflow's web interface (Ctrl-C ends it)."""
+    """Open the runs in MLflow's own web pages."""
     import os
     import shlex
 

@@ -15,7 +15,7 @@ def validate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check specs in every profile, without starting anything."""
+    """Check specs without starting anything."""
     from grpoctl import console, exits
     from grpoctl.commands.validating import check
 

@@ -150,7 +150,7 @@ class RunWriter:
 
         run_id, wanted = self._state.mlflow_run_id, payload.MLFLOW_STATUS[record.status]
         told = (self._state.synced_status, self._state.synced_ended, self._mlflow_status)
-        if told != (record.status.value, record.ended, wanted):
+        if told == (record.status.value, record.ended, wanted):
             return
         tags = [RunTag(key, value) for key, value in payload.status_tags(record).items()]
         self._client.log_batch(run_id, tags=tags)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpoctl.runs import provenance
-from grpoctl.runs.provenance import git_state, record, versions, without_credentials
+from grpoctl.runs.provenance import git_state, record, start, versions, without_credentials
 from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home
 
@@ -103,9 +103,9 @@ def test_a_git_that_hangs_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "git").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    start = time.monotonic()
+    begun = time.monotonic()
     assert git_state(tmp_path, seconds=0.3) is None
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - begun < 3
 
 
 def test_attempts_are_added_and_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,11 +113,12 @@ def test_attempts_are_added_and_secrets_stay_out(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", "")
     run = Home(path=tmp_path).create_run("a")
     argv = ["grpoctl", "run", "p31", "--store", "http://me:hunter2@host/"]
-    assert record(run, {"experiment": "p31", "spec_sha": "abc"}, argv, tmp_path) == 1
-    assert record(run, {"experiment": "other"}, [*argv, "--resume"], tmp_path) == 2
+    start(run, {"experiment": "p31", "spec_sha": "abc"})
+    assert record(run, argv, tmp_path) == 1
+    assert record(run, [*argv, "--resume"], tmp_path) == 2
     document = read_json(run.provenance)
     assert document is not None
-    assert (document["experiment"], document["spec_sha"]) == ("p31", "abc")  # of the first attempt
+    assert (document["experiment"], document["spec_sha"]) == ("p31", "abc")
     assert [attempt["argv"][-1] for attempt in document["attempts"]] == ["http://***@host/", "--resume"]
     assert set(document["attempts"][0]) == {
         "started", "argv", "hostname", "pid", "python", "executable", "platform", "versions", "git",
