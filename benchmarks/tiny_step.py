@@ -47,7 +47,8 @@ def main(name: str, overrides: Sequence[str]) -> None:
         drive(assemble(spec, open_checkpoints(spec, Path(folder))).steps(), timings)
     plain = [step for step in timings.steps if "evaluate" not in step and "learn" in step]
     stage = next(iter(spec.stages.values()))
-    print(f"{name}: {stage.num_generations * stage.prompts_per_step} rollouts a step, {len(plain)} steps with an update")
+    rollouts = stage.num_generations * stage.prompts_per_step
+    print(f"{name}: {rollouts} rollouts a step, {len(plain)} steps with an update")
     for part in PARTS:
         print(f"{part:>10} {1e3 * median(step.get(part, 0.0) for step in plain):8.1f} ms")
     shares = [1 - sum(step.get(part, 0.0) for part in PARTS) / step["total"] for step in plain]

@@ -24,6 +24,7 @@ from core.training.checkpoint import Checkpoints, Snapshot
 from core.training.trainer import Parts, Trainer
 from core.training.update import Update
 
+
 def tiny_pairs() -> list[tuple[str, str]]:
     """What `builtin:tiny` is warm-started on: valid answers to both tasks, and a share of free text."""
     sums = [ArithmeticTaskSpec(name="arithmetic", digits=1, train_prompts=20, eval_prompts=20)]

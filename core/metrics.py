@@ -46,7 +46,7 @@ STEP = _declare(
     reward/missing | fraction | lower | share of completions whose reward could not be computed
     groups/dead | fraction | lower | share of groups whose rewards are all equal: no learning signal
     advantage/mean | 1 | neither | mean advantage over completions
-    advantage/std | 1 | neither | standard deviation (ddof 0) of the advantages of live groups; absent where none is live
+    advantage/std | 1 | neither | std (ddof 0) of the advantages of live groups; absent where none is live
     advantage/max_abs | 1 | neither | largest absolute advantage
     completions/valid | fraction | higher | share of completions the task accepts as well-formed
     completions/length | tokens | neither | mean number of sampled tokens, the end token included

@@ -13,12 +13,10 @@ import os
 import re
 import sys
 import textwrap
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from grpoctl.analysis.collect import number
 from grpoctl.analysis.compare import Comparison, Row, Side
 from grpoctl.analysis.curves import chart
 from grpoctl.analysis.outcome import Line, beside_the_record, evaluations, sentences
@@ -27,7 +25,6 @@ from grpoctl.analysis.wording import metric_text, setting_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.progress import Progress
 
 _STYLES = {"plain": "", "good": "green", "bad": "bold red", "warn": "yellow"}
 _LABEL = 10  # columns of a label, the space after it included
@@ -46,7 +43,7 @@ def is_terminal(stream: TextIO | None = None) -> bool:
 
 def print_json(document: object) -> None:
     """One JSON document on standard output; a number that is not finite becomes null, for JSON has no such number."""
-    _write(jsonlib.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+    write(jsonlib.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_error(message: str) -> None:
@@ -61,12 +58,16 @@ def print_note(message: str) -> None:
 
 def print_text(text: str) -> None:
     """The text as it is, on standard output."""
-    _write(text)
+    write(text)
 
 
 def short(value: float | None) -> str:
-    """A number in five places, `-` where there is none."""
-    return _short(value)
+    """A number in five places."""
+    if value is None:
+        return "-"
+    if abs(value) >= 100 or 0 < value < 0.001:
+        return f"{value:.0e}".replace("e+0", "e")
+    return f"{value:.3f}"[:5].rstrip(".")
 
 
 def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> None:
@@ -76,12 +77,12 @@ def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> No
     _say(reached)
     rows = evaluations(result)
     if rows:
-        _write("")
+        write("")
         print_table("", ("", "start", "final", "best"), rows)
     for line in rest:
         _say(line)
     if recorded:
-        _write("")
+        write("")
         print_table("The record and this run", ("", "record", "this run"), beside_the_record(result, recorded))
     _say(Line(label="Files", text=str(result["run_dir"])))
 
@@ -91,18 +92,18 @@ def print_comparison(comparison: Comparison) -> None:
     for side in (comparison.a, comparison.b):
         _say(Line(label=side.letter, text=_side(side)))
     changed = [(key, setting_text(a), setting_text(b)) for key, (a, b) in comparison.changed.items()]
-    _write("")
+    write("")
     print_table("Changed settings", ("", "A", "B"), changed)
     for note in comparison.notes:
         _say(Line(label="Note", text=note))
-    _write("")
+    write("")
     rows = [_comparison_row(name, row) for name, row in comparison.metrics.items()]
     print_table("Means over seeds, ± half a 95 % t interval", ("", "A", "B", "B - A", ""), rows)
     if any(row[-1] for row in rows):
-        _write("  * the interval of B - A leaves 0 out\n")
-    width = _console(sys.stdout).width
+        write("  * the interval of B - A leaves 0 out\n")
+    width = console_on(sys.stdout).width
     width = _PIPED_WIDTH if width == _UNWRAPPED else min(width, _WIDEST)
-    _write(chart("eval/reward, mean over seeds", [comparison.a.curve, comparison.b.curve], width=width) + "\n")
+    write(chart("eval/reward, mean over seeds", [comparison.a.curve, comparison.b.curve], width=width) + "\n")
     _say(Line(label="Verdict", text=comparison.verdict))
 
 
@@ -112,11 +113,11 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.table import Table
     from rich.text import Text
 
-    console = _console(sys.stdout)
+    console = console_on(sys.stdout)
     if title:
-        _write(_render(console, Text(title, style="bold")))
+        write(_render(console, Text(title, style="bold")))
     if not rows:
-        _write("  none\n")
+        write("  none\n")
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True)
     for index, column in enumerate(columns):
@@ -124,114 +125,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(Text(column), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_harmless(cell)) for cell in row))
-    _write(_render(console, table) + "\n")
+    write(_render(console, table) + "\n")
 
 
-class LiveProgress:
-    """The progress of a run: one redrawn line in a terminal, at most about 20 plain lines elsewhere, or nothing.
-
-    `json` sends it to standard error. `finish` may be called at any time and more than once, so that a caller can do
-    it in a `finally`.
-    """
-
-    def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
-        self._stream = sys.stderr if json else sys.stdout
-        self._quiet = quiet
-        self._bar: Progress | None = None
-        self._total = 0
-        self._every = 1
-        self._first: tuple[int, float] | None = None  # step and time of the first row: a resumed run starts late
-        self._shown: dict[str, float | None] = {}
-        self._unprinted = ""
-
-    def start(self, total_steps: int, header: str) -> None:
-        """Print the header and show step 0 of `total_steps`."""
-        self._total, self._every = total_steps, math.ceil(total_steps / _PLAIN_LINES) or 1
-        if self._quiet:
-            return
-        _write(header, self._stream)
-        if is_terminal(self._stream):
-            self._bar = _progress_bar(_console(self._stream), total_steps)
-            self._bar.start()
-
-    def update(self, row: Mapping[str, object], guards: str) -> None:
-        """Show a metrics row; `guards` is their state in a word or two. What a row lacks keeps its last value."""
-        if self._quiet:
-            return
-        step = int(number(row.get("step")) or 0)
-        for name in ("reward/mean", "eval/reward", "kl", "completions/valid"):
-            if name in row:
-                self._shown[name] = number(row[name])
-        text = progress_text(self._shown)
-        if self._bar is not None:
-            room = max(self._bar.console.width - _BESIDE_GUARDS, 6)
-            state = guards if len(guards) <= room else f"{guards[: room - 1]}…"
-            self._bar.update(self._bar.task_ids[0], completed=step, stats=f"{text} {state}")
-            return
-        at = f"step {step:>{len(str(self._total))}}/{self._total}"
-        self._unprinted = f"{at}  {text}  eta {self._remaining(step)}  guards {guards}"
-        if step % self._every == 0 or step == self._total:
-            self._print_line()
-
-    def finish(self) -> None:
-        """Leave the last state standing and give the terminal back."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-        if self._unprinted:
-            self._print_line()
-
-    def _print_line(self) -> None:
-        _write(self._unprinted, self._stream)
-        self._unprinted = ""
-
-    def _remaining(self, step: int) -> str:
-        """Time left at the pace since the first row, as m:ss."""
-        now = time.monotonic()
-        if self._first is None:
-            self._first = (step, now)
-        first_step, first_time = self._first
-        if step == first_step:
-            return "-:--"
-        seconds = round((now - first_time) / (step - first_step) * (self._total - step))
-        return f"{seconds // 60}:{seconds % 60:02d}"
-
-
-def progress_text(shown: Mapping[str, float | None]) -> str:
-    """The numbers of a progress line in fixed places, so that nothing jumps while it is redrawn."""
-    reward, evaluated, kl = (_short(shown.get(name)) for name in ("reward/mean", "eval/reward", "kl"))
-    valid = shown.get("completions/valid")
-    share = "-" if valid is None else f"{valid:.0%}"
-    return f"reward {reward:>5} eval {evaluated:>5} kl {kl:>5} valid {share:>4}"
-
-
-def _short(value: float | None) -> str:
-    """A number in five places."""
-    if value is None:
-        return "-"
-    if abs(value) >= 100 or 0 < value < 0.001:
-        return f"{value:.0e}".replace("e+0", "e")
-    return f"{value:.3f}"[:5].rstrip(".")
-
-
-def _progress_bar(console: Console, total: int) -> Progress:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Column
-
-    progress = Progress(
-        BarColumn(bar_width=None),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True), markup=False),
-        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
-        TextColumn("{task.fields[stats]}", table_column=Column(no_wrap=True, overflow="ellipsis"), markup=False),
-        console=console,
-        expand=True,
-        refresh_per_second=4,  # each drawing takes the interpreter away from the run
-    )
-    progress.add_task("", total=total, stats=progress_text({}))
-    return progress
-
-
-def _console(stream: TextIO) -> Console:
+def console_on(stream: TextIO) -> Console:
     """A console on the stream, which wraps and squeezes nothing where the stream is no terminal."""
     from rich.console import Console
 
@@ -240,7 +137,7 @@ def _console(stream: TextIO) -> Console:
     return Console(file=_tolerant(stream), width=width, highlight=False, markup=False, emoji=False)
 
 
-def _write(text: str, stream: TextIO | None = None) -> None:
+def write(text: str, stream: TextIO | None = None) -> None:
     """Print a text at once. A reader that has gone (`| head`) is no error: the run behind it goes on."""
     stream = stream or sys.stdout
     try:
@@ -268,7 +165,7 @@ def _say(line: Line, stream: TextIO | None = None) -> None:
     """Print a labelled sentence, wrapped under itself; a path or an id is never broken."""
     from rich.text import Text
 
-    console = _console(stream or sys.stdout)
+    console = console_on(stream or sys.stdout)
     label = line.label.ljust(_LABEL) if line.label else ""
     mark = f"{line.mark}: " if line.mark else ""
     wrapped = textwrap.wrap(
@@ -281,7 +178,7 @@ def _say(line: Line, stream: TextIO | None = None) -> None:
     text = Text("\n".join(wrapped))
     text.stylize("bold", 0, len(label))
     text.stylize(_STYLES[line.tone], len(label), len(label) + len(line.mark))
-    _write(_render(console, text), stream)
+    write(_render(console, text), stream)
 
 
 def _harmless(text: str) -> str:

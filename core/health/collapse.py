@@ -47,10 +47,11 @@ def _not_a_number(rows: StepTable) -> Finding | None:
         for metric in _WATCHED_FOR_NAN:
             if metric in row and row[metric] is None:
                 step = int(row.get("step") or 0)
+                kept = "" if row.get("update") else "; the update was not applied"
                 return Finding(
                     id="numerical",
                     severity="error",
-                    summary=f"step {step}: {metric} is not a finite number; the update was not applied",
+                    summary=f"step {step}: {metric} is not a finite number{kept}",
                     evidence={"step": step, "metric": metric},
                 )
     return None

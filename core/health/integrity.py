@@ -6,6 +6,8 @@ A sound sampler differs from the trainer's forward only by rounding: <= 3.4e-6 n
 
 from __future__ import annotations
 
+import math
+
 from core.health.finding import Finding, Row, StepTable, steps_of
 
 # Mean absolute gap in nats per token at temperature 1; log-probs are of logits / temperature, so rounding grows as 1/T.
@@ -19,7 +21,8 @@ def max_gap(dtype: str, temperature: float, override: float | None = None) -> fl
 
 def rollout_integrity(row: Row, *, dtype: str, override: float | None = None) -> Finding | None:
     """An error where this step's gap is above what rounding explains, or is not a number."""
-    gap = row.get("rollout/logprob_gap")
+    value = row.get("rollout/logprob_gap")
+    gap = value if value is not None and math.isfinite(value) else None  # None once recorded, NaN before
     limit = max_gap(dtype, row.get("temperature") or 1.0, override)
     if "rollout/logprob_gap" not in row or (gap is not None and gap <= limit):
         return None

@@ -1,8 +1,8 @@
 """`builtin:tiny`: a small Qwen2 that is built here once, needs no download, and behaves like a small instruct model.
 
 It is warm-started by supervised training on (prompt, completion) pairs: mostly valid answers, some free text. Its
-tokenizer spells operator names letter by letter: with one token per operator (or even three per operator) the next token
-hardly depends on more than the last one, and a sampler that lost its KV cache still writes valid lines.
+tokenizer spells operator names letter by letter: with one token per operator, or even three, the next token hardly
+depends on more than the last one, and a sampler that lost its KV cache still writes valid lines.
 Not here: what the pairs are (core.assemble hands them in), and any other model.
 """
 
@@ -98,7 +98,7 @@ def intact(folder: Path) -> bool:
     try:
         sums = json.loads((folder / "checksums.json").read_text())
         return set(sums) == set(FILES) and all(_sha256(folder / name) == sums[name] for name in FILES)
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return False
 
 

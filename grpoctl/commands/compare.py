@@ -10,7 +10,7 @@ from grpoctl.commands.options import Json
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="Experiment (its newest spec's finished runs, one per seed) or run.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="Experiment (its finished runs, one per seed) or run.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The other side.")],
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Only runs of this profile.")] = None,
     json: Json = False,

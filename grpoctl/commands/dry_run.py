@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grpoctl import console
-from grpoctl.runs.run_dir import Home
 from grpoctl.commands.session import Asked, resolve
+from grpoctl.runs.run_dir import Home
 from grpoctl.specs import dump, plain, run_stem, spec_sha
 
 

@@ -66,5 +66,7 @@ def _cache() -> dict[str, Any]:
     root = tiny.cache_root()
     built = sorted(path.name for path in root.glob("builtin-tiny-*") if path.is_dir())
     damaged = [name for name in built if not tiny.intact(Path(root / name))]
-    state = f"{', '.join(built)}" if built else "empty: the built-in model is built by the first run"
-    return _check("model cache", True, f"{root} ({state}{'; damaged, rebuilt when used: ' + damaged[0] if damaged else ''})")
+    state = ", ".join(built) or "empty: the built-in model is built by the first run"
+    if damaged:
+        state += f"; damaged, rebuilt when used: {', '.join(damaged)}"
+    return _check("model cache", True, f"{root} ({state})")

@@ -9,7 +9,7 @@ def ls(json: Json = False) -> None:
     """List experiments, sweeps and runs."""
     from grpoctl import console
     from grpoctl.runs import status
-    from grpoctl.runs.listing import sweeps, summaries
+    from grpoctl.runs.listing import summaries, sweeps
     from grpoctl.runs.run_dir import Home
     from grpoctl.specs import experiments
 

@@ -13,20 +13,20 @@ Seeds = Annotated[str, typer.Option("--seeds", help="Several runs, one after ano
 
 
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment (p31), recorded revision (p31@1) or a .yaml file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, recorded revision (p31@1) or .yaml file.")],
     overrides: Overrides = None,
     profile: Profile = "auto",
     seed: Annotated[int | None, typer.Option(help="Seed of the run.", min=0)] = None,
     seeds: Seeds = "",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished run of this spec.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
     """Train an experiment and say what was reached."""
     from grpoctl import console, exits
-    from grpoctl.commands.seeds import seeds_of
     from grpoctl.commands import session
+    from grpoctl.commands.seeds import seeds_of
 
     asked = session.Asked(
         name=name, overrides=overrides or (), profile=profile, seeds=seeds_of(seed, seeds), resume=resume,

@@ -12,6 +12,7 @@ from core.health.integrity import rollout_integrity
 from core.spec import RunSpec
 from grpoctl import console
 from grpoctl.executors.inline import Executed, Hooks, execute
+from grpoctl.progress import LiveProgress
 from grpoctl.runs import profile as profiles
 from grpoctl.runs import status
 from grpoctl.runs.launch import Launch, prepare, revisions_of
@@ -38,7 +39,7 @@ class Live(Hooks):
     """Shows the progress of one run."""
 
     def __init__(self, asked: Asked, why: str) -> None:
-        self._progress = console.LiveProgress(json=asked.json, quiet=asked.quiet)
+        self._progress = LiveProgress(json=asked.json, quiet=asked.quiet)
         self._why = why
         self._spec: RunSpec | None = None
         self._recent: list[Row] = []

@@ -10,7 +10,7 @@ from grpoctl.commands.options import Json, Overrides, Profile
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, or run (id, unique beginning of one, or its directory).")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, or run (id, its beginning, or directory).")],
     overrides: Overrides = None,
     profile: Profile = "full",
     samples: Annotated[bool, typer.Option("--samples", help="What the run wrote, in tables.")] = False,

@@ -91,7 +91,8 @@ def step_samples(home: Home, name: str, step: int | None, worst: int | None, *, 
     chosen = [row for row in rows if row["step"] == step]
     if worst is not None:
         chosen = sorted(chosen, key=lambda row: (row["reward"] is not None, row["reward"] or 0.0))[:worst]
-    prompts = {example.id: example.prompt for example in registry.build(read_resolved(found.spec).task).examples("train")}
+    task = registry.build(read_resolved(found.spec).task)
+    prompts = {example.id: example.prompt for example in task.examples("train")}
     described = [{**row, "prompt": prompts.get(row["prompt_id"])} for row in chosen]
     if json:
         console.print_json({"schema": 1, "run_id": found.id, "step": step, "samples": described})

@@ -18,13 +18,14 @@ def ui(
 
     from grpoctl import console
     from grpoctl.runs.run_dir import Home
-    from grpoctl.tracking.serving import command, prepare
+    from grpoctl.tracking.serving import command, environment
+    from grpoctl.tracking.store import store_name
 
     home = Home.locate()
-    line = command(home, host, port)
+    line = command(host, port)
     if dry_run:
-        console.print_text(shlex.join(line))
+        console.print_text(f"{shlex.join(line)}   # on {store_name(home)}")
         return
-    prepare(home)
-    console.print_text(f"serving {home.path} on http://{host}:{port} (Ctrl-C ends it)")
-    os.execv(line[0], line)
+    variables = environment(home)
+    console.print_text(f"serving {store_name(home)} on http://{host}:{port} (Ctrl-C ends it)")
+    os.execve(line[0], line, variables)

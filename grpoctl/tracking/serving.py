@@ -1,21 +1,29 @@
-"""The command that serves MLflow's pages on a home's store; imports mlflow only to create the store."""
+"""MLflow's own pages on a home's store. Its address goes by the environment: a command line is for all to see."""
 
 from __future__ import annotations
 
+import os
 import sys
 
+from core.errors import UserError
 from grpoctl.runs.run_dir import Home
-from grpoctl.tracking.store import open_client, store_uri
+from grpoctl.tracking.store import open_client, store_name, store_uri
+
+ADDRESS = "MLFLOW_BACKEND_STORE_URI"  # mlflow's own name for --backend-store-uri
 
 
-def command(home: Home, host: str, port: int) -> list[str]:
+def command(host: str, port: int) -> list[str]:
     """The process to become: `mlflow ui` with this interpreter (-P: nothing is imported from the current folder)."""
-    return [
-        sys.executable, "-P", "-m", "mlflow", "ui",
-        "--backend-store-uri", store_uri(home), "--host", host, "--port", str(port),
-    ]  # fmt: skip
+    return [sys.executable, "-P", "-m", "mlflow", "ui", "--host", host, "--port", str(port)]
 
 
-def prepare(home: Home) -> None:
-    """Create or migrate the store under its lock, so that the server does not race a run for it."""
+def environment(home: Home) -> dict[str, str]:
+    """The environment it needs; creates or migrates the store first, so that the server does not race a run for it.
+
+    Raises UserError where the store is a server: that has pages of its own. Raises StorageError.
+    """
+    address = store_uri(home)
+    if address.startswith(("http://", "https://", "databricks")):
+        raise UserError(f"the runs are in a tracking server: open {store_name(home)} in a browser")
     open_client(home)
+    return {**os.environ, ADDRESS: address}

@@ -14,7 +14,7 @@ import pytest
 from grpoctl import console
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, compare
-from grpoctl.console import LiveProgress
+from grpoctl.progress import LiveProgress, progress_text
 
 Capture = pytest.CaptureFixture[str]
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -94,9 +94,9 @@ def test_result(capsys: Capture) -> None:
         "Expected  refuted: collapse_rate < 0.05 (observed 1.000)",
         "Finding   ERROR: rollout-mode: " + " ".join(["samples [B, K] come from train mode."] * 4),
         "",
-        "Document and this run",
-        "                 document   this run",
-        "─────────────────────────────────────",
+        "The record and this run",
+        "                 record   this run",
+        "───────────────────────────────────",
         " updates               38         39",
         " collapse_rate      0.974      1.000",
         "",
@@ -222,7 +222,7 @@ def test_plain_progress_is_about_twenty_lines(capsys: Capture, total: int) -> No
 def test_the_time_left_is_the_pace_since_the_first_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     # Resumed at step 100; a second per step from there: 100 seconds left at once, 75 after 25 steps.
     clock = iter(float(second) for second in range(1000))
-    monkeypatch.setattr("grpoctl.console.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("grpoctl.progress.time.monotonic", lambda: next(clock))
     train(LiveProgress(), 200, first=100, last=125)
     lines = capsys.readouterr().out.splitlines()
     assert "eta -:--" in lines[1]
@@ -280,7 +280,7 @@ def test_the_bar_is_one_line_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_progress_text_keeps_its_places(shown: dict[str, float | None], text: str) -> None:
-    assert console.progress_text(shown) == text
+    assert progress_text(shown) == text
     assert len(text) == 43
 
 

@@ -182,6 +182,7 @@ def logits(model: Any) -> Tensor:
     return result
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers by an old name
 def test_an_exported_adapter_is_loaded_by_peft(tmp_path: Path) -> None:
     policy = small_policy(lora_dropout=0.1)
     learn(policy, steps=2)

@@ -33,7 +33,8 @@ def put(model: Any, training: bool, checkpoint: bool, use_cache: bool) -> None:
     if checkpoint:
         enable_checkpointing(model)
     else:
-        model.gradient_checkpointing_disable()
+        # Renamed in transformers 5.23; the old name warns.
+        (getattr(model, "activation_checkpointing_disable", None) or model.gradient_checkpointing_disable)()
     model.config.use_cache = use_cache
 
 

@@ -138,6 +138,17 @@ def test_an_alias_bomb_is_refused(tmp_path: Path) -> None:
     assert "holds more than 10000 values" in str(refusal(tmp_path, "\n".join(lines)))
 
 
+@pytest.mark.parametrize(("copies", "accepted"), [(97, True), (100, False)])
+def test_expanded_values_are_counted(copies: int, accepted: bool, tmp_path: Path) -> None:
+    # a list and its 100 items, `copies` + 1 times: 98 * 101 = 9898 and 101 * 101 = 10201
+    text = f"a: &a [{', '.join(['x'] * 100)}]\nb: [{', '.join(['*a'] * copies)}]\n"
+    if not accepted:
+        assert "holds more than 10000 values" in str(refusal(tmp_path, text))
+        return
+    (tmp_path / "x.yaml").write_text(text)
+    assert len(read_document(tmp_path / "x.yaml").tree) == 2
+
+
 def test_a_plain_alias_is_fine(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("a: &a [1]\nb: *a\n")
     assert read_document(tmp_path / "x.yaml").tree == {"a": [1], "b": [1]}

@@ -13,7 +13,7 @@ from core.spec import RunSpec
 from grpoctl.specs import Library, dump, load, plain, read_resolved, run_stem, spec_sha
 from grpoctl.specs.authored import OF_THE_FILE
 from grpoctl.specs.layers import dotted, leaves
-from grpoctl.specs.schema import Field, fields, has_parts
+from grpoctl.specs.schema import Field, allowed, fields, has_parts
 
 LIBRARY = Library()
 # every optional part is set, so that every key of the spec has a value
@@ -47,6 +47,8 @@ def another(key: str, field: Field) -> Any:
         return SPECIAL[key]
     if get_origin(field.annotation) is Literal:
         return next(choice for choice in get_args(field.annotation) if choice != old)
+    if old is None:  # a limit that is not watched: any number turns it on, and every optional number takes this one
+        return 3 if "an integer" in allowed(field) else 0.5
     if isinstance(old, bool):
         return not old
     if isinstance(old, int):

@@ -38,13 +38,18 @@ def test_names_are_case_insensitive(name: str, library: Library) -> None:
     ("name", "says"),
     [
         ("p32", "no experiment 'p32'; did you mean p31? There are: mine, p30, p30-sound, p31"),
-        ("qqq", "no experiment 'qqq'; There are: mine, p30"),
+        ("qqq", "no experiment 'qqq'; There are: mine, p30, p30-sound, p31"),
         ("", "no experiment ''"),
         ("nothing.yaml", "no file nothing.yaml"),
         ("folder/p30", "no file folder/p30; did you mean p30?"),
     ],
 )
-def test_an_unknown_name_says_what_there_is(name: str, says: str, library: Library) -> None:
+def test_an_unknown_name_says_what_there_is(name: str, says: str, library: Library, tmp_path: Path) -> None:
+    few = tmp_path / "shipped"  # not the real ones: there will be more of them
+    few.mkdir()
+    for stem in ("p30", "p30-sound", "p31"):
+        (few / f"{stem}.yaml").touch()
+    library = Library(user=library.user, shipped=few)
     with pytest.raises(NotFoundError) as caught:
         load(name, library=library)
     assert says in str(caught.value)

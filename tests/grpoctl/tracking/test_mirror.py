@@ -194,7 +194,7 @@ def broken() -> Iterator[int]:
         server.server_close()
 
 
-@pytest.mark.parametrize(("server", "limit"), [(refusing, 2.0), (silent, 3.5), (broken, 2.0)])
+@pytest.mark.parametrize(("server", "limit"), [(refusing, 4.0), (silent, 6.0), (broken, 4.0)])
 def test_a_server_that_is_away_neither_stops_nor_slows_the_run(
     home: Home, run: Any, train: Any, eventually: Any, server: Any, limit: float
 ) -> None:

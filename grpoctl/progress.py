@@ -1,0 +1,114 @@
+"""The progress of a run: one redrawn line in a terminal, a few plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from grpoctl.analysis.collect import number
+from grpoctl.console import console_on, is_terminal, short, write
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+_PLAIN_LINES = 20  # progress lines of a whole run where there is no terminal
+_BESIDE_GUARDS = 67  # columns of a progress line without the guards: a bar of 4, step, time left, numbers
+
+
+class LiveProgress:
+    """The progress of a run: one redrawn line in a terminal, at most about 20 plain lines elsewhere, or nothing.
+
+    `json` sends it to standard error. `finish` may be called at any time and more than once, so that a caller can do
+    it in a `finally`.
+    """
+
+    def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
+        self._stream = sys.stderr if json else sys.stdout
+        self._quiet = quiet
+        self._bar: Progress | None = None
+        self._total = 0
+        self._every = 1
+        self._first: tuple[int, float] | None = None  # step and time of the first row: a resumed run starts late
+        self._shown: dict[str, float | None] = {}
+        self._unprinted = ""
+
+    def start(self, total_steps: int, header: str) -> None:
+        """Print the header and show step 0 of `total_steps`."""
+        self._total, self._every = total_steps, math.ceil(total_steps / _PLAIN_LINES) or 1
+        if self._quiet:
+            return
+        write(header, self._stream)
+        if is_terminal(self._stream):
+            self._bar = _progress_bar(console_on(self._stream), total_steps)
+            self._bar.start()
+
+    def update(self, row: Mapping[str, object], guards: str) -> None:
+        """Show a metrics row; `guards` is their state in a word or two. What a row lacks keeps its last value."""
+        if self._quiet:
+            return
+        step = int(number(row.get("step")) or 0)
+        for name in ("reward/mean", "eval/reward", "kl", "completions/valid"):
+            if name in row:
+                self._shown[name] = number(row[name])
+        text = progress_text(self._shown)
+        if self._bar is not None:
+            room = max(self._bar.console.width - _BESIDE_GUARDS, 6)
+            state = guards if len(guards) <= room else f"{guards[: room - 1]}…"
+            self._bar.update(self._bar.task_ids[0], completed=step, stats=f"{text} {state}")
+            return
+        at = f"step {step:>{len(str(self._total))}}/{self._total}"
+        self._unprinted = f"{at}  {text}  eta {self._remaining(step)}  guards {guards}"
+        if step % self._every == 0 or step == self._total:
+            self._print_line()
+
+    def finish(self) -> None:
+        """Leave the last state standing and give the terminal back."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        if self._unprinted:
+            self._print_line()
+
+    def _print_line(self) -> None:
+        write(self._unprinted, self._stream)
+        self._unprinted = ""
+
+    def _remaining(self, step: int) -> str:
+        """Time left at the pace since the first row, as m:ss."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (step, now)
+        first_step, first_time = self._first
+        if step == first_step:
+            return "-:--"
+        seconds = round((now - first_time) / (step - first_step) * (self._total - step))
+        return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def progress_text(shown: Mapping[str, float | None]) -> str:
+    """The numbers of a progress line in fixed places, so that nothing jumps while it is redrawn."""
+    reward, evaluated, kl = (short(shown.get(name)) for name in ("reward/mean", "eval/reward", "kl"))
+    valid = shown.get("completions/valid")
+    share = "-" if valid is None else f"{valid:.0%}"
+    return f"reward {reward:>5} eval {evaluated:>5} kl {kl:>5} valid {share:>4}"
+
+
+def _progress_bar(console: Console, total: int) -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    progress = Progress(
+        BarColumn(bar_width=None),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True), markup=False),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[stats]}", table_column=Column(no_wrap=True, overflow="ellipsis"), markup=False),
+        console=console,
+        expand=True,
+        refresh_per_second=4,  # each drawing takes the interpreter away from the run
+    )
+    progress.add_task("", total=total, stats=progress_text({}))
+    return progress

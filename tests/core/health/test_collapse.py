@@ -1,0 +1,131 @@
+"""Collapse: limits broken for `patience` steps in a row, numbers that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.collapse import first_collapse, policy_collapse
+from core.health.finding import Row
+from core.spec import GuardSpec
+
+GUARDS = GuardSpec(patience=3)
+HEALTHY: Row = {
+    "completions/valid": 0.9,
+    "completions/length": 12.0,
+    "completions/truncated": 0.0,
+    "entropy": 0.5,
+    "kl": 0.1,
+    "loss": 0.0,
+    "grad_norm": 1.0,
+    "rollout/logprob_gap": 1e-6,
+    "update": 1,
+}
+MISSING = "missing"
+
+
+def table(metric: str, *values: float | str | None) -> list[Row]:
+    """Steps that are healthy but for one metric; `missing` leaves it out."""
+    rows: list[Row] = [{"step": 0, "completions": 0, "eval/valid": 0.0}]
+    for step, value in enumerate(values, 1):
+        row = {name: number for name, number in HEALTHY.items() if name != metric}
+        rows.append({"step": step, **row} if isinstance(value, str) else {"step": step, **row, metric: value})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "found"),
+    [
+        ("completions/valid", (0.0, 0.0, 0.0), True),
+        ("completions/valid", (0.9, 0.04, 0.01, 0.0), True),
+        ("completions/valid", (0.0, 0.0), False),  # patience is 3
+        ("completions/valid", (0.0, 0.0, 0.05), False),  # the limit itself is allowed
+        ("completions/valid", (0.0, 0.0, 0.9, 0.0), False),  # interrupted
+        ("completions/valid", (0.0, 0.0, 0.0, 0.9), False),  # and over
+        ("entropy", (1e-4, 1e-5, 0.0), True),
+        ("entropy", (1e-3, 1e-3, 1e-3), False),
+        ("completions/truncated", (1.0, 0.96, 1.0), True),
+        ("completions/truncated", (0.95, 0.95, 0.95), False),
+        ("completions/length", (1.0, 1.0, 1.0), True),  # nothing but the end token
+        ("completions/length", (1.0, 1.0, 1.5), False),
+        ("kl", (11.0, 12.0, 13.0), True),
+        ("kl", (11.0, 12.0, 10.0), False),
+        # Steps without an update have no kl: those that have one are counted, the others do not interrupt.
+        ("kl", (11.0, MISSING, 12.0, MISSING, 13.0), True),
+        ("kl", (11.0, MISSING, 12.0, MISSING), False),
+        ("kl", (MISSING, MISSING, MISSING), False),
+        ("completions/valid", (MISSING, MISSING, MISSING), False),
+        # Recorded, but no number: neither broken nor mended for what is not watched for NaN.
+        ("completions/valid", (0.0, None, 0.0, 0.0), True),
+        ("completions/valid", (None, None, None), False),
+    ],
+)
+def test_streaks(metric: str, values: tuple[float | str | None, ...], found: bool) -> None:
+    finding = policy_collapse(table(metric, *values), GUARDS)
+    assert (finding is not None) == found
+    if finding is not None:
+        assert (finding.id, finding.severity) == ("policy-collapse", "error")
+        assert finding.evidence["metric"] == metric
+        assert finding.evidence["value"] == values[-1]
+        assert finding.evidence["last_step"] == len(values)
+
+
+def test_the_streak_is_named_from_its_first_step() -> None:
+    finding = policy_collapse(table("completions/valid", 0.0, 0.9, 0.02, 0.0, 0.01), GUARDS)
+    assert finding is not None
+    assert finding.evidence == {"metric": "completions/valid", "first_step": 3, "last_step": 5, "value": 0.01}
+    assert "below 0.05 for 3 steps in a row" in finding.summary
+
+
+@pytest.mark.parametrize("metric", ["loss", "grad_norm", "kl", "entropy", "rollout/logprob_gap"])
+def test_what_is_no_number_is_found_at_once(metric: str) -> None:
+    finding = policy_collapse(table(metric, 0.5, None), GUARDS)
+    assert finding is not None
+    assert (finding.id, finding.severity) == ("numerical", "error")
+    assert finding.evidence == {"step": 2, "metric": metric}
+    assert policy_collapse(table(metric, None, 0.5), GUARDS) is None  # of the last step only: it was found before
+
+
+@pytest.mark.parametrize(("update", "applied"), [(0, False), (1, True)])
+def test_only_an_update_that_was_not_applied_is_said_not_to_be(update: int, applied: bool) -> None:
+    row = {**table("entropy", None)[-1], "update": update}
+    finding = policy_collapse([row], GUARDS)
+    assert finding is not None
+    assert ("not applied" in finding.summary) == (not applied)
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit"),
+    [
+        ("completions/valid", "min_valid"),
+        ("entropy", "min_entropy"),
+        ("completions/truncated", "max_truncated"),
+        ("completions/length", "min_length"),
+        ("kl", "max_kl"),
+    ],
+)
+def test_a_limit_of_null_is_not_watched(metric: str, limit: str) -> None:
+    values = (99.0, 99.0, 99.0) if limit.startswith("max") else (0.0, 0.0, 0.0)
+    assert policy_collapse(table(metric, *values), GUARDS) is not None
+    assert policy_collapse(table(metric, *values), GUARDS.model_copy(update={limit: None})) is None
+
+
+def test_a_limit_of_zero_is_watched() -> None:
+    # "kl above 0" and "truncated above 0" are limits like any other; "below 0" cannot be.
+    strict = GUARDS.model_copy(update={"max_truncated": 0.0, "min_valid": 0.0})
+    assert policy_collapse(table("completions/truncated", 0.1, 0.1, 0.1), strict) is not None
+    assert policy_collapse(table("completions/valid", 0.0, 0.0, 0.0), strict) is None
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    assert policy_collapse([], GUARDS) is None
+    assert policy_collapse(table("kl"), GUARDS) is None
+    assert first_collapse([], GUARDS) is None
+
+
+def test_the_first_collapse_is_found_although_the_run_went_on_and_healed() -> None:
+    rows = table("completions/valid", 0.9, 0.0, 0.0, 0.0, 0.0, 0.9, 0.9)
+    assert policy_collapse(rows, GUARDS) is None
+    finding = first_collapse(rows, GUARDS)
+    assert finding is not None
+    assert finding.evidence["last_step"] == 4
+    assert first_collapse(table("kl", *[0.1] * 9), GUARDS) is None

@@ -1,0 +1,68 @@
+"""Rollout integrity: what rounding explains, and what it does not."""
+
+from __future__ import annotations
+
+import json
+from math import inf, nan
+
+import pytest
+
+from core.health.integrity import max_gap, rollout_integrity, worst_integrity
+
+
+@pytest.mark.parametrize(
+    ("dtype", "temperature", "override", "limit"),
+    [
+        ("float32", 1.0, None, 1e-4),
+        ("float32", 0.25, None, 4e-4),  # logits / T: rounding grows as 1 / T
+        ("float32", 2.0, None, 1e-4),  # but does not shrink above 1
+        ("bfloat16", 1.0, None, 0.3),
+        ("bfloat16", 0.15, None, 2.0),
+        ("bfloat16", 0.15, 0.5, 0.5),
+        ("float32", 0.1, 1e-5, 1e-5),
+    ],
+)
+def test_limits(dtype: str, temperature: float, override: float | None, limit: float) -> None:
+    assert max_gap(dtype, temperature, override) == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
+    ("gap", "temperature", "dtype", "found"),
+    [
+        (3.4e-6, 1.0, "float32", False),  # measured, sound
+        (1e-4, 1.0, "float32", False),  # at the limit
+        (1.01e-4, 1.0, "float32", True),
+        (3e-4, 0.3, "float32", False),
+        (4e-4, 0.3, "float32", True),
+        (0.038, 1.0, "bfloat16", False),  # measured, sound
+        (0.31, 1.0, "bfloat16", True),
+        (3.0, 1.0, "float32", True),  # measured, P30's fault
+        (3.0, 0.15, "bfloat16", True),
+        (None, 1.0, "float32", True),  # recorded as "no number"
+        (nan, 1.0, "float32", True),
+        (inf, 1.0, "float32", True),
+    ],
+)
+def test_thresholds(gap: float | None, temperature: float, dtype: str, found: bool) -> None:
+    row = {"step": 5, "rollout/logprob_gap": gap, "temperature": temperature}
+    finding = rollout_integrity(row, dtype=dtype)
+    assert (finding is not None) == found
+    if finding is not None:
+        assert (finding.id, finding.severity) == ("rollout-integrity", "error")
+        assert finding.evidence["step"] == 5
+        json.dumps(finding.as_json(), allow_nan=False)  # what is no number is written in words
+
+
+def test_no_gap_no_finding() -> None:
+    assert rollout_integrity({"step": 1, "temperature": 1.0}, dtype="float32") is None
+
+
+def test_over_a_table_the_first_is_told_and_the_others_counted() -> None:
+    gaps = [9.0, 1e-6, 3.0, 4.0, 1e-6, 5.0]  # row 0 is the evaluation before training: no step
+    table = [{"step": step, "rollout/logprob_gap": gap, "temperature": 1.0} for step, gap in enumerate(gaps)]
+    finding = worst_integrity(table, dtype="float32")
+    assert finding is not None
+    assert finding.evidence == {"step": 2, "logprob_gap": 3.0, "limit": 1e-4, "steps": 3}
+    assert "2 more of 5 steps" in finding.summary
+    assert worst_integrity(table[:2], dtype="float32") is None
+    assert worst_integrity(table, dtype="float32", override=6.0) is None

@@ -1,0 +1,99 @@
+"""Collapse after updates that heals without one: P30's numbers, and a genuine collapse beside them."""
+
+from __future__ import annotations
+
+from math import comb
+
+import pytest
+
+from core.health.finding import Row, StepTable
+from core.health.rollout_mode import Contrast, contrast, fisher_p, rollout_mode
+
+
+def counts(after_update: int, collapsed_after_update: int, after_skip: int, collapsed_after_skip: int) -> Contrast:
+    return Contrast(
+        after_update=after_update,
+        collapsed_after_update=collapsed_after_update,
+        after_skip=after_skip,
+        collapsed_after_skip=collapsed_after_skip,
+    )
+
+
+def table_of(c: Contrast) -> StepTable:
+    """Pairs of steps (an update or a skip, then its consequence) with these counts; between pairs, nothing is said."""
+    consequences = [(1, False)] * (c.after_update - c.collapsed_after_update) + [(1, True)] * c.collapsed_after_update
+    consequences += [(0, False)] * (c.after_skip - c.collapsed_after_skip) + [(0, True)] * c.collapsed_after_skip
+    rows: list[Row] = [{"step": 0, "eval/valid": 0.0}]
+    for update, collapsed in consequences:
+        rows.append({"step": len(rows), "update": update, "completions/valid": 0.5})
+        rows.append({"step": len(rows), "completions/valid": 0.0 if collapsed else 0.2})
+    return rows
+
+
+P30 = counts(38, 37, 56, 0)
+
+
+def test_the_contrast_is_between_a_step_and_the_one_before() -> None:
+    #       update  valid      after an update: steps 2, 3, 6 (collapsed: 2, 6); after a skip: 4, 5 (collapsed: 5)
+    steps = [(1, 0.0), (1, 0.0), (0, 0.5), (0, 0.2), (1, 0.0), (0, 0.0)]
+    rows: list[Row] = [{"step": 0, "eval/valid": 0.0}]
+    rows += [{"step": i, "update": u, "completions/valid": v} for i, (u, v) in enumerate(steps, 1)]
+    assert contrast(rows) == counts(3, 2, 2, 1)
+    assert contrast([]) == contrast(rows[:2]) == counts(0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("c", [P30, counts(3, 1, 4, 2), counts(5, 0, 0, 0), counts(216, 200, 216, 196)])
+def test_a_table_with_these_counts_is_counted_so(c: Contrast) -> None:
+    assert contrast(table_of(c)) == c
+
+
+@pytest.mark.parametrize(
+    ("c", "ways", "of"),
+    [
+        # P30: of the C(94, 37) ways to place 37 collapses on 94 steps, C(38, 37) = 38 put all on steps after an update.
+        (P30, 38, comb(94, 37)),
+        # 2 + 2 steps, 2 collapses, both after updates: 1 way of C(4, 2) = 6.
+        (counts(2, 2, 2, 0), 1, 6),
+        # One after each: 2 * 2 ways, and the more extreme one: 5 of 6.
+        (counts(2, 1, 2, 1), 5, 6),
+        # None after updates: everything is at least as extreme.
+        (counts(2, 0, 2, 2), 6, 6),
+        (counts(3, 0, 4, 0), 1, 1),
+    ],
+)
+def test_fisher(c: Contrast, ways: int, of: int) -> None:
+    assert fisher_p(c) == pytest.approx(ways / of, rel=1e-12)
+
+
+def test_p30_is_no_chance() -> None:
+    assert fisher_p(P30) == pytest.approx(2e-25, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("c", "found"),
+    [
+        (P30, True),
+        (counts(7, 7, 6, 0), True),  # SmolLM2 with the fault: 1 / C(13, 7) = 1 / 1716
+        (counts(30, 30, 27, 0), True),
+        (counts(4, 4, 4, 0), False),  # 1 / 70: too few steps to tell
+        (counts(38, 37, 0, 0), False),  # never a skipped update: nothing to compare with
+        (counts(0, 0, 56, 0), False),
+        (counts(38, 0, 56, 0), False),  # healthy
+        (counts(38, 2, 56, 0), False),  # 2 of 38: chance
+        # Genuine collapses do not heal: 196 of 216 steps after a skipped update were all-invalid too, however
+        # significant the difference.
+        (counts(231, 13, 216, 196), False),
+        (counts(2000, 2000, 216, 196), False),
+        (counts(38, 0, 56, 56), False),  # the other way round
+    ],
+)
+def test_rollout_mode(c: Contrast, found: bool) -> None:
+    finding = rollout_mode(table_of(c))
+    assert (finding is not None) == found
+    if finding is not None:
+        assert (finding.id, finding.severity) == ("rollout-mode", "error")
+        assert {name: finding.evidence[name] for name in Contrast.__dataclass_fields__} == {
+            name: getattr(c, name) for name in Contrast.__dataclass_fields__
+        }
+        assert finding.evidence["p"] == fisher_p(c)
+        assert f"{c.collapsed_after_update} of {c.after_update} steps after an update" in finding.summary

@@ -1,0 +1,97 @@
+"""Dead groups, and all rules over a whole table."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.examine import examine
+from core.health.finding import Finding, Row, all_invalid, steps_of
+from core.health.signal import dead_groups
+from core.spec import GuardSpec
+
+GUARDS = GuardSpec(patience=3)
+
+
+def dead(*shares: float | None) -> list[Row]:
+    return [{"step": 0, "groups/dead": 1.0}, *({"step": i, "groups/dead": s} for i, s in enumerate(shares, 1))]
+
+
+@pytest.mark.parametrize(
+    ("shares", "found"),
+    [
+        ([0.0] * 10, None),
+        ([0.5] * 10, None),  # half of them is P = p^K + (1-p)^K at K = 2: not yet "most"
+        ([1.0] * 6 + [0.0] * 4, 0.6),
+        ([0.51] * 20, 0.51),
+        ([1.0] * 9, None),  # nine steps say nothing
+        ([1.0] * 9 + [None] * 5, None),
+        ([], None),
+    ],
+)
+def test_dead_groups(shares: list[float | None], found: float | None) -> None:
+    finding = dead_groups(dead(*shares))
+    if found is None:
+        assert finding is None
+    else:
+        assert finding is not None
+        assert (finding.id, finding.severity) == ("dead-groups", "warning")
+        assert finding.evidence == {"share": pytest.approx(found), "steps": len(shares)}
+
+
+def test_steps_are_the_rows_from_step_1_on() -> None:
+    rows: list[Row] = [{"step": 0}, {"step": 1}, {"step": 2}, {"completions": 3}, {"step": None}]
+    assert steps_of(rows) == rows[1:3]
+
+
+@pytest.mark.parametrize(("row", "collapsed"), [({"completions/valid": 0.0}, True), ({"completions/valid": 0}, True)])
+def test_collapsed_steps(row: Row, collapsed: bool) -> None:
+    assert all_invalid(row)
+    assert not all_invalid({"completions/valid": 0.01})
+    assert not all_invalid({"completions/valid": None})
+    assert not all_invalid({})
+
+
+def healthy(step: int) -> Row:
+    return {
+        "step": step,
+        "update": step % 2,
+        "completions/valid": 0.9,
+        "completions/length": 10.0,
+        "completions/truncated": 0.0,
+        "entropy": 0.6,
+        "groups/dead": 0.4,
+        "rollout/logprob_gap": 2e-6,
+        "temperature": 1.0,
+        **({"kl": 0.01, "loss": 0.0, "grad_norm": 0.5} if step % 2 else {}),
+    }
+
+
+def ids(table: list[Row]) -> list[str]:
+    return [finding.id for finding in examine(table, guards=GUARDS, dtype="float32")]
+
+
+def test_a_healthy_table_has_no_findings() -> None:
+    rows: list[Row] = [{"step": 0, "completions": 0, "eval/reward": 0.5}, *map(healthy, range(1, 101))]
+    assert examine(rows, guards=GUARDS, dtype="float32") == []
+    assert examine([], guards=GUARDS, dtype="float32") == []
+
+
+def test_p30_in_small_shows_everything_and_the_most_telling_first() -> None:
+    # Every update is followed by an all-invalid step with a gap of 5 nats; a skipped one by a healthy step.
+    rows: list[Row] = []
+    for step in range(1, 41):
+        broken = bool(rows) and rows[-1]["update"] == 1
+        rows.append(
+            {
+                **healthy(step),
+                "update": step // 3 % 2,
+                "groups/dead": 0.7,
+                **({"completions/valid": 0.0, "rollout/logprob_gap": 5.0} if broken else {}),
+            }
+        )
+    assert ids(rows) == ["rollout-mode", "rollout-integrity", "policy-collapse", "dead-groups"]
+
+
+def test_a_finding_goes_out_as_json() -> None:
+    finding = Finding(id="a", severity="info", summary="b", evidence={"c": 1.0})
+    assert finding.as_json() == {"id": "a", "severity": "info", "summary": "b", "evidence": {"c": 1.0}}

@@ -1,0 +1,16 @@
+"""The real built-in model, built at most once: from the user's cache, as in production."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.assemble import tiny_pairs
+from core.models import tiny
+
+
+@pytest.fixture(scope="session")
+def builtin() -> tuple[Any, Any]:
+    """(model, tokenizer) of `builtin:tiny`."""
+    return tiny.load(tiny_pairs())

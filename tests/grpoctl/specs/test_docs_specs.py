@@ -1,0 +1,90 @@
+"""docs/specs.md: its examples load, its errors are the real ones, its table of keys is complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from core.errors import SpecError
+from core.spec import RunSpec
+from grpoctl.specs import load
+from grpoctl.specs.layers import Keys, dotted
+from grpoctl.specs.schema import _models, allowed, fields, task_names
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "specs.md").read_text(encoding="utf-8")
+FAILING = re.findall(r"```yaml\n(.*?)```\n\n```text\n(.*?)\n```", DOCUMENT, flags=re.DOTALL)
+OVERRIDES = re.findall(r"^\| `([a-z_.]+=\S*)` \| `(.*)` \|$", DOCUMENT, flags=re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "experiments").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str) -> None:
+    Path("experiments/mine.yaml").write_text(text)
+
+
+def test_the_examples_were_found() -> None:
+    assert len(FAILING) >= 6
+    assert len(OVERRIDES) >= 5
+
+
+def test_the_file_of_your_own_is_sound() -> None:
+    write(DOCUMENT.split("```yaml\n", 2)[1].split("```")[0])
+    tiny = load("mine", profile="tiny", overrides=["learning_rate=1e-4"]).spec.stages["grpo"]
+    assert (tiny.num_generations, tiny.max_steps, tiny.learning_rate) == (4, 20, 1e-4)
+    assert load("MINE").spec.stages["grpo"].max_steps == 96
+
+
+@pytest.mark.parametrize(("text", "message"), FAILING)
+def test_each_error_is_the_real_one(text: str, message: str) -> None:
+    write(text)
+    with pytest.raises(SpecError) as caught:
+        load("mine")
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("override", "message"), OVERRIDES)
+def test_each_override_error_is_the_real_one(override: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load("p31", overrides=[override])
+    assert str(caught.value) == message
+
+
+def default_of(path: Keys) -> str:
+    """The default as YAML writes it, `-` where there is none or where the part's own keys have theirs."""
+    model: Any = RunSpec
+    for name in path[:-1]:
+        if name != "grpo":  # a stage's name is a key of a mapping, not a field
+            model = next(m for m in _models(model.model_fields[name].annotation) if path[-1] in (*m.model_fields, "grpo"))
+    value = model.model_fields[path[-1]].get_default(call_default_factory=True)
+    if value is PydanticUndefined or isinstance(value, BaseModel):
+        return "-"
+    if isinstance(value, (tuple, dict)):
+        return str(dict(value) if isinstance(value, dict) else list(value)).replace("'", "")
+    return {"None": "null", "True": "true", "False": "false", "": "''"}.get(str(value), str(value))
+
+
+def rows() -> list[str]:
+    """A row per key, the tasks one after another."""
+    found: dict[str, str] = {}
+    for task in task_names():
+        for path, field in fields({"task": {"name": task}}).items():
+            if path in (("profile",), ("stages", "grpo")):
+                continue
+            words = f"one of {', '.join(task_names())}" if path == ("task", "name") else allowed(field)
+            shown = "-" if path == ("stages", "grpo", "temperature") else default_of(path)
+            found.setdefault(dotted(path), f"| `{dotted(path)}` | {words} | {shown} |")
+    return sorted(found.values(), key=lambda row: [*RunSpec.model_fields].index(row[3:].split("`")[0].split(".")[0]))
+
+
+def test_the_table_of_keys_is_complete() -> None:
+    table = "\n".join(["| key | allowed | default |", "|---|---|---|", *rows()])
+    assert table in DOCUMENT, f"docs/specs.md must end with this table:\n{table}"
