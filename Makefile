@@ -11,17 +11,17 @@ SHELL := /bin/sh
 VENV ?= .venv
 ARGS ?=
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DELETE_ON_ERROR:
 .PHONY: run test lint clean
 
 run: $(VENV)/.installed
-	$(BIN)/grpoctl run p31 $(ARGS)
+	$(BIN)/grpoctl run $(strip p31 $(ARGS))
 
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m $(strip pytest $(ARGS))
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

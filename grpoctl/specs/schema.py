@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -13,13 +13,16 @@ from pydantic.fields import FieldInfo
 from core.spec import RunSpec, Schedule
 from grpoctl.specs.layers import Keys
 
+MISSING: Final = object()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Field:
-    """One key: its type with the constraints on it. `task` is the task it belongs to, where it belongs to one only."""
+    """One key: its type, the constraints on it, its default (MISSING where it must be set), the task it belongs to."""
 
     annotation: Any
     metadata: tuple[Any, ...] = ()
+    default: Any = MISSING
     task: str | None = None
 
 
@@ -41,7 +44,10 @@ def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], found: di
     task = task_of(model)
     for name, info in model.model_fields.items():
         path = (*at, name)
-        found.setdefault(path, Field(annotation=info.annotation, metadata=tuple(info.metadata), task=task))
+        default = MISSING if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
+        found.setdefault(
+            path, Field(annotation=info.annotation, metadata=tuple(info.metadata), default=default, task=task)
+        )
         variants = _models(info.annotation)
         if info.discriminator is not None and any(task_of(part) == choice["task"] for part in variants):
             variants = [part for part in variants if task_of(part) == choice["task"]]

@@ -97,8 +97,8 @@ def test_result(capsys: Capture) -> None:
         "The record and this run",
         "                 record   this run",
         "───────────────────────────────────",
-        " updates               38         39",
-        " collapse_rate      0.974      1.000",
+        " updates             38         39",
+        " collapse_rate    0.974      1.000",
         "",
         "Files     /home/ada/a-rather-long-folder-name/workflows/.grpoctl/runs/p30-tiny-s0-aaaaaaaa-1",
     ]

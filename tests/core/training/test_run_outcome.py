@@ -1,0 +1,77 @@
+"""A step table -> what a run reached."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.finding import Row
+from core.training.outcome import check_expectations, outcome, run_metrics
+
+
+def step(number: int, update: int, valid: float, **more: float | None) -> Row:
+    return {"step": number, "update": update, "completions/valid": valid, "completions": 8 * number, **more}
+
+
+TABLE: list[Row] = [
+    {"step": 0, "completions": 0, "eval/reward": 0.4, "eval/valid": 0.8},
+    step(1, 1, 0.5, loss=1.0),
+    step(2, 0, 0.0, **{"eval/reward": 0.7, "eval/valid": 0.9}),  # collapsed after an update
+    step(3, 1, 0.0, loss=3.0),  # collapsed after a skip
+    step(4, 1, 0.0, loss=None),  # after an update
+    step(5, 0, 0.5, **{"eval/reward": 0.7, "eval/valid": 1.0}),  # after an update
+    step(6, 1, 0.5),  # after a skip; followed by nothing
+    step(7, 0, 0.25, **{"eval/reward": 0.6, "eval/valid": 0.7}),
+]
+
+
+def test_run_metrics_are_counts_over_the_table() -> None:
+    assert run_metrics(TABLE) == {
+        "steps": 7,
+        "updates": 4,
+        "collapsed_steps": 3,
+        "followed_updates": 4,  # after 1, 3, 4, 6
+        "collapsed_after_update": 2,  # 2 and 4
+        "followed_skips": 2,  # after 2 and 5
+        "collapsed_after_skip": 1,  # 3
+        "collapse_rate": 0.5,
+    }
+    assert "collapse_rate" not in run_metrics(TABLE[:2])  # no update was followed by a step: nothing to divide by
+
+
+def test_what_was_reached() -> None:
+    got = outcome(TABLE)
+    assert got.start == {"eval/reward": 0.4, "eval/valid": 0.8}
+    assert got.best == {"step": 2, "eval/reward": 0.7, "eval/valid": 0.9}  # the first of equal ones
+    assert (got.final["eval/reward"], got.final["eval/valid"]) == (0.6, 0.7)  # the last evaluation, not a mean
+    assert got.final["completions/valid"] == pytest.approx(1.75 / 7)
+    assert got.final["loss"] == pytest.approx(2.0)  # of the two steps that have one
+    assert got.final["completions"] == 56  # a counter: the last, not a mean
+    assert got.final["collapse_rate"] == 0.5
+
+
+def test_step_metrics_at_the_end_are_means_over_the_last_ten() -> None:
+    rows = [step(i, 1, 0.0 if i <= 5 else 1.0) for i in range(1, 16)]
+    assert outcome(rows).final["completions/valid"] == 1.0
+
+
+def test_of_nothing_nothing_was_reached() -> None:
+    got = outcome([])
+    assert (got.start, got.final, got.best) == ({}, {}, {})
+    before = outcome(TABLE[:1])
+    assert (before.final, before.best["step"]) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "observed", "met"),
+    [
+        ("eval/reward > 0.5", 0.6, True),
+        ("eval/reward > 0.6", 0.6, False),
+        ("collapse_rate <= 0.5", 0.5, True),
+        ("kl < 1", None, None),  # never observed
+    ],
+)
+def test_expectations(expectation: str, observed: float | None, met: bool | None) -> None:
+    final = {"eval/reward": 0.6, "collapse_rate": 0.5}
+    assert check_expectations([expectation], final) == [
+        {"expectation": expectation, "observed": observed, "met": met}
+    ]

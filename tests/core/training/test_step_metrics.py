@@ -1,0 +1,137 @@
+"""A step's rollout -> its metrics and its lines of samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan, nan, sqrt
+
+import pytest
+import torch
+
+from core.metrics import METRICS
+from core.policies.base import Rollout, Sampling, Scores
+from core.rollout.collect import Groups
+from core.tasks.base import Example, Outcome
+from core.training.evaluate import evaluation_metrics
+from core.training.step_metrics import has_signal, integrity_metrics, rollout_metrics, sample_rows
+
+# Two prompts x three completions of 2, 1, 3 / 3, 3, 1 tokens; the fourth and fifth were cut off.
+LENGTHS = torch.tensor([2, 1, 3, 3, 3, 1])
+ROLLOUT = Rollout(
+    prompts=[Example(id="p", prompt="p"), Example(id="q", prompt="q")],
+    prompt_N=torch.tensor([0, 0, 0, 1, 1, 1]),
+    actions={},
+    mask_NT=torch.arange(3) < LENGTHS.unsqueeze(-1),
+    drawn_NT=torch.full((6, 3), -1.0),
+    outputs=["a", "b", "a", "c", "c", "c"],
+    truncated_N=torch.tensor([False, False, False, True, True, False]),
+    how=Sampling(temperature=1.0, max_completion_length=3),
+)
+
+
+def groups(*rewards: float, expected: tuple[float, ...] = ()) -> Groups:
+    expected = expected or rewards
+    outcomes = [Outcome(reward=r, expected=e, valid=r > 0) for r, e in zip(rewards, expected, strict=True)]
+    return Groups(
+        rollout=ROLLOUT, outcomes=outcomes, rewards_PK=torch.tensor(rewards, dtype=torch.float64).view(2, 3)
+    )
+
+
+def test_the_metrics_of_a_step_worked_by_hand() -> None:
+    # Rewards 0 1 2 | 1 1 1: mean 1, variance (1 + 0 + 1 + 0 + 0 + 0) / 6; inside the groups sqrt(2/3) and 0.
+    advantages = torch.tensor([[-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    got = rollout_metrics(groups(0.0, 1.0, 2.0, 1.0, 1.0, 1.0), advantages)
+    assert got == {
+        "reward/mean": 1.0,
+        "reward/std": pytest.approx(sqrt(1 / 3)),
+        "reward/group_std": pytest.approx(sqrt(2 / 3) / 2),
+        "reward/missing": 0.0,
+        "groups/dead": 0.5,
+        "advantage/mean": 0.0,
+        "advantage/std": pytest.approx(sqrt(2 / 3)),  # of the live group alone
+        "advantage/max_abs": 1.0,
+        "completions/valid": pytest.approx(5 / 6),
+        "completions/length": pytest.approx(13 / 6),
+        "completions/truncated": pytest.approx(2 / 6),
+        "completions/distinct": pytest.approx(3 / 6),
+    }
+    assert set(got) <= set(METRICS)
+
+
+def test_missing_rewards_are_left_out() -> None:
+    got = rollout_metrics(groups(0.0, nan, 2.0, nan, nan, 1.0), torch.zeros(2, 3, dtype=torch.float64))
+    assert (got["reward/mean"], got["reward/missing"], got["groups/dead"]) == (1.0, 0.5, 0.5)
+    assert got["reward/group_std"] == pytest.approx(0.5)  # 1 in the first group, 0 in the second
+    nothing = rollout_metrics(groups(*[nan] * 6), torch.zeros(2, 3, dtype=torch.float64))
+    assert isnan(nothing["reward/mean"])
+    assert nothing["reward/missing"] == nothing["groups/dead"] == 1.0
+    assert "advantage/std" not in nothing
+
+
+@pytest.mark.parametrize(
+    ("rewards", "signal"),
+    [
+        ([[0.0, 1.0], [1.0, 1.0]], True),
+        ([[0.3, 0.3], [1.0, 1.0]], False),  # different from each other, but not inside
+        ([[0.3, nan], [1.0, 1.0]], False),
+    ],
+)
+def test_signal(rewards: list[list[float]], signal: bool) -> None:
+    assert has_signal(torch.tensor(rewards, dtype=torch.float64)) == signal
+
+
+def test_the_gap_is_a_mean_over_the_drawn_tokens_of_the_rows_that_were_scored() -> None:
+    # Rows 0 and 2 have 2 and 3 tokens; recorded -1 everywhere.
+    clean = torch.tensor([[-1.0, -1.5, 99.0], [-1.0, -1.0, -0.5]])
+    entropies = torch.tensor([[1.0, 1.0, 99.0], [2.0, 2.0, 4.0]])
+    got = integrity_metrics(ROLLOUT, [0, 2], Scores(logprobs_NT=clean, entropies_NT=entropies))
+    assert got == {
+        "rollout/logprob_gap": pytest.approx(1.0 / 5),
+        "rollout/logprob_gap_max": pytest.approx(0.5),
+        "entropy": pytest.approx(10.0 / 5),
+    }
+    assert set(got) <= set(METRICS)
+
+
+def test_offline_outputs_have_no_gap() -> None:
+    offline = replace(ROLLOUT, drawn_NT=None)
+    assert integrity_metrics(offline, [0], Scores(logprobs_NT=torch.zeros(1, 3), entropies_NT=torch.zeros(1, 3))) == {}
+
+
+def test_sample_rows() -> None:
+    advantages = torch.tensor([[-1.0, 0.0, 1.0], [0.0, 0.5, -0.5]], dtype=torch.float64)
+    rows = sample_rows(groups(0.0, 1.0, 2.0, 1.0, 2.0, 0.5), advantages, step=7)
+    assert rows[0] == {
+        "step": 7,
+        "row": 0,
+        "prompt_id": "p",
+        "text": "a",
+        "valid": False,
+        "reward": 0.0,
+        "advantage": -1.0,
+    }
+    assert [(row["row"], row["prompt_id"], row["text"], row["reward"], row["advantage"]) for row in rows[3:]] == [
+        (3, "q", "c", 1.0, 0.0),
+        (4, "q", "c", 2.0, 0.5),
+        (5, "q", "c", 0.5, -0.5),
+    ]
+
+
+def test_an_evaluation_is_of_the_expectation_with_an_error_over_prompts() -> None:
+    # Prompt means of the expectation: 0.2 and 0.6. Mean 0.4; std (ddof 1) 0.4 / sqrt 2; error / sqrt 2 = 0.2.
+    got = evaluation_metrics(groups(*[1.0] * 5, 0.0, expected=(0.1, 0.2, 0.3, 0.6, 0.5, 0.7)))
+    assert got == {
+        "eval/reward": pytest.approx(0.4),
+        "eval/reward_se": pytest.approx(0.2),
+        "eval/valid": pytest.approx(5 / 6),
+        "eval/length": pytest.approx(13 / 6),
+        "eval/truncated": pytest.approx(2 / 6),
+    }
+    assert set(got) <= set(METRICS)
+
+
+def test_an_expectation_that_is_missing_is_left_out_of_the_evaluation() -> None:
+    got = evaluation_metrics(groups(*[1.0] * 6, expected=(nan, 0.2, 0.4, nan, nan, nan)))
+    assert got["eval/reward"] == pytest.approx(0.3)
+    assert got["eval/reward_se"] == 0.0  # of one prompt there is none
+    assert isnan(evaluation_metrics(groups(*[1.0] * 6, expected=(nan,) * 6))["eval/reward"])
