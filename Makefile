@@ -42,11 +42,12 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 # A name on the PATH proves nothing (a pyenv shim may have no Python behind it): the first that runs and is new enough is taken.
 # 3.11 comes first because constraints.txt was tested with it.
 $(BIN)/python:
-	@found=; for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3); do \
+	@tried=; for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3); do \
 	    if "$$python" -c '$(NEW_ENOUGH)' 2>/dev/null; then exec "$$python" -m venv $(VENV); fi; \
-	    found="$$found $$python=$$("$$python" -c 'import platform; print(platform.python_version())' 2>/dev/null || echo absent)"; \
+	    version=$$("$$python" -c 'import platform; print(platform.python_version())' 2>/dev/null || echo absent); \
+	    tried="$$tried $$python ($$version)"; \
 	done; \
-	echo "grpoctl needs Python 3.11 or newer, found$$found; name one: make run PYTHON=/path/to/python3.11" >&2; exit 1
+	echo "grpoctl needs Python 3.11 or newer; tried$$tried; name one: make PYTHON=/path/to/python3.11" >&2; exit 1
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -151,9 +151,7 @@ def small_policy(*, lora_dropout: float | None = None, checkpointing: bool = Fal
             model, LetterTokenizer(), reference=adapters.frozen_copy(model), checkpointing=checkpointing
         )
     lora = LoraSpec(r=4, lora_alpha=8.0, lora_dropout=lora_dropout, target_modules=("q_proj", "v_proj"))
-    return CausalLMPolicy(
-        adapters.with_lora(model, lora, seed=seed), LetterTokenizer(), checkpointing=checkpointing
-    )
+    return CausalLMPolicy(adapters.with_lora(model, lora, seed=seed), LetterTokenizer(), checkpointing=checkpointing)
 
 
 def grpo_stage(**changes: object) -> GrpoStage:

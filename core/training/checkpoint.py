@@ -62,8 +62,8 @@ class Checkpoints:
             work.mkdir(parents=True)
             save_file(dict(snapshot.weights), work / _WEIGHTS)
             save_file(dict(snapshot.optimizer), work / _OPTIMIZER)
-            sums = {name: _sha256(work / name) for name in (_WEIGHTS, _OPTIMIZER)}
-            state = {"version": VERSION, "progress": asdict(snapshot.progress), "sha256": sums}
+            progress = asdict(snapshot.progress)
+            state = {"version": VERSION, "progress": progress, "sha256": _checksums(work, progress)}
             (work / _STATE).write_text(json.dumps(state, indent=1))
             for name in (_WEIGHTS, _OPTIMIZER, _STATE):
                 _sync(work / name)
@@ -98,8 +98,8 @@ class Checkpoints:
                 raise CheckpointError(
                     f"checkpoint {folder} has version {state.get('version')!r}, this grpoctl reads {VERSION}"
                 )
-            for name, expected in state["sha256"].items():
-                if _sha256(folder / name) != expected:
+            for name, found in _checksums(folder, state["progress"]).items():
+                if state["sha256"][name] != found:
                     raise CheckpointError(f"checkpoint {folder} is damaged: {name} does not match its checksum")
             return Snapshot(
                 progress=Progress(**state["progress"]),
@@ -129,6 +129,13 @@ class Checkpoints:
         for step in self.steps():
             if step not in last and step != progress.best_step:
                 shutil.rmtree(self.path(step), ignore_errors=True)
+
+
+def _checksums(folder: Path, progress: Mapping[str, object]) -> dict[str, str]:
+    """Of the tensor files as they lie on the disk, and of what state.json says of the progress."""
+    said = json.dumps(progress, sort_keys=True).encode()
+    files = {name: _sha256(folder / name) for name in (_WEIGHTS, _OPTIMIZER)}
+    return {**files, _STATE: hashlib.sha256(said).hexdigest()}
 
 
 def _sha256(path: Path) -> str:

@@ -88,7 +88,10 @@ class Update:
         for own, weights in zip(self._names, self._parameters(), strict=True):
             self._optimizer.state.pop(weights, None)
             if own in slots:
-                self._optimizer.state[weights] = slots[own]
+                # Moments live beside their weights, Adam's step count on the CPU: where torch itself keeps them.
+                self._optimizer.state[weights] = {
+                    slot: value if slot == "step" else value.to(weights.device) for slot, value in slots[own].items()
+                }
 
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]

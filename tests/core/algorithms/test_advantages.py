@@ -18,13 +18,16 @@ TINY = 1e-12  # an eps that does not show in six digits
 
 
 def advantages(
-    rewards: list[float], *, scale: Scale = "group", ddof: int = 0, eps: float = TINY, dtype: torch.dtype = torch.float64
+    rewards: list[float],
+    *,
+    scale: Scale = "group",
+    ddof: int = 0,
+    eps: float = TINY,
+    dtype: torch.dtype = torch.float64,
 ) -> list[float]:
     """The advantages of one group."""
-    row: list[float] = group_advantages(
-        torch.tensor([rewards], dtype=dtype), scale=scale, ddof=ddof, eps=eps
-    ).tolist()[0]
-    return row
+    (row,) = group_advantages(torch.tensor([rewards], dtype=dtype), scale=scale, ddof=ddof, eps=eps).tolist()
+    return list(row)
 
 
 ONE_OF_EIGHT = [1.0] + [0.0] * 7
@@ -133,7 +136,8 @@ def random_rewards() -> Tensor:
 @pytest.mark.parametrize("scale", ["group", "none"])
 def test_adding_a_constant_to_a_group_changes_nothing(constant: float, scale: Scale) -> None:
     plain = group_advantages(random_rewards(), scale=scale, ddof=1, eps=1e-4)
-    assert torch.allclose(group_advantages(random_rewards() + constant, scale=scale, ddof=1, eps=1e-4), plain, atol=1e-9)
+    moved = group_advantages(random_rewards() + constant, scale=scale, ddof=1, eps=1e-4)
+    assert torch.allclose(moved, plain, atol=1e-9)
 
 
 def test_advantages_of_a_group_sum_to_zero_and_keep_the_order_of_rewards() -> None:

@@ -40,7 +40,7 @@ def test_clip_table(advantage: float, ratio: float, value: float, slope: float, 
     new = torch.tensor([[-1.0 + log(ratio)]], requires_grad=True)
     old = torch.tensor([[-1.0]], requires_grad=True)
     got = clipped_surrogate(new, old, torch.tensor([advantage]), epsilon=LOW, epsilon_high=HIGH)
-    got.values_NT.sum().backward()
+    got.values_NT.sum().backward()  # type: ignore[no-untyped-call]
     assert got.values_NT.item() == pytest.approx(value, abs=1e-6)
     assert new.grad is not None
     assert new.grad.item() == pytest.approx(slope, abs=1e-6)
@@ -72,7 +72,7 @@ def test_a_wild_token_gives_a_number(advantage: float) -> None:
     new = torch.tensor([[0.0, -1000.0]], requires_grad=True)
     old = torch.tensor([[-1000.0, 0.0]])
     got = clipped_surrogate(new, old, torch.tensor([advantage]), epsilon=LOW, epsilon_high=HIGH)
-    got.values_NT.sum().backward()
+    got.values_NT.sum().backward()  # type: ignore[no-untyped-call]
     assert new.grad is not None
     assert got.values_NT.isfinite().all()
     assert new.grad.isfinite().all()
@@ -111,7 +111,7 @@ def test_weights_of_a_large_batch_sum_to_one(reduction: Reduction) -> None:
 def test_nan_at_weight_0_is_harmless_also_in_the_gradient() -> None:
     values = torch.full((3, 3), 5.0).masked_fill(~MASK, nan).requires_grad_()
     total = weighted_sum(values, token_weights(MASK, "token_mean"))
-    total.backward()
+    total.backward()  # type: ignore[no-untyped-call]
     assert total.item() == 5.0
     assert values.grad is not None
     assert values.grad.tolist() == [[0.25] * 3, [0.25, 0, 0], [0, 0, 0]]

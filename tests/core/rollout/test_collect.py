@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.errors import TaskError
-from core.policies.base import RowKey, Sampling
+from core.policies.base import Rollout, RowKey, Sampling
 from core.rollout.collect import collect
 from core.tasks.base import Example, Outcome
 from tests.fakes import PricedTask, TabularPolicy
@@ -22,7 +22,7 @@ class Forgetful(PricedTask):
         return super().score(examples, outputs)[:-1]
 
 
-def rollout_of(task: PricedTask, k: int):  # type: ignore[no-untyped-def]
+def rollout_of(task: PricedTask, k: int) -> Rollout:
     prompts = task.examples("train")
     keys = [RowKey(0, 0, 0, 0, row) for row in range(len(prompts) * k)]
     return TabularPolicy().sample(prompts, k, Sampling(temperature=1.0, max_completion_length=1), keys)
@@ -38,7 +38,7 @@ def test_rows_of_a_group_are_scored_on_their_own_prompt() -> None:
     expected = [[10.0 * p + arms[4 * p + k] for k in range(4)] for p in range(3)]
     assert groups.rewards_PK.tolist() == expected
     assert groups.rewards_PK.dtype is torch.float64
-    assert [outcome.reward for outcome in groups.outcomes] == sum(expected, [])
+    assert [outcome.reward for outcome in groups.outcomes] == [reward for group in expected for reward in group]
 
 
 def test_a_missing_reward_stays_missing() -> None:

@@ -210,7 +210,7 @@ def test_the_demonstrations_mixture() -> None:
     tail = sum(line not in DOMINANT["math"] for line in lines) / len(lines)
     assert tail == pytest.approx(RANDOM_SHARE, abs=0.04)
     share = Counter(lines)["Programmer -> Custom -> Review ? Revise : done"] / len(lines)
-    assert share == pytest.approx(0.75 * 71 / 190, abs=0.04)  # 71 of 190 in the log
+    assert share == pytest.approx((1 - RANDOM_SHARE) * 71 / 190, abs=0.04)  # 71 of 190 in the log
     every = {operator for _, line in demonstrations(3000, seed=2) for operator in operators(parse(line))}
     assert every == set(Operator)
     assert all(len(line) <= 90 for line in lines)

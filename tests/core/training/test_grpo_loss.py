@@ -15,8 +15,8 @@ from tests.fakes import grpo_stage
 
 # Three rows of 3, 1 and 2 factors. New / old = 1 but for two: 2.0 in row 0 (A = +1) and 0.5 in row 1 (A = -2).
 MASK = torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
-OLD = torch.full((3, 3), -1.0)
-NEW = OLD + torch.tensor([[0.0, log(2.0), 0.0], [log(0.5), 0.0, 0.0], [0.0, 0.0, 0.0]])
+OLD = torch.full((3, 3), -1.0, dtype=torch.float64)
+NEW = OLD + torch.tensor([[0.0, log(2.0), 0.0], [log(0.5), 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
 ADVANTAGES = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
 # d = log new - log reference is 0 but for 1 in row 2, factor 0.
 REFERENCE = NEW - torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
@@ -70,9 +70,7 @@ def test_the_estimator_of_the_spec_is_differentiated() -> None:
 
 
 def test_without_an_upper_bound_the_lower_one_serves_for_both() -> None:
-    loss = GrpoLoss(
-        stage=grpo_stage(epsilon=0.2), mask_NT=MASK, old_NT=OLD, advantages_N=ADVANTAGES, reference_NT=None
-    )
+    loss = GrpoLoss(stage=grpo_stage(epsilon=0.2), mask_NT=MASK, old_NT=OLD, advantages_N=ADVANTAGES, reference_NT=None)
     assert float(loss(Scores(logprobs_NT=NEW), range(3)).total) == pytest.approx(-(TOKEN_MEAN - 0.08 / 6))
 
 

@@ -72,6 +72,4 @@ def test_of_nothing_nothing_was_reached() -> None:
 )
 def test_expectations(expectation: str, observed: float | None, met: bool | None) -> None:
     final = {"eval/reward": 0.6, "collapse_rate": 0.5}
-    assert check_expectations([expectation], final) == [
-        {"expectation": expectation, "observed": observed, "met": met}
-    ]
+    assert check_expectations([expectation], final) == [{"expectation": expectation, "observed": observed, "met": met}]

@@ -32,9 +32,7 @@ ROLLOUT = Rollout(
 def groups(*rewards: float, expected: tuple[float, ...] = ()) -> Groups:
     expected = expected or rewards
     outcomes = [Outcome(reward=r, expected=e, valid=r > 0) for r, e in zip(rewards, expected, strict=True)]
-    return Groups(
-        rollout=ROLLOUT, outcomes=outcomes, rewards_PK=torch.tensor(rewards, dtype=torch.float64).view(2, 3)
-    )
+    return Groups(rollout=ROLLOUT, outcomes=outcomes, rewards_PK=torch.tensor(rewards, dtype=torch.float64).view(2, 3))
 
 
 def test_the_metrics_of_a_step_worked_by_hand() -> None:

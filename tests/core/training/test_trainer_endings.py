@@ -80,8 +80,9 @@ def test_all_are_asked_in_order_and_the_first_verdict_counts() -> None:
 
 
 def test_who_stops_before_the_update_stops_the_update_and_the_step_is_recorded() -> None:
-    policy, log = TabularPolicy(), []
-    ending, recorder = ended(policy, [Asked("a", log, before=1), Asked("b", log)], max_steps=1)  # type: ignore[arg-type]
+    log: list[str] = []
+    policy = TabularPolicy()
+    ending, recorder = ended(policy, [Asked("a", log, before=1), Asked("b", log)], max_steps=1)
     assert ending.message == "a"
     assert "b before 1" in log
     assert policy.logits.tolist() == [0.0] * 4
