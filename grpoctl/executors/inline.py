@@ -21,7 +21,7 @@ from core.spec import RunSpec
 from grpoctl.runs import provenance, status
 from grpoctl.runs.launch import identity_of
 from grpoctl.runs.recorder import Recorder, Watcher, rewind
-from grpoctl.runs.records import read_rows, replace_json
+from grpoctl.runs.records import read_rows, replace_json, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.specs import read_resolved
@@ -29,6 +29,8 @@ from grpoctl.tracking.launch_mirror import MirrorHandle, start_mirror
 
 if TYPE_CHECKING:
     from core.training.callbacks.base import Ending
+    from core.training.checkpoint import Checkpoints
+    from core.training.trainer import Trainer
 
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the run; it is written by another process meanwhile
 
@@ -104,11 +106,19 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[
     hooks.started(spec, run)
     with Recorder(run, watcher) as recorder:
         ending: Ending = drive(trainer.steps(), recorder)
-    best = trainer.progress.best_step
-    if best in checkpoints.steps():
-        trainer.policy.load(checkpoints.load(best).weights)
-    trainer.policy.export(run.adapter)
+    _export(trainer, checkpoints, run)
     return Status(ending.status), ending.message
+
+
+def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> None:
+    """The adapter of the best evaluation that has a checkpoint, else of the last step; grpoctl.json in it says which."""
+    best, step = trainer.progress.best_step, trainer.progress.step
+    if best in checkpoints.steps():
+        step = best
+        trainer.policy.load(checkpoints.load(best).weights)
+    with storage_errors("write", run.adapter):
+        trainer.policy.export(run.adapter)
+        replace_json(run.adapter / "grpoctl.json", {"schema": 1, "run_id": run.id, "step": step})
 
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str, Any]:

@@ -23,7 +23,8 @@ def blocks(language: str) -> list[str]:
 
 def commands() -> list[list[str]]:
     """The shell lines, comments left out."""
-    return [words for block in blocks("sh") for line in block.splitlines() if (words := shlex.split(line, comments=True))]
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def test_the_readme_starts_with_two_commands() -> None:
@@ -32,7 +33,9 @@ def test_the_readme_starts_with_two_commands() -> None:
 
 @pytest.mark.process
 def test_every_command_and_snippet_runs_as_printed(tmp_path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if key not in ("GRPOCTL_HOME", "MLFLOW_TRACKING_URI")}
+    environment = dict(os.environ)
+    for name in ("GRPOCTL_HOME", "MLFLOW_TRACKING_URI"):
+        environment.pop(name, None)
     lines = [words for words in commands() if words[0] != "make"]
     assert len(lines) > 10
     for words in lines:

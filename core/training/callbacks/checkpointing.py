@@ -24,10 +24,14 @@ class Checkpointing(Callback):
     def after_step(self, table: StepTable) -> Ending | None:
         """Never ends a run; raises StorageError where the disk refuses."""
         step = int(table[-1]["step"] or 0)
-        snapshot_due = step % self._spec.save_steps == 0 or step == self._last_step
-        if step > 0 and (snapshot_due or self._is_best(table)):
+        due = step % self._spec.save_steps == 0 or step == self._last_step or _is_best(table)
+        if step > 0 and due:
             self._checkpoints.save(self._snapshot())
         return None
 
-    def _is_best(self, table: StepTable) -> bool:
-        return table[-1].get("eval/reward") is not None and self._snapshot().progress.best_step == table[-1]["step"]
+
+def _is_best(table: StepTable) -> bool:
+    """Whether the last row is an evaluation better than every one before it."""
+    value = table[-1].get("eval/reward")
+    earlier = [row.get("eval/reward") for row in table[:-1]]
+    return value is not None and all(other is None or value > other for other in earlier)
