@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,8 +19,10 @@ from grpoctl.commands.sync import sync
 from grpoctl.commands.ui import ui
 from grpoctl.commands.validate import validate
 
+UsageError: Any = typer.BadParameter.__base__  # click's; which click it is depends on the version of typer
+
 app = typer.Typer(
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich's help imports a markdown parser and doubles the time of --help
@@ -39,6 +41,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
     version: Annotated[  # noqa: ARG001  its callback has printed it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -46,21 +49,34 @@ def _options(
 ) -> None:
     if debug:
         os.environ["GRPOCTL_DEBUG"] = "1"
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(exits.USAGE)
 
 
 def main() -> None:
-    """Run the command line; every error of ours is one line and an exit code."""
+    """Run the command line; every error is one line and an exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller (`>&-`)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  as long as the process lives
     try:
-        app()
-    except GrpoError as error:
+        sys.exit(app(standalone_mode=False))
+    except UsageError as error:
+        command = error.ctx.command_path if error.ctx else "grpoctl"
+        _fail(f"{' '.join(error.format_message().split()).rstrip('.')}; see: {command} --help", exits.USAGE)
+    except (GrpoError, OSError) as error:  # OSError: standard output on a full disk
         if os.environ.get("GRPOCTL_DEBUG"):
             raise
-        from grpoctl import console
-
-        console.print_error(str(error))
-        sys.exit(exits.exit_code_of_error(error))
+        _fail(str(error), exits.exit_code_of_error(error))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
+
+
+def _fail(message: str, code: int) -> None:
+    from grpoctl import console
+
+    console.print_error(message)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ class Trainer:
         """The whole run; returns how it ended. Starts where `progress` stands."""
         if self.progress.step == 0:
             yield from self._finish_step({"step": 0, "completions": 0, **(yield from self._evaluate())}, [])
+        elif (ending := self._asked()) is not None:
+            return ending  # the run was over at its last checkpoint, and killed before it could say so
         while self.progress.step < self.stage.max_steps:
             ending = yield from self._step(self.progress.step + 1)
             if ending is not None:
@@ -134,7 +136,11 @@ class Trainer:
         self.table.append(recorded)
         self.progress = self._advanced(recorded)
         yield StepDone(row=recorded, samples=samples)
-        return ending or self._first_ending(callback.after_step(self.table) for callback in self.callbacks)
+        return ending or self._asked()
+
+    def _asked(self) -> Ending | None:
+        """What the callbacks say of the table as it stands."""
+        return self._first_ending(callback.after_step(self.table) for callback in self.callbacks)
 
     def snapshot(self) -> Snapshot:
         """What a checkpoint after the last finished step holds."""

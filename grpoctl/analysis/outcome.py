@@ -20,6 +20,7 @@ _MET: Mapping[bool | None, tuple[str, Tone]] = {
     False: ("refuted", "bad"),
     None: ("untested", "warn"),
 }
+_UNEXPLAINED = frozenset({"STOPPED_EARLY", "PRUNED", "FAILED", "INTERRUPTED"})  # what no finding explains
 _SEVERITIES: Mapping[str, Tone] = {"error": "bad", "critical": "bad", "info": "plain"}
 _CLEAR = 2.0  # a change of this many standard errors is told from noise
 
@@ -95,6 +96,8 @@ def _ending(result: Mapping[str, Any]) -> Line:
     done += [f"{seconds:.1f} s"] if seconds is not None else []
     status = str(result["status"])
     what = f"{result['recorded_as']}, profile {result['profile']}, seed {result['seed']}: {', '.join(done)}"
+    if status in _UNEXPLAINED and result.get("message"):
+        what += f"; {result['message']}"
     return Line(label="Run", mark=status, tone=_TONES.get(status, "bad"), text=what)
 
 

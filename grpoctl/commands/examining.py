@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from core.errors import StorageError
 from grpoctl.runs.provenance import PACKAGES, versions
 from grpoctl.runs.run_dir import Home
 
@@ -40,14 +41,22 @@ def _devices() -> dict[str, Any]:
 
 
 def _home(home: Home) -> dict[str, Any]:
-    place = home.path if home.path.exists() else home.path.parent
+    place = _nearest(home)
     writable = os.access(place, os.W_OK)
-    state = f"{len(home.runs())} runs" if home.path.exists() else "not there yet, made by the first run"
+    try:
+        state = f"{len(home.runs())} runs" if home.path.exists() else "not there yet, made by the first run"
+    except StorageError as error:
+        return _check("home", False, f"{home.path} ({error})")
     return _check("home", writable, f"{home.path} ({state if writable else 'not writable'})")
 
 
+def _nearest(home: Home) -> Path:
+    """The home, or the folder above it that exists."""
+    return next(path for path in (home.path, *home.path.parents) if path.exists())
+
+
 def _disk(home: Home) -> dict[str, Any]:
-    place = home.path if home.path.exists() else home.path.parent
+    place = _nearest(home)
     free = shutil.disk_usage(place).free
     return _check("disk", free > 2**30, f"{free / 2**30:.1f} GiB free at {place}")
 

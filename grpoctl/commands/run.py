@@ -9,7 +9,7 @@ import typer
 
 from grpoctl.commands.options import Json, Overrides, Profile
 
-Seeds = Annotated[str, typer.Option("--seeds", help="Several runs, one after another: 0,1,2", metavar="N,N,...")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="Several runs, one after another: 0,1,2", metavar="N,N,...")]
 
 
 def run(
@@ -17,7 +17,7 @@ def run(
     overrides: Overrides = None,
     profile: Profile = "auto",
     seed: Annotated[int | None, typer.Option(help="Seed of the run.", min=0)] = None,
-    seeds: Seeds = "",
+    seeds: Seeds = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
@@ -39,5 +39,5 @@ def run(
         return
     results = session.run_all(asked)
     if json:
-        console.print_json({"schema": 1, "runs": results} if seeds else results[0])
+        console.print_json({"schema": 1, "runs": results} if seeds is not None else results[0])
     raise typer.Exit(exits.worst_exit_code(result["status"] for result in results))

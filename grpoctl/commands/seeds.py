@@ -5,9 +5,9 @@ from __future__ import annotations
 from core.errors import UserError
 
 
-def seeds_of(seed: int | None, seeds: str) -> list[int | None]:
+def seeds_of(seed: int | None, seeds: str | None) -> list[int | None]:
     """One entry per run; None leaves the spec's own seed. Raises UserError for both at once, junk, or repeats."""
-    if not seeds:
+    if seeds is None:
         return [seed]
     if seed is not None:
         raise UserError(f"got --seed {seed} and --seeds {seeds}; give one of them")

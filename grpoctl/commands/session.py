@@ -48,7 +48,7 @@ class Live(Hooks):
         """The header and an empty bar."""
         self._spec = spec
         stage = next(iter(spec.stages.values()))
-        header = f"{spec.name}: {spec.title}\nprofile {spec.profile} ({self._why}), seed {spec.seed}, {run.path}"
+        header = f"{spec.name}, profile {spec.profile} ({self._why}), seed {spec.seed}: {spec.title}\n{run.path}"
         self._progress.start(stage.max_steps, header)
 
     def row(self, row: Mapping[str, float | None]) -> None:
@@ -97,6 +97,8 @@ def run_all(asked: Asked) -> list[dict[str, Any]]:
             console.print_note(note)
         if not asked.json:
             console.print_result(done.result, one.spec.recorded)
+        if done.result["status"] == "FAILED":
+            console.print_error(str(done.result.get("message")))
         if done.result["status"] == "INTERRUPTED":
             break
     return results

@@ -9,7 +9,7 @@ from core.errors import NotFoundError, UserError
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.runs.launch import revisions_of
-from grpoctl.runs.listing import summary
+from grpoctl.runs.listing import summaries, summary
 from grpoctl.runs.records import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs import Library, dump, load, plain, read_resolved, spec_sha
@@ -33,7 +33,7 @@ def experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *,
     profile = "full" if profile == "auto" else profile
     loaded = load(name, profile=profile, overrides=overrides, revisions=revisions_of(home))
     spec = loaded.spec
-    runs = [summary(run) for run in home.runs() if (read_json(run.provenance) or {}).get("experiment") == spec.name]
+    runs = [entry for entry in summaries(home) if entry.get("experiment") == spec.name]
     if json:
         changes = {key: list(change) for key, change in loaded.applied.items()}
         document = {"schema": 1, "experiment": spec.name, "revision": spec.revision, "profile": profile}

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from core.errors import GrpoError, StorageError
+from core.errors import GrpoError, SpecError, StorageError
 from core.spec import RunSpec
 from grpoctl.runs import provenance, status
 from grpoctl.runs.launch import identity_of
-from grpoctl.runs.recorder import Recorder, Watcher, rewind
+from grpoctl.runs.recorder import Recorder, Watcher, last_recorded, rewind
 from grpoctl.runs.records import read_rows, replace_json, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
-from grpoctl.specs import read_resolved
-from grpoctl.tracking.launch_mirror import MirrorHandle, start_mirror
+from grpoctl.specs import read_resolved, spec_sha
+from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_mirror
 
 if TYPE_CHECKING:
     from core.training.callbacks.base import Ending
@@ -51,7 +51,7 @@ class Hooks:
     """What a caller may hang into an execution. These do nothing."""
 
     def started(self, spec: RunSpec, run: RunDir) -> None:
-        """Called when the model is there and the first step is about to start."""
+        """Called once the run is held, before anything heavy is imported."""
 
     def row(self, row: Mapping[str, float | None]) -> None:
         """Called after each recorded step."""
@@ -63,12 +63,15 @@ class Hooks:
 def execute(run: RunDir, hooks: Hooks, *, argv: Sequence[str] = ()) -> Executed:
     """Train what RUN/spec.yaml says, from its newest sound checkpoint; the files say how it ended before this returns.
 
-    Raises BusyError where another process holds the run, StorageError where not even its status can be written.
+    Raises BusyError where another process holds the run, SpecError where its spec was changed since it started,
+    NotFoundError where it lost its provenance, StorageError where not even its status can be written.
     """
-    spec = read_resolved(run.spec)
+    spec = _unchanged_spec(run)
     with run.hold(), _signals_as_interrupts():
         provenance.record(run, argv)
         _set_status(run, Status.RUNNING, "")
+        with storage_errors("write", run.result):
+            run.result.unlink(missing_ok=True)  # it told of an earlier attempt
         mirror = start_mirror(run)
         notes: list[str] = []
         try:
@@ -90,12 +93,22 @@ def execute(run: RunDir, hooks: Hooks, *, argv: Sequence[str] = ()) -> Executed:
     return Executed(result=result, notes=(*notes, *_mirror_notes(mirror)))
 
 
+def _unchanged_spec(run: RunDir) -> RunSpec:
+    """The run's spec, which is still the one that it was started with: else one run would be of two settings."""
+    spec, identity = read_resolved(run.spec), identity_of(run)
+    if (spec_sha(spec), spec.seed) != (identity["spec_sha"], identity["seed"]):
+        raise SpecError("changed since this run started; restore it, or start a new run", file=run.spec)
+    return spec
+
+
 def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[Status, str]:
     """Rewind to the newest sound checkpoint, assemble, drive to the end, export the adapter."""
+    hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
     from core.training.drive import drive
 
     checkpoints = open_checkpoints(spec, run.checkpoints)
+    checkpoints.drop_after(last_recorded(run))
     restart, refused = checkpoints.newest_sound()
     notes += refused
     step = restart.progress.step if restart is not None else -1
@@ -103,7 +116,6 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[
     rewind(run, step)
     trainer = assemble(spec, checkpoints, restart=restart, table=read_rows(run.metrics))
     watcher: Watcher = hooks.row
-    hooks.started(spec, run)
     with Recorder(run, watcher) as recorder:
         ending: Ending = drive(trainer.steps(), recorder)
     _export(trainer, checkpoints, run)
@@ -168,13 +180,22 @@ def _log(run: RunDir, text: str) -> None:
 
 
 def _mirror_notes(mirror: MirrorHandle) -> list[str]:
-    state = mirror.wait(MIRROR_PATIENCE)
-    return [] if state.done else [f"MLflow is behind: {state.error}"]
+    try:
+        state = mirror.wait(MIRROR_PATIENCE)
+    except KeyboardInterrupt:  # the run is over; whoever does not want to wait still gets its verdict
+        return [f"MLflow is behind: not waited for; {ADVICE}"]
+    if state.done:
+        return []
+    why = str(state.error).removesuffix(f"; {ADVICE}")
+    return [f"MLflow is behind: {why}; {ADVICE}"]
 
 
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the run as Ctrl-C does. Does nothing outside the main thread, where Python forbids it."""
+    """SIGTERM and SIGHUP end the run as Ctrl-C does; one that is ignored stays so (`nohup`).
+
+    Does nothing outside the main thread, where Python forbids it.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise Terminated
@@ -182,6 +203,8 @@ def _signals_as_interrupts() -> Iterator[None]:
     previous: dict[signal.Signals, Any] = {}
     try:
         for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue
             with suppress(ValueError):
                 previous[number] = signal.signal(number, interrupt)
         yield

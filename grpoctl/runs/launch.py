@@ -76,11 +76,12 @@ def prepare(launch: Launch, home: Home) -> Prepared:
 
 
 def identity_of(run: RunDir) -> dict[str, object]:
-    """What a run is: experiment, revision, recorded_as, spec_sha, profile, seed. Raises NotFoundError."""
+    """What a run is: experiment, revision, recorded_as, spec_sha, profile, seed. Raises NotFoundError, StorageError."""
     document = read_json(run.provenance)
-    if document is None:
-        raise NotFoundError(f"{run.path} has no provenance.json; it is no run of this version")
-    return {key: document[key] for key in ("experiment", "revision", "recorded_as", "spec_sha", "profile", "seed")}
+    keys = ("experiment", "revision", "recorded_as", "spec_sha", "profile", "seed")
+    if document is None or not document.keys() >= set(keys):
+        raise NotFoundError(f"{run.provenance} does not say what the run is; without it the run cannot go on")
+    return {key: document[key] for key in keys}
 
 
 def _newest(home: Home, stem: str) -> RunDir | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from grpoctl.runs.records import RowWriter, truncate_after
+from grpoctl.runs.records import RowWriter, read_rows, truncate_after
 from grpoctl.runs.run_dir import RunDir
 
 Watcher = Callable[[Mapping[str, float | None]], None]
@@ -40,6 +40,15 @@ class Recorder:
     ) -> None:
         for writer in (self._samples, self._metrics, self._timings):
             writer.close()
+
+
+def last_recorded(run: RunDir) -> int:
+    """The last step that metrics and samples both have, -1 where there is none.
+
+    A checkpoint waits for the disk and rows do not: after a power cut it may be of a step whose rows are lost.
+    """
+    ends = [rows[-1]["step"] if (rows := read_rows(path)) else -1 for path in (run.metrics, run.samples)]
+    return int(min(ends))
 
 
 def rewind(run: RunDir, step: int) -> None:

@@ -10,6 +10,8 @@ from grpoctl.runs.run_dir import Home
 from grpoctl.tracking.store import open_client, store_name, store_uri
 
 ADDRESS = "MLFLOW_BACKEND_STORE_URI"  # mlflow's own name for --backend-store-uri
+# Two processes instead of fourteen: four workers and seven job queues are more than one person's pages need.
+_ENVIRONMENT = {"MLFLOW_WORKERS": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 
 def command(host: str, port: int) -> list[str]:
@@ -26,4 +28,4 @@ def environment(home: Home) -> dict[str, str]:
     if address.startswith(("http://", "https://", "databricks")):
         raise UserError(f"the runs are in a tracking server: open {store_name(home)} in a browser")
     open_client(home)
-    return {**os.environ, ADDRESS: address}
+    return {**_ENVIRONMENT, **os.environ, ADDRESS: address}

@@ -70,17 +70,7 @@ def test_comparing_and_training_code_is_light_until_a_run_starts(tmp_path: Path)
     assert set(json.loads(process.stdout)) & set(HEAVY) == set()
 
 
-def cpu_seconds(code: str, *arguments: str, cwd: Path) -> float:
-    """CPU time of one Python process: unlike the wall clock it does not count what else the machine does."""
-    measured = "import os, atexit\natexit.register(lambda: os.write(2, b'%f' % sum(os.times()[:2])))\n"
-    process = started(measured + code, *arguments, cwd=cwd)
-    assert process.returncode == 0, process.stderr
-    return float(process.stderr.splitlines()[-1])
-
-
-def test_help_costs_little_more_than_the_libraries_it_needs(tmp_path: Path) -> None:
-    libraries = "import typer, rich, pydantic, ruamel.yaml"
-    command = "from grpoctl.app import main\nmain()"
-    pairs = [(cpu_seconds(libraries, cwd=tmp_path), cpu_seconds(command, "--help", cwd=tmp_path)) for _ in range(5)]
-    baseline, ours = (min(times) for times in zip(*pairs, strict=True))
-    assert ours < 1.5 * baseline, f"--help takes {ours:.2f} s of CPU, its libraries alone {baseline:.2f} s"
+def test_help_loads_no_renderer(tmp_path: Path) -> None:
+    # rich's own help parses markdown and doubles the time of --help; benchmarks/startup.py measures it.
+    said = json.loads(started(RUN, "--help", cwd=tmp_path).stderr.splitlines()[-1])
+    assert set(said["loaded"]) & {"markdown_it", "pygments", "ruamel", "pydantic"} == set()

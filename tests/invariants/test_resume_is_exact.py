@@ -10,8 +10,9 @@ import torch
 
 from core.policies.base import Policy
 from core.policies.faulty import RolloutInTrainMode
-from core.spec import CheckpointSpec, GrpoStage
+from core.spec import CheckpointSpec, GrpoStage, GuardSpec
 from core.training.callbacks.checkpointing import Checkpointing
+from core.training.callbacks.collapse_guard import CollapseGuard
 from core.training.checkpoint import Checkpoints
 from core.training.drive import drive
 from core.training.trainer import Trainer
@@ -99,6 +100,27 @@ def test_rows_and_samples_are_those_of_an_undisturbed_run(kind: str, tmp_path: P
     weights = first.policy.state()
     assert all(torch.equal(value, weights[name]) for name, value in resumed.policy.state().items())
     assert Checkpoints(tmp_path / "run", keep=2).steps() == Checkpoints(tmp_path / "undisturbed", keep=2).steps()
+
+
+def test_a_run_that_was_over_at_its_last_checkpoint_is_over_when_resumed(tmp_path: Path) -> None:
+    task = PricedTask(lambda prompt, output: 0.5, valid=lambda output: False)
+
+    def trainer() -> tuple[Trainer, Checkpoints]:
+        trainer, checkpoints = trainer_of(TabularPolicy(), task, stage_of("table")), Checkpoints(tmp_path, keep=2)
+        saving = Checkpointing(checkpoints, CheckpointSpec(save_steps=SAVE), trainer.snapshot, STEPS)
+        trainer.callbacks = [CollapseGuard(GuardSpec(patience=2 * SAVE, min_length=None)), saving]
+        return trainer, checkpoints
+
+    first, _ = trainer()
+    ending = drive(first.steps(), Recorder())
+    assert (ending.status, first.progress.step) == ("COLLAPSED", 2 * SAVE)
+    resumed, checkpoints = trainer()
+    snapshot, _ = checkpoints.newest_sound()
+    assert snapshot is not None
+    resumed.restore(snapshot, first.table)
+    nothing = Recorder()
+    assert drive(resumed.steps(), nothing) == ending
+    assert nothing.rows == []
 
 
 def test_resumed_before_the_first_checkpoint_it_starts_over(tmp_path: Path) -> None:

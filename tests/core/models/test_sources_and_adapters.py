@@ -33,8 +33,8 @@ def test_a_directory_is_loaded(tmp_path: Path) -> None:
     ("source", "says"),
     [
         ("builtin:huge", r"got model 'builtin:huge'; the built-in models are: builtin:tiny"),
-        ("EMPTY", r"cannot load directory .*--profile tiny"),
-        ("/nowhere/at/all", r"cannot load model '/nowhere/at/all': .*--profile tiny"),
+        ("EMPTY", r"cannot load the model .*--profile tiny"),
+        ("/nowhere/at/all", r"'/nowhere/at/all', which is no directory; .*--profile tiny"),
     ],
 )
 def test_what_cannot_be_loaded_is_told_in_one_line(source: str, says: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from core.assemble import tiny_pairs
 from core.errors import StorageError
 from core.models import tiny
 from core.models.tiny import Recipe
@@ -151,6 +152,11 @@ def test_operator_names_are_spelled_letter_by_letter(builtin: tuple[Any, Any], n
     (around,) = tokenizer([before], add_special_tokens=False)["input_ids"]
     (ids,) = tokenizer([before + name], add_special_tokens=False)["input_ids"]
     assert len(ids) - len(around) == len(name) >= 4
+
+
+def test_the_cached_tokenizer_is_the_one_that_would_be_built_now(builtin: tuple[Any, Any]) -> None:
+    # The cache key holds the recipe, not the code: whoever changes how words are cut has to raise its version.
+    assert tiny.train_tokenizer(tiny_pairs(), Recipe()).get_vocab() == builtin[1].get_vocab()
 
 
 def test_the_built_in_model_is_a_plausible_start(builtin: tuple[Any, Any]) -> None:

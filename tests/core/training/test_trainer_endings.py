@@ -114,7 +114,9 @@ def test_a_sampler_that_lies_is_stopped_before_it_is_learned_from() -> None:
 def test_told_only_to_warn_a_guard_lets_the_run_go_on(action: str) -> None:
     guards = GUARDS.model_copy(update={"rollout_integrity": action, "collapse": action})
     callbacks = [RolloutIntegrity(guards, "float32"), CollapseGuard(guards)]
-    assert ended(LyingPolicy(), callbacks)[0].status == "COMPLETED"
+    trainer = trainer_of(LyingPolicy(), PricedTask(lambda p, o: float(o), valid=lambda o: False), grpo_stage())
+    trainer.callbacks = callbacks
+    assert drive(trainer.steps(), Recorder()).status == "COMPLETED"
 
 
 def test_the_limit_of_the_spec_overrides_the_table() -> None:

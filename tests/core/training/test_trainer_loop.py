@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from core.algorithms.schedules import learning_rate
+from core.rollout.uniforms import DROPOUT
 from core.spec import GrpoStage
 from core.training.drive import drive
-from core.training.requests import StepDone
+from core.training.requests import Learn, Score, StepDone
 from core.training.trainer import Trainer
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
 
@@ -106,22 +107,29 @@ def test_updates_are_the_steps_with_a_live_group() -> None:
     assert trainer.progress.updates == sum(int(u or 0) for u in update)
 
 
-def kinds(trainer: Trainer) -> list[list[str]]:
-    """The names of all requests, cut after each finished step."""
-    asked: list[list[str]] = [[]]
+def requests_of(trainer: Trainer) -> list[Any]:
+    """Everything a run asks for, in order, each answered."""
+    asked: list[Any] = []
     steps, answer = trainer.steps(), None
     while True:
         try:
             request: Any = steps.send(answer)
         except StopIteration:
-            return asked[:-1]
+            return asked
+        asked.append(request)
+        answer = None if isinstance(request, StepDone) else request.run()
+
+
+def kinds(trainer: Trainer) -> list[list[str]]:
+    """The names of all requests, cut after each finished step."""
+    steps: list[list[str]] = [[]]
+    for request in requests_of(trainer):
         if isinstance(request, StepDone):
-            asked.append([])
-            answer = None
+            steps.append([])
         else:
             weights = getattr(request, "weights", "current")
-            asked[-1].append(request.name if weights == "current" else f"{request.name} {weights}")
-            answer = request.run()
+            steps[-1].append(request.name if weights == "current" else f"{request.name} {weights}")
+    return steps[:-1]
 
 
 SAMPLE, CLEAN, REFERENCE, LEARN, EVALUATE = "sample", "score", "score reference", "learn", "evaluate"
@@ -147,6 +155,14 @@ SAMPLE, CLEAN, REFERENCE, LEARN, EVALUATE = "sample", "score", "score reference"
 def test_what_a_step_asks_for(task: PricedTask, beta: float, expected: list[list[str]]) -> None:
     stage = grpo_stage(max_steps=3, beta=beta, num_generations=16)
     assert kinds(trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": 2})) == [[EVALUATE], *expected]
+
+
+def test_each_group_takes_its_turn_at_the_integrity_check_and_each_update_has_its_own_dropout() -> None:
+    asked = requests_of(trainer_of(TabularPolicy(), BEST_IS_2, grpo_stage(max_steps=3, num_generations=16), seed=5))
+    checked = [list(request.rows) for request in asked if isinstance(request, Score)]
+    keys = [request.key for request in asked if isinstance(request, Learn)]
+    assert checked == [list(range(16)), list(range(16, 32)), list(range(16))]
+    assert keys == [(5, DROPOUT, step, 0, 0) for step in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +193,9 @@ def test_row_0_is_the_evaluation_before_training() -> None:
 def test_evaluations_draw_the_same_numbers_at_their_own_temperature() -> None:
     policy = TabularPolicy()
     stage = grpo_stage(max_steps=4, temperature=0.3, top_k=2, top_p=0.5, max_completion_length=8)
-    recorder = ran(trainer_of(policy, NO_SIGNAL, stage, evaluation={"eval_steps": 1, "temperature": 0.7}))
-    assert len({row["eval/reward"] for row in recorder.rows}) == 1  # nothing was learned, so nothing changes
+    task = PricedTask(lambda prompt, output: 0.3, valid=lambda output: output == "2")  # nothing to learn from
+    recorder = ran(trainer_of(policy, task, stage, evaluation={"eval_steps": 1, "temperature": 0.7}))
+    assert len({row["eval/valid"] for row in recorder.rows}) == 1  # so the same draws give the same shares
     evaluations = [how for how in policy.samplings if how.temperature == 0.7]
     assert len(evaluations) == 5
     assert {(how.top_k, how.top_p, how.max_completion_length) for how in evaluations} == {(0, 1.0, 8)}

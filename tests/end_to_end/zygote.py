@@ -1,0 +1,102 @@
+"""A process that has imported torch once and forks a child for each command: real processes without 4 s of imports each.
+
+Started as `python -P zygote.py SOCKET`. A client connects, sends one line of JSON (argv, cwd, env, stdin, stdout,
+stderr, and fsize: the largest file the child may write), and is sent `{"pid": N}` and, when the child has ended,
+`{"returncode": N}` as subprocess has it. Nothing here runs a torch operation: threads would not survive the fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+PRELOADED = ("core.assemble", "core.training.drive", "peft", "rich.progress", "grpoctl.commands.session", "grpoctl.app")
+
+
+def serve(address: str) -> None:
+    """Fork a child for every request until this process is ended."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()  # what is here already need not be looked at, and so not be copied, by each child
+    woken, wake = socket.socketpair()
+    wake.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(address)
+    listening.listen(64)
+    children: dict[int, socket.socket] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(listening, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is woken:
+                    woken.recv(4096)
+                    _reap(children)
+                else:
+                    client, _ = listening.accept()
+                    request = json.loads(client.makefile("rb").readline())
+                    pid = os.fork()
+                    if pid == 0:
+                        _become(request)
+                    _tell(client, {"pid": pid})
+                    children[pid] = client
+
+
+def _reap(children: dict[int, socket.socket]) -> None:
+    """Tell the clients of all children that have ended."""
+    while children:
+        pid, state = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with children.pop(pid) as client:
+            _tell(client, {"returncode": os.waitstatus_to_exitcode(state)})
+
+
+def _tell(client: socket.socket, message: dict[str, Any]) -> None:
+    client.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Be `grpoctl ARGV` and nothing else; never returns."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+            flags = os.O_RDONLY if name == "stdin" else os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            os.dup2(os.open(request[name], flags, 0o644), descriptor)
+        os.closerange(3, 4096)
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["env"])
+        if request["fsize"] is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["fsize"], request["fsize"]))
+        sys.argv = ["grpoctl", *request["argv"]]
+        from grpoctl.app import main
+
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # as the interpreter would show it
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
