@@ -7,6 +7,7 @@ from collections.abc import Callable
 from core.health.finding import Finding, Row, StepTable, steps_of
 from core.spec import GuardSpec
 
+LOOK_BACK = 4  # times patience: how far back a metric that not every step has is looked for
 _WATCHED_FOR_NAN = ("loss", "grad_norm", "kl", "entropy", "rollout/logprob_gap")
 
 
@@ -25,8 +26,9 @@ def policy_collapse(table: StepTable, guards: GuardSpec) -> Finding | None:
 
 def first_collapse(table: StepTable, guards: GuardSpec) -> Finding | None:
     """The finding at the first step that had one, for a run that was told only to warn."""
-    rows = steps_of(table)
-    return next((found for end in range(1, len(rows) + 1) if (found := policy_collapse(rows[:end], guards))), None)
+    rows, window = steps_of(table), LOOK_BACK * guards.patience
+    windows = (rows[max(0, end - window) : end] for end in range(1, len(rows) + 1))
+    return next((found for part in windows if (found := policy_collapse(part, guards))), None)
 
 
 def _limits(guards: GuardSpec) -> list[tuple[str, float | None, Callable[[float], bool], str]]:
@@ -59,7 +61,7 @@ def _not_a_number(rows: StepTable) -> Finding | None:
 
 def _streak(rows: list[Row], metric: str, broken: Callable[[float], bool], word: str, patience: int) -> Finding | None:
     """A finding where the last `patience` rows that have the metric all break its limit."""
-    seen = [row for row in rows[-4 * patience :] if row.get(metric) is not None][-patience:]
+    seen = [row for row in rows[-LOOK_BACK * patience :] if row.get(metric) is not None][-patience:]
     values = [float(row[metric] or 0.0) for row in seen]
     if len(values) < patience or not all(broken(value) for value in values):
         return None

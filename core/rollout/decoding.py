@@ -23,7 +23,7 @@ from core.policies.base import Sampling
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draws:
-    """N rows of up to T drawn tokens; what stands outside the mask is the pad id and log-prob 0."""
+    """N rows of up to T drawn tokens; outside the mask stand the first end id and log-prob 0."""
 
     ids_NT: Tensor
     mask_NT: Tensor

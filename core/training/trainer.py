@@ -11,10 +11,13 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from core.algorithms.advantages import group_advantages
 from core.algorithms.schedules import learning_rate, linear
 from core.health.finding import Row
-from core.policies.base import ENTROPY, Policy, RowKey, Sampling
+from core.policies.base import ENTROPY, Policy, Rollout, RowKey, Sampling
 from core.rollout.collect import Groups, collect
 from core.rollout.uniforms import DROPOUT, EVALUATE, ORDER, TRAIN, permutation
 from core.spec import GrpoStage, RunSpec
@@ -99,11 +102,10 @@ class Trainer:
         """One optimiser step on the rollout. On-policy: the old log-probs are those recorded while sampling."""
         stage, rollout = self.stage, groups.rollout
         assert rollout.drawn_NT is not None
+        micro_rows = math.ceil(len(rollout) / stage.gradient_accumulation_steps)
         reference_NT = None
         if stage.beta > 0:
-            everything = range(len(rollout))
-            scores = yield Score(policy=self.policy, rollout=rollout, rows=everything, weights="reference")
-            reference_NT = scores.logprobs_NT
+            reference_NT = yield from self._reference(rollout, micro_rows)
         loss = GrpoLoss(
             stage=stage,
             mask_NT=rollout.mask_NT,
@@ -116,10 +118,18 @@ class Trainer:
             rollout=rollout,
             loss=loss,
             learning_rate=self._learning_rate(step),
-            micro_rows=math.ceil(len(rollout) / stage.gradient_accumulation_steps),
+            micro_rows=micro_rows,
             key=RowKey(self.spec.seed, DROPOUT, step, 0, 0),
         )
         return metrics
+
+    def _reference(self, rollout: Rollout, micro_rows: int) -> Generator[Request, Any, Tensor]:
+        """Log-probs of every row under the reference, (N, T); in micro-batches: it costs memory as the update does."""
+        parts = []
+        for rows in self.policy.split(rollout, range(len(rollout)), micro_rows):
+            scores = yield Score(policy=self.policy, rollout=rollout, rows=rows, weights="reference")
+            parts.append(scores.logprobs_NT)
+        return torch.cat(parts)
 
     def _evaluate(self) -> Generator[Request, Any, dict[str, float]]:
         """Held-out prompts, the same draws every time."""

@@ -26,5 +26,8 @@ def ls(json: Json = False) -> None:
     rows = [(e.name, e.problem or e.title, " ".join(e.profiles), e.origin) for e in known]
     console.print_table("Experiments", ("name", "title", "profiles", "from"), rows)
     console.print_table("Sweeps", ("name", "from"), [(sweep["name"], sweep["origin"]) for sweep in studies])
-    lines = [(r["run_id"], r["status"], "-" if r["step"] is None else str(r["step"]), console.short(r["eval/reward"])) for r in runs]
+    lines = [
+        (r["run_id"], r["status"], "-" if r["step"] is None else str(r["step"]), console.short(r["eval/reward"]))
+        for r in runs
+    ]
     console.print_table(f"Runs in {home.path}", ("run", "status", "step", "eval/reward"), lines)

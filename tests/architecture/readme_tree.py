@@ -1,6 +1,6 @@
 """The tree in the README: one line per file, from the first line of each module's docstring or file's comment.
 
-    python tests/architecture/readme_tree.py     rewrites the README's tree
+python tests/architecture/readme_tree.py     rewrites the README's tree
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grpoctl.runs import status
 from grpoctl.runs.run_dir import Home, RunDir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,6 +173,12 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     """The whole rows of a JSONL file; none where there is no file yet."""
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
+
+
+def status_of(run: RunDir) -> str:
+    """What status.json says, nothing before there is one."""
+    record = status.read(run.status)
+    return "" if record is None else record.status.value
 
 
 def step_of(run: RunDir) -> int:

@@ -19,7 +19,7 @@ import pytest
 
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.tracking.store import prepare_environment
-from tests.end_to_end.cli import GRPOCTL, Cli, Done, Zygote, eventually, rows_of, step_of
+from tests.end_to_end.cli import GRPOCTL, Cli, Done, Zygote, eventually, rows_of, status_of, step_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -167,7 +167,7 @@ def test_a_server_that_hangs_does_not_slow_the_steps(cli: Cli, silent_port: int)
     hanging = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{silent_port}", "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
     process = cli.with_environment(**hanging).start("run", "p31", "--json", *SMALL)
     run = eventually(lambda: next(iter(cli.home.runs()), None), "the run has a directory")
-    eventually(lambda: "COMPLETED" in run.status.read_text() and not run.is_held(), "the run has ended")
+    eventually(lambda: status_of(run) == "COMPLETED" and not run.is_held(), "the run has ended")
     assert sum(row["total"] for row in rows_of(run.timings)) < 3
     process.send(signal.SIGINT)  # whoever does not want to wait for MLflow need not
     done = process.wait()

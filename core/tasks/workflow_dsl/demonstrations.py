@@ -1,7 +1,7 @@
 """Lines to warm-start the built-in model on: about what P30's policy wrote, and a broad tail.
 
-Most lines (85 %) are drawn from a domain's dominant patterns, the others are random valid lines that reach every operator
-and construct. That start earns clearly less than the best patterns do: training has something to find.
+Most lines (85 %) are drawn from a domain's dominant patterns, the others are random valid lines that reach every
+operator and construct. That start earns clearly less than the best patterns do: training has something to find.
 `free_text` gives English instead of workflows; how much of it is mixed in is the model builder's choice.
 """
 

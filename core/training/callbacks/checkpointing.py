@@ -25,7 +25,7 @@ class Checkpointing(Callback):
         """Never ends a run; raises StorageError where the disk refuses."""
         step = int(table[-1]["step"] or 0)
         due = step % self._spec.save_steps == 0 or step == self._last_step or _is_best(table)
-        if step > 0 and due:
+        if step > 0 and due and step not in self._checkpoints.steps():  # one that is there is what was resumed from
             self._checkpoints.save(self._snapshot())
         return None
 

@@ -232,7 +232,7 @@ def test_a_disk_that_refuses_is_told_in_one_line_and_the_old_checkpoint_stays(tm
 )
 def test_when_checkpoints_are_written(tmp_path: Path, save_steps: int, eval_steps: int, kept: set[int]) -> None:
     task = PricedTask(lambda prompt, output: 1.0 if output == "2" else 0.0)
-    stage = grpo_stage(num_generations=8)
+    stage = grpo_stage(num_generations=8, learning_rate=0.5)
     trainer = trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": eval_steps})
     checkpoints = Checkpoints(tmp_path, keep=99)
     spec = CheckpointSpec(save_steps=save_steps)
@@ -245,4 +245,5 @@ def test_when_checkpoints_are_written(tmp_path: Path, save_steps: int, eval_step
         if (reward := row.get("eval/reward")) is not None and reward > value:
             best, value = best | {int(row["step"] or 0)}, reward
     assert set(checkpoints.steps()) == kept | best - {0}
+    assert eval_steps == 10 or best - kept - {0}  # it got better at steps that had no other reason
     assert checkpoints.load(10).progress == trainer.progress

@@ -1,0 +1,65 @@
+"""Run directories as grpoctl makes them, without training: prepared by `launch`, their rows written by `Recorder`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpoctl.runs import status
+from grpoctl.runs.launch import Launch, identity_of, prepare
+from grpoctl.runs.recorder import Recorder
+from grpoctl.runs.records import replace_json
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import Status, StatusRecord
+from grpoctl.specs import load
+
+Recorded = Callable[..., RunDir]
+
+
+def sample(step: int, row: int) -> dict[str, object]:
+    """A completion that earns a tenth of its row's number."""
+    fixed = {"prompt_id": "train-0", "text": "Custom -> Programmer", "valid": True, "advantage": 0.0}
+    return {"step": step, "row": row, "reward": row / 10, **fixed}
+
+
+def metrics(step: int) -> dict[str, float | None]:
+    """An evaluation at step 0; a reward of step / 10 after it."""
+    if step == 0:
+        return {"step": 0, "completions": 0, "eval/reward": 0.5, "eval/reward_se": 0.01}
+    return {"step": step, "update": 1, "completions": 2 * step, "reward/mean": step / 10, "completions/valid": 1.0}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home that is not there yet."""
+    return Home(path=tmp_path / ".grpoctl")
+
+
+@pytest.fixture
+def recorded(home: Home) -> Recorded:
+    """Makes a run of p31 with `steps` steps of two completions; `ended` says how it stands."""
+
+    def make(steps: int = 3, ended: str = "COMPLETED", seed: int = 0, **spec: Any) -> RunDir:
+        overrides = [f"{key}={value}" for key, value in spec.items()]
+        loaded = load("p31", profile="tiny", seed=seed, overrides=overrides)
+        run = prepare(Launch(loaded=loaded), home).run
+        with Recorder(run, lambda row: None) as recorder:
+            for step in range(steps + 1):
+                recorder.step_done(metrics(step), [sample(step, row) for row in range(2 if step else 0)], {"total": 0.5})
+        now = Status(ended)
+        status.write(
+            run.status,
+            StatusRecord(status=now, pid=1, started=1000.0 + seed, ended=2000.0 if now.ended else None, step=steps),
+        )
+        if now.ended:
+            final = {"eval/reward": 0.6, "eval/reward_se": 0.01, "steps": steps}
+            told: dict[str, object] = {"steps": steps, "updates": steps, "seconds": 1.0, "message": "as told"}
+            parts = {"start": {"eval/reward": 0.5, "eval/reward_se": 0.01}, "final": final, "best": {"step": 1, **final}}
+            name = {"schema": 1, **identity_of(run), "run_id": run.id, "run_dir": str(run.path), "status": ended}
+            replace_json(run.result, {**name, **told, **parts, "expects": [], "findings": []})
+        return run
+
+    return make

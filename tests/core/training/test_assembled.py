@@ -1,0 +1,84 @@
+"""What `assemble` puts together, with the real built-in model: every name in a spec ends up where it belongs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.assemble import assemble, open_checkpoints
+from core.policies.causal_lm import CausalLMPolicy
+from core.policies.faulty import RolloutInTrainMode
+from core.spec import RunSpec
+from core.training.drive import drive
+from core.training.trainer import Trainer
+from tests.fakes import Recorder, grpo_stage, run_spec
+
+LORA = {"r": 2, "lora_alpha": 4.0, "lora_dropout": 0.1, "target_modules": ["q_proj"]}
+STAGE = grpo_stage(max_steps=3, num_generations=2, prompts_per_step=1, max_completion_length=6, learning_rate=1e-3)
+QUICK = {"eval_steps": 2, "num_generations_eval": 1}
+
+
+def spec_of(**changes: Any) -> RunSpec:
+    return run_spec(STAGE, evaluation=QUICK, checkpoints={"save_steps": 2}, **changes)
+
+
+def assembled(spec: RunSpec, folder: Path) -> Trainer:
+    return assemble(spec, open_checkpoints(spec, folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ["RolloutIntegrity", "CollapseGuard", "Checkpointing"]),
+        (
+            {"early_stopping": {"patience": 3}},
+            ["RolloutIntegrity", "CollapseGuard", "EarlyStopping", "Checkpointing"],
+        ),
+    ],
+)
+def test_checkpoints_are_written_after_all_others_were_asked(
+    changes: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    callbacks = assembled(spec_of(**changes), tmp_path).callbacks
+    assert [type(callback).__name__ for callback in callbacks] == expected
+
+
+def test_without_an_adapter_every_weight_is_trained_against_a_frozen_copy(tmp_path: Path) -> None:
+    policy = assembled(spec_of(), tmp_path).policy
+    assert isinstance(policy, CausalLMPolicy)
+    assert policy.reference is not None
+    assert policy.reference is not policy.model
+    assert len(policy.trainable()) == len(list(policy.model.parameters()))
+    assert not policy.checkpointing
+
+
+def test_an_adapter_is_its_own_reference(tmp_path: Path) -> None:
+    spec = spec_of(model={"source": "builtin:tiny", "lora": LORA, "gradient_checkpointing": True})
+    policy = assembled(spec, tmp_path).policy
+    assert isinstance(policy, CausalLMPolicy)
+    assert policy.reference is None
+    assert policy.checkpointing
+    assert len(policy.trainable()) == 4  # A and B of q_proj in two layers
+    assert all("q_proj.lora_" in name for name in policy.trainable())
+
+
+def test_a_fault_is_there_only_where_the_spec_asks_for_it(tmp_path: Path) -> None:
+    assert not isinstance(assembled(spec_of(), tmp_path).policy, RolloutInTrainMode)
+    spec = spec_of(faults=["rollout-in-train-mode"])
+    assert isinstance(assembled(spec, tmp_path).policy, RolloutInTrainMode)
+
+
+def test_a_restarted_trainer_stands_where_the_snapshot_was_taken(tmp_path: Path) -> None:
+    spec = spec_of()
+    recorder = Recorder()
+    assert drive(assembled(spec, tmp_path).steps(), recorder).status == "COMPLETED"
+    checkpoints = open_checkpoints(spec, tmp_path)
+    assert checkpoints.steps() == [2, 3]
+    again = assemble(spec, checkpoints, restart=checkpoints.load(2), table=recorder.rows[:3])
+    assert again.progress.step == 2
+    rest = Recorder()
+    drive(again.steps(), rest)
+    assert rest.rows == recorder.rows[3:]
+    assert rest.samples == [sample for sample in recorder.samples if sample["step"] == 3]
