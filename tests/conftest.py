@@ -48,7 +48,9 @@ def recorded(home: Home) -> Recorded:
         run = prepare(Launch(loaded=loaded), home).run
         with Recorder(run, lambda row: None) as recorder:
             for step in range(steps + 1):
-                recorder.step_done(metrics(step), [sample(step, row) for row in range(2 if step else 0)], {"total": 0.5})
+                recorder.step_done(
+                    metrics(step), [sample(step, row) for row in range(2 if step else 0)], {"total": 0.5}
+                )
         now = Status(ended)
         status.write(
             run.status,
@@ -57,7 +59,11 @@ def recorded(home: Home) -> Recorded:
         if now.ended:
             final = {"eval/reward": 0.6, "eval/reward_se": 0.01, "steps": steps}
             told: dict[str, object] = {"steps": steps, "updates": steps, "seconds": 1.0, "message": "as told"}
-            parts = {"start": {"eval/reward": 0.5, "eval/reward_se": 0.01}, "final": final, "best": {"step": 1, **final}}
+            parts = {
+                "start": {"eval/reward": 0.5, "eval/reward_se": 0.01},
+                "final": final,
+                "best": {"step": 1, **final},
+            }
             name = {"schema": 1, **identity_of(run), "run_id": run.id, "run_dir": str(run.path), "status": ended}
             replace_json(run.result, {**name, **told, **parts, "expects": [], "findings": []})
         return run

@@ -123,7 +123,7 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[
 
 
 def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> None:
-    """The adapter of the best evaluation that has a checkpoint, else of the last step; grpoctl.json in it says which."""
+    """The adapter of the best evaluation that has a checkpoint, else of the last step; grpoctl.json says which."""
     best, step = trainer.progress.best_step, trainer.progress.step
     if best in checkpoints.steps():
         step = best

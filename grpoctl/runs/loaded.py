@@ -45,4 +45,4 @@ class LoadedRun:
 
 def load_run(name: str) -> LoadedRun:
     """The run of that name in the home of the current directory. Raises NotFoundError."""
-    return LoadedRun(run=Home.locate().find(name.lower() if "/" not in name else name))
+    return LoadedRun(run=Home.locate().find(name))

@@ -55,7 +55,7 @@ def _line(name: str, text: str, depth: int) -> str:
 
 def current(readme: str) -> list[str]:
     """The tree as the README has it."""
-    body = readme.split(START)[1].split(END)[0]
+    body = readme.split(START)[1].split(END, maxsplit=1)[0]
     return body.split("```text\n")[1].split("```")[0].splitlines()
 
 

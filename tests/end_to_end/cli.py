@@ -69,7 +69,9 @@ class Started:
         """Wait for its end."""
         if self._done is None:
             code = self._wait()
-            texts = [path.read_text(encoding="utf-8") if path.is_file() else "" for path in (self._stdout, self._stderr)]
+            texts = [
+                path.read_text(encoding="utf-8") if path.is_file() else "" for path in (self._stdout, self._stderr)
+            ]
             self._done = Done(returncode=code, stdout=texts[0], stderr=texts[1])
         return self._done
 
@@ -132,7 +134,9 @@ class Cli:
     @property
     def env(self) -> dict[str, str]:
         """The tester's environment without settings of grpoctl or MLflow, with this user's."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("GRPOCTL_", "MLFLOW_", "COLUMNS"))}
+        kept = {
+            key: value for key, value in os.environ.items() if not key.startswith(("GRPOCTL_", "MLFLOW_", "COLUMNS"))
+        }
         return {**kept, "GRPOCTL_HOME": str(self.home.path), **self.environment}
 
     def with_environment(self, **variables: str) -> Cli:

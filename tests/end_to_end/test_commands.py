@@ -90,7 +90,9 @@ JSON_COMMANDS: list[tuple[tuple[str, ...], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("argv", "keys"), JSON_COMMANDS, ids=lambda part: " ".join(part) if isinstance(part, tuple) else "")
+@pytest.mark.parametrize(
+    ("argv", "keys"), JSON_COMMANDS, ids=lambda part: " ".join(part) if isinstance(part, tuple) else ""
+)
 def test_json_is_one_document_and_nothing_else(pair: Pair, argv: tuple[str, ...], keys: set[str]) -> None:
     runs = {run.id for run in pair.cli.home.runs()}
     done = pair.cli.run(*argv, "--json")

@@ -19,7 +19,7 @@ ROOM = {"checkpoints.save_steps=3": 30_000, "checkpoints.save_steps=100": 12_000
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> list[bytes]:
-    """metrics.jsonl and samples.jsonl of a run with all the room it needs; when it saves makes no difference to them."""
+    """metrics.jsonl and samples.jsonl of a run with all the room it needs; how often it saves is the same to them."""
     cli = Cli(folder=tmp_path_factory.mktemp("roomy"), zygote=zygote)
     assert cli.run(*RUN).returncode == 0
     return [cli.only_run.metrics.read_bytes(), cli.only_run.samples.read_bytes()]

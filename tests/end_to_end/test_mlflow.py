@@ -75,7 +75,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Record
     commands = {
         "good": ("p31", *SMALL),
         "guard": ("p30", "guards.rollout_integrity=stop"),
-        **{name: ("p31", "task.eval_prompts=4") for name in SIGNALS},
+        **dict.fromkeys(SIGNALS, ("p31", "task.eval_prompts=4")),
     }
     started = {
         ending: cli.start("run", *command, "--json", "--seed", str(list(ENDINGS).index(ending)))

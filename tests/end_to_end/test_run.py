@@ -19,8 +19,8 @@ from tests.end_to_end.conftest import FullRun
 pytestmark = pytest.mark.process
 
 KEYS = {
-    "schema", "experiment", "revision", "spec_sha", "profile", "seed", "run_id", "run_dir", "status", "steps", "updates",
-    "seconds", "start", "final", "best", "expects", "findings",
+    "schema", "experiment", "revision", "spec_sha", "profile", "seed", "run_id", "run_dir", "status", "steps",
+    "updates", "seconds", "start", "final", "best", "expects", "findings",
 }  # fmt: skip
 SMALL = ("stages.grpo.max_steps=2", "task.eval_prompts=4")
 

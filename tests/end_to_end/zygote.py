@@ -1,4 +1,4 @@
-"""A process that has imported torch once and forks a child for each command: real processes without 4 s of imports each.
+"""A process that has imported torch once and forks a child for each command: real ones, without 4 s of imports each.
 
 Started as `python -P zygote.py SOCKET`. A client connects, sends one line of JSON (argv, cwd, env, stdin, stdout,
 stderr, and fsize: the largest file the child may write), and is sent `{"pid": N}` and, when the child has ended,
@@ -90,7 +90,7 @@ def _become(request: dict[str, Any]) -> None:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # as the interpreter would show it
+    except BaseException:  # noqa: BLE001  as the interpreter would show it
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -81,7 +81,7 @@ def specs(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("argv", "named"), BAD, ids=lambda part: " ".join(part))
+@pytest.mark.parametrize(("argv", "named"), BAD, ids=" ".join)
 def test_one_line_that_names_it(grpoctl: Grpoctl, specs: Path, argv: list[str], named: list[str]) -> None:
     before = sorted(specs.parent.rglob("*"))
     said = grpoctl(*argv)

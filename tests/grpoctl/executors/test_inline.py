@@ -1,0 +1,124 @@
+"""What an execution refuses before it touches anything, how signals reach it, and the result that it writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from core.errors import BusyError, NotFoundError, SpecError
+from grpoctl.executors.inline import Hooks, Terminated, _result, _signals_as_interrupts, execute
+from grpoctl.runs.launch import Launch, prepare
+from grpoctl.runs.records import read_json, replace_json
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import Status
+from grpoctl.specs import load, read_resolved
+from tests.conftest import Recorded
+
+
+def content(run: RunDir) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file() and path != run.lock}
+
+
+@pytest.mark.parametrize(("old", "new"), [("beta: 0.005", "beta: 0.5"), ("seed: 0", "seed: 1")])
+def test_a_spec_that_was_changed_since_is_refused(recorded: Recorded, old: str, new: str) -> None:
+    run = recorded(ended="INTERRUPTED")
+    text = run.spec.read_text()
+    assert old in text
+    run.spec.write_text(text.replace(old, new, 1))
+    before = content(run)
+    with pytest.raises(SpecError, match=r"spec\.yaml: changed since this run started"):
+        execute(run, Hooks())
+    assert content(run) == before
+
+
+def test_a_spec_that_was_only_written_otherwise_is_the_same(recorded: Recorded) -> None:
+    run = recorded(ended="INTERRUPTED")
+    run.spec.write_text("# looked at\n" + run.spec.read_text().replace("beta: 0.005", "beta: 5.0e-3"))
+    with run.hold(), pytest.raises(BusyError):  # so it got as far as asking for the run
+        execute(run, Hooks())
+
+
+@pytest.mark.parametrize("left", [None, {"schema": 1, "attempts": []}])
+def test_a_run_that_lost_its_provenance_is_refused(recorded: Recorded, left: dict[str, object] | None) -> None:
+    run = recorded(ended="INTERRUPTED")
+    run.provenance.unlink()
+    if left is not None:
+        replace_json(run.provenance, left)
+    before = content(run)
+    with pytest.raises(NotFoundError, match="provenance"):
+        execute(run, Hooks())
+    assert content(run) == before
+
+
+def test_a_run_that_another_holds_is_refused(recorded: Recorded) -> None:
+    run = recorded(ended="RUNNING")
+    before = content(run)
+    with run.hold(), pytest.raises(BusyError, match=f"{run.id} is in use by process {os.getpid()}"):
+        execute(run, Hooks())
+    assert content(run) == before
+
+
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP as it was before the test."""
+    before = signal.getsignal(signal.SIGHUP)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_run_as_ctrl_c_does(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(Terminated), _signals_as_interrupts():
+        os.kill(os.getpid(), number)
+    assert issubclass(Terminated, KeyboardInterrupt)
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_is_ignored_stays_so(hangup: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    with _signals_as_interrupts():
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_outside_the_main_thread_signals_are_left_alone() -> None:
+    seen = []
+
+    def inside() -> None:
+        with _signals_as_interrupts():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_the_result_is_read_from_the_files(recorded: Recorded) -> None:
+    run = recorded(steps=3)
+    result = _result(read_resolved(run.spec), run, Status.COMPLETED, "all done")
+    assert (result["run_id"], result["run_dir"], result["experiment"]) == (run.id, str(run.path), "p31")
+    assert (result["status"], result["message"]) == ("COMPLETED", "all done")
+    assert (result["steps"], result["updates"]) == (3, 3)
+    assert result["seconds"] == 2.0  # four rows of 0.5 s: steps 0 to 3
+    assert result["start"] == {"eval/reward": 0.5, "eval/reward_se": 0.01}
+    assert result["final"]["reward/mean"] == pytest.approx(0.2)  # mean of 0.1, 0.2 and 0.3
+    assert result["best"]["step"] == 0
+    met = {entry["expectation"]: entry["met"] for entry in result["expects"]}
+    assert met == {"collapse_rate < 0.05": True, "advantage/std > 0.5": None, "eval/reward > 0.5": False}
+
+
+def test_a_run_that_failed_before_its_first_step_has_a_result_too(home: Home) -> None:
+    run = prepare(Launch(loaded=load("p31", profile="tiny")), home).run
+    result = _result(read_resolved(run.spec), run, Status.FAILED, "no model")
+    assert (result["status"], result["message"], result["steps"], result["seconds"]) == ("FAILED", "no model", 0, 0)
+    assert (result["start"], result["final"], result["best"], result["findings"]) == ({}, {}, {}, [])
+    assert {entry["met"] for entry in result["expects"]} == {None}
+    assert read_json(run.result) is None
