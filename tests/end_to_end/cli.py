@@ -132,6 +132,11 @@ class Cli:
         return run
 
     @property
+    def first_run(self) -> RunDir:
+        """The one run there is; a directory that is not there before it has started."""
+        return next(iter(self.home.runs()), RunDir(path=self.home.runs_folder / "none yet"))
+
+    @property
     def env(self) -> dict[str, str]:
         """The tester's environment without settings of grpoctl or MLflow, with this user's."""
         kept = {

@@ -1,31 +1,26 @@
-"""Users, the process they share, and the runs that several tests look at: each is made once."""
+"""Users, the process they share, and the scenarios, which are made in the background while other tests run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from grpoctl.runs.run_dir import RunDir
-from tests.end_to_end.cli import Cli, Done, Zygote
+from tests.end_to_end import scenarios
+from tests.end_to_end.cli import Cli, Zygote
+from tests.end_to_end.scenarios import Chain, Ended, FullRun, Pair, Undisturbed
 
-User = Callable[[], Cli]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FullRun:
-    """A run of a shipped experiment as its author wrote it, in its tiny profile."""
-
-    cli: Cli
-    done: Done
-
-    @property
-    def dir(self) -> RunDir:
-        """Its directory."""
-        return self.cli.only_run
+# In the order in which tests ask for them.
+SCENARIOS = {
+    scenario.__name__: scenario
+    for scenario in (
+        scenarios.pair, scenarios.p31, scenarios.p30, scenarios.ended, scenarios.undisturbed, scenarios.chain,
+        scenarios.p30_sound,
+    )
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -35,42 +30,63 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     zygote.close()
 
 
+@pytest.fixture(scope="session")
+def background(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, zygote: Zygote
+) -> Iterator[dict[str, Future[Any]]]:
+    """The scenarios that the chosen tests ask for, two at a time."""
+    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {
+            name: pool.submit(make, tmp_path_factory.mktemp(name), zygote)
+            for name, make in SCENARIOS.items()
+            if name in asked
+        }
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.fixture
-def cli(tmp_path: Path, zygote: Zygote) -> Cli:
+def cli(tmp_path: Path, zygote: Zygote, background: dict[str, Future[Any]]) -> Cli:
     """A user with nothing in their folder."""
     return Cli(folder=tmp_path / "user", zygote=zygote)
 
 
-@pytest.fixture(scope="session")
-def full_runs(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[dict[str, Future[FullRun]]]:
-    """The shipped experiments at full length, two at a time: `p31` from a shell, the others from the zygote."""
-
-    def full(name: str, *settings: str) -> FullRun:
-        cli = Cli(folder=tmp_path_factory.mktemp(name), zygote=zygote)
-        arguments = ("run", name, "--json", "--profile", "tiny", *settings)
-        return FullRun(cli=cli, done=(cli.launch if name == "p31" else cli.start)(*arguments).wait())
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        yield {
-            "p31": pool.submit(full, "p31"),
-            "p30": pool.submit(full, "p30"),
-            "p30-sound": pool.submit(full, "p30-sound", "stages.grpo.max_steps=40"),
-        }
+@pytest.fixture
+def lone(tmp_path: Path, zygote: Zygote, background: dict[str, Future[Any]]) -> Cli:
+    """A user with nothing in their folder, whose MLflow is away."""
+    return scenarios.without_mlflow(tmp_path / "user", zygote)
 
 
 @pytest.fixture(scope="session")
-def p31(full_runs: dict[str, Future[FullRun]]) -> FullRun:
-    """`grpoctl run p31 --json`."""
-    return full_runs["p31"].result()
+def p31(background: dict[str, Future[Any]]) -> FullRun:
+    return background["p31"].result()  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="session")
-def p30(full_runs: dict[str, Future[FullRun]]) -> FullRun:
-    """`grpoctl run p30 --json`."""
-    return full_runs["p30"].result()
+def p30(background: dict[str, Future[Any]]) -> FullRun:
+    return background["p30"].result()  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="session")
-def p30_sound(full_runs: dict[str, Future[FullRun]]) -> FullRun:
-    """`grpoctl run p30-sound --json`, 40 of its 96 steps."""
-    return full_runs["p30-sound"].result()
+def p30_sound(background: dict[str, Future[Any]]) -> FullRun:
+    return background["p30_sound"].result()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def pair(background: dict[str, Future[Any]]) -> Pair:
+    return background["pair"].result()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def ended(background: dict[str, Future[Any]]) -> Ended:
+    return background["ended"].result()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(background: dict[str, Future[Any]]) -> Undisturbed:
+    return background["undisturbed"].result()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def chain(background: dict[str, Future[Any]]) -> Chain:
+    return background["chain"].result()  # type: ignore[no-any-return]

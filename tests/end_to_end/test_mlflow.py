@@ -11,7 +11,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,8 @@ import pytest
 
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.tracking.store import prepare_environment
-from tests.end_to_end.cli import GRPOCTL, Cli, Done, Zygote, eventually, rows_of, status_of, step_of
+from tests.end_to_end.cli import GRPOCTL, Cli, eventually, rows_of, status_of
+from tests.end_to_end.scenarios import ENDINGS, Ended
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -28,29 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 SMALL = ("task.eval_prompts=4", "stages.grpo.max_steps=3")
-LONG = ("task.eval_prompts=4", "--seed", "1")
-ENDINGS = {  # how a run ends -> (exit code, its status, MLflow's status)
-    "good": (0, "COMPLETED", "FINISHED"),
-    "guard": (4, "INVALID_ROLLOUT", "FAILED"),
-    "Ctrl-C": (130, "INTERRUPTED", "KILLED"),
-    "SIGTERM": (130, "INTERRUPTED", "KILLED"),
-    "kill -9": (-9, "INTERRUPTED", "KILLED"),
-}
-SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM, "kill -9": signal.SIGKILL}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recorded:
-    """Five runs in one home, started together in a folder that had none, each ended in its own way."""
-
-    cli: Cli
-    done: dict[str, Done]
-
-    def run(self, ending: str) -> RunDir:
-        """The run that ended so."""
-        number = list(ENDINGS).index(ending)
-        (run,) = [run for run in self.cli.home.runs() if f"-s{number}-" in run.id]
-        return run
 
 
 def mlflow_client(cli: Cli) -> MlflowClient:
@@ -69,59 +46,39 @@ def mlflow_run(cli: Cli, run: RunDir) -> Run:
     return found
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Recorded:
-    cli = Cli(folder=tmp_path_factory.mktemp("recorded"), zygote=zygote)
-    commands = {
-        "good": ("p31", *SMALL),
-        "guard": ("p30", "guards.rollout_integrity=stop"),
-        **dict.fromkeys(SIGNALS, ("p31", "task.eval_prompts=4")),
-    }
-    started = {
-        ending: cli.start("run", *command, "--json", "--seed", str(list(ENDINGS).index(ending)))
-        for ending, command in commands.items()
-    }
-    for ending, number in SIGNALS.items():
-        seed = f"-s{list(ENDINGS).index(ending)}-"
-        run = eventually(lambda s=seed: next((r for r in cli.home.runs() if s in r.id), None), "it has a directory")
-        eventually(lambda r=run: step_of(r) >= 2, "it has steps")
-        started[ending].send(number)
-    return Recorded(cli=cli, done={ending: process.wait() for ending, process in started.items()})
-
-
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_the_status_is_true_here_and_in_mlflow(recorded: Recorded, ending: str) -> None:
+def test_the_status_is_true_here_and_in_mlflow(ended: Ended, ending: str) -> None:
     code, status, in_mlflow = ENDINGS[ending]
-    assert recorded.done[ending].returncode == code, recorded.done[ending].stderr
-    run = recorded.run(ending)
-    shown = {entry["run_id"]: entry for entry in recorded.cli.run("ls", "--json").document["runs"]}
+    assert ended.done[ending].returncode == code, ended.done[ending].stderr
+    run = ended.run(ending)
+    shown = {entry["run_id"]: entry for entry in ended.cli.run("ls", "--json").document["runs"]}
     assert shown[run.id]["status"] == status
     # After `kill -9` the mirror, a process of its own, is the one that says so.
-    eventually(lambda: mlflow_run(recorded.cli, run).info.status == in_mlflow, f"MLflow says {in_mlflow}", 30)
+    eventually(lambda: mlflow_run(ended.cli, run).info.status == in_mlflow, f"MLflow says {in_mlflow}", 30)
 
 
-def test_mlflow_has_settings_metrics_tags_and_the_spec(recorded: Recorded) -> None:
-    run = recorded.run("good")
-    stored = mlflow_run(recorded.cli, run)
+def test_mlflow_has_settings_metrics_tags_and_the_spec(ended: Ended) -> None:
+    run = ended.run("good")
+    stored = mlflow_run(ended.cli, run)
     assert stored.info.run_name == run.id
     assert stored.data.params["stages.grpo.num_generations"] == "8"
     assert stored.data.params["model.source"] == "builtin:tiny"
-    document = recorded.done["good"].document
+    document = ended.done["good"].document
     tags = {key.removeprefix("grpoctl."): value for key, value in stored.data.tags.items()}
     assert (tags["experiment"], tags["revision"], tags["seed"]) == ("p31", "p31@1", "0")
     assert (tags["spec_sha"], tags["status"]) == (document["spec_sha"], "COMPLETED")
-    client = mlflow_client(recorded.cli)
+    client = mlflow_client(ended.cli)
     for name in ("eval/reward", "reward/mean", "update"):
         points = [(point.step, point.value) for point in client.get_metric_history(stored.info.run_id, name)]
         assert sorted(points) == [(row["step"], row[name]) for row in rows_of(run.metrics) if name in row]
     assert {file.path for file in client.list_artifacts(stored.info.run_id)} >= {"spec.yaml", "result.json"}
 
 
-def test_sync_finds_nothing_left_to_do(recorded: Recorded) -> None:
+def test_sync_finds_nothing_left_to_do(ended: Ended) -> None:
     for ending in ENDINGS:
-        run = recorded.run(ending)
-        eventually(lambda r=run: '"done"' in r.mlflow.read_text(), "its mirror is done", 30)
-    document = recorded.cli.run("sync", "--json").document
+        note = ended.run(ending).mlflow
+        eventually(lambda note=note: '"done"' in note.read_text(), "its mirror is done")  # type: ignore[misc]
+    document = ended.cli.run("sync", "--json").document
     assert document.keys() == {"schema", "store", "runs"}
     assert {entry["outcome"] for entry in document["runs"]} <= {"unchanged", "live"}
 
@@ -166,9 +123,8 @@ def test_a_server_that_hangs_does_not_slow_the_steps(cli: Cli, silent_port: int)
     # A step that waited for a request would take these 3 s; all of them together take a fraction of one.
     hanging = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{silent_port}", "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
     process = cli.with_environment(**hanging).start("run", "p31", "--json", *SMALL)
-    run = eventually(lambda: next(iter(cli.home.runs()), None), "the run has a directory")
-    eventually(lambda: status_of(run) == "COMPLETED" and not run.is_held(), "the run has ended")
-    assert sum(row["total"] for row in rows_of(run.timings)) < 3
+    eventually(lambda: status_of(cli.first_run) == "COMPLETED" and not cli.only_run.is_held(), "the run has ended")
+    assert sum(row["total"] for row in rows_of(cli.only_run.timings)) < 3
     process.send(signal.SIGINT)  # whoever does not want to wait for MLflow need not
     done = process.wait()
     assert (done.returncode, done.document["status"]) == (0, "COMPLETED")
@@ -176,16 +132,16 @@ def test_a_server_that_hangs_does_not_slow_the_steps(cli: Cli, silent_port: int)
     assert "behind" in note
 
 
-def test_ui_serves_the_recorded_runs(recorded: Recorded, tmp_path: Path) -> None:
+def test_ui_serves_the_recorded_runs(ended: Ended, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    (command,) = recorded.cli.run("ui", "--dry-run", "--port", str(port)).stdout.splitlines()
+    (command,) = ended.cli.run("ui", "--dry-run", "--port", str(port)).stdout.splitlines()
     assert f"--port {port}" in command
     address = f"http://127.0.0.1:{port}"
     with (tmp_path / "ui.log").open("wb") as log:
         server = subprocess.Popen(
-            [str(GRPOCTL), "ui", "--port", str(port)], cwd=recorded.cli.folder, env=recorded.cli.env,
+            [str(GRPOCTL), "ui", "--port", str(port)], cwd=ended.cli.folder, env=ended.cli.env,
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:

@@ -6,7 +6,6 @@ import json
 import math
 import signal
 from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ import grpoctl
 from core.metrics import METRICS
 from grpoctl.specs import experiments, read_resolved, spec_sha
 from tests.end_to_end.cli import Cli, eventually, rows_of
-from tests.end_to_end.conftest import FullRun
+from tests.end_to_end.scenarios import Ended, FullRun
 
 pytestmark = pytest.mark.process
 
@@ -140,15 +139,14 @@ def test_p30_is_shown_beside_its_record(p30: FullRun) -> None:
     assert ["followed_skips", "56", str(p30.done.document["final"]["followed_skips"])] in table
 
 
-def test_the_integrity_guard_stops_p30_at_the_first_rollout_after_an_update(cli: Cli) -> None:
-    done = cli.run("run", "p30", "--json", "guards.rollout_integrity=stop")
+def test_the_integrity_guard_stops_p30_at_the_first_rollout_after_an_update(ended: Ended) -> None:
+    done, run = ended.done["guard"], ended.run("guard")
     assert done.returncode == 4
-    result = done.document
-    assert result["status"] == "INVALID_ROLLOUT"
-    rows = rows_of(cli.only_run.metrics)
+    assert done.document["status"] == "INVALID_ROLLOUT"
+    rows = rows_of(run.metrics)
     updated = [row["step"] for row in rows if row.get("update") == 1]
     assert updated == [rows[-1]["step"] - 1]  # the first update is followed by the last rollout, which taught nothing
-    assert [finding["id"] for finding in result["findings"]] == ["rollout-integrity"]
+    assert [finding["id"] for finding in done.document["findings"]] == ["rollout-integrity"]
 
 
 def test_k2_does_not_collapse_by_itself(p30_sound: FullRun) -> None:
@@ -161,25 +159,12 @@ def test_k2_does_not_collapse_by_itself(p30_sound: FullRun) -> None:
 
 @pytest.mark.parametrize("name", [one.name for one in experiments()])
 def test_every_shipped_experiment_runs_in_its_tiny_profile(
-    cli: Cli, full_runs: dict[str, Future[FullRun]], name: str
+    lone: Cli, background: dict[str, Future[FullRun]], name: str
 ) -> None:
-    full = full_runs.get(name)
-    done = full.result().done if full else cli.run("run", name, "--profile", "tiny", "--json", *SMALL)
+    full = background.get(name.replace("-", "_"))
+    done = full.result().done if full else lone.run("run", name, "--profile", "tiny", "--json", *SMALL)
     assert done.returncode == 0, done.stderr
     assert (done.document["experiment"], done.document["profile"]) == (name, "tiny")
-
-
-def test_capitals_and_several_seeds(cli: Cli) -> None:
-    done = cli.run("run", "P31", "--seeds", "0,1", "--json", *SMALL)
-    assert done.returncode == 0, done.stderr
-    document = done.document
-    assert document.keys() == {"schema", "runs"}
-    assert [(run["experiment"], run["seed"], run["status"]) for run in document["runs"]] == [
-        ("p31", 0, "COMPLETED"),
-        ("p31", 1, "COMPLETED"),
-    ]
-    texts = [(Path(run["run_dir"]) / "samples.jsonl").read_text() for run in document["runs"]]
-    assert texts[0] != texts[1]
 
 
 def test_python_loads_the_newest_run(p31: FullRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,11 +187,10 @@ def test_two_runs_started_at_once_in_a_fresh_home_get_a_number_each(cli: Cli) ->
     assert one.metrics.read_bytes() == other.metrics.read_bytes()
 
 
-def test_a_run_is_seen_while_it_runs(cli: Cli) -> None:
-    process = cli.start("run", "p31", "--json")
-    run = eventually(lambda: next(iter(cli.home.runs()), None), "the run has a directory")
-    eventually(lambda: len(rows_of(run.metrics)) > 1, "the run has a step")
-    shown = cli.run("show", run.id, "--json").document
+def test_a_run_is_seen_while_it_runs(lone: Cli) -> None:
+    process = lone.start("run", "p31", "--json")
+    eventually(lambda: len(rows_of(lone.first_run.metrics)) > 1, "the run has a step")
+    shown = lone.run("show", "p31-tiny", "--json").document
     assert shown["status"] == "RUNNING"
     assert shown["metrics"]["step"] >= 1
     process.send(signal.SIGKILL)
