@@ -69,10 +69,12 @@ STEP = _declare(
 EVAL = _declare(
     "eval",
     """
-    eval/reward | reward | higher | expected reward on held-out prompts, free of the task's own noise
+    eval/reward | reward | higher | expected reward on held-out prompts, free of task noise; absent where unsound
     eval/reward_se | reward | neither | its standard error over prompts
     eval/valid | fraction | higher | share of well-formed completions on held-out prompts
     eval/length | tokens | neither | mean sampled tokens on held-out prompts
+    eval/temperature | 1 | neither | sampling temperature of the evaluation
+    eval/logprob_gap | nats | lower | as rollout/logprob_gap, over some rows of the evaluation
     eval/truncated | fraction | lower | share of truncated completions on held-out prompts
     """,
 )

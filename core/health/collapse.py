@@ -7,7 +7,7 @@ from collections.abc import Callable
 from core.health.finding import Finding, Row, StepTable, steps_of
 from core.spec import GuardSpec
 
-LOOK_BACK = 4  # times patience: how far back a metric that not every step has is looked for
+LOOK_BACK = 40  # times patience: how far back a metric that not every step has is looked for
 _WATCHED_FOR_NAN = ("loss", "grad_norm", "kl", "entropy", "rollout/logprob_gap")
 
 

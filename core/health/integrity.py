@@ -7,6 +7,7 @@ A sound sampler differs from the trainer's forward only by rounding: <= 3.4e-6 n
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from core.health.finding import Finding, Row, StepTable, steps_of
 
@@ -20,35 +21,54 @@ def max_gap(dtype: str, temperature: float, override: float | None = None) -> fl
 
 
 def rollout_integrity(row: Row, *, dtype: str, override: float | None = None) -> Finding | None:
-    """An error where this step's gap is above what rounding explains, or is not a number."""
-    value = row.get("rollout/logprob_gap")
+    """An error where this step's rollout has a gap that rounding does not explain, or none that is a number."""
+    return _integrity(row, "rollout/logprob_gap", row.get("temperature"), max_gap_of(dtype, override), "")
+
+
+def evaluation_integrity(row: Row, *, dtype: str, override: float | None = None) -> Finding | None:
+    """The same of this step's evaluation: its rewards would tell of the sampler, not of the policy."""
+    limit = max_gap_of(dtype, override)
+    return _integrity(row, "eval/logprob_gap", row.get("eval/temperature"), limit, " (evaluation)")
+
+
+def max_gap_of(dtype: str, override: float | None) -> Callable[[float], float]:
+    """`max_gap` as a function of the temperature."""
+    return lambda temperature: max_gap(dtype, temperature, override)
+
+
+def worst_integrity(table: StepTable, *, dtype: str, override: float | None = None) -> Finding | None:
+    """The first step's finding, with how many steps had one; an evaluation's where no rollout has one."""
+    steps = steps_of(table)
+    found = [f for row in steps if (f := rollout_integrity(row, dtype=dtype, override=override))]
+    found = found or [f for row in table if (f := evaluation_integrity(row, dtype=dtype, override=override))]
+    if not found:
+        return None
+    first = found[0]
+    more = f" (and on {len(found) - 1} more of {len(steps)} steps)" if len(found) > 1 else ""
+    return Finding(
+        id=first.id,
+        severity=first.severity,
+        summary=first.summary + more,
+        evidence={**first.evidence, "steps": len(found)},
+    )
+
+
+def _integrity(
+    row: Row, metric: str, temperature: float | None, limit_at: Callable[[float], float], what: str
+) -> Finding | None:
+    value = row.get(metric)
     gap = value if value is not None and math.isfinite(value) else None  # None once recorded, NaN before
-    limit = max_gap(dtype, row.get("temperature") or 1.0, override)
-    if "rollout/logprob_gap" not in row or (gap is not None and gap <= limit):
+    limit = limit_at(temperature or 1.0)
+    if metric not in row or (gap is not None and gap <= limit):
         return None
     step = int(row.get("step") or 0)
     return Finding(
         id="rollout-integrity",
         severity="error",
         summary=(
-            f"step {step}: the sampler did not draw from the policy the trainer scores (mean log-prob gap "
+            f"step {step}{what}: the sampler did not draw from the policy the trainer scores (mean log-prob gap "
             f"{'NaN' if gap is None else f'{gap:.3g}'} nats, at most {limit:.3g} is rounding): a dropped KV cache, "
             "train mode or stale weights while sampling"
         ),
         evidence={"step": step, "logprob_gap": "NaN" if gap is None else gap, "limit": limit},
-    )
-
-
-def worst_integrity(table: StepTable, *, dtype: str, override: float | None = None) -> Finding | None:
-    """The first step's finding, with how many steps had one."""
-    found = [f for row in steps_of(table) if (f := rollout_integrity(row, dtype=dtype, override=override))]
-    if not found:
-        return None
-    first = found[0]
-    more = f" (and on {len(found) - 1} more of {len(steps_of(table))} steps)" if len(found) > 1 else ""
-    return Finding(
-        id=first.id,
-        severity=first.severity,
-        summary=first.summary + more,
-        evidence={**first.evidence, "steps": len(found)},
     )

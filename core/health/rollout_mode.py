@@ -15,6 +15,7 @@ from math import comb
 from core.health.finding import Finding, Row, StepTable, all_invalid, steps_of
 
 SIGNIFICANT = 1e-3
+SEEN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +26,8 @@ class Contrast:
     collapsed_after_update: int
     after_skip: int
     collapsed_after_skip: int
+    collapsed_and_skipped: int = 0  # all-invalid steps that skipped their update, and were followed by a step
+    still_collapsed: int = 0  # ... by another all-invalid one
 
 
 def contrast(table: StepTable) -> Contrast:
@@ -33,11 +36,14 @@ def contrast(table: StepTable) -> Contrast:
     pairs: Sequence[tuple[Row, Row]] = list(pairwise(rows))
     updated = [after for before, after in pairs if before.get("update") == 1]
     skipped = [after for before, after in pairs if before.get("update") == 0]
+    after_collapse = [after for before, after in pairs if before.get("update") == 0 and all_invalid(before)]
     return Contrast(
         after_update=len(updated),
         collapsed_after_update=sum(map(all_invalid, updated)),
         after_skip=len(skipped),
         collapsed_after_skip=sum(map(all_invalid, skipped)),
+        collapsed_and_skipped=len(after_collapse),
+        still_collapsed=sum(map(all_invalid, after_collapse)),
     )
 
 
@@ -53,12 +59,16 @@ def fisher_p(c: Contrast) -> float:
 
 
 def rollout_mode(table: StepTable) -> Finding | None:
-    """An error where all-invalid steps follow updates and steps after a skipped update are healthy (p < 0.001)."""
+    """An error where all-invalid steps follow updates (p < 0.001) and were seen to heal on steps without one.
+
+    Healing must have been seen: at least three all-invalid steps that skipped their update, at most a tenth of them
+    followed by another all-invalid step. A collapse that is updated at every step proves nothing about the weights.
+    """
     c = contrast(table)
     if not c.after_update or not c.after_skip:
         return None
     p = fisher_p(c)
-    healed = c.collapsed_after_skip <= 0.1 * c.after_skip
+    healed = c.collapsed_and_skipped >= SEEN and c.still_collapsed <= 0.1 * c.collapsed_and_skipped
     if p >= SIGNIFICANT or not healed:
         return None
     return Finding(
@@ -66,14 +76,17 @@ def rollout_mode(table: StepTable) -> Finding | None:
         severity="error",
         summary=(
             f"{c.collapsed_after_update} of {c.after_update} steps after an update were all-invalid, "
-            f"{c.collapsed_after_skip} of {c.after_skip} after a skipped one (p = {p:.0e}): the collapse heals without "
-            "an update, so the weights are sound and the rollout is not (sampling in train mode, a dropped KV cache)"
+            f"{c.collapsed_after_skip} of {c.after_skip} after a skipped one (p = {p:.0e}), and "
+            f"{c.collapsed_and_skipped - c.still_collapsed} of {c.collapsed_and_skipped} healed without an update: "
+            "the weights are sound and the rollout is not (sampling in train mode, a dropped KV cache)"
         ),
         evidence={
             "after_update": c.after_update,
             "collapsed_after_update": c.collapsed_after_update,
             "after_skip": c.after_skip,
             "collapsed_after_skip": c.collapsed_after_skip,
+            "collapsed_and_skipped": c.collapsed_and_skipped,
+            "still_collapsed": c.still_collapsed,
             "p": p,
         },
     )

@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from core.policies.base import Rollout, RowKey, Sampling, Scores, Weights
 from core.policies.causal_lm import CausalLMPolicy
 from core.policies.modes import update_mode
-from core.rollout.uniforms import DROPOUT, seeded
+from core.rollout.uniforms import DROPOUT, TRAIN, seeded
 from core.tasks.base import Example
 
 _TRAINING = "fault.training"  # in a checkpoint: the mode the model was left in
@@ -32,27 +32,31 @@ def mode_as_found(_model: Any) -> Iterator[None]:
 class RolloutInTrainMode:
     """P30's fault: an update leaves train mode and gradient checkpointing on, and sampling does not notice.
 
-    As in the seed's code, `eval()` is called (for good) only where old log-probs are computed, so a step that skips
-    its update leaves the model healthy for the next rollout.
+    As in the seed's code, `eval()` is called (for good) only where the old log-probs of a training rollout are
+    computed, so a step that skips its update leaves the model healthy for the next rollout.
     """
 
     def __init__(self, policy: CausalLMPolicy) -> None:
         self._policy = policy
         policy.sampling_mode = mode_as_found
         policy.checkpointing = True
+        self._training: Rollout | None = None
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """A rollout in the mode the last update or scoring left; its dropout is drawn from the first row's key."""
-        with seeded(keys[0]._replace(purpose=DROPOUT)):
-            return self._policy.sample(prompts, k, how, keys)
+        with seeded(keys[0]._replace(purpose=DROPOUT, attempt=1)):  # attempt 0 is the update's own dropout
+            rollout = self._policy.sample(prompts, k, how, keys)
+        if keys[0].purpose == TRAIN:
+            self._training = rollout
+        return rollout
 
     def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
         """As the wrapped policy."""
         return self._policy.split(rollout, rows, limit)
 
     def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
-        """As the wrapped policy; a clean scoring leaves eval mode behind, as the seed's old-log-prob pass did."""
-        if not torch.is_grad_enabled():
+        """As the wrapped policy; scoring the training rollout leaves eval mode behind, as the seed's code did."""
+        if not torch.is_grad_enabled() and rollout is self._training:
             self._policy.model.eval()
         return self._policy.score(rollout, rows, wants=wants, weights=weights)
 

@@ -37,8 +37,9 @@ def drive(steps: Steps, observer: Observer) -> Ending:
             return ending
         began = time.perf_counter()
         if isinstance(request, StepDone):
-            observer.step_done(request.row, request.samples, {**timings, "total": began - started})
-            answer, timings, started = None, {}, time.perf_counter()
+            total, started = began - started, began  # so recording a step counts towards the next one
+            observer.step_done(request.row, request.samples, {**timings, "total": total})
+            answer, timings = None, {}
             continue
         answer = request.run()
         timings[request.name] = timings.get(request.name, 0.0) + time.perf_counter() - began

@@ -11,6 +11,7 @@ from core.health.rollout_mode import contrast
 from core.metrics import METRICS
 from core.spec.expectation import holds, parse
 
+_ABOUT_THE_EVALUATION = ("eval/temperature", "eval/logprob_gap")
 LAST = 10  # step metrics are noisy: `final` is their mean over this many last steps
 
 
@@ -27,7 +28,8 @@ def outcome(table: StepTable) -> Outcome:
     """What the table says was reached. {} where there is nothing: no evaluation, no step."""
     evaluations = [row for row in table if row.get("eval/reward") is not None]
     steps = steps_of(table)
-    best = max(evaluations, key=lambda row: row["eval/reward"] or 0.0, default=None)
+    trained = [row for row in evaluations if row.get("step")]
+    best = max(trained or evaluations, key=lambda row: row["eval/reward"] or 0.0, default=None)
     first = [row for row in evaluations if row.get("step") == 0]
     final = {**_means(steps[-LAST:]), **_evaluation(evaluations[-1:]), **run_metrics(table)} if steps else {}
     return Outcome(
@@ -63,9 +65,9 @@ def check_expectations(expects: Sequence[str], final: dict[str, float]) -> list[
 
 
 def _evaluation(rows: Sequence[Row]) -> dict[str, float]:
-    return {
-        name: value for row in rows for name, value in row.items() if name.startswith("eval/") and value is not None
-    }
+    """`eval/*` of the rows, less what only says how sound and how warm the evaluation was."""
+    reached = [(name, value) for row in rows for name, value in row.items() if name.startswith("eval/")]
+    return {name: value for name, value in reached if value is not None and name not in _ABOUT_THE_EVALUATION}
 
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:

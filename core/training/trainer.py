@@ -17,6 +17,7 @@ from torch import Tensor
 from core.algorithms.advantages import group_advantages
 from core.algorithms.schedules import learning_rate, linear
 from core.health.finding import Row
+from core.health.integrity import evaluation_integrity
 from core.policies.base import ENTROPY, Policy, Rollout, RowKey, Sampling
 from core.rollout.collect import Groups, collect
 from core.rollout.uniforms import DROPOUT, EVALUATE, ORDER, TRAIN, permutation
@@ -30,6 +31,7 @@ from core.training.requests import Learn, Request, Sample, Score, StepDone
 from core.training.step_metrics import has_signal, integrity_metrics, rollout_metrics, sample_rows
 from core.training.update import Update
 
+EVALUATION_CHECKED = 8  # rows of an evaluation that are scored to see whether its rollout is sound
 Steps = Generator[Request, Any, Ending]
 
 
@@ -136,7 +138,15 @@ class Trainer:
         evaluation = self.spec.evaluation
         how = Sampling(temperature=evaluation.temperature, max_completion_length=self.stage.max_completion_length)
         rollout = yield self._sample(self._held_out, evaluation.num_generations_eval, how, EVALUATE, 0)
-        return evaluation_metrics(collect(self.task, rollout))
+        metrics = evaluation_metrics(collect(self.task, rollout))
+        rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
+        clean = yield Score(policy=self.policy, rollout=rollout, rows=rows, wants=frozenset({ENTROPY}), name="evaluate")
+        gap = integrity_metrics(rollout, rows, clean).get("rollout/logprob_gap")
+        metrics |= {"eval/temperature": how.temperature} | ({} if gap is None else {"eval/logprob_gap": gap})
+        guards, dtype = self.spec.guards, self.spec.model.dtype
+        if evaluation_integrity(metrics, dtype=dtype, override=guards.max_logprob_gap):
+            del metrics["eval/reward"], metrics["eval/reward_se"]  # they would tell of the sampler, not of the policy
+        return metrics
 
     def _finish_step(
         self, row: dict[str, float], samples: Sequence[Mapping[str, object]], ending: Ending | None = None
@@ -170,7 +180,7 @@ class Trainer:
             updates=self.progress.updates + int(row.get("update") or 0),
             completions=int(row["completions"] or 0),
         )
-        value = row.get("eval/reward")
+        value = row.get("eval/reward") if progress.step > 0 else None  # the start is nothing that was trained
         if value is not None and (progress.best_value is None or value > progress.best_value):
             progress = replace(progress, best_step=progress.step, best_value=value)
         return progress

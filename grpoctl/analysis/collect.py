@@ -94,7 +94,9 @@ def side(paths: Iterable[Path], experiment: str, *, profile: str | None = None) 
     if not finished:
         under = f" under profile {profile}" if profile else ""
         raise NotFoundError(f"no finished run of {experiment}{under}; start one with: grpoctl run {experiment}")
-    newest = finished[0][1]["spec_sha"]  # the profile is part of what is hashed
+    # A name means the experiment as its file states it: runs with overrides stand for it only where all have some.
+    plain = [(path, result) for path, result in finished if not result.get("overrides")]
+    newest = (plain or finished)[0][1]["spec_sha"]  # the profile is part of what is hashed
     chosen: dict[object, Path] = {}
     for path, result in finished:
         if result["spec_sha"] == newest:

@@ -15,7 +15,7 @@ from grpoctl.analysis import remarks
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.curves import Curve, mean_curve
 from grpoctl.analysis.statistics import Difference, Estimate, mean_interval, paired, welch
-from grpoctl.analysis.wording import BEST
+from grpoctl.analysis.wording import BEST, label
 
 HEADLINE = "eval/reward"
 
@@ -118,7 +118,7 @@ def _side(letter: str, runs: Sequence[RunRecord]) -> Side:
     if len(set(seeds)) < len(seeds):
         raise UserError(f"side {letter} has a seed twice ({', '.join(map(str, seeds))}); name one run per seed")
     first = runs[0].result
-    name = str(first["recorded_as"])
+    name = label(first)
     return Side(
         letter=letter,
         name=name,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from core.metrics import EVAL
 from grpoctl.analysis.collect import RunRecord, number
-from grpoctl.analysis.wording import metric_text, plural
+from grpoctl.analysis.wording import label, metric_text, plural
 
 Tone = Literal["plain", "good", "bad", "warn"]
 
@@ -95,7 +95,7 @@ def _ending(result: Mapping[str, Any]) -> Line:
     done = [plural(int(result["steps"]), "step"), plural(int(result["updates"]), "update")]
     done += [f"{seconds:.1f} s"] if seconds is not None else []
     status = str(result["status"])
-    what = f"{result['recorded_as']}, profile {result['profile']}, seed {result['seed']}: {', '.join(done)}"
+    what = f"{label(result)}, profile {result['profile']}, seed {result['seed']}: {', '.join(done)}"
     if status in _UNEXPLAINED and result.get("message"):
         what += f"; {result['message']}"
     return Line(label="Run", mark=status, tone=_TONES.get(status, "bad"), text=what)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from core.metrics import METRICS
 
 BEST = "best/"  # prefix of a metric's best value over the run; without it, the final one
@@ -39,3 +42,9 @@ def setting_text(value: object) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def label(result: Mapping[str, Any]) -> str:
+    """What a run is of: `p31@1`, or `p31@1 with learning_rate=0.0003` where settings were overridden."""
+    overrides = result.get("overrides") or []
+    return str(result["recorded_as"]) + (f" with {', '.join(overrides)}" if overrides else "")

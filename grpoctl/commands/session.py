@@ -105,7 +105,7 @@ def run_all(asked: Asked) -> list[dict[str, Any]]:
 
 
 def _run_one(asked: Asked, home: Home, loaded: Loaded, why: str) -> Executed:
-    prepared = prepare(Launch(loaded=loaded, resume=asked.resume, argv=asked.argv), home)
+    prepared = prepare(Launch(loaded=loaded, overrides=asked.overrides, resume=asked.resume, argv=asked.argv), home)
     for note in prepared.notes:
         console.print_note(note)
     if prepared.finished and (result := read_json(prepared.run.result)) is not None:

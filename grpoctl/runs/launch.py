@@ -20,6 +20,7 @@ class Launch:
     """What was asked for: a spec, and whether an unfinished run of it is to go on."""
 
     loaded: Loaded
+    overrides: Sequence[str] = ()
     resume: bool = False
     argv: Sequence[str] = ()
 
@@ -69,6 +70,7 @@ def prepare(launch: Launch, home: Home) -> Prepared:
         "spec_sha": spec_sha(spec),
         "profile": spec.profile,
         "seed": spec.seed,
+        "overrides": list(launch.overrides),
     }
     provenance.start(run, identity)
     replace_text(run.spec, dump(spec))  # last: a directory with a spec is a run
@@ -81,7 +83,7 @@ def identity_of(run: RunDir) -> dict[str, object]:
     keys = ("experiment", "revision", "recorded_as", "spec_sha", "profile", "seed")
     if document is None or not document.keys() >= set(keys):
         raise NotFoundError(f"{run.provenance} does not say what the run is; without it the run cannot go on")
-    return {key: document[key] for key in keys}
+    return {**{key: document[key] for key in keys}, "overrides": document.get("overrides", [])}
 
 
 def _newest(home: Home, stem: str) -> RunDir | None:

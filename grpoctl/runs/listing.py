@@ -22,7 +22,7 @@ def summary(run: RunDir) -> dict[str, Any]:
     entry: dict[str, Any] = {"run_id": run.id, "run_dir": str(run.path), "eval/reward": None}
     try:
         identity = read_json(run.provenance) or {}
-        entry |= {key: identity.get(key) for key in ("experiment", "recorded_as", "profile", "seed")}
+        entry |= {key: identity.get(key) for key in ("experiment", "recorded_as", "profile", "seed", "overrides")}
         record = status.read(run.status)
         entry |= {"status": str(record.status) if record else "INTERRUPTED", "step": record.step if record else 0}
         entry["message"] = record.message if record else "its process died before the first step"

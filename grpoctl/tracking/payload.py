@@ -59,6 +59,7 @@ def tags(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]) ->
     found = {
         "grpoctl.experiment": spec.get("name"),
         "grpoctl.revision": provenance.get("recorded_as") or spec.get("revision"),
+        "grpoctl.overrides": " ".join(provenance.get("overrides") or []) or None,
         "grpoctl.spec_sha": provenance.get("spec_sha"),
         "grpoctl.profile": spec.get("profile"),
         "grpoctl.seed": spec.get("seed"),

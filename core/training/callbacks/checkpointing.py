@@ -31,7 +31,7 @@ class Checkpointing(Callback):
 
 
 def _is_best(table: StepTable) -> bool:
-    """Whether the last row is an evaluation better than every one before it."""
+    """Whether the last row is an evaluation better than every one since training began."""
     value = table[-1].get("eval/reward")
-    earlier = [row.get("eval/reward") for row in table[:-1]]
+    earlier = [row.get("eval/reward") for row in table[:-1] if row["step"]]
     return value is not None and all(other is None or value > other for other in earlier)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core.health.finding import Row
-from core.health.integrity import rollout_integrity
+from core.health.finding import Finding, Row, StepTable
+from core.health.integrity import evaluation_integrity, rollout_integrity
 from core.spec import GuardSpec
 from core.training.callbacks.base import Callback, Ending
 
@@ -17,7 +17,13 @@ class RolloutIntegrity(Callback):
 
     def before_update(self, row: Row) -> Ending | None:
         """Ends the run where the rule finds something and the guard says stop."""
-        finding = rollout_integrity(row, dtype=self._dtype, override=self._guards.max_logprob_gap)
+        return self._ending(rollout_integrity(row, dtype=self._dtype, override=self._guards.max_logprob_gap))
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """The same for the step's evaluation."""
+        return self._ending(evaluation_integrity(table[-1], dtype=self._dtype, override=self._guards.max_logprob_gap))
+
+    def _ending(self, finding: Finding | None) -> Ending | None:
         if finding is None or self._guards.rollout_integrity != "stop":
             return None
         return Ending(status="INVALID_ROLLOUT", message=finding.summary, finding=finding)

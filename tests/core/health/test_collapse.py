@@ -129,3 +129,12 @@ def test_the_first_collapse_is_found_although_the_run_went_on_and_healed() -> No
     assert finding is not None
     assert finding.evidence["last_step"] == 4
     assert first_collapse(table("kl", *[0.1] * 9), GUARDS) is None
+
+
+def test_a_metric_that_few_steps_have_is_still_looked_at() -> None:
+    # KL is there only where there was an update: here on every fifth step. Five in a row are 25 steps.
+    rows = [{"step": i, "update": int(i % 5 == 0), **({"kl": 50.0} if i % 5 == 0 else {})} for i in range(1, 31)]
+    finding = policy_collapse(rows, GuardSpec(patience=5, max_kl=10.0))
+    assert finding is not None
+    assert finding.evidence["metric"] == "kl"
+    assert policy_collapse(rows[:24], GuardSpec(patience=5, max_kl=10.0)) is None

@@ -7,7 +7,7 @@ from math import inf, nan
 
 import pytest
 
-from core.health.integrity import max_gap, rollout_integrity, worst_integrity
+from core.health.integrity import evaluation_integrity, max_gap, rollout_integrity, worst_integrity
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,17 @@ def test_over_a_table_the_first_is_told_and_the_others_counted() -> None:
     assert "2 more of 5 steps" in finding.summary
     assert worst_integrity(table[:2], dtype="float32") is None
     assert worst_integrity(table, dtype="float32", override=6.0) is None
+
+
+@pytest.mark.parametrize(
+    ("gap", "temperature", "found"),
+    [(1e-7, 1.0, False), (2e-4, 1.0, True), (2e-4, 0.3, False), (None, 1.0, True)],  # 1e-4 / 0.3 = 3.3e-4
+)
+def test_an_evaluation_is_looked_at_with_its_own_temperature(
+    gap: float | None, temperature: float, found: bool
+) -> None:
+    row = {"step": 10, "temperature": 1.0, "eval/temperature": temperature, "eval/logprob_gap": gap}
+    finding = evaluation_integrity(row, dtype="float32")
+    assert (finding is not None) == found
+    assert rollout_integrity(row, dtype="float32") is None  # this row says nothing of a training rollout
+    assert (worst_integrity([row], dtype="float32") is not None) == found

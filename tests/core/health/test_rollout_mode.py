@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 
 import pytest
@@ -38,7 +39,7 @@ def test_the_contrast_is_between_a_step_and_the_one_before() -> None:
     steps = [(1, 0.0), (1, 0.0), (0, 0.5), (0, 0.2), (1, 0.0), (0, 0.0)]
     rows: list[Row] = [{"step": 0, "eval/valid": 0.0}]
     rows += [{"step": i, "update": u, "completions/valid": v} for i, (u, v) in enumerate(steps, 1)]
-    assert contrast(rows) == counts(3, 2, 2, 1)
+    assert contrast(rows) == replace(counts(3, 2, 2, 1), collapsed_and_skipped=0)
     assert contrast([]) == contrast(rows[:2]) == counts(0, 0, 0, 0)
 
 
@@ -69,31 +70,44 @@ def test_p30_is_no_chance() -> None:
     assert fisher_p(P30) == pytest.approx(2e-25, rel=0.2)
 
 
+def story(steps: str) -> StepTable:
+    """Steps as letters: U healthy with an update, s healthy without, X all-invalid with an update, x without."""
+    return [
+        {"step": i, "update": int(letter in "UX"), "completions/valid": 0.0 if letter in "Xx" else 0.8}
+        for i, letter in enumerate(steps, 1)
+    ]
+
+
 @pytest.mark.parametrize(
-    ("c", "found"),
+    ("steps", "found"),
     [
-        (P30, True),
-        (counts(7, 7, 6, 0), True),  # SmolLM2 with the fault: 1 / C(13, 7) = 1 / 1716
-        (counts(30, 30, 27, 0), True),
-        (counts(4, 4, 4, 0), False),  # 1 / 70: too few steps to tell
-        (counts(38, 37, 0, 0), False),  # never a skipped update: nothing to compare with
-        (counts(0, 0, 56, 0), False),
-        (counts(38, 0, 56, 0), False),  # healthy
-        (counts(38, 2, 56, 0), False),  # 2 of 38: chance
-        # Genuine collapses do not heal: 196 of 216 steps after a skipped update were all-invalid too, however
-        # significant the difference.
-        (counts(231, 13, 216, 196), False),
-        (counts(2000, 2000, 216, 196), False),
-        (counts(38, 0, 56, 56), False),  # the other way round
+        ("Ux" * 30 + "s" * 5, True),  # 30 of 30 after an update, 0 of 34 after a skipped one; 30 of 30 healed
+        ("Ux" * 26 + "UX" * 5 + "s" * 30, True),  # some all-invalid steps are updated on, as in P30's log
+        ("Ux" * 30 + "UxxU" + "s" * 5, True),  # one of 32 did not heal at once
+        ("Ux" * 4, False),  # p = 1 / C(7, 4) = 1 / 35: too few steps to tell
+        ("UX" * 30, False),  # never a skipped update: nothing to compare with
+        ("s" * 60, False),
+        ("Us" * 40, False),  # healthy
+        ("U" * 10 + "Ux" + "x" * 60, False),  # a genuine collapse does not heal
+        ("Us" * 20 + "X" * 56, False),  # significant (55 of 75 against 1 of 20), but nobody saw it heal
+        ("Us" * 20 + "Uxxx" + "X" * 50, False),  # seen, and it did not
+        ("Us" * 40 + "UxUx", False),  # two healed: too few to say so
     ],
 )
-def test_rollout_mode(c: Contrast, found: bool) -> None:
-    finding = rollout_mode(table_of(c))
+def test_rollout_mode_needs_a_contrast_and_healing(steps: str, found: bool) -> None:
+    finding = rollout_mode(story(steps))
     assert (finding is not None) == found
     if finding is not None:
+        c = contrast(story(steps))
         assert (finding.id, finding.severity) == ("rollout-mode", "error")
         assert {name: finding.evidence[name] for name in Contrast.__dataclass_fields__} == {
             name: getattr(c, name) for name in Contrast.__dataclass_fields__
         }
         assert finding.evidence["p"] == fisher_p(c)
         assert f"{c.collapsed_after_update} of {c.after_update} steps after an update" in finding.summary
+
+
+def test_healing_is_counted_on_all_invalid_steps_without_an_update() -> None:
+    # x at 2 is followed by U (healed), x at 4 by x (not), x at 5 by s (healed), X at 7 was updated on (does not count).
+    c = contrast(story("UxUxxsXx"))
+    assert (c.collapsed_and_skipped, c.still_collapsed) == (3, 1)

@@ -132,34 +132,39 @@ def kinds(trainer: Trainer) -> list[list[str]]:
     return steps[:-1]
 
 
-SAMPLE, CLEAN, REFERENCE, LEARN, EVALUATE = "sample", "score", "score reference", "learn", "evaluate"
+SAMPLE, CLEAN, REFERENCE, LEARN = "sample", "score", "score reference", "learn"
+EVALUATE = ["evaluate", "evaluate"]  # sampled, and looked at: an evaluation must be sound, too
 
 
 @pytest.mark.parametrize(
     ("task", "beta", "expected"),
     [
-        (BEST_IS_2, 0.0, [[SAMPLE, CLEAN, LEARN], [SAMPLE, CLEAN, LEARN, EVALUATE], [SAMPLE, CLEAN, LEARN, EVALUATE]]),
+        (
+            BEST_IS_2,
+            0.0,
+            [[SAMPLE, CLEAN, LEARN], [SAMPLE, CLEAN, LEARN, *EVALUATE], [SAMPLE, CLEAN, LEARN, *EVALUATE]],
+        ),
         (
             BEST_IS_2,
             0.1,
             [
                 [SAMPLE, CLEAN, REFERENCE, LEARN],
-                [SAMPLE, CLEAN, REFERENCE, LEARN, EVALUATE],
-                [SAMPLE, CLEAN, REFERENCE, LEARN, EVALUATE],
+                [SAMPLE, CLEAN, REFERENCE, LEARN, *EVALUATE],
+                [SAMPLE, CLEAN, REFERENCE, LEARN, *EVALUATE],
             ],
         ),
         # Without signal nothing is learned, but integrity is still looked at.
-        (NO_SIGNAL, 0.1, [[SAMPLE, CLEAN], [SAMPLE, CLEAN, EVALUATE], [SAMPLE, CLEAN, EVALUATE]]),
+        (NO_SIGNAL, 0.1, [[SAMPLE, CLEAN], [SAMPLE, CLEAN, *EVALUATE], [SAMPLE, CLEAN, *EVALUATE]]),
     ],
 )
 def test_what_a_step_asks_for(task: PricedTask, beta: float, expected: list[list[str]]) -> None:
     stage = grpo_stage(max_steps=3, beta=beta, num_generations=16)
-    assert kinds(trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": 2})) == [[EVALUATE], *expected]
+    assert kinds(trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": 2})) == [EVALUATE, *expected]
 
 
 def test_each_group_takes_its_turn_at_the_integrity_check_and_each_update_has_its_own_dropout() -> None:
     asked = requests_of(trainer_of(TabularPolicy(), BEST_IS_2, grpo_stage(max_steps=3, num_generations=16), seed=5))
-    checked = [list(request.rows) for request in asked if isinstance(request, Score)]
+    checked = [list(request.rows) for request in asked if isinstance(request, Score) and request.name == "score"]
     keys = [request.key for request in asked if isinstance(request, Learn)]
     assert checked == [list(range(16)), list(range(16, 32)), list(range(16))]
     assert keys == [(5, DROPOUT, step, 0, 0) for step in (1, 2, 3)]
@@ -182,6 +187,8 @@ def test_row_0_is_the_evaluation_before_training() -> None:
     assert set(recorder.rows[0]) - {"step", "completions"} == {
         "eval/reward",
         "eval/reward_se",
+        "eval/temperature",
+        "eval/logprob_gap",
         "eval/valid",
         "eval/length",
         "eval/truncated",

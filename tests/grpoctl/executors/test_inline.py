@@ -64,26 +64,33 @@ def test_a_run_that_another_holds_is_refused(recorded: Recorded) -> None:
 
 
 @pytest.fixture
-def hangup() -> Iterator[None]:
-    """SIGHUP as it was before the test."""
-    before = signal.getsignal(signal.SIGHUP)
-    yield
-    signal.signal(signal.SIGHUP, before)
+def heard() -> Iterator[list[int]]:
+    """The signals that nobody else took; without this they would end the tests."""
+    signals: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, lambda number, _: signals.append(number)) for number in numbers]
+    yield signals
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_run_as_ctrl_c_does(number: signal.Signals) -> None:
+def test_a_signal_ends_a_run_as_ctrl_c_does(heard: list[int], number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with pytest.raises(Terminated), _signals_as_interrupts():
         os.kill(os.getpid(), number)
     assert issubclass(Terminated, KeyboardInterrupt)
     assert signal.getsignal(number) is before
+    assert heard == []
 
 
-def test_a_signal_that_is_ignored_stays_so(hangup: None) -> None:
+def test_a_signal_that_is_ignored_stays_so(heard: list[int]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    with _signals_as_interrupts():
-        os.kill(os.getpid(), signal.SIGHUP)
+    try:
+        with _signals_as_interrupts():
+            os.kill(os.getpid(), signal.SIGHUP)
+    except Terminated:
+        pytest.fail("an ignored SIGHUP ended the run")
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 

@@ -20,7 +20,7 @@ def tiny(seed: int = 0, *overrides: str) -> Loaded:
 
 def test_a_new_run_has_its_resolved_spec_and_what_it_is(home: Home) -> None:
     loaded = tiny(3, "beta=0.01")
-    prepared = prepare(Launch(loaded=loaded), home)
+    prepared = prepare(Launch(loaded=loaded, overrides=["beta=0.01"]), home)
     assert (prepared.finished, prepared.notes) == (False, ())
     run = prepared.run
     assert run.id == f"p31-tiny-s3-{spec_sha(loaded.spec)[:8]}-1"
@@ -32,6 +32,7 @@ def test_a_new_run_has_its_resolved_spec_and_what_it_is(home: Home) -> None:
         "spec_sha": spec_sha(loaded.spec),
         "profile": "tiny",
         "seed": 3,
+        "overrides": ["beta=0.01"],
     }
     assert (read_json(run.provenance) or {})["attempts"] == []
     assert sorted(path.name for path in run.path.iterdir()) == ["provenance.json", "spec.yaml"]

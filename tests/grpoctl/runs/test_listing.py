@@ -22,6 +22,7 @@ def test_a_run_in_a_few_words(recorded: Recorded) -> None:
         "recorded_as": "p31@1",
         "profile": "tiny",
         "seed": 2,
+        "overrides": [],
         "status": "COMPLETED",
         "step": 3,
         "message": "",
