@@ -129,11 +129,14 @@ def _stands_for(result: Mapping[str, object], experiment: str, profile: str | No
 
 
 def _results(paths: Iterable[Path]) -> list[tuple[Path, Mapping[str, object]]]:
-    """The results there are, that of the run which ended last first."""
+    """The results there are, that of the run which ended last first; a damaged one stands for nothing."""
     found = []
     for path in paths:
         run = RunDir(path=path)
-        result = read_json(run.result)
+        try:
+            result = read_json(run.result)
+        except StorageError:  # one broken run must not hide the others; naming it says what is wrong with it
+            continue
         if result is not None:
             found.append((_ended(run), path, result))
     found.sort(key=lambda entry: entry[:2], reverse=True)

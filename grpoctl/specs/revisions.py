@@ -87,6 +87,7 @@ def write_once(file: Path, content: Mapping[str, object]) -> None:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                os.fchmod(stream.fileno(), 0o644)  # mkstemp's is for its maker alone; a home may be shared
                 json.dump(content, stream, indent=1, ensure_ascii=False, allow_nan=False)
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -142,7 +142,8 @@ class Cli:
         kept = {
             key: value for key, value in os.environ.items() if not key.startswith(("GRPOCTL_", "MLFLOW_", "COLUMNS"))
         }
-        return {**kept, "GRPOCTL_HOME": str(self.home.path), **self.environment}
+        # Without a CUDA device `--profile auto` is tiny, whatever the tester's machine has.
+        return {**kept, "CUDA_VISIBLE_DEVICES": "", "GRPOCTL_HOME": str(self.home.path), **self.environment}
 
     def with_environment(self, **variables: str) -> Cli:
         """The same user with more variables set."""

@@ -64,10 +64,11 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """Five runs in one home, started together where there was none, each ended in its own way."""
+    """Five runs, each ended in its own way, and a twin of the first; started together where there was no home."""
 
     cli: Cli
     done: dict[str, Done]
+    twin: Done
 
     def run(self, ending: str) -> RunDir:
         """The run that ended so."""
@@ -152,11 +153,13 @@ def ended(folder: Path, zygote: Zygote) -> Ended:
         ending: cli.start("run", *commands[ending], "--json", "--seed", str(seed))
         for seed, ending in enumerate(ENDINGS)
     }
+    twin = cli.start("run", *commands["good"], "--json", "--seed", "0")
     for seed, ending in enumerate(ENDINGS):
         if ending in SIGNALS:
             eventually(lambda seed=seed: step_of(_with_seed(cli, seed)) >= 2, "it has steps")  # type: ignore[misc]
             started[ending].send(SIGNALS[ending])
-    return Ended(cli=cli, done={ending: process.wait() for ending, process in started.items()})
+    done = {ending: process.wait() for ending, process in started.items()}
+    return Ended(cli=cli, done=done, twin=twin.wait())
 
 
 def undisturbed(folder: Path, zygote: Zygote) -> Undisturbed:

@@ -6,6 +6,7 @@ import json
 import math
 import signal
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -178,13 +179,12 @@ def test_python_loads_the_newest_run(p31: FullRun, monkeypatch: pytest.MonkeyPat
     assert frame.loc[0, ["loss"]].isna().all()
 
 
-def test_two_runs_started_at_once_in_a_fresh_home_get_a_number_each(cli: Cli) -> None:
-    started = [cli.start("run", "p31", "--json", "--seed", "7", *SMALL) for _ in range(2)]
-    done = [process.wait() for process in started]
-    assert [one.returncode for one in done] == [0, 0]
-    assert sorted(one.document["run_id"][-2:] for one in done) == ["-1", "-2"]
-    one, other = cli.home.runs()
-    assert one.metrics.read_bytes() == other.metrics.read_bytes()
+def test_two_runs_started_at_once_in_a_fresh_home_get_a_number_each(ended: Ended) -> None:
+    documents = [ended.done["good"].document, ended.twin.document]
+    assert [document["status"] for document in documents] == ["COMPLETED", "COMPLETED"]
+    assert sorted(document["run_id"][-2:] for document in documents) == ["-1", "-2"]
+    one, other = (Path(document["run_dir"]) for document in documents)
+    assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
 
 
 def test_a_run_is_seen_while_it_runs(lone: Cli) -> None:

@@ -136,3 +136,17 @@ def test_value_looks_in_final_then_in_the_run_then_in_its_last_row() -> None:
     assert run.value("completions") == 32
     assert run.value("updates", "best") is None
     assert run.value("eval/reward", "start") is None
+
+
+def test_a_damaged_result_hides_no_other_run(tmp_path: Path) -> None:
+    broken = write_run(tmp_path, "broken", ended=3.0)
+    (broken / "result.json").write_text("[", encoding="utf-8")
+    sound = write_run(tmp_path, "sound", ended=2.0)
+    assert [run.run_id for run in side([broken, sound], "p31")] == ["sound"]
+
+
+def test_a_name_means_the_experiment_without_overrides(tmp_path: Path) -> None:
+    plain = write_run(tmp_path, "plain", ended=1.0)
+    other = write_run(tmp_path, "other", ended=2.0, spec_sha="bbbb", overrides=["learning_rate=1e-3"])
+    assert [run.run_id for run in side([plain, other], "p31")] == ["plain"]
+    assert [run.run_id for run in side([other], "p31")] == ["other"]  # where there is no other
