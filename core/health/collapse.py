@@ -13,7 +13,7 @@ _WATCHED_FOR_NAN = ("loss", "grad_norm", "kl", "entropy", "rollout/logprob_gap")
 
 def policy_collapse(table: StepTable, guards: GuardSpec) -> Finding | None:
     """An error where the table's last steps say the policy collapsed; one metric is enough."""
-    rows = steps_of(table)
+    rows = steps_of(table[-LOOK_BACK * guards.patience :])  # asked at every step: the whole table would be quadratic
     return _not_a_number(rows[-1:]) or next(
         (
             finding
@@ -61,7 +61,7 @@ def _not_a_number(rows: StepTable) -> Finding | None:
 
 def _streak(rows: list[Row], metric: str, broken: Callable[[float], bool], word: str, patience: int) -> Finding | None:
     """A finding where the last `patience` rows that have the metric all break its limit."""
-    seen = [row for row in rows[-LOOK_BACK * patience :] if row.get(metric) is not None][-patience:]
+    seen = [row for row in rows if row.get(metric) is not None][-patience:]
     values = [float(row[metric] or 0.0) for row in seen]
     if len(values) < patience or not all(broken(value) for value in values):
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.health.collapse import policy_collapse
+from core.health.collapse import LOOK_BACK, policy_collapse
 from core.health.finding import Row
 from core.health.integrity import rollout_integrity
 from core.spec import RunSpec
@@ -54,7 +54,7 @@ class Live(Hooks):
     def row(self, row: Mapping[str, float | None]) -> None:
         """The bar moved on."""
         assert self._spec is not None
-        self._recent = [*self._recent, row][-4 * self._spec.guards.patience :]
+        self._recent = [*self._recent, row][-LOOK_BACK * self._spec.guards.patience :]
         self._progress.update(row, guard_state(self._spec, self._recent))
 
     def finished(self) -> None:
@@ -105,7 +105,7 @@ def run_all(asked: Asked) -> list[dict[str, Any]]:
 
 
 def _run_one(asked: Asked, home: Home, loaded: Loaded, why: str) -> Executed:
-    prepared = prepare(Launch(loaded=loaded, overrides=asked.overrides, resume=asked.resume, argv=asked.argv), home)
+    prepared = prepare(Launch(loaded=loaded, overrides=asked.overrides, resume=asked.resume), home)
     for note in prepared.notes:
         console.print_note(note)
     if prepared.finished and (result := read_json(prepared.run.result)) is not None:

@@ -22,7 +22,6 @@ class Launch:
     loaded: Loaded
     overrides: Sequence[str] = ()
     resume: bool = False
-    argv: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
