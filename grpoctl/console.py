@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json as jsonlib
-import math
 import os
 import re
 import sys
@@ -22,6 +21,7 @@ from grpoctl.analysis.curves import chart
 from grpoctl.analysis.outcome import Line, beside_the_record, evaluations, sentences
 from grpoctl.analysis.statistics import Interval
 from grpoctl.analysis.wording import metric_text, setting_text
+from grpoctl.runs.records import finite
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,7 +43,7 @@ def is_terminal(stream: TextIO | None = None) -> bool:
 
 def print_json(document: object) -> None:
     """One JSON document on standard output; a number that is not finite becomes null, for JSON has no such number."""
-    write(jsonlib.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+    write(jsonlib.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_error(message: str) -> None:
@@ -206,11 +206,3 @@ def _comparison_row(name: str, row: Row) -> tuple[str, str, str, str, str]:
 
 def _half(name: str, interval: Interval | None) -> str:
     return "" if interval is None else f" ± {metric_text(name, (interval[1] - interval[0]) / 2)}"
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

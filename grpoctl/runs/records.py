@@ -225,17 +225,17 @@ def _whole_length(descriptor: int) -> int:
 
 
 def _json(value: Mapping[str, object], indent: int | None = None) -> bytes:
-    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
     # Half a surrogate pair is no UTF-8; written as \ud83d, which JSON allows, it reads back as itself.
     return text.encode("utf-8", "backslashreplace")
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
     """The value with null in the place of every number JSON cannot write."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: finite(part) for key, part in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(part) for part in value]
+        return [finite(part) for part in value]
     return value
