@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from typing import Any
+
+import torch
 
 from core.errors import SpecError
 from core.policies.base import RowKey
@@ -40,3 +43,28 @@ def frozen_copy(model: Any) -> Any:
     reference = copy.deepcopy(model)
     reference.requires_grad_(False)
     return reference.eval()
+
+
+def foldable(model: Any) -> list[Any]:
+    """The LoRA layers of a PEFT model whose adapter may be merged; empty where not every adapter layer may be.
+
+    Only plain LoRA on fp32 linear layers: bf16 weights would round the adapter away, a variant may need what only
+    PEFT's own forward passes on, and a weight that two modules share would carry the adapter into the other one.
+    """
+    if getattr(model, "peft_config", None) is None:
+        return []
+    from peft import PeftModel  # importing peft costs a second: a model without an adapter does not pay it
+    from peft.tuners.lora import Linear
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    if not isinstance(model, PeftModel) or model.active_peft_config.is_prompt_learning:
+        return []
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    owners = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
+    return layers if all(type(layer) is Linear and _plain(layer, owners) for layer in layers) else []
+
+
+def _plain(layer: Any, owners: Counter[int]) -> bool:
+    weight = layer.get_base_layer().weight
+    unusual = layer.disable_adapters or layer.merged or layer.lora_variant or any(layer.lora_bias.values())
+    return not unusual and weight.dtype == torch.float32 and owners[id(weight)] == 1

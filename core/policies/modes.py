@@ -7,16 +7,10 @@ each decoding step then sees only the last token. That is what happened to P30. 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-
-
-class ModeContext(Protocol):
-    """Something that puts a model into a mode and restores what it found."""
-
-    def __call__(self, model: Any, /) -> AbstractContextManager[None]: ...
 
 
 @contextmanager
@@ -40,7 +34,8 @@ def clean_mode(model: Any) -> Iterator[None]:
 
 def _checkpointing(model: Any) -> bool:
     """Whether any layer recomputes its activations in backward."""
-    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    # Switching it on sets it on the layer itself. Asking a module for what it lacks costs ten times as much.
+    return any(vars(module).get("gradient_checkpointing", False) for module in model.modules())
 
 
 def enable_checkpointing(model: Any) -> None:

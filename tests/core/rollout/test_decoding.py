@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from core.policies.base import RowKey, Sampling
-from core.rollout.decoding import Draws, decode, positions
+from core.rollout.decoding import Draws, decode, positions, takes_ready_mask
 from core.rollout.uniforms import uniforms
 from tests.fakes import VOCABULARY, small_qwen2
 
@@ -185,3 +187,68 @@ def test_the_width_is_that_of_the_longest_row(model: Any) -> None:
 def test_rows_of_a_group_have_their_own_draws(model: Any) -> None:
     ids = decoded(model).ids_NT
     assert len({tuple(row) for row in ids[:K].tolist()}) == K
+
+
+class Watched:
+    """A model, and the dimensions of every attention mask it was called with."""
+
+    def __init__(self, model: Any, model_type: str = "qwen2") -> None:
+        self.dimensions: list[int] = []
+        self.config = SimpleNamespace(**vars(model.config) | {"model_type": model_type})
+        self.config._attn_implementation = model.config._attn_implementation
+        self._model = model
+
+    def __call__(self, *, attention_mask: Tensor | None, **inputs: Any) -> Any:
+        self.dimensions.append(0 if attention_mask is None else attention_mask.ndim)
+        return self._model(attention_mask=attention_mask, **inputs)
+
+
+def test_a_ready_mask_draws_what_the_two_dimensional_one_draws(model: Any) -> None:
+    ready, plain = Watched(model), Watched(model, model_type="a family nobody has read")
+    ours, theirs = decoded(ready), decoded(plain)
+    assert set(ready.dimensions[1:]) == {4}
+    assert set(plain.dimensions[1:]) == {2}
+    assert ours.ids_NT.tolist() == theirs.ids_NT.tolist()
+    assert torch.equal(ours.logprobs_NT, theirs.logprobs_NT)
+    unpadded = Watched(model)
+    decoded(unpadded, lengths=(5, 5), keys=KEYS[:8])
+    assert set(unpadded.dimensions[1:]) == {0}
+
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+PLAIN_CONFIG: dict[str, Any] = {
+    "model_type": "qwen2",
+    "_attn_implementation": "sdpa",
+    "sliding_window": None,
+    "layer_types": [FULL, FULL],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"model_type": "llama", "layer_types": None}, True),
+        ({"layer_types": [FULL, SLIDING], "sliding_window": 8}, False),
+        ({"layer_types": [SLIDING, SLIDING]}, False),
+        ({"layer_types": None, "sliding_window": 8}, False),
+        ({"_attn_implementation": "eager"}, False),  # adds its mask to the scores: True would be 1 nat
+        ({"_attn_implementation": "flash_attention_2"}, False),
+        ({"model_type": "bloom"}, False),  # reads its positions from the mask
+    ],
+)
+def test_only_plain_decoders_take_a_ready_mask(changes: dict[str, Any], expected: bool) -> None:
+    assert takes_ready_mask(SimpleNamespace(**PLAIN_CONFIG | changes)) is expected
+
+
+@pytest.mark.parametrize("kind", ["sliding", "eager"])
+def test_models_that_need_more_than_a_ready_mask_are_sampled_as_they_are_scored(kind: str) -> None:
+    # A window of 4: from the fifth token on a mask of padding alone would show too much.
+    changes = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0} if kind == "sliding" else {}
+    config = Qwen2Config(**small_qwen2().config.to_dict() | {"layer_types": None} | changes)
+    config._attn_implementation = "eager" if kind == "eager" else "sdpa"
+    other = Qwen2ForCausalLM(config).eval()
+    other.load_state_dict(small_qwen2().state_dict())
+    draws = decoded(other)
+    assert (draws.logprobs_NT - clean_logprobs(other, draws, LENGTHS, 1.0))[draws.mask_NT].abs().max() < 1e-5
+    assert kind == "eager" or draws.ids_NT.tolist() != decoded(small_qwen2()).ids_NT.tolist()
