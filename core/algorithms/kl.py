@@ -1,20 +1,36 @@
 """Estimators of KL(policy || reference) per drawn token, as values and as loss terms.
 
-With d = log pi - log ref at a token drawn from pi (values: Schulman 2020; gradients: arXiv 2506.09477):
+With d = log pi - log ref at a token drawn from pi (values: Schulman 2020; gradients: arXiv 2506.09477, DeepSeek-V3.2
+arXiv 2512.02556):
 
-    k2 = d^2 / 2             biased as a value; as a loss its expected gradient IS that of the reverse KL(pi || ref)
-    k3 = exp(-d) + d - 1     unbiased as a value; as a loss its expected gradient is that of the FORWARD KL(ref || pi)
+| estimator | value                  | as a loss, its expected gradient is that of |
+|-----------|------------------------|---------------------------------------------|
+| k1        | d, unbiased            | nothing: 0                                  |
+| k2        | d^2 / 2, biased        | the reverse KL(pi || ref)                   |
+| k3        | exp(-d) + d - 1, unbi. | the FORWARD KL(ref || pi)                   |
+| k1_ratio  | as k1                  | the reverse KL(pi || ref)                   |
+| k3_ratio  | as k3                  | the reverse KL(pi || ref)                   |
 
-So `k2` is the default in the loss, `k3` is what is reported. Both are 0 at d = 0.
+So `k2` or a ratio is for the loss, `k1` for the reward, `k3` for the report. These are statements about one token: how
+it changes the KL of later tokens is seen by a KL in the reward only. Shape suffixes: N rows, T factors.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-LossEstimator = Literal["k2", "k3"]
+from core.algorithms.masking import masked_sum
+
+KlEstimator = Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"]
+LossEstimator = KlEstimator
+
+
+def k1(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:
+    """The log-ratio d, per token: (N, T) log-probs -> (N, T) nats, of either sign."""
+    return policy_NT - reference_NT.detach()
 
 
 def k2(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:
@@ -31,6 +47,32 @@ def k3(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:
     return (-d_NT).expm1() + d_NT
 
 
-def kl_loss(policy_NT: Tensor, reference_NT: Tensor, estimator: LossEstimator) -> Tensor:
-    """The chosen estimator per token, to be minimised: (N, T) -> (N, T) nats."""
-    return k2(policy_NT, reference_NT) if estimator == "k2" else k3(policy_NT, reference_NT)
+_PLAIN = {"k1": k1, "k2": k2, "k3": k3, "k1_ratio": k1, "k3_ratio": k3}
+
+
+def kl_loss(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator, *, old_NT: Tensor | None = None) -> Tensor:
+    """The chosen estimator per token, to be minimised: (N, T) -> (N, T) nats; the caller zeroes what is off the mask.
+
+    *_ratio: rho * k with rho = pi / sg(pi), whose value is k. Where the tokens were drawn by an older policy, its
+    log-probs old_NT make it rho = pi / old, which is what keeps value and gradient unbiased then (as TRL and NeMo do).
+    """
+    plain_NT = _PLAIN[estimator](policy_NT, reference_NT)
+    if not estimator.endswith("_ratio"):
+        return plain_NT
+    drawn_NT = (policy_NT if old_NT is None else old_NT).detach()
+    return (policy_NT - drawn_NT).clamp(-20.0, 20.0).exp() * plain_NT
+
+
+def kl_value(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator) -> Tensor:
+    """The estimate itself per token, without a gradient: (N, T) -> (N, T) nats."""
+    return _PLAIN[estimator](policy_NT.detach(), reference_NT)
+
+
+def kl_penalty(policy_NT: Tensor, reference_NT: Tensor, mask_NT: Tensor, estimator: KlEstimator = "k1") -> Tensor:
+    """The estimate summed over each row's drawn tokens, for a KL in the reward (r - beta * this): (N, T) -> (N,) nats.
+
+    Without a gradient; off the mask nothing matters, NaN included. Sum, since the KL of a sequence is one (PPO-RLHF,
+    arXiv 1909.08593).
+    """
+    with torch.no_grad():
+        return masked_sum(kl_value(policy_NT, reference_NT, estimator), mask_NT)

@@ -1,29 +1,70 @@
-"""Numbers that move with training: pure functions of an index, never of what happened before."""
+"""Numbers that move with training: pure functions of an index, or of the evaluations so far."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
+
+Shape = Literal["constant", "linear", "cosine", "exponential"]
+
+LAST_EXPONENTIAL = 0.01  # an exponential cannot reach 0: it ends at 1% of the base
+
+
+def value(shape: Shape, start: float, end: float, steps: int, index: int) -> float:
+    """The value at 0-based `index` between start (index 0) and end (from index = steps on; at once where steps is 0).
+
+    With x = index / steps: constant: start for ever. linear: start + (end - start) x. cosine: end + (start - end)
+    (1 + cos(pi x)) / 2. exponential: start (end / start)^x. Raises: ValueError where its two ends are not positive.
+    """
+    if shape == "constant":
+        return start
+    if shape == "exponential" and not (start > 0 and end > 0):
+        raise ValueError(f"an exponential schedule needs two positive ends, got {start} and {end}")
+    if index >= steps:
+        return end
+    progress = index / steps
+    if shape == "exponential":
+        return start * math.pow(end / start, progress)
+    if shape == "cosine":
+        return end + (start - end) * (1.0 + math.cos(math.pi * progress)) / 2.0
+    return start + (end - start) * progress
 
 
 def linear(start: float, end: float, steps: int, index: int) -> float:
     """start + (end - start) * index / steps, and `end` from index = steps on (at once where steps is 0)."""
-    if index >= steps:
-        return end
-    return start + (end - start) * index / steps
+    return value("linear", start, end, steps, index)
 
 
 def learning_rate(
-    base: float, kind: Literal["constant", "cosine"], *, index: int, warmup_steps: int, total_steps: int
+    base: float, kind: Shape, *, index: int, warmup_steps: int, total_steps: int, floor_ratio: float = 0.0
 ) -> float:
-    """The learning rate at 0-based `index`: linear warm-up from 0, then constant or half a cosine down to 0.
+    """The learning rate at 0-based `index`: linear warm-up from 0 to base, then `kind` down to floor_ratio * base.
 
-    The indices are those of transformers' get_cosine_schedule_with_warmup: with a warm-up, index 0 gives exactly 0.
-    P30's first update moved no weight for this reason.
+    An exponential with floor_ratio 0 goes down to 1% of base. The indices are those of transformers'
+    get_cosine_schedule_with_warmup: with a warm-up, index 0 gives exactly 0. P30's first update moved no weight for
+    this reason.
     """
     if index < warmup_steps:
         return base * index / max(1, warmup_steps)
-    if kind == "constant":
-        return base
-    progress = (index - warmup_steps) / max(1, total_steps - warmup_steps)
-    return base * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+    floor = LAST_EXPONENTIAL if kind == "exponential" and floor_ratio == 0 else floor_ratio
+    return base * value(kind, 1.0, floor, max(1, total_steps - warmup_steps), index - warmup_steps)
+
+
+def plateau_factor(values: Sequence[float], *, patience: int, factor: float, min_delta: float) -> float:
+    """factor ** cuts, from the evaluations so far (higher is better): a number to multiply a learning rate by.
+
+    A cut falls where `patience` evaluations in a row brought no improvement by more than min_delta over the best; the
+    wait starts again after it. A NaN is no improvement. Raises: ValueError where patience is below 1.
+    """
+    if patience < 1:
+        raise ValueError(f"patience must be at least 1 evaluation, got {patience}")
+    best, waited, cuts = -math.inf, 0, 0
+    for score in values:
+        if score > best + min_delta:
+            best, waited = score, 0
+            continue
+        waited += 1
+        if waited == patience:
+            waited, cuts = 0, cuts + 1
+    return factor**cuts
