@@ -1,16 +1,21 @@
 """RunSpec and its parts: typed, frozen, validated; imports no torch. Reading files is not here (grpoctl.specs)."""
 
 from core.spec.expectation import Expectation
+from core.spec.grpo_stage import AdaptiveBetaSpec, AdaptiveEntropySpec, AdvantageSpec, GrpoStage, named_point, point
 from core.spec.guards import Action, GuardSpec
+from core.spec.methods import METHODS, Method
 from core.spec.model import LoraSpec, ModelSpec
 from core.spec.part import Part
-from core.spec.run import CheckpointSpec, EarlyStoppingSpec, EvaluationSpec, RunSpec
+from core.spec.run import CheckpointSpec, EvaluationSpec, RunSpec, Stage
 from core.spec.schedule import Schedule
-from core.spec.stage import AdvantageSpec, GrpoStage
+from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase
 from core.spec.task import ArithmeticTaskSpec, TaskSpec, WorkflowDslTaskSpec
 
 __all__ = [
+    "METHODS",
     "Action",
+    "AdaptiveBetaSpec",
+    "AdaptiveEntropySpec",
     "AdvantageSpec",
     "ArithmeticTaskSpec",
     "CheckpointSpec",
@@ -20,10 +25,17 @@ __all__ = [
     "GrpoStage",
     "GuardSpec",
     "LoraSpec",
+    "Method",
     "ModelSpec",
     "Part",
+    "RceStage",
     "RunSpec",
     "Schedule",
+    "SftStage",
+    "Stage",
+    "StageBase",
     "TaskSpec",
     "WorkflowDslTaskSpec",
+    "named_point",
+    "point",
 ]

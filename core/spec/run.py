@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from core.metrics import METRICS
 from core.spec.expectation import Expectation
+from core.spec.grpo_stage import GrpoStage
 from core.spec.guards import GuardSpec
 from core.spec.model import ModelSpec
 from core.spec.part import Count, Part, Positive, PositiveInt, refusal
-from core.spec.stage import GrpoStage
+from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, kind_of, steps_of_epochs
 from core.spec.task import TaskSpec
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 Fault = Literal["rollout-in-train-mode"]
+
+
+Stage = Annotated[
+    Annotated[GrpoStage, Tag("grpo")] | Annotated[SftStage, Tag("sft")] | Annotated[RceStage, Tag("rce")],
+    Discriminator(kind_of),
+]
 
 
 class EvaluationSpec(Part):
@@ -34,14 +41,6 @@ class CheckpointSpec(Part):
     save_total_limit: Annotated[int, Field(ge=2)] = 2
 
 
-class EarlyStoppingSpec(Part):
-    """Stop after `patience` evaluations without `metric` getting better by more than `min_delta`."""
-
-    metric: Literal["eval/reward", "eval/valid"] = "eval/reward"
-    patience: PositiveInt
-    min_delta: Annotated[float, Field(ge=0)] = 0.0
-
-
 class RunSpec(Part):
     """One run, completely. `seed` is the only field that is not part of its hash."""
 
@@ -54,7 +53,8 @@ class RunSpec(Part):
     seed: Count = 0
     model: ModelSpec
     task: TaskSpec
-    stages: Annotated[dict[Name, GrpoStage], Field(min_length=1, max_length=1)]
+    init_from: str | None = None  # a run: start from its best checkpoint
+    stages: Annotated[dict[Name, Stage], Field(min_length=1)]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoints: CheckpointSpec = CheckpointSpec()
     early_stopping: EarlyStoppingSpec | None = None
@@ -62,6 +62,27 @@ class RunSpec(Part):
     faults: Annotated[tuple[Fault, ...], Field(strict=False)] = ()
     expects: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
     recorded: dict[str, float] = Field(default_factory=dict)  # what a historical document says: metric -> value
+
+    @property
+    def max_steps(self) -> int:
+        """Steps of all stages."""
+        return sum(stage.max_steps for stage in self.stages.values())
+
+    @property
+    def max_completion_length(self) -> int:
+        """The longest completion any stage allows: what evaluations allow."""
+        return max(stage.max_completion_length for stage in self.stages.values())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _epochs_give_steps(cls, value: Any) -> Any:
+        """`max_steps` of a stage that says `epochs`, where both numbers it needs are there."""
+        stages, task = (value.get(key) for key in ("stages", "task")) if isinstance(value, dict) else (None, None)
+        if not isinstance(stages, dict):
+            return value
+        prompts = task.get("train_prompts", 512) if isinstance(task, dict) else getattr(task, "train_prompts", None)
+        kept = {name: stage for name, stage in stages.items() if stage is not None}  # null takes a parent's stage away
+        return {**value, "stages": {name: _with_steps(stage, prompts) for name, stage in kept.items()}}
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RunSpec:
@@ -71,6 +92,13 @@ class RunSpec(Part):
                     f"stages.{name}.prompts_per_step",
                     f"got {stage.prompts_per_step}; allowed: at most task.train_prompts = {self.task.train_prompts}",
                 )
+            if stage.epochs is not None:
+                steps = steps_of_epochs(stage.epochs, self.task.train_prompts, stage.prompts_per_step)
+                if stage.max_steps != steps:
+                    raise refusal(
+                        f"stages.{name}.max_steps",
+                        f"got {stage.max_steps}, epochs = {stage.epochs} gives {steps}; set one, null for the other",
+                    )
         if len(set(self.faults)) < len(self.faults):
             raise refusal("faults", f"got {', '.join(self.faults)}; allowed: each fault once")
         for name in self.recorded:
@@ -79,3 +107,13 @@ class RunSpec(Part):
                 hint = f"did you mean {near[0]}?" if near else f"{len(METRICS)} are declared, e.g. eval/reward"
                 raise refusal(f"recorded.{name}", f"unknown metric; {hint}")
         return self
+
+
+def _with_steps(stage: Any, prompts: Any) -> Any:
+    if not isinstance(stage, dict) or stage.get("epochs") is None or stage.get("max_steps") is not None:
+        return stage
+    epochs, size = stage["epochs"], stage.get("prompts_per_step")
+    counts = all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in (prompts, size))
+    if not counts or not isinstance(epochs, (int, float)) or isinstance(epochs, bool) or not 0 < epochs < 1e9:
+        return {key: item for key, item in stage.items() if key != "max_steps"}
+    return {**stage, "max_steps": steps_of_epochs(epochs, int(prompts or 0), int(size or 0))}

@@ -1,20 +1,27 @@
-"""A number that moves with the step: linear from start to end, then flat."""
+"""A number that moves with the stage's step."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import AfterValidator, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from core.spec.part import Count, Part, Positive
+from core.spec.part import Count, NonNegative, Part, refusal
+
+Shape = Literal["linear", "cosine", "exponential"]
 
 
 class Schedule(Part):
-    """Linear from `start` (before step 1) to `end` over `steps` steps, then flat; a plain number means constant."""
+    """From `start` (before the stage's first step) to `end` over `steps` steps, then flat; a plain number is constant.
 
-    start: Positive
-    end: Positive
+    `warmup` steps of a linear rise from 0 to `start` come first; the first step is not at 0.
+    """
+
+    start: NonNegative
+    end: NonNegative
     steps: Count = 0
+    shape: Shape = "linear"
+    warmup: Count = 0
 
     @model_validator(mode="before")
     @classmethod
@@ -22,3 +29,40 @@ class Schedule(Part):
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return {"start": value, "end": value, "steps": 0}
         return value
+
+    @model_validator(mode="after")
+    def _exponential_needs_positive(self) -> Schedule:
+        if self.shape == "exponential" and not (self.start > 0 and self.end > 0):
+            raise refusal(
+                "shape", "got exponential to or from 0; allowed: exponential between numbers > 0, else linear"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _constant_is_a_number(self, handler: SerializerFunctionWrapHandler) -> Any:
+        return self.start if self.constant else handler(self)
+
+    @property
+    def constant(self) -> bool:
+        """Whether it never moves."""
+        return self.start == self.end and self.warmup == 0
+
+    @property
+    def ever(self) -> bool:
+        """Whether it is above 0 at any step."""
+        return self.start > 0 or self.end > 0
+
+
+def _positive(schedule: Schedule) -> Schedule:
+    for key, value in (("start", schedule.start), ("end", schedule.end)):
+        if value <= 0:
+            raise refusal(key, f"got {value:g}; allowed: a number > 0")
+    return schedule
+
+
+PositiveSchedule = Annotated[Schedule, AfterValidator(_positive)]
+
+
+def constant(value: float) -> Schedule:
+    """The schedule that is always `value`."""
+    return Schedule(start=value, end=value)

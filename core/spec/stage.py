@@ -1,57 +1,65 @@
-"""One stage of training. A plain GRPO run has one, called `grpo`; names follow TRL's GRPOConfig."""
+"""What every stage of training has: how long, how fast, and when it ends. Names follow TRL's GRPOConfig."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from core.spec.part import Count, NonNegative, Part, Positive, PositiveInt, refusal, whole
-from core.spec.schedule import Schedule
+from core.spec.part import Count, NonNegative, Part, Positive, PositiveInt, refusal
+from core.spec.schedule import PositiveSchedule, constant
 
-
-class AdvantageSpec(Part):
-    """A_i = r_i - mean(group), divided by std(group, ddof) + eps where scale_rewards is `group`."""
-
-    scale_rewards: Literal["group", "none"] = "group"
-    ddof: Annotated[Literal[0, 1], BeforeValidator(whole)] = 1
-    eps: Positive = 1e-4
+EvalMetric = Literal["eval/reward", "eval/valid"]
 
 
-class GrpoStage(Part):
-    """One step samples `num_generations` completions for each of `prompts_per_step` prompts and learns from them."""
+class EarlyStoppingSpec(Part):
+    """Stop after `patience` evaluations without `metric` getting better by more than `min_delta`."""
 
-    kind: Literal["grpo"] = "grpo"
-    max_steps: PositiveInt
-    num_generations: Annotated[int, Field(ge=2)]
+    metric: EvalMetric = "eval/reward"
+    patience: PositiveInt
+    min_delta: NonNegative = 0.0
+
+
+class PlateauSpec(Part):
+    """Multiply the learning rate by `factor` after `patience` evaluations without `metric` getting better."""
+
+    metric: EvalMetric = "eval/reward"
+    patience: PositiveInt
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    min_delta: NonNegative = 0.0
+
+
+class StageBase(Part):
+    """The settings that stages of every kind share."""
+
+    max_steps: PositiveInt  # left out where `epochs` says how long
+    epochs: Positive | None = None  # passes over the task's train_prompts
     prompts_per_step: PositiveInt
     max_completion_length: PositiveInt = 256
-    temperature: Schedule = Schedule(start=1.0, end=1.0)
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Count = 0
     learning_rate: Positive
-    lr_scheduler_type: Literal["constant", "cosine"] = "cosine"
+    lr_scheduler_type: Literal["constant", "linear", "cosine", "exponential"] = "cosine"
     lr_scheduler_steps: PositiveInt | None = None
     lr_clock: Literal["steps", "updates"] = "steps"
+    lr_plateau: PlateauSpec | None = None
     warmup_steps: Count = 0
     weight_decay: NonNegative = 0.0
     max_grad_norm: Positive = 1.0
     gradient_accumulation_steps: PositiveInt = 1
-    beta: NonNegative = 0.0
-    kl_estimator: Literal["k2", "k3"] = "k2"
-    epsilon: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    epsilon_high: Positive | None = None
-    reduction: Literal["sequence_mean", "token_mean"] = "token_mean"
-    advantage: AdvantageSpec = AdvantageSpec()
-    skip_without_signal: bool = True
+    early_stopping: EarlyStoppingSpec | None = None  # ends the stage, not the run
 
     @property
     def lr_horizon(self) -> int:
         """The number of ticks of `lr_clock` over which the learning rate is planned."""
         return self.lr_scheduler_steps if self.lr_scheduler_steps is not None else self.max_steps
 
+    @property
+    def rows_per_step(self) -> int:
+        """Completions sampled on a step."""
+        return 0
+
     @model_validator(mode="after")
-    def _warmup_ends(self) -> GrpoStage:
+    def _warmup_ends(self) -> StageBase:
         if self.warmup_steps > self.lr_horizon:
             origin = "lr_scheduler_steps" if self.lr_scheduler_steps is not None else "max_steps"
             raise refusal(
@@ -59,3 +67,36 @@ class GrpoStage(Part):
                 f"got {self.warmup_steps}; allowed: at most the learning rate's horizon, {origin} = {self.lr_horizon}",
             )
         return self
+
+
+class SftStage(StageBase):
+    """Supervised: each step learns from `prompts_per_step` of the task's own answers, by cross-entropy."""
+
+    kind: Literal["sft"]
+
+
+class RceStage(StageBase):
+    """Reward-weighted cross-entropy: each step imitates a sampled group with softmax(reward / tau)."""
+
+    kind: Literal["rce"]
+    num_generations: Annotated[int, Field(ge=2)]
+    temperature: PositiveSchedule = constant(1.0)
+    tau: PositiveSchedule = constant(1.0)
+    keep_candidates: PositiveSchedule | None = None  # only the best so many of each group take part
+    positive_reward: Positive | None = None  # only prompts with a completion of at least this reward take part
+
+    @property
+    def rows_per_step(self) -> int:
+        """Completions sampled on a step."""
+        return self.num_generations * self.prompts_per_step
+
+
+def steps_of_epochs(epochs: float, train_prompts: int, prompts_per_step: int) -> int:
+    """The steps that so many passes over the prompts take, the last one begun counted whole."""
+    return max(1, math.ceil(epochs * train_prompts / prompts_per_step))
+
+
+def kind_of(stage: Any) -> str:
+    """The kind a stage's mapping (or record) says, `grpo` where it says none."""
+    kind = stage.get("kind", "grpo") if isinstance(stage, dict) else getattr(stage, "kind", "grpo")
+    return str(kind)

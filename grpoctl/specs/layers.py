@@ -10,8 +10,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.spec.methods import set_aside
+from core.spec.schedule import Schedule
+
 Keys = tuple[str | int, ...]
 TASK: Keys = ("task",)
+STAGES: Keys = ("stages",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +67,8 @@ class Layer:
 def merge(base: Layer, over: Layer) -> Layer:
     """`over` on top of `base`: mappings are merged key by key, everything else (lists, scalars, null) is replaced.
 
-    A layer that names another task starts the task's mapping anew: the old task's keys mean nothing to it.
+    A layer that names another task starts the task's mapping anew: the old task's keys mean nothing to it. So does a
+    layer that names another kind of stage; one that names a method sets aside what was said about the method's axes.
     """
     places = dict(base.places)
     tree = _merge(base.tree, over.tree, (), places)
@@ -78,27 +83,55 @@ def _merge(
     for name, value in over.items():
         below = merged.get(name)
         path = (*at, name)
-        if isinstance(value, Mapping) and isinstance(below, Mapping) and not _new_task(path, below, value):
-            merged[name] = _merge(below, value, path, places)
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and not _starts_anew(path, below, value):
+            kept = _kept(path, below, value)
+            for old in [old for old in places if _inside(old, path) and old[len(path)] not in kept]:
+                del places[old]
+            merged[name] = _merge(kept, value, path, places)
         else:
             merged[name] = value
             for old in [old for old in places if old[: len(path)] == path]:
                 del places[old]
+    if _outside_profile(at) == STAGES and all(name in over for name in base):
+        return {name: merged[name] for name in over}  # who names every stage says their order
     return merged
 
 
-def _new_task(path: Keys, base: Mapping[str, object], over: Mapping[str, object]) -> bool:
-    """Whether `over` names another task than `base`; also inside a profile, where the path is profiles.NAME.task."""
-    in_profile = len(path) == 3 and path[0] == "profiles" and path[2:] == TASK
-    return (path == TASK or in_profile) and "name" in over and over["name"] != base.get("name")
+def _starts_anew(path: Keys, base: Mapping[str, object], over: Mapping[str, object]) -> bool:
+    """Whether `over` names another task, or another kind of stage, than `base`."""
+    at = _outside_profile(path)
+    if at == TASK:
+        return "name" in over and over["name"] != base.get("name")
+    return _is_stage(at) and "kind" in over and over["kind"] != base.get("kind", "grpo")
+
+
+def _kept(path: Keys, base: Mapping[str, object], over: Mapping[str, object]) -> Mapping[str, object]:
+    """What stays of `base` under `over`: of a stage whose method is named anew, what is no axis of methods."""
+    return set_aside(base, over["method"]) if _is_stage(_outside_profile(path)) and "method" in over else base
+
+
+def _is_stage(path: Keys) -> bool:
+    return len(path) == 2 and path[0] == "stages"
+
+
+def _outside_profile(path: Keys) -> Keys:
+    """The path as if it stood outside a profile: profiles.NAME.task is a task too."""
+    return path[2:] if path[:1] == ("profiles",) else path
+
+
+def _inside(path: Keys, parent: Keys) -> bool:
+    return len(path) > len(parent) and path[: len(parent)] == parent
 
 
 def leaves(tree: Mapping[str, object], at: str = "") -> dict[str, object]:
-    """Dotted key -> value of everything that is not a mapping; lists are values, empty mappings have none."""
+    """Dotted key -> value of everything that is not a mapping; lists are values, empty mappings have none.
+
+    A resolved schedule is one value: that it moves is one setting, not five.
+    """
     flat: dict[str, object] = {}
     for name, value in tree.items():
         dotted = f"{at}.{name}" if at else str(name)
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and set(value) != set(Schedule.model_fields):
             flat.update(leaves(value, dotted))
         else:
             flat[dotted] = value

@@ -36,6 +36,8 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
         node[str(path[-1])] = value
         for length in range(1, len(path) + 1):
             places[path[:length]] = Place(said=f"in the override {text}")
+    if isinstance(stages := tree.get("stages"), Mapping) and "stages" in layer:
+        layer["stages"] = {name: layer["stages"][name] for name in stages if name in layer["stages"]}  # no new order
     return Layer(tree=layer, places=places)
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from core.errors import SpecError
 from grpoctl.specs.layers import Keys, Layer, dotted
 from grpoctl.specs.nearest import hint
-from grpoctl.specs.schema import Field, allowed, choices, fields, keys_of, task_names
+from grpoctl.specs.schema import Field, allowed, choices, fields, keys_of, stage_kinds, task_names
 
 _LONGEST = 60
 
@@ -36,8 +36,10 @@ def _keys(item: Any, tree: Mapping[str, object]) -> Keys:
     raw: list[str | int] = [key for key in item["loc"] if key != "[key]"]
     if len(raw) > 1 and raw[0] == "task" and raw[1] in task_names():
         del raw[1]  # the discriminator's value, which stands in no document
+    if len(raw) > 2 and raw[0] == "stages" and raw[2] in stage_kinds():
+        del raw[2]
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        raw.append("name")
+        raw.append("kind" if raw[0] == "stages" else "name")
     if item["type"] == "cross_field":
         raw.extend(item["ctx"]["key"].split("."))
     node: object = tree
@@ -68,8 +70,6 @@ def _what(item: Any, keys: Keys, layer: Layer) -> str:
         return f"got the name {keys[-1]!r}; allowed: {allowed(keys_of(field))}"
     if kind in ("missing", "union_tag_not_found"):
         return f"is missing; allowed: {allowed(field)}"
-    if kind == "too_long" and keys == ("stages",):
-        return f"got the stages {', '.join(map(str, layer.tree['stages']))}; allowed: one stage"  # type: ignore[call-overload]
     value = _value(keys, layer.tree)
     return f"{got(value)}; allowed: {allowed(field)}{_near(value, choices(field))}"
 
@@ -78,6 +78,8 @@ def _field(keys: Keys, layer: Layer) -> Field:
     """The key's field, or that of the nearest known key around it (an item's list, an entry's mapping)."""
     if keys == ("task", "name"):
         return Field(annotation=Literal[*task_names()])  # of all tasks, not of the one the document names
+    if len(keys) == 3 and keys[0] == "stages" and keys[2] == "kind":
+        return Field(annotation=Literal[*stage_kinds()])
     known = fields(layer.tree)
     return next(known[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in known)
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
 from core.spec import RunSpec, Schedule
+from core.spec.stage import kind_of
 from grpoctl.specs.layers import Keys
 
 MISSING: Final = object()
@@ -35,8 +36,8 @@ def fields(tree: Mapping[str, object], *, all_tasks: bool = False) -> dict[Keys,
     task = tree.get("task")
     name = task.get("name") if isinstance(task, Mapping) else None
     stages = tree.get("stages")
-    names = [str(stage) for stage in stages] if isinstance(stages, Mapping) and stages else ["grpo"]
-    _walk(RunSpec, (), {"task": None if all_tasks else name, "stages": names}, found)
+    kinds = {str(stage): _kind(below) for stage, below in stages.items()} if isinstance(stages, Mapping) else {}
+    _walk(RunSpec, (), {"task": None if all_tasks else name, "stages": kinds or {"grpo": "grpo"}}, found)
     return found
 
 
@@ -52,9 +53,10 @@ def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], found: di
         if info.discriminator is not None and any(task_of(part) == choice["task"] for part in variants):
             variants = [part for part in variants if task_of(part) == choice["task"]]
         if get_origin(info.annotation) is dict and variants:
-            for stage in choice["stages"]:
-                found[(*path, stage)] = Field(annotation=variants[0])
-                _walk(variants[0], (*path, stage), choice, found)
+            for stage, kind in choice["stages"].items():
+                part = next((part for part in variants if stage_kind(part) == kind), variants[0])
+                found[(*path, stage)] = Field(annotation=part)
+                _walk(part, (*path, stage), choice, found)
             continue
         for part in variants:
             _walk(part, path, choice, found)
@@ -62,7 +64,26 @@ def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], found: di
 
 def task_of(model: type[BaseModel]) -> str | None:
     """The value of `name` by which a task's model is told apart; None for a model that is no task."""
-    info = model.model_fields.get("name")
+    return _tag(model, "name")
+
+
+def stage_kind(model: type[BaseModel]) -> str | None:
+    """The value of `kind` by which a stage's model is told apart; None for a model that is no stage."""
+    return _tag(model, "kind")
+
+
+def stage_kinds() -> list[str]:
+    """The kinds of stage there are."""
+    return [kind for model in _models(RunSpec.model_fields["stages"].annotation) if (kind := stage_kind(model))]
+
+
+def _kind(stage: object) -> str:
+    kind = kind_of(dict(stage)) if isinstance(stage, Mapping) else "grpo"
+    return kind if kind in stage_kinds() else "grpo"
+
+
+def _tag(model: type[BaseModel], key: str) -> str | None:
+    info = model.model_fields.get(key)
     if info is not None and get_origin(info.annotation) is Literal:
         return str(get_args(info.annotation)[0])
     return None
@@ -114,7 +135,7 @@ def _words(annotation: Any, metadata: tuple[Any, ...]) -> str:
     if parts:
         return _compound_words(annotation, metadata)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _mapping_words(annotation)
+        return _mapping_words(annotation, positive=any(isinstance(item, AfterValidator) for item in metadata))
     if any(hasattr(item, "pattern") for item in metadata):
         return "a name of lower-case letters, digits, - and _ (at most 64)"
     if annotation is str and any(getattr(item, "min_length", 0) for item in metadata):
@@ -137,9 +158,9 @@ def _compound_words(annotation: Any, metadata: tuple[Any, ...]) -> str:
     return ", or ".join(dict.fromkeys([*words, *(["null"] if NoneType in parts else [])]))
 
 
-def _mapping_words(model: type[BaseModel]) -> str:
+def _mapping_words(model: type[BaseModel], *, positive: bool) -> str:
     if model is Schedule:
-        return "a number > 0, or a mapping with start, end and steps"
+        return f"a number {'>' if positive else '>='} 0, or a mapping with start, end and steps"
     if task_of(model) is not None:
         return f"a mapping that names its task (name: {' or '.join(task_names())})"
     names = list(model.model_fields)

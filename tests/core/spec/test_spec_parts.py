@@ -95,10 +95,29 @@ def test_ddof_is_the_integer_0_or_1(value: object) -> None:
     assert AdvantageSpec.model_validate({"ddof": 0}).ddof == 0
 
 
-@pytest.mark.parametrize("value", [True, "1", 0, -1.0, float("nan"), float("inf"), 10**400, None, [1], {"start": 1}])
-def test_a_schedule_is_a_positive_number_or_complete(value: object) -> None:
+@pytest.mark.parametrize("value", [True, "1", -1.0, float("nan"), float("inf"), 10**400, None, [1], {"start": 1}])
+def test_a_schedule_is_a_number_or_complete(value: object) -> None:
     with pytest.raises(ValidationError):
         Schedule.model_validate(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "positive", "any_"),
+    [
+        (0, False, True),
+        ({"start": 1, "end": 0, "steps": 3}, False, True),
+        ({"start": 0, "end": 1}, False, True),
+        ({"start": 1, "end": 0, "shape": "exponential"}, False, False),  # an exponential never arrives at 0
+        ({"start": 1, "end": 0.1, "shape": "exponential", "warmup": 4}, True, True),
+    ],
+)
+def test_what_must_be_positive_is_so_at_both_ends(value: object, positive: bool, any_: bool) -> None:
+    for key, accepted in (("temperature", positive), ("beta", any_)):
+        stages = {"stages": {"grpo": {**STAGE, key: value}}}
+        if accepted:
+            assert RunSpec.model_validate({**RUN, **stages})
+        else:
+            assert refused(stages)["loc"][3] == key
 
 
 def test_a_number_is_a_constant_schedule() -> None:

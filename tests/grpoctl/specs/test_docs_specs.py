@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from core.errors import SpecError
 from core.spec import Part, RunSpec, Schedule
 from grpoctl.specs import load
-from grpoctl.specs.layers import dotted
-from grpoctl.specs.schema import MISSING, allowed, fields, task_names
+from grpoctl.specs.layers import Keys, dotted
+from grpoctl.specs.schema import MISSING, allowed, fields, stage_kinds, task_names
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "specs.md").read_text(encoding="utf-8")
 FAILING = re.findall(r"```yaml\n((?:[^`].*\n)*)```\n\n```text\n(.*)\n```", DOCUMENT)
@@ -68,12 +69,20 @@ def written(default: object) -> str:
     return {"None": "null", "True": "true", "False": "false", "": "''"}.get(str(default), str(default))
 
 
+def told_once(path: Keys, found: Mapping[str, str]) -> bool:
+    """What sft and rce stages have as grpo ones do; the keys of a schedule, but for the first there is."""
+    if len(path) > 2 and path[0] == "stages" and path[1] != "grpo" and path[2] != "kind":
+        return dotted(("stages", "grpo", *path[2:])) in found
+    return path[-1] in Schedule.model_fields and path[:3] != ("stages", "grpo", "temperature") and len(path) > 3
+
+
 def rows() -> list[str]:
     """A row per key, the tasks one after another."""
     found: dict[str, str] = {}
+    stages = {kind: {"kind": kind} for kind in stage_kinds()}
     for task in task_names():
-        for path, field in fields({"task": {"name": task}}).items():
-            if path in (("profile",), ("stages", "grpo")):
+        for path, field in fields({"task": {"name": task}, "stages": stages}).items():
+            if path in (("profile",), *(("stages", kind) for kind in stages)) or told_once(path, found):
                 continue
             words = f"one of {', '.join(task_names())}" if path == ("task", "name") else allowed(field)
             found.setdefault(dotted(path), f"| `{dotted(path)}` | {words} | {written(field.default)} |")
@@ -83,3 +92,24 @@ def rows() -> list[str]:
 def test_the_table_of_keys_is_complete() -> None:
     table = "\n".join(["| key | allowed | default |", "|---|---|---|", *rows()])
     assert table in DOCUMENT, f"docs/specs.md must end with this table:\n{table}"
+
+
+def example(heading: str) -> str:
+    return DOCUMENT.split(f"\n## {heading}\n", 1)[1].split("```yaml\n", 1)[1].split("```")[0]
+
+
+def test_the_method_example_resolves_as_its_comments_say() -> None:
+    write(example("method"))
+    stage = load("mine").spec.stages["grpo"]
+    assert (stage.method, stage.advantage.ddof, stage.advantage.eps) == ("gspo", 0, 1e-4)
+    assert (stage.epsilon.start, stage.epsilon_high.start, stage.beta.start) == (3e-4, 4e-4, 0.005)
+    assert load("p31", overrides=["method=gspo"]).spec.stages["grpo"].advantage.ddof == 1
+    assert load("p31", overrides=["method=grpo"]).spec.stages["grpo"].epsilon_high is None
+
+
+def test_the_stages_example_has_its_order() -> None:
+    write(example("stages"))
+    assert [(name, stage.kind) for name, stage in load("mine").spec.stages.items()] == [
+        ("warm", "sft"),
+        ("grpo", "grpo"),
+    ]

@@ -51,12 +51,56 @@ def layer(tree: dict[str, Any], place: Place) -> Layer:
             {"profiles": {"t": {"task": {"name": "v"}}}},
         ),
         ({"other": {"name": "w", "p": 1}}, {"other": {"name": "v"}}, {"other": {"name": "v", "p": 1}}),
+        # a stage of another kind starts anew; one of the same kind is merged, `grpo` being the kind that is not said
+        ({"stages": {"a": {"beta": 1}}}, {"stages": {"a": {"kind": "sft"}}}, {"stages": {"a": {"kind": "sft"}}}),
+        (
+            {"stages": {"a": {"beta": 1}}},
+            {"stages": {"a": {"kind": "grpo"}}},
+            {"stages": {"a": {"beta": 1, "kind": "grpo"}}},
+        ),
+        # a method sets aside the axes below it, and what its own row states (dapo: beta 0); nothing else
+        (
+            {"stages": {"a": {"reduction": "sequence_sum", "beta": 0.1, "max_steps": 3}}},
+            {"stages": {"a": {"method": "gspo"}}},
+            {"stages": {"a": {"beta": 0.1, "max_steps": 3, "method": "gspo"}}},
+        ),
+        (
+            {"stages": {"a": {"advantage": {"ddof": 0}, "beta": 0.1}}},
+            {"stages": {"a": {"method": "dapo", "advantage": {"clip": 2}}}},
+            {"stages": {"a": {"method": "dapo", "advantage": {"clip": 2}}}},
+        ),
+        (
+            {"profiles": {"t": {"stages": {"a": {"epsilon": 0.1}}}}},
+            {"profiles": {"t": {"stages": {"a": {"method": "grpo"}}}}},
+            {"profiles": {"t": {"stages": {"a": {"method": "grpo"}}}}},
+        ),
     ],
 )
 def test_merge(base: dict[str, Any], over: dict[str, Any], merged: dict[str, Any]) -> None:
     before = repr((base, over))
     assert merge(layer(base, PARENT), layer(over, CHILD)).tree == merged
     assert repr((base, over)) == before, "merging must not touch its inputs"
+
+
+@pytest.mark.parametrize(
+    ("over", "order"),
+    [
+        (["c", "a", "b"], ["c", "a", "b"]),  # who names every stage says their order
+        (["c", "a"], ["a", "b", "c"]),  # else they come as they were, and the new ones after them
+        (["b", "a"], ["b", "a"]),
+    ],
+)
+def test_the_order_of_stages(over: list[str], order: list[str]) -> None:
+    base = layer({"stages": {"a": {"max_steps": 1}, "b": {"max_steps": 2}}}, PARENT)
+    merged = merge(base, layer({"stages": {name: {} for name in over}}, CHILD))
+    assert list(merged.tree["stages"]) == order  # type: ignore[call-overload]
+
+
+def test_what_a_method_set_aside_has_no_place_left() -> None:
+    base = layer({"stages": {"a": {"advantage": {"ddof": 0}, "max_steps": 3}}}, PARENT)
+    merged = merge(base, layer({"stages": {"a": {"method": "gspo"}}}, CHILD))
+    assert ("stages", "a", "advantage", "ddof") not in merged.places
+    assert merged.place(("stages", "a", "max_steps")) == PARENT
 
 
 def test_a_merged_value_knows_which_layer_it_is_from() -> None:
@@ -75,5 +119,7 @@ def test_below_roots_a_profile() -> None:
 
 def test_leaves_and_dotted() -> None:
     assert leaves({"a": {"b": 1, "c": []}, "d": {}, "e": None}) == {"a.b": 1, "a.c": [], "e": None}
+    moving = {"start": 1.0, "end": 0.0, "steps": 3, "shape": "linear", "warmup": 0}
+    assert leaves({"a": {"beta": moving}}) == {"a.beta": moving}  # a schedule is one value
     assert dotted(("stages", "grpo", "beta")) == "stages.grpo.beta"
     assert dotted(("expects", 0)) == "expects[0]"

@@ -69,7 +69,7 @@ def test_three_generations_merge_in_order(write: Write) -> None:
         c="name: c\nextends: B\nstages: {grpo: {beta: 0.2}}\n",
     )
     spec = load("c", library=library).spec
-    assert (spec.stages["grpo"].max_steps, spec.stages["grpo"].beta) == (30, 0.2)
+    assert (spec.stages["grpo"].max_steps, spec.stages["grpo"].beta.start) == (30, 0.2)
     assert isinstance(spec.model.lora, LoraSpec)
     assert spec.model.lora.target_modules == ("o_proj",)  # a list is replaced
     assert spec.model.lora.r == 4  # its neighbours stay
@@ -107,12 +107,11 @@ def test_an_unknown_profile_lists_those_there_are(write: Write) -> None:
 
 def test_applied_names_what_profile_and_overrides_changed(write: Write) -> None:
     loaded = load("base", library=write(), profile="tiny", overrides=["max_steps=6", "beta=0.0", "seed=4"])
+    falling = {"start": 0.3, "end": 0.15, "steps": 100, "shape": "linear", "warmup": 0}
     assert dict(loaded.applied) == {
         "task.prompt": Change("instruct", "short"),
         "stages.grpo.max_steps": Change(20, 6),
-        "stages.grpo.temperature.start": Change(0.3, 1.0),
-        "stages.grpo.temperature.end": Change(0.15, 1.0),
-        "stages.grpo.temperature.steps": Change(100, 0),
+        "stages.grpo.temperature": Change(falling, 1.0),
     }  # beta is 0.0 anyway, and a seed is no setting
     assert loaded.spec.seed == 4
 
@@ -133,7 +132,7 @@ def test_authored_is_the_merged_document_before_profile_and_overrides(write: Wri
         (["stages.grpo.learning_rate=1"], "learning_rate", 1.0),
         (["grpo.learning_rate=1e-5"], "learning_rate", 1e-5),
         ([" learning_rate = 1e-5 "], "learning_rate", 1e-5),
-        (["epsilon_high=0.28"], "epsilon_high", 0.28),
+        (["epsilon_high=0.28"], "epsilon_high", Schedule(start=0.28, end=0.28)),
         (["temperature.start=0.5"], "temperature", Schedule(start=0.5, end=0.15, steps=100)),
         (["grpo.temperature=0.5"], "temperature", Schedule(start=0.5, end=0.5)),
         (["grpo.temperature={start: 1, end: 0.5, steps: 3}"], "temperature", Schedule(start=1, end=0.5, steps=3)),
@@ -162,7 +161,11 @@ def test_entries_of_a_free_mapping(write: Write) -> None:
     ("overrides", "says"),
     [
         (["lr=1e-5"], "lr: unknown key; did you mean stages.grpo.learning_rate?"),
-        (["patience=3"], "patience: ambiguous; write one of early_stopping.patience, guards.patience"),
+        (
+            ["patience=3"],
+            "patience: ambiguous; write one of stages.grpo.lr_plateau.patience, stages.grpo.early_stopping.patience, "
+            "early_stopping.patience, guards.patience",
+        ),
         (["temperature=1"], "temperature: ambiguous; write one of stages.grpo.temperature, evaluation.temperature"),
         (["max_steps"], "got 'max_steps', expected key=value"),
         (["=3"], "got '=3', expected key=value"),

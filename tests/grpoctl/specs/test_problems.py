@@ -43,7 +43,7 @@ VALUES = [
     (G + "max_steps: true", 5, "stages.grpo.max_steps", "got true; allowed: an integer >= 1"),
     (G + "num_generations: 1", 5, "stages.grpo.num_generations", "got 1; allowed: an integer >= 2"),
     (G + "top_p: 1.5", 5, "stages.grpo.top_p", "got 1.5; allowed: a number > 0 and <= 1"),
-    (G + "epsilon_high: 0", 5, "stages.grpo.epsilon_high", "got 0; allowed: a number > 0, or null"),
+    (G + "epsilon_high: 0", 5, "stages.grpo.epsilon_high", "got 0; allowed: a number > 0"),
     (
         G + "temperature: -1",
         5,
@@ -61,7 +61,8 @@ VALUES = [
         G + "reduction: token_meen",
         5,
         "stages.grpo.reduction",
-        "got the string 'token_meen'; allowed: one of sequence_mean, token_mean; did you mean token_mean?",
+        "got the string 'token_meen'; allowed: one of sequence_mean, token_mean, constant_length, sequence_sum; "
+        "did you mean token_mean?",
     ),
     (G + "advantage: {ddof: 2}", 5, "stages.grpo.advantage.ddof", "got 2; allowed: one of 0, 1"),
     (G + "advantage: {ddof: true}", 5, "stages.grpo.advantage.ddof", "got true; allowed: one of 0, 1"),
@@ -223,7 +224,7 @@ def test_every_name_from_elsewhere_leads_to_a_key_there_is() -> None:
 def test_the_first_of_several_problems_is_told_and_the_others_counted(tmp_path: Path) -> None:
     two = refusal(tmp_path, G + "learning_rate: x\n    beta: x")
     assert two.message == "got the string 'x'; allowed: a number > 0 (and 1 more problem)"
-    three = refusal(tmp_path, "seed: x\n" + G + "bta: 1\n    epsilon: 2")
+    three = refusal(tmp_path, "seed: x\n" + G + "bta: 1\n    epsilon: -2")
     assert three.message == "unknown key; did you mean stages.grpo.beta? (and 2 more problems)"  # unknown keys first
 
 
@@ -231,5 +232,15 @@ def test_a_long_value_is_shortened(tmp_path: Path) -> None:
     assert len(str(refusal(tmp_path, f"seed: {'x' * 9000}").message)) < 120
 
 
-def test_a_second_stage_is_named(tmp_path: Path) -> None:
-    assert refusal(tmp_path, f"stages: {{sft: {STAGE}}}").message == "got the stages grpo, sft; allowed: one stage"
+@pytest.mark.parametrize(
+    ("stage", "key", "says"),
+    [
+        ("kind: sfft", "kind", "got the string 'sfft'; allowed: one of grpo, sft, rce; did you mean sft?"),
+        ("kind: sft, max_steps: 2, prompts_per_step: 1", "learning_rate", "is missing; allowed: a number > 0"),
+        (f"kind: rce, tau: 0, {STAGE[1:-1]}", "tau", "got 0; allowed: a number > 0"),
+        ("kind: sft, beta: 0.1", "beta", "unknown key; did you mean stages.grpo.beta? (and 3 more problems)"),
+    ],
+)
+def test_a_problem_of_a_stage_of_another_kind(stage: str, key: str, says: str, tmp_path: Path) -> None:
+    error = refusal(tmp_path, f"stages: {{warm: {{{stage}}}}}")
+    assert (error.key, error.message) == (f"stages.warm.{key}", says)

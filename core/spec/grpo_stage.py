@@ -1,0 +1,165 @@
+"""A GRPO stage: the axes of the method, and what is done around an update."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from core.spec.methods import AXES, METHODS, filled
+from core.spec.part import Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
+from core.spec.schedule import PositiveSchedule, Schedule, constant
+from core.spec.stage import StageBase
+
+Clip = Annotated[float, Field(gt=0)]
+Decay = Annotated[float, Field(gt=0, lt=1)]
+
+
+class AdvantageSpec(Part):
+    """Reward transform x baseline x scale: A = (transform(r) - baseline) / (max(std, std_floor) + eps); clipped."""
+
+    transform: Literal["none", "rank"] = "none"
+    baseline: Literal["group", "leave_one_out", "batch", "running", "none"] = "group"
+    scale_rewards: Literal["none", "group", "batch", "batch_centred", "running"] = "group"
+    ddof: Annotated[Literal[0, 1], BeforeValidator(whole)] = 1
+    eps: Positive = 1e-4
+    std_floor: NonNegative = 0.0
+    clip: Positive | None = None
+    virtual_best: float | None = None  # NGRPO: the reward of one more sample, seen by the statistics only
+    weighting: Literal["rows", "tokens"] = "rows"  # whether batch statistics count a completion once, or once per token
+    running_decay: Decay = 0.9
+
+    @model_validator(mode="after")
+    def _ranks_have_no_history(self) -> AdvantageSpec:
+        if self.transform == "rank" and "running" in (self.baseline, self.scale_rewards):
+            raise refusal("transform", "got rank with running statistics, which are of rewards; allowed: none")
+        return self
+
+
+class AdaptiveBetaSpec(Part):
+    """Moves beta with the measured KL, by `proportional` (arXiv 1909.08593) or `threshold` (the seed project)."""
+
+    rule: Literal["proportional", "threshold"]
+    target: Positive = 0.1  # proportional: the KL that is aimed at
+    horizon: PositiveInt = 10000  # proportional: in completions
+    high: Positive = 0.1  # threshold: above this KL beta grows by factor, below `low` it shrinks
+    low: Positive = 0.01
+    factor: Annotated[float, Field(gt=1)] = 1.5
+
+
+class AdaptiveEntropySpec(Part):
+    """Moves entropy_coef by `delta` a step towards `target` nats, within [min, max]; acts only below the target."""
+
+    target: Positive = 0.2
+    delta: Positive = 0.005
+    min: NonNegative = 0.0
+    max: Positive = 1.0
+
+
+class DynamicSamplingSpec(Part):
+    """Replaces groups without signal by groups of further prompts, up to `max_attempts` samplings a step."""
+
+    max_attempts: Annotated[int, Field(ge=2)] = 10
+
+
+class OverlongSpec(Part):
+    """Takes up to `weight` off the reward over the last `buffer` (a fraction) of max_completion_length."""
+
+    buffer: Annotated[float, Field(gt=0, le=1)] = 0.2
+    weight: Positive = 1.0
+
+
+class GrpoStage(StageBase):
+    """One step samples `num_generations` completions for each of `prompts_per_step` prompts and learns from them."""
+
+    kind: Literal["grpo"] = "grpo"
+    method: Literal[tuple(METHODS)] = "grpo"  # type: ignore[valid-type]
+    num_generations: Annotated[int, Field(ge=2)]
+    temperature: PositiveSchedule = constant(1.0)
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Count = 0
+
+    advantage: AdvantageSpec = AdvantageSpec()
+    entropy_weighting: Literal["none", "token", "sequence"] = "none"
+    entropy_share: Fraction = 0.5  # of the reward that is weighted by entropy
+    surrogate: Literal["clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo"] = "clip"
+    epsilon: PositiveSchedule = constant(0.2)
+    epsilon_high: PositiveSchedule | None = None
+    dual_clip: Annotated[float, Field(gt=1)] = 3.0
+    cispo_max_weight: Positive = 5.0
+    sapo_temperature_pos: Positive = 1.0
+    sapo_temperature_neg: Positive = 1.05
+    dppo_delta: Annotated[float, Field(gt=0, le=1)] = 0.2
+    reduction: Literal["sequence_mean", "token_mean", "constant_length", "sequence_sum"] = "sequence_mean"
+
+    beta: Schedule = constant(0.0)
+    kl_estimator: Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"] = "k2"
+    kl_in: Literal["loss", "reward"] = "loss"
+    adaptive_beta: AdaptiveBetaSpec | None = None
+    entropy_coef: Schedule = constant(0.0)
+    adaptive_entropy: AdaptiveEntropySpec | None = None
+    policy_weight: Schedule = constant(1.0)
+    supervised_weight: Schedule = constant(0.0)
+    consistency_weight: Schedule = constant(0.0)
+
+    dynamic_sampling: DynamicSamplingSpec | None = None
+    overlong: OverlongSpec | None = None
+    mask_truncated_completions: bool = False
+    positive_reward: Positive | None = None  # only prompts with a completion of at least this reward take part
+    keep_candidates: PositiveSchedule | None = None  # only the best so many of each group take part
+    num_iterations: PositiveInt = 1
+    minibatches: PositiveInt = 1
+    importance_sampling_cap: Positive | None = None
+    skip_without_signal: bool = True
+
+    @property
+    def rows_per_step(self) -> int:
+        """Completions sampled on a step, refills left out."""
+        return self.num_generations * self.prompts_per_step
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Optimiser steps that learn from one rollout."""
+        return self.num_iterations * self.minibatches
+
+    @model_validator(mode="before")
+    @classmethod
+    def _method_fills_axes(cls, value: Any) -> Any:
+        return filled(value) if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> GrpoStage:
+        if self.kl_in == "loss" and self.kl_estimator == "k1" and self.beta.ever:
+            raise refusal(
+                "kl_estimator",
+                "got k1 in the loss, where its expected gradient is 0; allowed: k2, k1_ratio, k3_ratio, k3, "
+                "or kl_in: reward",
+            )
+        if self.kl_in == "reward" and self.kl_estimator.endswith("_ratio"):
+            name = self.kl_estimator.removesuffix("_ratio")
+            raise refusal("kl_estimator", f"got {self.kl_estimator}; a reward has no gradient: write {name}")
+        if self.minibatches > self.prompts_per_step:
+            allowed = f"at most prompts_per_step = {self.prompts_per_step}: groups are not split"
+            raise refusal("minibatches", f"got {self.minibatches}; allowed: {allowed}")
+        if self.adaptive_beta is not None and not (self.beta.constant and self.beta.ever):
+            raise refusal(
+                "adaptive_beta", "needs a beta above 0 that is a plain number: it starts there and moves itself"
+            )
+        if self.adaptive_beta is not None and self.adaptive_beta.low >= self.adaptive_beta.high:
+            raise refusal(
+                "adaptive_beta.low", f"got {self.adaptive_beta.low}; allowed: below high = {self.adaptive_beta.high}"
+            )
+        if self.epsilon.start >= 1 and self.surrogate in ("clip", "dual_clip"):
+            raise refusal("epsilon", f"got {self.epsilon.start}; allowed: a number > 0 and < 1")
+        return self
+
+
+def point(stage: GrpoStage) -> dict[str, Any]:
+    """Where a stage stands on the axes of methods, and on what its method's row states besides: key -> value."""
+    return stage.model_dump(include={*AXES, *METHODS[stage.method].axes})
+
+
+def named_point(method: str) -> dict[str, Any]:
+    """The point a method's name stands for, before anything is overridden."""
+    plain = {"method": method, "max_steps": 1, "num_generations": 2, "prompts_per_step": 1, "learning_rate": 1.0}
+    return point(GrpoStage.model_validate(plain))
