@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from core.errors import SpecError
 from core.health.finding import Row
 from core.models import adapters, sources
 from core.policies.base import Policy
 from core.policies.causal_lm import CausalLMPolicy
 from core.policies.faulty import RolloutInTrainMode
-from core.spec import ArithmeticTaskSpec, RunSpec
+from core.spec import ArithmeticTaskSpec, GrpoStage, RunSpec
 from core.tasks import arithmetic, registry
 from core.tasks.workflow_dsl import demonstrations as workflow_dsl
 from core.training.callbacks.base import Callback
@@ -21,8 +23,8 @@ from core.training.callbacks.collapse_guard import CollapseGuard
 from core.training.callbacks.early_stopping import EarlyStopping
 from core.training.callbacks.rollout_integrity import RolloutIntegrity
 from core.training.checkpoint import Checkpoints, Snapshot
+from core.training.initial import initial_weights
 from core.training.trainer import Parts, Trainer
-from core.training.update import Update
 
 
 def tiny_pairs() -> list[tuple[str, str]]:
@@ -42,22 +44,32 @@ def assemble(
     *,
     restart: Snapshot | None = None,
     table: Sequence[Row] = (),
+    initial: Mapping[str, Tensor] | None = None,
 ) -> Trainer:
     """A trainer ready to step, standing at `restart` with the rows recorded so far where one is given.
+
+    `initial` are the weights that a fresh run starts from (`init_from`); what of them fits is taken, the rest counted.
 
     Raises: ModelError, SpecError, TaskError, CheckpointError.
     """
     if spec.model.source == sources.TINY:
         torch.set_num_threads(1)  # a second thread costs more than it gives at this size
-    stage = next(iter(spec.stages.values()))
+    _check_wants(spec)
     policy = build_policy(spec)
-    trainer = Trainer(
-        Parts(spec=spec, stage=stage, policy=policy, task=registry.build(spec.task), update=Update(policy, stage))
-    )
+    start = {} if initial is None or restart is not None else initial_weights(policy, initial)
+    trainer = Trainer(Parts(spec=spec, policy=policy, task=registry.build(spec.task), start=start))
     if restart is not None:
         trainer.restore(restart, table)
-    trainer.callbacks = callbacks(spec, trainer, checkpoints, stage.max_steps)
+    trainer.callbacks = callbacks(spec, trainer, checkpoints)
     return trainer
+
+
+def _check_wants(spec: RunSpec) -> None:
+    """Raises SpecError where a stage asks for a loss that the policy does not have."""
+    for name, stage in spec.stages.items():
+        if isinstance(stage, GrpoStage) and stage.consistency_weight.ever:
+            key = f"stages.{name}.consistency_weight"
+            raise SpecError("a causal language model has no consistency loss; allowed: 0", key=key)
 
 
 def build_policy(spec: RunSpec) -> Policy:
@@ -71,12 +83,12 @@ def build_policy(spec: RunSpec) -> Policy:
     return RolloutInTrainMode(policy) if "rollout-in-train-mode" in spec.faults else policy
 
 
-def callbacks(spec: RunSpec, trainer: Trainer, checkpoints: Checkpoints, last_step: int) -> list[Callback]:
+def callbacks(spec: RunSpec, trainer: Trainer, checkpoints: Checkpoints) -> list[Callback]:
     """The run's callbacks in the order they are asked; checkpoints come last."""
     watching: list[Callback] = [RolloutIntegrity(spec.guards, spec.model.dtype), CollapseGuard(spec.guards)]
     if spec.early_stopping is not None:
         watching.append(EarlyStopping(spec.early_stopping))
-    return [*watching, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, last_step)]
+    return [*watching, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, trainer.over)]
 
 
 def open_checkpoints(spec: RunSpec, folder: Path) -> Checkpoints:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Better = Literal["higher", "lower", "neither"]
-Kind = Literal["step", "eval", "run"]
+Kind = Literal["start", "step", "eval", "run"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +39,13 @@ STEP = _declare(
     """
     step | count | neither | step number, from 1
     update | 0/1 | neither | 1 where the optimiser moved the weights on this step
+    stage | count | neither | index of the stage the step belongs to, from 0
     completions | count | neither | completions sampled up to and including this step
     reward/mean | reward | higher | mean reward of the step's completions, missing ones left out
     reward/std | reward | neither | standard deviation (ddof 0) over all the step's completions
     reward/group_std | reward | neither | mean over groups of the standard deviation inside the group (ddof 0)
     reward/missing | fraction | lower | share of completions whose reward could not be computed
+    groups/discarded | count | lower | groups sampled on this step that nothing was learned from
     groups/dead | fraction | lower | share of groups whose rewards are all equal: no learning signal
     advantage/mean | 1 | neither | mean advantage over completions
     advantage/std | 1 | neither | std (ddof 0) of the advantages of live groups; absent where none is live
@@ -57,13 +59,33 @@ STEP = _declare(
     rollout/logprob_gap_max | nats | lower | the worst token of the same
     temperature | 1 | neither | sampling temperature of this step
     learning_rate | 1 | neither | learning rate the optimiser used on this step
-    loss | 1 | neither | policy/loss + beta * kl, as differentiated
-    policy/loss | 1 | neither | clipped surrogate; near 0 at ratio 1 whatever its gradient is
+    loss | 1 | neither | all weighted terms together, as differentiated
+    policy/loss | 1 | neither | minus the surrogate; near 0 at ratio 1 whatever its gradient is
     policy/ratio_max | 1 | neither | largest importance ratio pi_new / pi_old over tokens
     policy/clip_low | fraction | neither | share of tokens clipped from below (advantage < 0)
     policy/clip_high | fraction | neither | share of tokens clipped from above (advantage > 0)
     kl | nats | neither | mean k3 estimate per token of KL(policy || reference)
+    beta | 1 | neither | weight of the KL on this step; absent where it is 0
+    supervised/loss | nats | lower | cross-entropy per token on the task's own answers
+    rce/loss | nats | neither | reward-weighted cross-entropy per token
+    importance/weight_mean | 1 | neither | mean weight of truncated importance sampling over tokens
+    importance/capped | fraction | lower | share of tokens whose weight reached the cap
     grad_norm | 1 | neither | gradient norm before clipping
+    grad_share/policy | fraction | neither | the policy term's share of the summed gradient norms, where measured
+    grad_share/kl | fraction | neither | the same of the KL term
+    grad_share/supervised | fraction | neither | the same of the supervised term
+    grad_share/entropy | fraction | neither | the same of the entropy bonus
+    grad_share/consistency | fraction | neither | the same of the consistency term
+    grad_share/rce | fraction | neither | the same of the reward-weighted term
+    """,
+)
+START = _declare(
+    "start",
+    """
+    init/taken | count | neither | weights taken from the run that init_from names
+    init/missing | count | lower | weights of this policy which that run does not have
+    init/odd_shape | count | lower | weights that have another shape there
+    init/unknown | count | lower | weights of that run which this policy does not have
     """,
 )
 EVAL = _declare(
@@ -92,6 +114,6 @@ RUN = _declare(
     """,
 )
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in [*STEP, *EVAL, *RUN]}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in [*START, *STEP, *EVAL, *RUN]}
 
 ALL_INVALID = 0.0  # a step is "collapsed" when completions/valid is exactly this

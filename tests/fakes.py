@@ -8,23 +8,28 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.functional import pad
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
 from core.policies.causal_lm import CausalLMPolicy
 from core.rollout.decoding import draw
+from core.rollout.join import joined
 from core.rollout.uniforms import INIT, seeded, uniforms
 from core.spec import GrpoStage, LoraSpec, RunSpec
 from core.tasks.base import Example, Outcome, Split, Table
+from core.training.drive import drive
+from core.training.requests import StepDone
 from core.training.trainer import Parts, Trainer
-from core.training.update import Update
+from core.training.update import Batch, Loss
 
 MISSING = math.nan
 
@@ -40,7 +45,7 @@ class TabularPolicy:
         self.samplings.append(how)
         n = len(prompts) * k
         logprobs_A = (self.logits.detach() / how.temperature).log_softmax(-1)
-        ids_N = draw(logprobs_A.exp().expand(n, -1), uniforms(keys, 1)[:, 0])
+        ids_N = self.arms(prompts, k, logprobs_A, keys)
         return Rollout(
             prompts=prompts,
             prompt_N=torch.arange(len(prompts)).repeat_interleave(k),
@@ -51,6 +56,26 @@ class TabularPolicy:
             truncated_N=torch.zeros(n, dtype=torch.bool),
             how=how,
         )
+
+    def arms(self, prompts: Sequence[Example], k: int, logprobs_A: Tensor, keys: Sequence[RowKey]) -> Tensor:
+        """The arm of each row."""
+        return draw(logprobs_A.exp().expand(len(keys), -1), uniforms(keys, 1)[:, 0])
+
+    def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
+        n = len(prompts)
+        return Rollout(
+            prompts=prompts,
+            prompt_N=torch.arange(n),
+            actions={"ids": torch.tensor([int(output) for output in outputs])},
+            mask_NT=torch.ones(n, 1, dtype=torch.bool),
+            drawn_NT=None,
+            outputs=list(outputs),
+            truncated_N=torch.zeros(n, dtype=torch.bool),
+            how=Sampling(temperature=1.0, max_completion_length=1),
+        )
+
+    def join(self, rollouts: Sequence[Rollout]) -> Rollout:
+        return joined(rollouts, padding={})
 
     def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
         return [rows[start : start + limit] for start in range(0, len(rows), limit)]
@@ -82,13 +107,53 @@ class TabularPolicy:
         return float(self.logits.detach().softmax(-1)[arm])
 
 
+class ScriptedPolicy(TabularPolicy):
+    """Its groups are arms 0, 1, 2, ... in turn, however likely each is: rewards that can be worked by hand."""
+
+    def arms(self, prompts: Sequence[Example], k: int, logprobs_A: Tensor, keys: Sequence[RowKey]) -> Tensor:
+        return torch.arange(len(prompts) * k) % k % len(logprobs_A)
+
+
+class ConsistentPolicy(TabularPolicy):
+    """Has a loss of its own beside the log-probs: the spread of its logits, the same for every row."""
+
+    def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
+        scores = super().score(rollout, rows, wants=wants, weights=weights)
+        return replace(scores, losses_N={"consistency": self.logits.square().mean().expand(len(rows))})
+
+
+class LongPolicy(ScriptedPolicy):
+    """Arm a is a + 1 factors long: the choice, then factors that are certain. At the longest allowed it is cut off."""
+
+    def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
+        rollout = super().sample(prompts, k, how, keys)
+        assert rollout.drawn_NT is not None
+        arms_N, width = rollout.actions["ids"], len(self.logits)
+        return replace(
+            rollout,
+            mask_NT=torch.arange(width) <= arms_N.unsqueeze(-1),
+            drawn_NT=pad(rollout.drawn_NT, (0, width - 1)),
+            truncated_N=arms_N + 1 >= how.max_completion_length,
+        )
+
+    def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
+        scores, width = super().score(rollout, rows, wants=wants, weights=weights), len(self.logits)
+        entropies = None if scores.entropies_NT is None else pad(scores.entropies_NT, (0, width - 1))
+        return replace(scores, logprobs_NT=pad(scores.logprobs_NT, (0, width - 1)), entropies_NT=entropies)
+
+
 class PricedTask:
     """`prompts` problems a split; what an output earns is `price(problem's number, output)`. Valid unless told not."""
 
     def __init__(
-        self, price: Callable[[int, str], float], *, prompts: int = 4, valid: Callable[[str], bool] = lambda _: True
+        self,
+        price: Callable[[int, str], float],
+        *,
+        prompts: int = 4,
+        valid: Callable[[str], bool] = lambda _: True,
+        answer: str = "0",
     ) -> None:
-        self._price, self._prompts, self._valid = price, prompts, valid
+        self._price, self._prompts, self._valid, self._answer = price, prompts, valid, answer
 
     def examples(self, split: Split) -> Sequence[Example]:
         # Prompts of different lengths, so that a batch of them is padded.
@@ -100,6 +165,9 @@ class PricedTask:
             Outcome(reward=reward, expected=reward, valid=self._valid(output))
             for reward, output in zip(rewards, outputs, strict=True)
         ]
+
+    def target(self, example: Example) -> str:
+        return self._answer
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         return []
@@ -179,10 +247,15 @@ def run_spec(stage: GrpoStage | None = None, **changes: object) -> RunSpec:
     return RunSpec.model_validate(plain | changes)
 
 
-def trainer_of(policy: Any, task: Any, stage: GrpoStage, **changes: object) -> Trainer:
-    """A trainer of these parts, without callbacks."""
+def batch_of(rollout: Rollout, loss: Loss, micro_rows: int = 99) -> Batch:
+    """The whole rollout as one batch of an update."""
+    return Batch(rollout=rollout, rows=range(len(rollout)), loss=loss, micro_rows=micro_rows)
+
+
+def trainer_of(policy: Any, task: Any, stage: GrpoStage | None = None, /, **changes: object) -> Trainer:
+    """A trainer of these parts, without callbacks. Several stages come as `stages`."""
     spec = run_spec(stage, **changes)
-    return Trainer(Parts(spec=spec, stage=stage, policy=policy, task=task, update=Update(policy, stage)))
+    return Trainer(Parts(spec=spec, policy=policy, task=task))
 
 
 class Recorder:
@@ -209,3 +282,23 @@ class Recorder:
     def column(self, metric: str) -> list[float | None]:
         """A metric over the training steps."""
         return [copy.copy(row.get(metric)) for row in self.rows if row["step"]]
+
+
+def ran(trainer: Trainer) -> Recorder:
+    """What a run records that goes on to its end."""
+    recorder = Recorder()
+    assert drive(trainer.steps(), recorder).status == "COMPLETED"
+    return recorder
+
+
+def asked(trainer: Trainer) -> list[tuple[Any, Any]]:
+    """Everything a run asks for, in order, each with the answer it was sent."""
+    found: list[tuple[Any, Any]] = []
+    steps, answer = trainer.steps(), None
+    while True:
+        try:
+            request: Any = steps.send(answer)
+        except StopIteration:
+            return found
+        answer = None if isinstance(request, StepDone) else request.run()
+        found.append((request, answer))

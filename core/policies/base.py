@@ -74,6 +74,14 @@ class Policy(Protocol):
         """K outputs for each prompt; `keys` has one entry per row (P*K)."""
         ...
 
+    def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
+        """One row for each prompt with a given output, as if it had been drawn: supervised targets, offline data."""
+        ...
+
+    def join(self, rollouts: Sequence[Rollout]) -> Rollout:
+        """The rollouts one after another as one; all were sampled in the same way."""
+        ...
+
     def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
         """The rows in micro-batches of at most `limit` rows each."""
         ...

@@ -1,7 +1,7 @@
 """The causal-LM policy: text in, text out, one factor per token.
 
 Not here: the decode loop (core.rollout.decoding), where weights come from (core.models), which mode a model is in
-(core.policies.modes).
+(core.policies.modes), how it is made ready to sample (core.policies.folding).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from torch.nn import Parameter
 
 from core.errors import CheckpointError
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.modes import ModeContext, clean_mode, update_mode
+from core.policies.folding import SamplingContext, folded_mode
+from core.policies.modes import clean_mode, update_mode
 from core.rollout.decoding import decode, positions
+from core.rollout.join import joined
 from core.rollout.uniforms import uniforms
 from core.tasks.base import Example
 
@@ -27,7 +29,8 @@ class CausalLMPolicy:
     """A transformers causal LM and its tokenizer as a Policy.
 
     `reference` is the frozen copy that the KL term compares with; None where `model` is a PEFT model, whose reference
-    is the same model with its adapter switched off. `sampling_mode` is the context a rollout runs in.
+    is the same model with its adapter switched off. `sampling_mode` is the context a rollout runs in; it gives the
+    model to draw from.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class CausalLMPolicy:
         *,
         reference: Any | None = None,
         checkpointing: bool = False,
-        sampling_mode: ModeContext = clean_mode,
+        sampling_mode: SamplingContext = folded_mode,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -51,8 +54,8 @@ class CausalLMPolicy:
         """K completions of each prompt, log-probs recorded; `keys` has P*K entries."""
         ids_PS, mask_PS = self._encode([prompt.prompt for prompt in prompts])
         uniforms_NT = uniforms(keys, how.max_completion_length)
-        with self.sampling_mode(self.model), torch.no_grad():
-            draws = decode(self.model, ids_PS, mask_PS, how=how, uniforms_NT=uniforms_NT, end_ids=self.end_ids)
+        with self.sampling_mode(self.model) as model, torch.no_grad():
+            draws = decode(model, ids_PS, mask_PS, how=how, uniforms_NT=uniforms_NT, end_ids=self.end_ids)
         prompt_N = torch.arange(len(prompts), device=ids_PS.device).repeat_interleave(k)
         return Rollout(
             prompts=prompts,
@@ -64,6 +67,32 @@ class CausalLMPolicy:
             truncated_N=draws.truncated_N,
             how=how,
         )
+
+    def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
+        """One row per (prompt, output), the end token included; scored at temperature 1."""
+        ids_NS, prompt_mask_NS = self._encode([prompt.prompt for prompt in prompts])
+        end = int(self.end_ids[0])
+        rows = [[*row, end] for row in self.tokenizer(list(outputs), add_special_tokens=False)["input_ids"]]
+        width = max(len(row) for row in rows)
+        lengths_N = torch.tensor([len(row) for row in rows], device=ids_NS.device)
+        return Rollout(
+            prompts=prompts,
+            prompt_N=torch.arange(len(prompts), device=ids_NS.device),
+            actions={
+                "prompt_ids": ids_NS,
+                "prompt_mask": prompt_mask_NS,
+                "ids": torch.tensor([row + [end] * (width - len(row)) for row in rows], device=ids_NS.device),
+            },
+            mask_NT=torch.arange(width, device=ids_NS.device) < lengths_N.unsqueeze(-1),
+            drawn_NT=None,
+            outputs=list(outputs),
+            truncated_N=torch.zeros(len(rows), dtype=torch.bool, device=ids_NS.device),
+            how=Sampling(temperature=1.0, max_completion_length=width),
+        )
+
+    def join(self, rollouts: Sequence[Rollout]) -> Rollout:
+        """Prompts are padded on the left, completions on the right, to the widest."""
+        return joined(rollouts, padding={"prompt_ids": self.tokenizer.pad_token_id, "ids": int(self.end_ids[0])})
 
     def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
         """The rows in order, at most `limit` in a micro-batch."""

@@ -24,9 +24,9 @@ _TRAINING = "fault.training"  # in a checkpoint: the mode the model was left in
 
 
 @contextmanager
-def mode_as_found(_model: Any) -> Iterator[None]:
-    """No mode at all: the model samples in whatever mode was left behind."""
-    yield
+def mode_as_found(model: Any) -> Iterator[Any]:
+    """No mode at all: the model samples in whatever mode was left behind, its adapter's dropout included."""
+    yield model
 
 
 class RolloutInTrainMode:
@@ -49,6 +49,14 @@ class RolloutInTrainMode:
         if keys[0].purpose == TRAIN:
             self._training = rollout
         return rollout
+
+    def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
+        """As the wrapped policy."""
+        return self._policy.replay(prompts, outputs)
+
+    def join(self, rollouts: Sequence[Rollout]) -> Rollout:
+        """As the wrapped policy."""
+        return self._policy.join(rollouts)
 
     def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
         """As the wrapped policy."""

@@ -66,6 +66,10 @@ class ArithmeticTask:
             outcomes.append(Outcome(reward=reward, expected=reward, valid=reward > 0))
         return outcomes
 
+    def target(self, example: Example) -> str:
+        """The right answer."""
+        return str(example.facts["answer"])
+
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """Accuracy and well-formed share by the digits of the larger operand."""
         known = {example.id: example for split in self._splits.values() for example in split}

@@ -47,6 +47,10 @@ class Task(Protocol):
         """One outcome per (example, output) pair. Pure: the same pair always scores the same."""
         ...
 
+    def target(self, example: Example) -> str:
+        """A good answer to an example, what a supervised stage imitates. Raises TaskError where the task has none."""
+        ...
+
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """What the rows of samples.jsonl show (keys `step`, `prompt_id`, `text`, `valid`, `reward`)."""
         ...

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,29 @@ from torch import Tensor
 
 from core.errors import CheckpointError, StorageError
 
-VERSION = 1
+VERSION = 2
 _WEIGHTS, _OPTIMIZER, _STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far a run is. Everything else that a step depends on follows from this, the weights and the spec."""
+    """How far a run is. Everything else that a step depends on follows from this, the weights, the spec and the rows.
+
+    `stage` counts the stages that are over; `stage_step` and `stage_updates` count inside the stage, `prompts` the
+    training prompts drawn so far. `carried` are the numbers a stage hands from step to step (running statistics,
+    an adaptive weight); a stage starts with none.
+    """
 
     step: int = 0
     updates: int = 0
     completions: int = 0
     best_step: int | None = None
     best_value: float | None = None
+    stage: int = 0
+    stage_step: int = 0
+    stage_updates: int = 0
+    prompts: int = 0
+    carried: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

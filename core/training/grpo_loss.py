@@ -1,32 +1,50 @@
-"""The GRPO loss of one rollout, cut into micro-batches: policy surrogate + beta * KL to the reference."""
+"""The GRPO loss of one rollout, cut into micro-batches: policy surrogate, KL to the reference, entropy bonus.
+
+A micro-batch divides by the denominators of the whole optimiser batch and not by its own, so the gradient does not
+depend on how the batch is cut.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from core.algorithms.kl import k3, kl_loss
-from core.algorithms.objectives import clipped_surrogate, token_weights, weighted_sum
-from core.policies.base import Scores
+from core.algorithms.reductions import Reduction, token_weights, weighted_sum
+from core.algorithms.surrogates import Trust, surrogate
+from core.policies.base import ENTROPY, Scores
 from core.spec import GrpoStage
+from core.training.scheduled import at
 from core.training.update import LossParts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GrpoLoss:
-    """What the loss needs of the whole optimiser batch: N rows, T factors.
+    """What the loss needs of the whole rollout: N rows, T factors.
 
-    `mask_NT` is the whole batch's, so that a micro-batch divides by the batch's denominators and not by its own.
-    `old_NT` are the log-probs recorded while sampling; `reference_NT` is None where beta is 0.
+    `rows` are those of the optimiser batch (None: all). `advantages` is (N,), or (N, T) where the factors of a row
+    differ. `old_NT` are the log-probs recorded while sampling (or scored before the update, then `importance_NT` says
+    how far the sampler was from them). `reference_NT` is None where there is no KL. `step` is the stage's, from 1.
     """
 
     stage: GrpoStage
     mask_NT: Tensor
     old_NT: Tensor
-    advantages_N: Tensor
-    reference_NT: Tensor | None
+    advantages: Tensor
+    reference_NT: Tensor | None = None
+    importance_NT: Tensor | None = None
+    rows: Sequence[int] | None = None
+    step: int = 1
+    beta: float | None = None  # None: the stage's
+    entropy_coef: float = 0.0
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """What the update's forward must give besides log-probs."""
+        return frozenset({ENTROPY}) if self.entropy_coef else frozenset()
 
     def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
         """The rows' share of the batch loss and of its metrics; shares add up to the batch's."""
@@ -34,25 +52,63 @@ class GrpoLoss:
         # Zeroed before any formula: under k2's square, 0 * NaN would carry a NaN of the padding into the gradient.
         outside_NT = ~self.mask_NT[index]
         new_NT = scores.logprobs_NT.masked_fill(outside_NT, 0.0)
-        weights_NT = token_weights(self.mask_NT, stage.reduction)[index]
-        fraction_NT = token_weights(self.mask_NT, "token_mean")[index]
-        surrogate = clipped_surrogate(
+        old_NT = self.old_NT[index].masked_fill(outside_NT, 0.0)
+        weights_NT, fraction_NT = self._weights(index, stage.reduction), self._weights(index, "token_mean")
+        found = surrogate(
             new_NT,
-            self.old_NT[index].masked_fill(outside_NT, 0.0),
-            self.advantages_N[index],
-            epsilon=stage.epsilon,
-            epsilon_high=stage.epsilon_high if stage.epsilon_high is not None else stage.epsilon,
+            old_NT,
+            _columns(self.advantages)[index].to(new_NT.dtype),
+            ~outside_NT,
+            self._trust(),
         )
-        policy = -weighted_sum(surrogate.values_NT, weights_NT)
+        importance_NT = 1.0 if self.importance_NT is None else self.importance_NT[index].masked_fill(outside_NT, 1.0)
+        policy = -weighted_sum(found.values_NT * importance_NT, weights_NT)
+        terms = {"policy": at(stage.policy_weight, self.step) * policy}
         sums = {
             "policy/loss": policy.detach(),
-            "policy/clip_low": weighted_sum(surrogate.low_NT.double(), fraction_NT),
-            "policy/clip_high": weighted_sum(surrogate.high_NT.double(), fraction_NT),
+            "policy/clip_low": weighted_sum(found.low_NT.double(), fraction_NT),
+            "policy/clip_high": weighted_sum(found.high_NT.double(), fraction_NT),
         }
-        maxima = {"policy/ratio_max": surrogate.ratio_NT.masked_fill(outside_NT, 0.0).amax()}
-        if self.reference_NT is None:
-            return LossParts(total=policy, sums=sums, maxima=maxima)
-        reference_NT = self.reference_NT[index].masked_fill(outside_NT, 0.0)
-        penalty = weighted_sum(kl_loss(new_NT, reference_NT, stage.kl_estimator), weights_NT)
-        sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)
-        return LossParts(total=policy + stage.beta * penalty, sums=sums, maxima=maxima)
+        maxima = {"policy/ratio_max": found.ratio_NT.masked_fill(outside_NT, 0.0).amax()}
+        if self.reference_NT is not None:
+            reference_NT = self.reference_NT[index].masked_fill(outside_NT, 0.0)
+            sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)
+            beta = at(stage.beta, self.step) if self.beta is None else self.beta
+            if stage.kl_in == "loss":
+                kl_NT = kl_loss(new_NT, reference_NT, stage.kl_estimator, old_NT=old_NT)
+                terms["kl"] = beta * weighted_sum(kl_NT, weights_NT)
+        if self.entropy_coef and scores.entropies_NT is not None:
+            entropies_NT = scores.entropies_NT.masked_fill(outside_NT, 0.0)
+            terms["entropy"] = -self.entropy_coef * weighted_sum(entropies_NT, weights_NT)
+        if weight := at(stage.consistency_weight, self.step):
+            terms["consistency"] = weight * scores.losses_N["consistency"].sum() / len(self._batch())
+        return LossParts(total=torch.stack(list(terms.values())).sum(), sums=sums, maxima=maxima, terms=terms)
+
+    def _batch(self) -> list[int]:
+        return list(range(len(self.mask_NT))) if self.rows is None else list(self.rows)
+
+    def _weights(self, index: list[int], reduction: Reduction) -> Tensor:
+        """The weights of these rows' factors in the optimiser batch."""
+        batch = self._batch()
+        weights_NT = torch.zeros_like(self.mask_NT, dtype=torch.float64)
+        weights_NT[batch] = token_weights(self.mask_NT[batch], reduction, self.stage.max_completion_length)
+        return weights_NT[index]
+
+    def _trust(self) -> Trust:
+        stage = self.stage
+        low = at(stage.epsilon, self.step)
+        return Trust(
+            kind=stage.surrogate,
+            epsilon=low,
+            epsilon_high=low if stage.epsilon_high is None else at(stage.epsilon_high, self.step),
+            dual_clip=stage.dual_clip,
+            cispo_max_weight=stage.cispo_max_weight,
+            sapo_temperature_pos=stage.sapo_temperature_pos,
+            sapo_temperature_neg=stage.sapo_temperature_neg,
+            dppo_delta=stage.dppo_delta,
+        )
+
+
+def _columns(advantages: Tensor) -> Tensor:
+    """(N,) or (N, T) -> (N, 1) or (N, T)."""
+    return advantages.unsqueeze(-1) if advantages.dim() == 1 else advantages

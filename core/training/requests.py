@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
 from core.tasks.base import Example
-from core.training.update import LossParts, Update
+from core.training.update import Batch, Update
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,22 +46,33 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Replay:
+    """Given outputs as a rollout; the answer is a Rollout."""
+
+    policy: Policy
+    prompts: Sequence[Example]
+    outputs: Sequence[str]
+    name: str = "replay"
+
+    def run(self) -> Rollout:
+        """The rollout, nothing of it drawn."""
+        return self.policy.replay(self.prompts, self.outputs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Learn:
-    """One optimiser step over the rollout's rows; the answer is a mapping of metrics."""
+    """One optimiser step over all batches; the answer is a mapping of metrics."""
 
     update: Update
-    rollout: Rollout
-    loss: Callable[[Scores, Sequence[int]], LossParts]
+    batches: Sequence[Batch]
     learning_rate: float
-    micro_rows: int
     key: RowKey
+    shares: bool = False
     name: str = "learn"
 
     def run(self) -> Mapping[str, float]:
         """The metrics of the update."""
-        return self.update.apply(
-            self.rollout, self.loss, learning_rate=self.learning_rate, micro_rows=self.micro_rows, key=self.key
-        )
+        return self.update.apply(self.batches, learning_rate=self.learning_rate, key=self.key, shares=self.shares)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +83,6 @@ class StepDone:
     samples: Sequence[Mapping[str, object]]
 
 
-Request = Sample | Score | Learn | StepDone
+Request = Sample | Replay | Score | Learn | StepDone
 Answer = Rollout | Scores | Mapping[str, float] | None
-__all__ = ["Answer", "Learn", "Request", "Sample", "Score", "StepDone"]
+__all__ = ["Answer", "Learn", "Replay", "Request", "Sample", "Score", "StepDone"]

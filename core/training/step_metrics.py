@@ -14,11 +14,14 @@ from core.policies.base import Rollout, Scores
 from core.rollout.collect import Groups
 
 
-def rollout_metrics(groups: Groups, advantages_PK: Tensor) -> dict[str, float]:
-    """Rewards, groups, advantages and completions of a step; statistics over present rewards, ddof 0."""
+def rollout_metrics(groups: Groups, advantages_PK: Tensor, virtual_best: float | None = None) -> dict[str, float]:
+    """Rewards, groups, advantages and completions of a step; statistics over present rewards, ddof 0.
+
+    A virtual best sample, where the stage has one, makes a group of equal rewards below it a live one.
+    """
     rewards_PK, rollout = groups.rewards_PK, groups.rollout
     present = rewards_PK[~rewards_PK.isnan()]
-    dead_P = dead_groups(rewards_PK)
+    dead_P = dead_groups(rewards_PK, virtual_best)
     live = advantages_PK[~dead_P]
     lengths_N = rollout.mask_NT.sum(-1).double()
     return {

@@ -49,6 +49,8 @@ def started(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
         ("show", "p31"),
         ("validate", "p31"),
         ("validate", "p31", "--json"),
+        ("check", "p31"),
+        ("check", "p30", "beta=0.1", "--json"),
         ("run", "--help"),
         ("compare", "--help"),
     ],

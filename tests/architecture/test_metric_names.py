@@ -8,31 +8,46 @@ from collections.abc import Iterator
 from typing import get_args
 
 import pytest
+import torch
 
 from core.health.collapse import policy_collapse
 from core.health.integrity import rollout_integrity
-from core.metrics import EVAL, METRICS, RUN, STEP, Metric
+from core.metrics import EVAL, METRICS, RUN, START, STEP, Metric
 from core.spec import EarlyStoppingSpec, GuardSpec
 from core.training.drive import drive
+from core.training.initial import initial_weights
 from core.training.outcome import run_metrics
+from core.training.trainer import Parts, Trainer
 from tests.architecture.source import modules
-from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
+from tests.fakes import ConsistentPolicy, PricedTask, Recorder, run_spec
 
 FAMILIES = sorted({name.partition("/")[0] for name in METRICS if "/" in name})
 LOOKS_LIKE_ONE = re.compile(rf"(?:{'|'.join(FAMILIES)})/[a-z_]+")
 
 
 def recorded_rows() -> list[dict[str, float | None]]:
-    """The rows of a small real run in which everything that can be measured is: rewards differ, beta is not 0."""
-    stage = grpo_stage(max_steps=3, beta=0.1)
+    """The rows of a small real run in which everything that can be measured is: every term weighs, rewards differ."""
+    plain = {"prompts_per_step": 2, "learning_rate": 0.05}
+    group = {**plain, "num_generations": 4, "max_steps": 2}
+    stages = {
+        "grpo": {
+            **group, "beta": 0.1, "entropy_coef": 0.01, "supervised_weight": 0.1, "consistency_weight": 0.1,
+            "importance_sampling_cap": 2.0, "dynamic_sampling": {"max_attempts": 3}, "num_iterations": 2,
+        },
+        "sft": {**plain, "kind": "sft", "max_steps": 1},
+        "rce": {**group, "kind": "rce"},
+    }  # fmt: skip
     task = PricedTask(lambda problem, output: float(int(output) == problem % 4))
-    recorder = Recorder()
-    drive(trainer_of(TabularPolicy(), task, stage).steps(), recorder)
+    policy, recorder = ConsistentPolicy(), Recorder()
+    start = initial_weights(policy, {"logits": torch.tensor([0.1, 0.0, 0.0, 0.0])})
+    parts = Parts(spec=run_spec(stages=stages), policy=policy, task=task, start=start)
+    drive(Trainer(parts).steps(), recorder)
     return recorder.rows
 
 
 ROWS = recorded_rows()
 STEPS = [row for row in ROWS if row["step"]]
+DECLARED = (*START, *STEP, *EVAL)
 
 
 def names(*metrics: Metric) -> set[str]:
@@ -40,16 +55,27 @@ def names(*metrics: Metric) -> set[str]:
 
 
 def test_what_a_run_writes_is_declared() -> None:
-    assert set().union(*ROWS) - names(*STEP, *EVAL) == set()
+    assert set().union(*ROWS) - names(*DECLARED) == set()
 
 
 def test_what_is_declared_is_written() -> None:
-    assert names(*STEP, *EVAL) - set().union(*ROWS) == set()
+    assert names(*DECLARED) - set().union(*ROWS) == set()
+    assert {row["stage"] for row in STEPS} == {0, 1, 2}
     assert any(row["update"] == 1 for row in STEPS)
 
 
-def test_the_row_before_the_first_step_has_only_evaluations() -> None:
-    assert set(ROWS[0]) == {"step", "completions"} | names(*EVAL)
+def test_the_row_before_the_first_step_has_only_evaluations_and_what_it_started_from() -> None:
+    assert set(ROWS[0]) == {"step", "completions"} | names(*START, *EVAL)
+    assert not any(names(*START) & set(row) for row in STEPS)
+
+
+def test_a_share_of_the_gradient_is_declared_for_every_term_of_every_loss() -> None:
+    # Terms get their names where losses are made: the strings that index `terms`, and the names of imitation losses.
+    measured = {name for row in STEPS for name in row if name.startswith("grad_share/")}
+    assert measured == {name for name in METRICS if name.startswith("grad_share/")}
+    for row in STEPS:
+        if shares := [float(row[name] or 0) for name in measured & set(row)]:
+            assert sum(shares) == pytest.approx(1.0)
 
 
 def test_the_metrics_of_a_whole_run_are_the_declared_ones() -> None:

@@ -16,10 +16,13 @@ from pydantic import BaseModel
 
 from core.spec import RunSpec
 from tests.architecture.source import modules
+from tests.fakes import run_spec
 
-CARRIERS = ("core.spec", "grpoctl.specs")
+CARRIERS = ("core.spec", "grpoctl.specs", "core.health.foresight")  # the last only foretells what others do
 # Told apart by their type before anyone reads them.
 BY_TYPE = {"stages.*.kind"}
+# The spec itself makes another number of these: that one is what others read.
+MADE_INTO = {"stages.*.epochs": "max_steps", "stages.*.lr_scheduler_steps": "lr_horizon"}
 
 
 def parts(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -44,6 +47,16 @@ def leaves(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
 LEAVES = sorted(set(leaves(RunSpec)))
 
 
+@pytest.mark.parametrize("leaf", MADE_INTO)
+def test_what_the_spec_makes_of_a_setting_moves_with_it(leaf: str) -> None:
+    stage = {"prompts_per_step": 1, "num_generations": 2, "learning_rate": 0.1, "epochs": 5, "lr_scheduler_steps": 7}
+    made = {
+        getattr(run_spec(stages={"a": {**stage, leaf.rpartition(".")[2]: value}}).stages["a"], MADE_INTO[leaf])
+        for value in (2, 3)
+    }
+    assert len(made) == 2
+
+
 def attributes_read() -> set[str]:
     return {
         node.attr
@@ -64,4 +77,5 @@ def test_all_of_the_spec_is_seen() -> None:
 
 @pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf not in BY_TYPE])
 def test_somebody_reads(leaf: str) -> None:
-    assert leaf.rpartition(".")[2] in attributes_read(), f"nothing outside {' and '.join(CARRIERS)} reads {leaf}"
+    read = MADE_INTO.get(leaf, leaf.rpartition(".")[2])
+    assert read in attributes_read(), f"nothing outside {' and '.join(CARRIERS)} reads {leaf}"

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from core.policies.base import Rollout, RowKey, Sampling
+from core.policies.base import Rollout, RowKey, Sampling, Scores, Weights
 from core.policies.causal_lm import CausalLMPolicy
 from core.spec import GrpoStage
+from core.spec.methods import METHODS
 from core.tasks.base import Example
 from core.training.grpo_loss import GrpoLoss
 from core.training.requests import Learn, Score
 from core.training.update import Update
-from tests.fakes import grpo_stage, small_policy
+from tests.fakes import PricedTask, batch_of, grpo_stage, ran, small_policy, trainer_of
 
 PROMPTS = [Example(id=text, prompt=text) for text in ("abc", "hijklmn", "z")]
 ADVANTAGES = torch.tensor([1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 0.0, 0.0, 0.9, 0.3, -0.2, -1.0], dtype=torch.float64)
@@ -88,14 +90,19 @@ def gradient(rollout: Rollout, stage: GrpoStage, advantages_N: Tensor = ADVANTAG
         mask_NT=rollout.mask_NT,
         # Old log-probs are not quite the new ones: ratios between 0.74 and 1.35, some of them clipped.
         old_NT=rollout.drawn_NT + 0.3 * torch.sin(rollout.actions["ids"].float()),
-        advantages_N=advantages_N,
-        reference_NT=reference if stage.beta else None,
+        advantages=advantages_N,
+        reference_NT=reference if stage.beta.ever else None,
     )
     update = Update(learner, stage)
     micro_rows = -(-N // stage.gradient_accumulation_steps)
     key = RowKey(0, 3, 1, 0, 0)
-    Learn(update=update, rollout=rollout, loss=loss, learning_rate=0.0, micro_rows=micro_rows, key=key).run()
+    Learn(update=update, batches=[batch_of(rollout, loss, micro_rows)], learning_rate=0.0, key=key).run()
     learner.load(weights)
+    return applied(update)
+
+
+def applied(update: Update) -> Tensor:
+    """The gradient of an optimiser's first step: ten times AdamW's first moment."""
     moments = [value.flatten() for name, value in sorted(update.state().items()) if name.endswith("exp_avg")]
     return 10 * torch.cat(moments)
 
@@ -149,3 +156,73 @@ def test_order(reduction: str, beta: float, order: str) -> None:
 def test_padding(reduction: str, beta: float) -> None:
     # A wider attention sums its (zero) weights in another order: 8e-7 of rounding.
     assert distance(gradient(widened(sampled()), stage_of(reduction, beta)), reduction, beta) < 5e-6
+
+
+class Prepared:
+    """A policy whose every rollout is this one: a whole step, rewards to update, on rows that stand as they are put."""
+
+    def __init__(self, rollout: Rollout) -> None:
+        assert rollout.drawn_NT is not None
+        # The sampler was not quite the policy: ratios between 0.74 and 1.35, some of them clipped.
+        odd_NT = rollout.drawn_NT + 0.3 * torch.sin(rollout.actions["ids"].float())
+        self._rollout = replace(rollout, drawn_NT=odd_NT)
+
+    def sample(self, *_: object) -> Rollout:
+        return self._rollout
+
+    def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
+        return policy().score(rollout, rows, wants=wants, weights=weights)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(policy(), name)
+
+
+# What a text earns depends on all of it, and every group has a signal.
+PRICED = PricedTask(lambda prompt, output: sum(map(ord, output)) % 7 / 6, prompts=3)
+
+
+def step_gradient(rollout: Rollout, method: str, **changes: object) -> Tensor:
+    """The gradient of a method's whole step, with a KL and an entropy bonus."""
+    one_step = {"max_steps": 1, "prompts_per_step": 3, "max_completion_length": 12, "temperature": 0.8}
+    terms = {"method": method, "beta": 0.1, "entropy_coef": 0.05, "max_grad_norm": 1e9, "learning_rate": 1e-9}
+    stage = grpo_stage(**one_step | terms | changes)
+    weights = policy().state()
+    trainer = trainer_of(Prepared(rollout), PRICED, stage)
+    recorder = ran(trainer)
+    policy().load(weights)
+    assert recorder.column("update") == [1]
+    assert recorder.column("groups/dead") == [0.0]
+    return applied(trainer.update)
+
+
+@cache
+def whole_step(method: str) -> Tensor:
+    """The gradient of the rows as they were drawn, in one piece."""
+    return step_gradient(numbered(), method)
+
+
+@cache
+def numbered() -> Rollout:
+    """The drawn rows, under prompts that the task can price."""
+    return replace(sampled(), prompts=PRICED.examples("train"))
+
+
+def apart(got: Tensor, method: str) -> float:
+    whole = whole_step(method)
+    return float((got - whole).norm() / whole.norm())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_methods_step_in_micro_batches(method: str) -> None:
+    assert apart(step_gradient(numbered(), method, gradient_accumulation_steps=5), method) < 2e-6
+
+
+@pytest.mark.parametrize("order", ["groups", "rows"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_methods_step_in_another_order(method: str, order: str) -> None:
+    assert apart(step_gradient(rearranged(numbered(), ORDERS[order]), method), method) < 2e-6
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_methods_step_with_more_padding(method: str) -> None:
+    assert apart(step_gradient(widened(numbered()), method), method) < 5e-6

@@ -62,7 +62,7 @@ def stage_of(kind: str) -> GrpoStage:
 def trainer_in(folder: Path, kind: str) -> tuple[Trainer, Checkpoints]:
     trainer = trainer_of(policy_of(kind), TASK, stage_of(kind), evaluation={"eval_steps": 4})
     checkpoints = Checkpoints(folder, keep=2)
-    trainer.callbacks = [Checkpointing(checkpoints, CheckpointSpec(save_steps=SAVE), trainer.snapshot, STEPS)]
+    trainer.callbacks = [Checkpointing(checkpoints, CheckpointSpec(save_steps=SAVE), trainer.snapshot, trainer.over)]
     return trainer, checkpoints
 
 
@@ -107,7 +107,7 @@ def test_a_run_that_was_over_at_its_last_checkpoint_is_over_when_resumed(tmp_pat
 
     def trainer() -> tuple[Trainer, Checkpoints]:
         trainer, checkpoints = trainer_of(TabularPolicy(), task, stage_of("table")), Checkpoints(tmp_path, keep=2)
-        saving = Checkpointing(checkpoints, CheckpointSpec(save_steps=SAVE), trainer.snapshot, STEPS)
+        saving = Checkpointing(checkpoints, CheckpointSpec(save_steps=SAVE), trainer.snapshot, trainer.over)
         trainer.callbacks = [CollapseGuard(GuardSpec(patience=2 * SAVE, min_length=None)), saving]
         return trainer, checkpoints
 

@@ -78,6 +78,30 @@ class WorkflowDslTask:
         reward = max(0.0, distribution.quantile(1 - difficulty) - cost)
         return Outcome(reward=reward, expected=distribution.expected(cost), valid=valid)
 
+    def target(self, example: Example) -> str:
+        """One of the domain's common lines that pay more than a fallback, at the log's frequencies."""
+        lines = self._good_lines[DOMAINS[DOMAINS.index(example.facts["domain"])]]
+        left = unit("target", self.spec.data_seed, example.id) * sum(lines.values())
+        for line, weight in lines.items():
+            left -= weight
+            if left < 0:
+                return line
+        return next(iter(lines))
+
+    @cached_property
+    def _good_lines(self) -> Mapping[Domain, Mapping[str, int]]:
+        """The domain's common lines whose expected reward is above the fallback's."""
+        good: dict[Domain, dict[str, int]] = {}
+        for domain in DOMAINS:
+            floor = fallback(domain).expected(self.spec.operator_cost)
+            lines = demonstrations.DOMINANT[domain]
+            good[domain] = {line: n for line, n in lines.items() if self._expected(domain, line) > floor} or dict(lines)
+        return good
+
+    def _expected(self, domain: Domain, line: str) -> float:
+        distribution, count, _ = _judged(domain, line)
+        return distribution.expected(self.spec.operator_cost * count)
+
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """The tables of document 000, sections 3.1 to 3.4."""
         return sample_tables(samples)

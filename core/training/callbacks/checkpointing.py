@@ -11,20 +11,20 @@ from core.training.checkpoint import Checkpoints, Snapshot
 
 
 class Checkpointing(Callback):
-    """Saves what `snapshot` returns."""
+    """Saves what `snapshot` returns; `over` says whether the run has done all it had to."""
 
     def __init__(
-        self, checkpoints: Checkpoints, spec: CheckpointSpec, snapshot: Callable[[], Snapshot], last_step: int
+        self, checkpoints: Checkpoints, spec: CheckpointSpec, snapshot: Callable[[], Snapshot], over: Callable[[], bool]
     ) -> None:
         self._checkpoints = checkpoints
         self._spec = spec
         self._snapshot = snapshot
-        self._last_step = last_step
+        self._over = over
 
     def after_step(self, table: StepTable) -> Ending | None:
         """Never ends a run; raises StorageError where the disk refuses."""
         step = int(table[-1]["step"] or 0)
-        due = step % self._spec.save_steps == 0 or step == self._last_step or _is_best(table)
+        due = step % self._spec.save_steps == 0 or self._over() or _is_best(table)
         if step > 0 and due and step not in self._checkpoints.steps():  # one that is there is what was resumed from
             self._checkpoints.save(self._snapshot())
         return None

@@ -18,7 +18,7 @@ from core.policies.causal_lm import CausalLMPolicy
 from core.tasks.base import Example
 from core.training.grpo_loss import GrpoLoss
 from core.training.update import Update
-from tests.fakes import LetterTokenizer, grpo_stage, small_policy, small_qwen2
+from tests.fakes import LetterTokenizer, batch_of, grpo_stage, small_policy, small_qwen2
 
 PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn"), Example(id="3", prompt="z")]
 HOW = Sampling(temperature=1.0, max_completion_length=12)
@@ -52,11 +52,11 @@ def learn(policy: Policy, steps: int = 1, learning_rate: float = 0.02) -> None:
             stage=stage,
             mask_NT=rollout.mask_NT,
             old_NT=rollout.drawn_NT,
-            advantages_N=torch.tensor([3.0, -1.0, -1.0, -1.0] * len(PROMPTS)),
+            advantages=torch.tensor([3.0, -1.0, -1.0, -1.0] * len(PROMPTS)),
             reference_NT=None,
         )
         key = RowKey(0, 3, step, 0, 0)
-        update.apply(rollout, loss, learning_rate=learning_rate, micro_rows=5, key=key)
+        update.apply([batch_of(rollout, loss, 5)], learning_rate=learning_rate, key=key)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from core.assemble import assemble, open_checkpoints
 from core.policies.causal_lm import CausalLMPolicy
@@ -60,7 +61,7 @@ def test_an_adapter_is_its_own_reference(tmp_path: Path) -> None:
     assert isinstance(policy, CausalLMPolicy)
     assert policy.reference is None
     assert policy.checkpointing
-    assert len(policy.trainable()) == 4  # A and B of q_proj in two layers
+    assert len(policy.trainable()) == 2  # A and B of q_proj, in one layer
     assert all("q_proj.lora_" in name for name in policy.trainable())
 
 
@@ -82,3 +83,23 @@ def test_a_restarted_trainer_stands_where_the_snapshot_was_taken(tmp_path: Path)
     drive(again.steps(), rest)
     assert rest.rows == recorder.rows[3:]
     assert rest.samples == [sample for sample in recorder.samples if sample["step"] == 3]
+
+
+def test_a_fresh_run_starts_from_the_weights_it_is_given_and_a_restarted_one_from_its_own(tmp_path: Path) -> None:
+    spec = spec_of()
+    checkpoints = open_checkpoints(spec, tmp_path)
+    first = assembled(spec, tmp_path)
+    theirs = {name: value + 1.0 for name, value in first.policy.state().items()}
+    (dropped, *kept) = sorted(theirs)
+    initial = {name: theirs[name] for name in kept}
+    started = assemble(spec, checkpoints, initial=initial)
+    mine = started.policy.state()
+    assert all(torch.equal(mine[name], theirs[name]) for name in kept)
+    assert torch.equal(mine[dropped], first.policy.state()[dropped])
+    again = assemble(spec, checkpoints, restart=first.snapshot(), initial=initial)
+    assert all(torch.equal(value, again.policy.state()[name]) for name, value in first.policy.state().items())
+    rows = Recorder(stop_at=0)
+    with pytest.raises(KeyboardInterrupt):
+        drive(started.steps(), rows)
+    counts = {name: value for name, value in rows.rows[0].items() if name.startswith("init/")}
+    assert counts == {"init/taken": len(kept), "init/missing": 1, "init/odd_shape": 0, "init/unknown": 0}

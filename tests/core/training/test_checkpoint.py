@@ -53,8 +53,16 @@ def names(checkpoints: Checkpoints) -> list[str]:
     return sorted(path.name for path in checkpoints.folder.iterdir())
 
 
+CARRIED = {"running.count": 3, "running.mean": 0.1, "beta": 1 / 3}
+
+
 @pytest.mark.parametrize(
-    "progress", [Progress(), Progress(step=7, updates=3, completions=112, best_step=5, best_value=1 / 3)]
+    "progress",
+    [
+        Progress(),
+        Progress(step=7, updates=3, completions=112, best_step=5, best_value=1 / 3),
+        Progress(step=7, stage=2, stage_step=4, stage_updates=3, prompts=19, carried=CARRIED),
+    ],
 )
 def test_what_goes_in_comes_out(checkpoints: Checkpoints, progress: Progress) -> None:
     saved = replace(snapshot(7), progress=progress)
@@ -153,11 +161,12 @@ def test_files_without_a_checksum_are_refused(checkpoints: Checkpoints) -> None:
         checkpoints.load(6)
 
 
-def test_another_version_is_refused_by_name(checkpoints: Checkpoints) -> None:
+@pytest.mark.parametrize("version", [1, 99, None])  # 1 knew of one stage only
+def test_another_version_is_refused_by_name(checkpoints: Checkpoints, version: int | None) -> None:
     folder = checkpoints.save(snapshot(6))
     state = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps(state | {"version": 99}))
-    with pytest.raises(CheckpointError, match=rf"{folder} has version 99, this grpoctl reads \d"):
+    (folder / "state.json").write_text(json.dumps(state | {"version": version}))
+    with pytest.raises(CheckpointError, match=rf"{folder} has version {version}, this grpoctl reads \d"):
         checkpoints.load(6)
 
 
@@ -236,7 +245,7 @@ def test_when_checkpoints_are_written(tmp_path: Path, save_steps: int, eval_step
     trainer = trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": eval_steps})
     checkpoints = Checkpoints(tmp_path, keep=99)
     spec = CheckpointSpec(save_steps=save_steps)
-    trainer.callbacks = [Checkpointing(checkpoints, spec, trainer.snapshot, last_step=10)]
+    trainer.callbacks = [Checkpointing(checkpoints, spec, trainer.snapshot, trainer.over)]
     recorder = Recorder()
     drive(trainer.steps(), recorder)
     best: set[int] = set()

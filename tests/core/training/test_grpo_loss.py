@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log, nan
 
 import pytest
 import torch
 from torch import Tensor
 
-from core.policies.base import Scores
+from core.policies.base import ENTROPY, Scores
 from core.training.grpo_loss import GrpoLoss
 from core.training.update import LossParts
 from tests.fakes import grpo_stage
@@ -29,10 +30,10 @@ KL_3 = (exp(-1) + 1 - 1) / 6  # k3 at d = 1, a mean over tokens
 
 def loss_of(*, beta: float = 0.0, **changes: object) -> GrpoLoss:
     return GrpoLoss(
-        stage=grpo_stage(epsilon=0.2, epsilon_high=0.28, beta=beta, **changes),
+        stage=grpo_stage(**{"epsilon": 0.2, "epsilon_high": 0.28, "reduction": "token_mean", "beta": beta, **changes}),
         mask_NT=MASK,
         old_NT=OLD,
-        advantages_N=ADVANTAGES,
+        advantages=ADVANTAGES,
         reference_NT=REFERENCE if beta else None,
     )
 
@@ -69,9 +70,96 @@ def test_the_estimator_of_the_spec_is_differentiated() -> None:
     assert float(parts.total) == pytest.approx(-TOKEN_MEAN + 0.1 * exp(-1) / 6)
 
 
+def test_a_ratio_on_the_kl_is_to_the_policy_that_drew() -> None:
+    # d = 1 in row 0, factor 1, where new / old = 2: 2 * k3 = 2 / e, one token of six. Without the ratio it is biased.
+    reference = NEW - torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    loss = replace(loss_of(beta=0.1, kl_estimator="k3_ratio"), reference_NT=reference)
+    assert float(loss(Scores(logprobs_NT=NEW), range(3)).total) == pytest.approx(-TOKEN_MEAN + 0.1 * 2 * exp(-1) / 6)
+
+
 def test_without_an_upper_bound_the_lower_one_serves_for_both() -> None:
-    loss = GrpoLoss(stage=grpo_stage(epsilon=0.2), mask_NT=MASK, old_NT=OLD, advantages_N=ADVANTAGES, reference_NT=None)
+    loss = GrpoLoss(
+        stage=grpo_stage(epsilon=0.2, reduction="token_mean"),
+        mask_NT=MASK,
+        old_NT=OLD,
+        advantages=ADVANTAGES,
+        reference_NT=None,
+    )
     assert float(loss(Scores(logprobs_NT=NEW), range(3)).total) == pytest.approx(-(TOKEN_MEAN - 0.08 / 6))
+
+
+def test_the_total_is_the_sum_of_its_weighted_terms() -> None:
+    # Entropies of 2 nats a token are a bonus: they come off the loss.
+    loss = replace(loss_of(beta=0.1, policy_weight=0.5), entropy_coef=0.25)
+    assert loss.wants == {ENTROPY}
+    parts = loss(Scores(logprobs_NT=NEW, entropies_NT=torch.full((3, 3), 2.0)), range(3))
+    terms = {name: float(term) for name, term in parts.terms.items()}
+    assert terms == {
+        "policy": pytest.approx(-0.5 * TOKEN_MEAN),
+        "kl": pytest.approx(0.1 * 0.5 / 6),
+        "entropy": pytest.approx(-0.5),
+    }
+    assert float(parts.total) == pytest.approx(sum(terms.values()))
+    assert value(parts, "policy/loss") == pytest.approx(-TOKEN_MEAN)  # unweighted
+
+
+def test_a_consistency_loss_is_a_mean_over_the_rows_of_the_optimiser_batch() -> None:
+    loss = replace(loss_of(consistency_weight=0.5), rows=[0, 2])
+    shares = [
+        loss(Scores(logprobs_NT=NEW[[row]], losses_N={"consistency": torch.tensor([own])}), [row])
+        for row, own in ((0, 1.0), (2, 3.0))
+    ]
+    assert sum(float(share.terms["consistency"]) for share in shares) == pytest.approx(0.5 * 2.0)
+
+
+FALLING = {"epsilon": {"start": 0.6, "end": 0.2, "steps": 4}, "epsilon_high": None}
+RISING = {"epsilon_high": {"start": 0.5, "end": 0.3, "steps": 2}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "step", "expected"),
+    [
+        # What the tokens at ratio 2 (A = 1) and 0.5 (A = -2) give beside the others' 1 + 1 + 0.5 + 0.5.
+        (FALLING, 1, 1.5 - 2 * 0.5),  # both bounds are 0.5
+        (FALLING, 3, 1.3 - 2 * 0.7),
+        (FALLING, 9, 1.2 - 2 * 0.8),
+        (RISING, 1, 1.4 - 2 * 0.8),
+        (RISING, 2, 1.3 - 2 * 0.8),
+        ({"policy_weight": {"start": 1.0, "end": 0.0, "steps": 2}}, 2, -3.0),  # nothing is left of it
+    ],
+)
+def test_bounds_and_weights_are_those_of_the_step(changes: dict[str, object], step: int, expected: float) -> None:
+    parts = replace(loss_of(**changes), step=step)(Scores(logprobs_NT=NEW), range(3))
+    assert float(parts.total) == pytest.approx(-(3.0 + expected) / 6)
+
+
+def test_a_penalty_takes_the_weight_it_is_given_or_the_stages_own_of_the_step() -> None:
+    falling = grpo_stage(beta={"start": 0.4, "end": 0.0, "steps": 4}, reduction="token_mean")
+    loss = replace(loss_of(), stage=falling, reference_NT=REFERENCE, step=1)
+    assert float(loss(Scores(logprobs_NT=NEW), range(3)).terms["kl"]) == pytest.approx(0.3 * 0.5 / 6)
+    moved = replace(loss, beta=0.7)
+    assert float(moved(Scores(logprobs_NT=NEW), range(3)).terms["kl"]) == pytest.approx(0.7 * 0.5 / 6)
+
+
+def test_importance_weighs_the_surrogate_and_not_the_penalty() -> None:
+    weights = torch.full((3, 3), 2.0, dtype=torch.float64).masked_fill(~MASK, nan)
+    parts = replace(loss_of(beta=0.1), importance_NT=weights)(Scores(logprobs_NT=NEW), range(3))
+    assert float(parts.total) == pytest.approx(-2 * TOKEN_MEAN + 0.1 * 0.5 / 6)
+
+
+def test_a_token_may_have_an_advantage_of_its_own() -> None:
+    # As rows have them, but for row 0's last factor: -1 in place of 1.
+    by_token = ADVANTAGES.unsqueeze(-1).repeat(1, 3)
+    by_token[0, 2] = -1.0
+    parts = replace(loss_of(), advantages=by_token)(Scores(logprobs_NT=NEW), range(3))
+    assert float(parts.total) == pytest.approx(-(TOKEN_MEAN - 2 / 6))
+
+
+def test_a_minibatch_has_denominators_of_its_own() -> None:
+    # Rows 1 and 2 alone: three tokens, of -1.6, 0.5 and 0.5.
+    parts = replace(loss_of(), rows=[1, 2])(Scores(logprobs_NT=NEW[1:]), [1, 2])
+    assert float(parts.total) == pytest.approx(0.6 / 3)
+    assert value(parts, "policy/clip_low") == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("cut", [[[0], [1], [2]], [[0, 1], [2]], [[2], [1, 0]], [[1, 0, 2]]])
@@ -96,7 +184,7 @@ def test_nan_in_the_padding_is_harmless_also_in_the_gradient(spoilt: str, estima
             stage=grpo_stage(beta=0.1, kl_estimator=estimator),
             mask_NT=MASK,
             old_NT=OLD + hole.get("old", 0.0),
-            advantages_N=ADVANTAGES,
+            advantages=ADVANTAGES,
             reference_NT=REFERENCE + hole.get("reference", 0.0),
         )
         parts = loss(Scores(logprobs_NT=new), range(3))

@@ -66,6 +66,15 @@ def test_missing_rewards_are_left_out() -> None:
     assert "advantage/std" not in nothing
 
 
+def test_a_virtual_best_sample_makes_a_group_live_that_is_all_below_it() -> None:
+    advantages = torch.tensor([[-0.5, -0.5, -0.5], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    same = groups(0.25, 0.25, 0.25, 1.0, 1.0, 1.0)
+    assert rollout_metrics(same, advantages)["groups/dead"] == 1.0
+    got = rollout_metrics(same, advantages, virtual_best=1.0)  # the second group is as good as the virtual sample
+    assert got["groups/dead"] == 0.5
+    assert got["advantage/std"] == 0.0  # of the three equal ones alone
+
+
 @pytest.mark.parametrize(
     ("rewards", "signal"),
     [

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from itertools import groupby
 from math import nan
-from typing import Any
 
 import pytest
 
 from core.algorithms.schedules import learning_rate
 from core.rollout.uniforms import DROPOUT
 from core.spec import GrpoStage
-from core.training.drive import drive
 from core.training.requests import Learn, Score, StepDone
 from core.training.trainer import Trainer
-from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
+from tests.fakes import PricedTask, Recorder, TabularPolicy, asked, grpo_stage, ran, trainer_of
 
 BEST_IS_2 = PricedTask(lambda prompt, output: 1.0 if output == "2" else 0.0)
 WORST_IS_2 = PricedTask(lambda prompt, output: -1.0 if output == "2" else 0.0)
@@ -24,13 +22,6 @@ NO_SIGNAL = PricedTask(lambda prompt, output: 0.3)
 def half_dead() -> PricedTask:
     """Two of four prompts pay for the arm, the other two always pay 0.3."""
     return PricedTask(lambda prompt, output: float(output) if prompt % 2 else 0.3)
-
-
-def ran(trainer: Trainer) -> Recorder:
-    recorder = Recorder()
-    ending = drive(trainer.steps(), recorder)
-    assert ending.status == "COMPLETED"
-    return recorder
 
 
 LONG = grpo_stage(max_steps=60, num_generations=8)
@@ -107,23 +98,10 @@ def test_updates_are_the_steps_with_a_live_group() -> None:
     assert trainer.progress.updates == sum(int(u or 0) for u in update)
 
 
-def requests_of(trainer: Trainer) -> list[Any]:
-    """Everything a run asks for, in order, each answered."""
-    asked: list[Any] = []
-    steps, answer = trainer.steps(), None
-    while True:
-        try:
-            request: Any = steps.send(answer)
-        except StopIteration:
-            return asked
-        asked.append(request)
-        answer = None if isinstance(request, StepDone) else request.run()
-
-
 def kinds(trainer: Trainer) -> list[list[str]]:
     """The names of all requests, cut after each finished step."""
     steps: list[list[str]] = [[]]
-    for request in requests_of(trainer):
+    for request, _ in asked(trainer):
         if isinstance(request, StepDone):
             steps.append([])
         else:
@@ -163,9 +141,10 @@ def test_what_a_step_asks_for(task: PricedTask, beta: float, expected: list[list
 
 
 def test_each_group_takes_its_turn_at_the_integrity_check_and_each_update_has_its_own_dropout() -> None:
-    asked = requests_of(trainer_of(TabularPolicy(), BEST_IS_2, grpo_stage(max_steps=3, num_generations=16), seed=5))
-    checked = [list(request.rows) for request in asked if isinstance(request, Score) and request.name == "score"]
-    keys = [request.key for request in asked if isinstance(request, Learn)]
+    trainer = trainer_of(TabularPolicy(), BEST_IS_2, grpo_stage(max_steps=3, num_generations=16), seed=5)
+    requests = [request for request, _ in asked(trainer)]
+    checked = [list(request.rows) for request in requests if isinstance(request, Score) and request.name == "score"]
+    keys = [request.key for request in requests if isinstance(request, Learn)]
     assert checked == [list(range(16)), list(range(16, 32)), list(range(16))]
     assert keys == [(5, DROPOUT, step, 0, 0) for step in (1, 2, 3)]
 

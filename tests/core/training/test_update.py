@@ -11,7 +11,7 @@ import torch
 from core.errors import CheckpointError
 from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores
 from core.training.update import LossParts, Update
-from tests.fakes import PricedTask, TabularPolicy, grpo_stage, small_policy
+from tests.fakes import PricedTask, TabularPolicy, batch_of, grpo_stage, small_policy
 
 Loss = Callable[[Scores, Sequence[int]], LossParts]
 KEY = RowKey(0, 3, 1, 0, 0)
@@ -40,7 +40,7 @@ def test_the_first_step_of_adamw_moves_by_the_learning_rate_against_the_sign() -
     def loss(scores: Scores, rows: Sequence[int]) -> LossParts:
         return LossParts(total=policy.logits[0] * 3.0 - policy.logits[1])
 
-    metrics = update.apply(rollout_of(policy), loss, learning_rate=0.1, micro_rows=6, key=KEY)
+    metrics = update.apply([batch_of(rollout_of(policy), loss, 6)], learning_rate=0.1, key=KEY)
     assert policy.logits.tolist() == [pytest.approx(v) for v in (0.4, 0.1, 0.0, 0.0)]
     assert metrics == {
         "loss": pytest.approx(1.5),
@@ -57,7 +57,7 @@ def test_weight_decay_is_the_specs() -> None:
         policy.logits.fill_(1.0)
     update = Update(policy, grpo_stage(weight_decay=0.5))
     loss: Loss = lambda scores, rows: LossParts(total=policy.logits.sum() * 0.0)  # noqa: E731
-    update.apply(rollout_of(policy), loss, learning_rate=0.1, micro_rows=6, key=KEY)
+    update.apply([batch_of(rollout_of(policy), loss, 6)], learning_rate=0.1, key=KEY)
     assert policy.logits.tolist() == [pytest.approx(0.95)] * 4
 
 
@@ -67,7 +67,7 @@ def test_the_gradient_is_clipped_to_the_norm_of_the_spec(limit: float, expected:
     policy = TabularPolicy(2)
     update = Update(policy, grpo_stage(max_grad_norm=limit))
     loss: Loss = lambda scores, rows: LossParts(total=policy.logits @ torch.tensor([3.0, 4.0]))  # noqa: E731
-    metrics = update.apply(rollout_of(policy), loss, learning_rate=0.1, micro_rows=6, key=KEY)
+    metrics = update.apply([batch_of(rollout_of(policy), loss, 6)], learning_rate=0.1, key=KEY)
     assert metrics["grad_norm"] == pytest.approx(5.0)
     assert (10 * update.state()["logits.exp_avg"]).tolist() == pytest.approx(expected, rel=1e-4)
 
@@ -77,8 +77,8 @@ def test_micro_batches_add_up_and_maxima_are_the_largest(micro_rows: int) -> Non
     reference, policy = TabularPolicy(), TabularPolicy()
     rollout = rollout_of(policy)
     whole, cut = Update(reference, grpo_stage()), Update(policy, grpo_stage())
-    expected = whole.apply(rollout_of(reference), likelihood, learning_rate=0.1, micro_rows=6, key=KEY)
-    got = cut.apply(rollout, likelihood, learning_rate=0.1, micro_rows=micro_rows, key=KEY)
+    expected = whole.apply([batch_of(rollout_of(reference), likelihood, 6)], learning_rate=0.1, key=KEY)
+    got = cut.apply([batch_of(rollout, likelihood, micro_rows)], learning_rate=0.1, key=KEY)
     assert got == {name: pytest.approx(number) for name, number in expected.items()}
     assert (got["rows"], got["row"]) == (6.0, 5.0)
     assert torch.allclose(policy.logits, reference.logits, atol=1e-7)
@@ -101,14 +101,14 @@ def test_what_is_not_finite_makes_no_step(loss: Loss) -> None:
     policy = TabularPolicy()
     update = Update(policy, grpo_stage())
     rollout = rollout_of(policy)
-    update.apply(rollout, likelihood, learning_rate=0.1, micro_rows=6, key=KEY)
+    update.apply([batch_of(rollout, likelihood, 6)], learning_rate=0.1, key=KEY)
     weights, state = policy.state()["logits"], update.state()
-    metrics = update.apply(rollout, loss, learning_rate=0.1, micro_rows=2, key=KEY)
+    metrics = update.apply([batch_of(rollout, loss, 2)], learning_rate=0.1, key=KEY)
     assert metrics["update"] == 0.0
     assert torch.equal(policy.logits, weights)
     assert all(torch.equal(value, state[name]) for name, value in update.state().items())
     assert policy.logits.grad is None  # and nothing of it is left for the next one
-    assert update.apply(rollout, likelihood, learning_rate=0.1, micro_rows=6, key=KEY)["update"] == 1.0
+    assert update.apply([batch_of(rollout, likelihood, 6)], learning_rate=0.1, key=KEY)["update"] == 1.0
 
 
 def dropped_out(key: RowKey) -> tuple[torch.Tensor, torch.Tensor]:
@@ -119,7 +119,7 @@ def dropped_out(key: RowKey) -> tuple[torch.Tensor, torch.Tensor]:
     for step in (1, 2):  # a fresh adapter's B is 0: its A (and so dropout's effect on it) moves from the second on
         loss: Loss = lambda scores, rows: LossParts(total=-scores.logprobs_NT[:, 0].sum())  # noqa: E731
         Update(policy, grpo_stage()).apply(
-            rollout, loss, learning_rate=0.05, micro_rows=4, key=key._replace(step=key.step + step)
+            [batch_of(rollout, loss, 4)], learning_rate=0.05, key=key._replace(step=key.step + step)
         )
     return torch.cat([value.flatten() for value in policy.state().values()]), torch.get_rng_state()
 
@@ -140,17 +140,17 @@ def test_the_optimisers_state_goes_out_and_comes_back() -> None:
     update = Update(policy, grpo_stage())
     assert update.state() == {}
     rollout = rollout_of(policy)
-    update.apply(rollout, likelihood, learning_rate=0.1, micro_rows=6, key=KEY)
+    update.apply([batch_of(rollout, likelihood, 6)], learning_rate=0.1, key=KEY)
     state, weights = update.state(), policy.state()
     assert set(state) == {"logits.exp_avg", "logits.exp_avg_sq", "logits.step"}
-    update.apply(rollout, likelihood, learning_rate=0.1, micro_rows=6, key=KEY)
+    update.apply([batch_of(rollout, likelihood, 6)], learning_rate=0.1, key=KEY)
     expected = policy.state()["logits"]
 
     other = TabularPolicy()
     other.load(weights)
     resumed = Update(other, grpo_stage())
     resumed.load(state)
-    resumed.apply(rollout, likelihood, learning_rate=0.1, micro_rows=6, key=KEY)
+    resumed.apply([batch_of(rollout, likelihood, 6)], learning_rate=0.1, key=KEY)
     assert torch.equal(other.logits, expected)
     resumed.load({})  # back to before the first step
     assert resumed.state() == {}

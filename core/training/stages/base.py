@@ -1,0 +1,129 @@
+"""What a step of any stage is given, what it hands back, and the requests all kinds of stage make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.health.finding import Row
+from core.policies.base import Policy, Rollout, RowKey, Sampling
+from core.rollout.uniforms import DROPOUT, ORDER, TRAIN, permutation
+from core.spec import RunSpec, Schedule, StageBase
+from core.tasks.base import Example, Task
+from core.training.callbacks.base import Ending
+from core.training.checkpoint import Progress
+from core.training.requests import Learn, Replay, Request, Sample, Score
+from core.training.scheduled import at, stage_learning_rate
+from core.training.update import Batch, Update
+
+SUPERVISED = 1  # attempt number under ORDER: supervised examples have an order of their own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """What a step comes to. `prompts` were drawn for it; `carried` is handed to the stage's next step."""
+
+    row: Mapping[str, float]
+    samples: Sequence[Mapping[str, object]] = ()
+    completions: int = 0
+    prompts: int = 0
+    carried: Mapping[str, float] = field(default_factory=dict)
+    ending: Ending | None = None
+
+
+StepRun = Generator[Request, Any, Done]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Here:
+    """Where a step stands. `look` asks the run's guards about a row before anything is learned from it."""
+
+    spec: RunSpec
+    stage: Any  # the stage's spec; each kind of step knows its own
+    policy: Policy
+    task: Task
+    update: Update
+    progress: Progress
+    table: Sequence[Row]  # the stage's rows so far
+    look: Callable[[Row], Ending | None]
+    shares: bool  # whether this step measures shares of the gradient
+
+    @property
+    def step(self) -> int:
+        """The run's step, from 1."""
+        return self.progress.step + 1
+
+    @property
+    def number(self) -> int:
+        """The stage's step, from 1."""
+        return self.progress.stage_step + 1
+
+    def now(self, schedule: Schedule) -> float:
+        """A schedule's value on this step."""
+        return at(schedule, self.number)
+
+    def prompts(self, start: int, count: int) -> list[Example]:
+        """Training prompts `start` to `start + count` in an order that is shuffled anew each epoch."""
+        return self._ordered(self.task.examples("train"), start, count, attempt=0)
+
+    def sample(self, prompts: Sequence[Example], k: int, how: Sampling, attempt: int = 0) -> Sample:
+        """The request for k completions of each prompt."""
+        keys = [RowKey(self.spec.seed, TRAIN, self.step, attempt, row) for row in range(len(prompts) * k)]
+        return Sample(policy=self.policy, prompts=prompts, k=k, how=how, keys=keys)
+
+    def supervised(self, count: int) -> Replay:
+        """The request for the step's supervised examples. Raises TaskError where the task has no answers."""
+        stage: StageBase = self.stage
+        pool = self.task.examples("train")
+        chosen = self._ordered(pool, self.progress.stage_step * count, count, attempt=SUPERVISED)
+        targets = [self.task.target(example) for example in chosen]
+        assert stage.prompts_per_step == count
+        return Replay(policy=self.policy, prompts=chosen, outputs=targets)
+
+    def learn(self, batches: Sequence[Batch], index: int = 0) -> Learn:
+        """The request for the step's optimiser step number `index`."""
+        rate = stage_learning_rate(self.stage, step=self.number, updates=self.progress.stage_updates, table=self.table)
+        key = RowKey(self.spec.seed, DROPOUT, self.step, 0, index)
+        return Learn(
+            update=self.update, batches=batches, learning_rate=rate, key=key, shares=self.shares and index == 0
+        )
+
+    def micro_rows(self, rows: int) -> int:
+        """Rows of a micro-batch, so that there are gradient_accumulation_steps of them."""
+        return max(1, math.ceil(rows / int(self.stage.gradient_accumulation_steps)))
+
+    def scored(
+        self, rollout: Rollout, rows: Sequence[int], request: Callable[[Sequence[int]], Score], name: str
+    ) -> Generator[Request, Any, Tensor]:
+        """One field of the scores of `rows`, scored in micro-batches, in a tensor of all rows: (N, T)."""
+        found_NT = torch.zeros_like(rollout.mask_NT, dtype=torch.float32)
+        for part in self.policy.split(rollout, rows, self.micro_rows(len(rows))):
+            scores = yield request(part)
+            found_NT[list(part)] = getattr(scores, name).to(found_NT)
+        return found_NT
+
+    def _ordered(self, pool: Sequence[Example], start: int, count: int, attempt: int) -> list[Example]:
+        picked: list[Example] = []
+        orders: dict[int, list[int]] = {}
+        for position in range(start, start + count):
+            epoch, place = divmod(position, len(pool))
+            if epoch not in orders:
+                orders[epoch] = permutation(RowKey(self.spec.seed, ORDER, epoch, attempt, 0), len(pool))
+            picked.append(pool[orders[epoch][place]])
+        return picked
+
+
+def averaged(learned: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Metrics of several optimiser steps as one step's: means, but the largest of maxima and `update` if any was."""
+    names = dict.fromkeys(name for metrics in learned for name in metrics)
+    row = {}
+    for name in names:
+        values = [metrics[name] for metrics in learned if name in metrics]
+        largest = name in ("update", "policy/ratio_max")
+        row[name] = max(values) if largest else sum(values) / len(values)
+    return row

@@ -1,0 +1,246 @@
+"""A GRPO step, readable top to bottom: sample -> reward -> advantages -> loss -> update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.algorithms.advantages import Normaliser, advantages
+from core.algorithms.controllers import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
+from core.algorithms.importance import truncated_weights
+from core.algorithms.running import Running, updated
+from core.policies.base import ENTROPY, Rollout, Sampling, Weights
+from core.spec import AdvantageSpec, GrpoStage
+from core.training.grpo_loss import GrpoLoss
+from core.training.imitation_loss import ImitationLoss
+from core.training.requests import Request, Score
+from core.training.stages.base import Here, StepRun, averaged
+from core.training.stages.rewards import Signals, shaped_rewards, token_advantages
+from core.training.stages.sampling import Gathered, gather, rows_of
+from core.training.step_metrics import sample_rows
+from core.training.update import Batch
+
+
+def grpo_step(here: Here) -> StepRun:
+    """One rollout, and num_iterations x minibatches optimiser steps on it."""
+    stage: GrpoStage = here.stage
+    how = Sampling(
+        temperature=here.now(stage.temperature),
+        max_completion_length=stage.max_completion_length,
+        top_p=stage.top_p,
+        top_k=stage.top_k,
+    )
+    found = yield from gather(here, how)
+    rows = rows_of(found.chosen, stage.num_generations)
+    signals = yield from _before_rewards(here, found.groups.rollout, rows if found.ending is None else [])
+    rewards_PK = shaped_rewards(here, found.groups, signals)
+    running = _running(here)
+    advantages_PK = _advantages(here, found, rewards_PK, running)
+    carried = _carried(here, updated(running, rewards_PK[found.chosen], stage.advantage.running_decay))
+    row = {**found.row(advantages_PK), "temperature": how.temperature}
+    signal = bool((advantages_PK != 0).any())
+    groups = found.chosen if signal or not stage.skip_without_signal else []
+    if found.ending is None and (groups or here.now(stage.supervised_weight)):
+        row |= yield from _learn(here, replace(found, chosen=groups), advantages_PK, signals)
+        carried |= _adapted(here, row, len(groups) * stage.num_generations)
+    return found.done(row, sample_rows(found.groups, advantages_PK, here.step), carried)
+
+
+def _advantages(here: Here, found: Gathered, rewards_PK: Tensor, running: Running) -> Tensor:
+    """(P, K): of the groups that are learned from, 0 of the others."""
+    stage: GrpoStage = here.stage
+    advantages_PK = torch.zeros_like(rewards_PK)
+    if found.chosen:
+        lengths_PK = found.groups.rollout.mask_NT.sum(-1).view(rewards_PK.shape)
+        advantages_PK[found.chosen] = advantages(
+            rewards_PK[found.chosen],
+            _normaliser(stage.advantage),
+            running=running,
+            lengths_PK=lengths_PK[found.chosen].to(rewards_PK.device),
+        )
+    return advantages_PK
+
+
+def _before_rewards(here: Here, rollout: Rollout, rows: Sequence[int]) -> Generator[Request, Any, Signals]:
+    """What must be scored before rewards are known: the reference's log-probs, the trainer's own, entropies."""
+    stage: GrpoStage = here.stage
+    signals = Signals(beta=_beta(here))
+    if not rows:
+        return signals
+
+    if stage.kl_in == "reward" and signals.beta > 0:
+        asked = _asking(here, rollout, "reference")
+        signals = replace(signals, reference_NT=(yield from here.scored(rollout, rows, asked, "logprobs_NT")))
+    if stage.importance_sampling_cap is not None:
+        asked = _asking(here, rollout, "current")
+        signals = replace(signals, old_NT=(yield from here.scored(rollout, rows, asked, "logprobs_NT")))
+    if stage.entropy_weighting != "none":
+        asked = _asking(here, rollout, "current", frozenset({ENTROPY}))
+        signals = replace(signals, entropies_NT=(yield from here.scored(rollout, rows, asked, "entropies_NT")))
+    return signals
+
+
+def _asking(
+    here: Here, rollout: Rollout, weights: Weights, wants: frozenset[str] = frozenset()
+) -> Callable[[Sequence[int]], Score]:
+    """The request that scores some rows of the rollout."""
+    return lambda rows: Score(policy=here.policy, rollout=rollout, rows=rows, wants=wants, weights=weights)
+
+
+def _learn(
+    here: Here, found: Gathered, advantages_PK: Tensor, signals: Signals
+) -> Generator[Request, Any, dict[str, float]]:
+    """The optimiser steps of one rollout. On-policy, the old log-probs are those recorded while sampling.
+
+    A blended step without a group to learn from makes one optimiser step of its supervised part.
+    """
+    stage: GrpoStage = here.stage
+    rollout, k = found.groups.rollout, stage.num_generations
+    assert rollout.drawn_NT is not None
+    reference_NT = signals.reference_NT
+    if reference_NT is None and signals.beta > 0 and found.chosen:
+        asked = _asking(here, rollout, "reference")
+        reference_NT = yield from here.scored(rollout, rows_of(found.chosen, k), asked, "logprobs_NT")
+    importance_NT = None
+    if signals.old_NT is not None and stage.importance_sampling_cap is not None:
+        importance_NT = truncated_weights(signals.old_NT, rollout.drawn_NT, stage.importance_sampling_cap)
+    mask_NT = rollout.mask_NT
+    if stage.mask_truncated_completions:
+        mask_NT = mask_NT & ~rollout.truncated_N.unsqueeze(-1)
+    loss = GrpoLoss(
+        stage=stage,
+        mask_NT=mask_NT,
+        old_NT=rollout.drawn_NT if signals.old_NT is None else signals.old_NT,
+        advantages=token_advantages(here, rollout, advantages_PK, signals).to(mask_NT.device),
+        reference_NT=reference_NT,
+        importance_NT=importance_NT,
+        step=here.number,
+        beta=signals.beta,
+        entropy_coef=_entropy_coef(here, found.integrity.get("entropy")),
+    )
+    supervised = yield from _supervised(here)
+    learned: list[Mapping[str, float]] = []
+    for index, part in enumerate(_optimiser_batches(found.chosen, stage)):
+        rows = rows_of(part, k)
+        own = Batch(
+            rollout=rollout,
+            rows=rows,
+            loss=replace(loss, rows=rows),
+            micro_rows=here.micro_rows(len(rows)),
+            wants=loss.wants,
+        )
+        learned.append((yield here.learn([own, *supervised] if rows else supervised, index)))
+    return {**averaged(learned), **_weights_used(here, signals, importance_NT, mask_NT, rows_of(found.chosen, k))}
+
+
+def _supervised(here: Here) -> Generator[Request, Any, list[Batch]]:
+    """The supervised part of a blended step; none where its weight is 0."""
+    stage: GrpoStage = here.stage
+    if not (weight := here.now(stage.supervised_weight)):
+        return []
+    answers = yield here.supervised(stage.prompts_per_step)
+    loss = ImitationLoss(mask_NT=answers.mask_NT, scale=weight)
+    return [Batch(rollout=answers, rows=range(len(answers)), loss=loss, micro_rows=here.micro_rows(len(answers)))]
+
+
+def _optimiser_batches(groups: Sequence[int], stage: GrpoStage) -> list[Sequence[int]]:
+    """The groups of each optimiser step: all in `minibatches` runs of about one size, num_iterations times over.
+
+    Groups are not split, so there are never more minibatches than groups; without a group there is one empty batch.
+    """
+    if not groups:
+        return [[]]
+    parts = min(stage.minibatches, len(groups))
+    cuts = [len(groups) * part // parts for part in range(parts + 1)]
+    return [groups[start:end] for start, end in pairwise(cuts)] * stage.num_iterations
+
+
+def _normaliser(spec: AdvantageSpec) -> Normaliser:
+    return Normaliser(
+        transform=spec.transform,
+        baseline=spec.baseline,
+        scale_rewards=spec.scale_rewards,
+        ddof=spec.ddof,
+        eps=spec.eps,
+        std_floor=spec.std_floor,
+        clip=spec.clip,
+        virtual_best=spec.virtual_best,
+        weighting=spec.weighting,
+    )
+
+
+def _running(here: Here) -> Running:
+    """The running statistics as they stood before this step."""
+    carried = here.progress.carried
+    return Running(
+        count=int(carried.get("running.count", 0)),
+        weight=carried.get("running.weight", 0.0),
+        mean=carried.get("running.mean", 0.0),
+        variance=carried.get("running.variance", 0.0),
+    )
+
+
+def _carried(here: Here, running: Running) -> dict[str, float]:
+    """What the next step is handed: nothing that the stage does not use."""
+    spec = here.stage.advantage
+    if "running" not in (spec.baseline, spec.scale_rewards):
+        return dict(here.progress.carried)
+    state = {"count": running.count, "weight": running.weight, "mean": running.mean, "variance": running.variance}
+    return {**here.progress.carried, **{f"running.{name}": value for name, value in state.items()}}
+
+
+def _beta(here: Here) -> float:
+    """The KL weight of this step: scheduled, or where the adaptive rule has moved it."""
+    stage: GrpoStage = here.stage
+    scheduled = here.now(stage.beta)
+    return here.progress.carried.get("beta", scheduled) if stage.adaptive_beta is not None else scheduled
+
+
+def _entropy_coef(here: Here, entropy: float | None) -> float:
+    """The entropy weight of this step; an adaptive one acts only while the entropy is not above its target."""
+    stage: GrpoStage = here.stage
+    scheduled = here.now(stage.entropy_coef)
+    if stage.adaptive_entropy is None:
+        return scheduled
+    coefficient = here.progress.carried.get("entropy_coef", scheduled)
+    return applied_entropy_coef(coefficient, entropy, target=stage.adaptive_entropy.target)
+
+
+def _adapted(here: Here, row: Mapping[str, float], samples: int) -> dict[str, float]:
+    """The adaptive weights after a step with these metrics."""
+    stage: GrpoStage = here.stage
+    moved: dict[str, float] = {}
+    if (rule := stage.adaptive_beta) is not None and "kl" in row:
+        beta, kl = _beta(here), row["kl"]
+        if rule.rule == "proportional":
+            moved["beta"] = proportional_beta(beta, kl, target=rule.target, horizon=rule.horizon, samples=samples)
+        else:
+            moved["beta"] = threshold_beta(beta, kl, high=rule.high, low=rule.low, factor=rule.factor)
+    if (aim := stage.adaptive_entropy) is not None and "entropy" in row:
+        coefficient = here.progress.carried.get("entropy_coef", here.now(stage.entropy_coef))
+        moved["entropy_coef"] = adaptive_entropy_coef(
+            coefficient, row["entropy"], target=aim.target, delta=aim.delta, low=aim.min, high=aim.max
+        )
+    return moved
+
+
+def _weights_used(
+    here: Here, signals: Signals, importance_NT: Tensor | None, mask_NT: Tensor, rows: Sequence[int]
+) -> dict[str, float]:
+    """Weights that moved or could have: what a plot of them needs."""
+    stage: GrpoStage = here.stage
+    row: dict[str, float] = {}
+    if not rows:
+        return row
+    if signals.beta > 0:
+        row["beta"] = signals.beta
+    if importance_NT is not None and stage.importance_sampling_cap is not None:
+        drawn = importance_NT[rows][mask_NT[rows]].double()
+        row["importance/weight_mean"] = float(drawn.mean())
+        row["importance/capped"] = float((drawn >= stage.importance_sampling_cap).double().mean())
+    return row

@@ -1,0 +1,34 @@
+"""A reward-weighted step: sample a group per prompt, then imitate it with weights softmax(reward / tau)."""
+
+from __future__ import annotations
+
+from core.algorithms.candidates import candidate_weights
+from core.policies.base import Sampling
+from core.spec import RceStage
+from core.training.imitation_loss import ImitationLoss
+from core.training.stages.base import Here, StepRun
+from core.training.stages.sampling import gather, rows_of
+from core.training.step_metrics import sample_rows
+from core.training.update import Batch
+
+
+def rce_step(here: Here) -> StepRun:
+    """Sample, score, look, imitate. The weights of a group sum to 1; a missing reward has weight 0."""
+    stage: RceStage = here.stage
+    how = Sampling(temperature=here.now(stage.temperature), max_completion_length=stage.max_completion_length)
+    found = yield from gather(here, how)
+    groups, k = found.groups, stage.num_generations
+    keep = None if stage.keep_candidates is None else max(1, round(here.now(stage.keep_candidates)))
+    weights_PK = candidate_weights(groups.rewards_PK, tau=here.now(stage.tau), keep=keep)
+    row = {**found.row(weights_PK * k - 1), "temperature": how.temperature}
+    rows = rows_of(found.chosen, k)
+    if found.ending is None and rows:
+        rollout = groups.rollout
+        mask_NT = rollout.mask_NT.clone()
+        mask_NT[[row for row in range(len(rollout)) if row not in set(rows)]] = False
+        loss = ImitationLoss(mask_NT=mask_NT, weights_N=weights_PK.flatten() * k, name="rce")
+        learned = yield here.learn(
+            [Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)))]
+        )
+        row |= learned
+    return found.done(row, sample_rows(groups, weights_PK * k - 1, here.step), {})

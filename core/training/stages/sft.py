@@ -1,0 +1,20 @@
+"""A supervised step: cross-entropy on the task's own answers."""
+
+from __future__ import annotations
+
+from core.spec import SftStage
+from core.training.imitation_loss import ImitationLoss
+from core.training.stages.base import Done, Here, StepRun
+from core.training.update import Batch
+
+
+def sft_step(here: Here) -> StepRun:
+    """One optimiser step on `prompts_per_step` answers."""
+    stage: SftStage = here.stage
+    rollout = yield here.supervised(stage.prompts_per_step)
+    rows = range(len(rollout))
+    batch = Batch(
+        rollout=rollout, rows=rows, loss=ImitationLoss(mask_NT=rollout.mask_NT), micro_rows=here.micro_rows(len(rows))
+    )
+    learned = yield here.learn([batch])
+    return Done(row=learned)

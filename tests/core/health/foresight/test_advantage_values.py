@@ -1,0 +1,206 @@
+"""The foreseen advantages are those the trainer computes, and no rewards give larger ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from core.algorithms.advantages import Normaliser, advantages
+from core.health.foresight.advantage_values import (
+    advantage_table,
+    largest,
+    largest_std,
+    of_identical_groups,
+    smallest_std,
+)
+from core.health.foresight.view import StageView, views
+from core.spec import AdvantageSpec
+from tests.core.health.foresight.conftest import run_spec, view
+
+AXES = [
+    {"transform": transform, "baseline": baseline, "scale_rewards": scale}
+    for transform, baseline, scale in itertools.product(
+        ("none", "rank"),
+        ("group", "leave_one_out", "batch", "running", "none"),
+        ("none", "group", "batch", "batch_centred", "running"),
+    )
+    if transform == "none" or "running" not in (baseline, scale)  # refused: running statistics are of rewards
+]
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"ddof": 0, "eps": 1e-8},
+    {"std_floor": 0.3},
+    {"clip": 0.6},
+    {"virtual_best": 1.0},
+    {"virtual_best": 0.5, "ddof": 0},
+    {"virtual_best": 2.0},
+    {"weighting": "tokens"},
+    {"weighting": "tokens", "virtual_best": 1.0, "ddof": 0},
+]
+
+
+def normaliser(how: AdvantageSpec) -> Normaliser:
+    return Normaliser(**how.model_dump(exclude={"running_decay"}))
+
+
+def on_tensors(seen: StageView, rewards_PK: torch.Tensor, lengths_PK: torch.Tensor | None = None) -> torch.Tensor:
+    assert seen.grpo is not None
+    if lengths_PK is None:
+        lengths_PK = torch.full(rewards_PK.shape, seen.grpo.max_completion_length)
+    return advantages(rewards_PK, normaliser(seen.grpo.advantage), lengths_PK=lengths_PK)
+
+
+@pytest.mark.parametrize(
+    ("size", "ddof", "successes", "success", "failure"),
+    [
+        # K = 2, rewards 1 and 0: mean 1/2, deviations 1/2; std with divisor 2: 1/2, with divisor 1: 1/sqrt(2)
+        (2, 0, 1, 1.0, -1.0),
+        (2, 1, 1, 1 / math.sqrt(2), -1 / math.sqrt(2)),
+        # K = 4, one right: mean 1/4, deviations 3/4 and -1/4, squares 9/16 + 3/16 = 3/4; divisor 4: std sqrt(3)/4
+        (4, 0, 1, math.sqrt(3), -1 / math.sqrt(3)),
+        # ... divisor 3: std 1/2
+        (4, 1, 1, 1.5, -0.5),
+        (8, 1, 1, 7 / math.sqrt(8), -1 / math.sqrt(8)),  # (K - 1) / sqrt(K) and -1 / sqrt(K)
+        (8, 0, 4, 1.0, -1.0),
+    ],
+)
+def test_a_table_by_hand(size: int, ddof: int, successes: int, success: float, failure: float) -> None:
+    seen = view(num_generations=size, advantage={"ddof": ddof, "eps": 1e-12})
+    assert seen.grpo is not None
+    table = advantage_table(seen.grpo)
+    assert [row.successes for row in table] == list(range(size + 1))
+    assert (table[successes].success, table[successes].failure) == pytest.approx((success, failure))
+    assert (table[0].success, table[0].failure, table[-1].success, table[-1].failure) == (None, 0.0, 0.0, None)
+
+
+def test_a_virtual_best_makes_an_all_wrong_group_live() -> None:
+    # 0, 0, 0, 0 and a virtual 1: mean 1/5, std (divisor 5) 2/5: each wrong one (0 - 1/5) / (2/5)
+    seen = view(advantage={"ddof": 0, "eps": 1e-12, "virtual_best": 1.0})
+    assert seen.grpo is not None
+    assert advantage_table(seen.grpo)[0].failure == pytest.approx(-0.5)
+    assert advantage_table(seen.grpo)[4].success == 0.0
+
+
+@pytest.mark.parametrize("axes", AXES, ids=lambda axes: "-".join(axes.values()))
+def test_the_table_is_what_the_trainer_computes(axes: dict[str, Any]) -> None:
+    for variant, size in itertools.product(VARIANTS, (2, 5)):
+        seen = view(num_generations=size, prompts_per_step=3, advantage={**axes, **variant})
+        assert seen.grpo is not None
+        for row in advantage_table(seen.grpo):
+            rewards = torch.tensor([1.0] * row.successes + [0.0] * (size - row.successes), dtype=torch.float64)
+            expected = on_tensors(seen, rewards.expand(3, size))[1].tolist()
+            success = None if row.successes == 0 else pytest.approx(expected[0], abs=1e-9)
+            failure = None if row.successes == size else pytest.approx(expected[-1], abs=1e-9)
+            assert (row.success, row.failure) == (success, failure), variant
+
+
+def test_graded_rewards_too() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for axes, variant in itertools.product(AXES, VARIANTS):
+        seen = view(num_generations=5, prompts_per_step=3, advantage={**axes, **variant})
+        rewards = torch.randint(0, 4, (5,), generator=generator).double() / 3
+        assert seen.grpo is not None
+        foreseen = of_identical_groups(seen.grpo, rewards.tolist())
+        assert foreseen == pytest.approx(on_tensors(seen, rewards.expand(3, 5))[0].tolist(), abs=1e-9), (axes, variant)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_the_largest_z_score_is_that_of_the_odd_one_out(size: int, ddof: int) -> None:
+    seen = view(num_generations=size, advantage={"ddof": ddof, "eps": 1e-12})
+    bound = math.sqrt(size - 1) if ddof == 0 else (size - 1) / math.sqrt(size)
+    assert largest(seen) == pytest.approx(bound)
+    odd_one = torch.tensor([[1.0] + [0.0] * (size - 1)], dtype=torch.float64)
+    assert on_tensors(seen, odd_one).abs().max().item() == pytest.approx(bound)
+    rewards = torch.rand(2000, size, generator=torch.Generator().manual_seed(size), dtype=torch.float64)
+    assert on_tensors(seen, rewards).abs().max().item() <= bound + 1e-9
+
+
+@pytest.mark.parametrize("axes", AXES, ids=lambda axes: "-".join(axes.values()))
+def test_no_rewards_give_a_larger_one(axes: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(7)
+    variants = [variant for variant in VARIANTS if "clip" not in variant]
+    for variant, size in itertools.product(variants, (2, 4)):
+        seen = view(num_generations=size, prompts_per_step=2, advantage={**axes, **variant})
+        bound = largest(seen)
+        if bound is None:
+            continue
+        for batch in batches(size, generator):
+            lengths = torch.randint(1, 11, batch.shape, generator=generator)
+            assert on_tensors(seen, batch, lengths).abs().max().item() <= bound + 1e-9, (variant, batch)
+
+
+def batches(size: int, generator: torch.Generator) -> list[torch.Tensor]:
+    """Random rewards, random levels, and one odd one out beside a group that adds no spread."""
+    shape = (2, size)
+    found = [torch.rand(shape, generator=generator, dtype=torch.float64) for _ in range(20)]
+    found += [torch.randint(0, 2, shape, generator=generator).double() for _ in range(20)]
+    for odd, rest in ((1.0, 0.0), (0.0, 1.0)):
+        groups = torch.full(shape, rest, dtype=torch.float64)
+        groups[0, 0] = odd
+        found += [groups.clone()]
+        groups[1] = groups[0].mean()
+        found += [groups]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("how", "bound"),
+    [
+        # one right of 4 beside a group at its mean 1/4: deviation 3/4, squares 3/4 over 8 members: std sqrt(3/32)
+        ({"scale_rewards": "batch", "ddof": 0, "eps": 1e-12}, 0.75 / math.sqrt(3 / 32)),
+        ({"scale_rewards": "batch_centred", "ddof": 0, "eps": 1e-12}, 0.75 / math.sqrt(3 / 32)),
+        ({"scale_rewards": "none"}, 0.75),  # one right of 4: 1 - 1/4
+        ({"scale_rewards": "none", "baseline": "leave_one_out"}, 1.0),  # 1 - 0
+        ({"scale_rewards": "none", "baseline": "none"}, 1.0),
+        ({"scale_rewards": "none", "transform": "rank"}, 1.5),  # ranks 1 2 3 4 around 2.5
+        ({"scale_rewards": "group", "ddof": 0, "eps": 1e-12, "std_floor": 1.0}, 0.75),  # 3/4 over the floor
+        ({"scale_rewards": "running"}, None),
+        ({"scale_rewards": "group", "baseline": "batch"}, None),
+    ],
+)
+def test_the_largest_by_hand(how: dict[str, Any], bound: float | None) -> None:
+    found = largest(view(advantage=how))
+    assert found == (None if bound is None else pytest.approx(bound))
+
+
+def test_shaping_widens_the_range_and_a_kl_has_none() -> None:
+    plain = {"advantage": {"scale_rewards": "none"}}
+    assert largest(view(**plain, overlong={"weight": 1.0})) == pytest.approx(1.5)  # 3/4 of the span -1 .. 1
+    assert largest(view(**plain, kl_in="reward", kl_estimator="k1", beta=0.1)) is None
+    z_score = view(advantage={"eps": 1e-12}, kl_in="reward", kl_estimator="k1", beta=0.1)
+    assert largest(z_score) == pytest.approx(1.5)  # a z-score is bounded whatever the rewards
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize("transform", ["none", "rank"])
+def test_stds_of_all_groups_lie_between_the_two(ddof: int, transform: str) -> None:
+    how = {"ddof": ddof, "transform": transform}
+    seen = next(views(run_spec(task="arithmetic", num_generations=4, advantage=how)))
+    raw = torch.tensor(list(itertools.product((0.0, 0.2, 1.0), repeat=4)), dtype=torch.float64)
+    from core.algorithms.advantages import group_std, transformed
+
+    values = transformed(raw, normaliser(AdvantageSpec(ddof=ddof, transform=transform)))
+    stds = group_std(values, ddof).flatten()
+    live = stds[stds > 1e-9]
+    most = largest_std(seen)
+    assert most is not None
+    assert live.max().item() <= most + 1e-12
+    assert smallest_std(seen) <= live.min().item() + 1e-12
+    if transform == "none":  # reached: two at each end, and one 0.2 away from three
+        assert live.max().item() == pytest.approx(most)
+        assert live.min().item() == pytest.approx(smallest_std(seen))
+
+
+def test_candidates_that_are_not_kept_have_no_part() -> None:
+    seen = view(keep_candidates=2.0, advantage={"ddof": 0, "eps": 1e-12})
+    assert seen.grpo is not None
+    rows = [(row.success, row.failure) for row in advantage_table(seen.grpo)]
+    one = pytest.approx(1.0)
+    assert rows == [(None, 0.0), (one, pytest.approx(-1.0)), (0.0, None), (0.0, None), (0.0, None)]
+    rewards = torch.tensor([[1.0, 0.0, math.nan, math.nan]], dtype=torch.float64)  # as the trainer hands them on
+    assert on_tensors(seen, rewards)[0].tolist() == pytest.approx([1.0, -1.0, 0.0, 0.0])
