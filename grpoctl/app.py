@@ -10,6 +10,7 @@ import typer
 
 from core.errors import GrpoError
 from grpoctl import __version__, exits
+from grpoctl.commands.check import check
 from grpoctl.commands.compare import compare
 from grpoctl.commands.doctor import doctor
 from grpoctl.commands.ls import ls
@@ -29,7 +30,7 @@ app = typer.Typer(
     help="Finds a GRPO configuration that works on your task, and tells you, with evidence, why the others did not.",
     epilog="Exit codes: 0 good, 2 bad usage or spec, 3 failed, 4 stopped by a guard, 130 interrupted.",
 )
-for command in (run, ls, show, validate, compare, ui, doctor, sync):
+for command in (run, ls, show, validate, check, compare, ui, doctor, sync):
     app.command()(command)
 
 

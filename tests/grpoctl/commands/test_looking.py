@@ -18,7 +18,7 @@ def test_without_arguments_the_help_is_shown(grpoctl: Grpoctl) -> None:
     said = grpoctl()
     assert said.code == 2
     assert said.out == grpoctl("--help").out
-    for command in ("run", "ls", "show", "validate", "compare", "ui", "doctor", "sync"):
+    for command in ("run", "ls", "show", "validate", "check", "compare", "ui", "doctor", "sync"):
         assert f"\n  {command} " in said.out
 
 

@@ -1,0 +1,75 @@
+"""All that is known of a spec before it runs, as records: `grpoctl check` prints them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.health.finding import Finding
+from core.health.foresight.advantage_values import AdvantageRow, advantage_table, kept, largest
+from core.health.foresight.budget import Budget, budget
+from core.health.foresight.dead_groups import DeadGroups, dead_groups_table
+from core.health.foresight.inert import inert
+from core.health.foresight.knob import Inert
+from core.health.foresight.pitfalls import warnings
+from core.health.foresight.view import StageView, views
+from core.spec import RunSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageForesight:
+    """One stage. The tables are empty, and `largest_advantage` is None, where its kind has no advantages."""
+
+    view: StageView
+    budget: Budget
+    advantages: list[AdvantageRow]
+    largest_advantage: float | None  # after the clip; None also where nothing bounds it
+    note: str  # what the table of advantages takes for granted
+    dead_groups: list[DeadGroups]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Foresight:
+    """A spec's stages in order, its inert knobs and its warnings, the gravest first."""
+
+    stages: list[StageForesight]
+    inert: list[Inert]
+    warnings: list[Finding]
+
+
+def foresee(spec: RunSpec) -> Foresight:
+    """What the configuration can and cannot do."""
+    return Foresight(stages=[_stage(view) for view in views(spec)], inert=inert(spec), warnings=warnings(spec))
+
+
+def _stage(view: StageView) -> StageForesight:
+    stage = view.grpo
+    return StageForesight(
+        view=view,
+        budget=budget(view),
+        advantages=advantage_table(stage) if stage else [],
+        largest_advantage=_clipped(view) if stage else None,
+        note=_note(view) if stage else "",
+        dead_groups=dead_groups_table(stage) if stage else [],
+    )
+
+
+def _clipped(view: StageView) -> float | None:
+    assert view.grpo is not None
+    bounds = [bound for bound in (largest(view), view.grpo.advantage.clip) if bound is not None]
+    return min(bounds, default=None)
+
+
+def _note(view: StageView) -> str:
+    assert view.grpo is not None
+    how = view.grpo.advantage
+    used = {how.baseline, how.scale_rewards}
+    notes = []
+    if kept(view.grpo) < view.num_generations:
+        notes.append(f"of the best {kept(view.grpo)}, which keep_candidates lets take part at the stage's start")
+    if used & {"batch", "batch_centred"}:
+        notes.append("depends on the other groups: all are taken to have as many successes")
+    if "running" in used:
+        notes.append("depends on the steps before: these are the first step's")
+    if how.weighting == "tokens" and used & {"batch", "batch_centred"}:
+        notes.append("all completions are taken to be equally long")
+    return "; ".join(notes)
