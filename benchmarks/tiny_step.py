@@ -46,8 +46,7 @@ def main(name: str, overrides: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         drive(assemble(spec, open_checkpoints(spec, Path(folder))).steps(), timings)
     plain = [step for step in timings.steps if "evaluate" not in step and "learn" in step]
-    stage = next(iter(spec.stages.values()))
-    rollouts = stage.num_generations * stage.prompts_per_step
+    rollouts = next(iter(spec.stages.values())).rows_per_step
     print(f"{name}: {rollouts} rollouts a step, {len(plain)} steps with an update")
     for part in PARTS:
         print(f"{part:>10} {1e3 * median(step.get(part, 0.0) for step in plain):8.1f} ms")

@@ -18,11 +18,11 @@ def print_plan(asked: Asked) -> None:
         document = {"schema": 1, "experiment": spec.name, "profile": spec.profile, "spec_sha": spec_sha(spec)}
         console.print_json({**document, "dry_run": True, "home": str(home.path), "runs": runs, "spec": plain(spec)})
         return
-    stage = next(iter(loaded[0].spec.stages.values()))
-    rows = stage.num_generations * stage.prompts_per_step
     console.print_text(dump(loaded[0].spec))
     for one in loaded:
         console.print_text(f"would run {run_stem(one.spec)}-N in {home.runs_folder}")
-    console.print_text(
-        f"profile {loaded[0].spec.profile} ({why}): {stage.max_steps} steps x {rows} completions; nothing was written"
-    )
+    stages = loaded[0].spec.stages
+    for name, stage in stages.items():
+        label = f"stage {name}: " if len(stages) > 1 else ""
+        console.print_text(f"{label}{stage.max_steps} steps x {stage.rows_per_step} completions")
+    console.print_text(f"profile {loaded[0].spec.profile} ({why}); nothing was written")

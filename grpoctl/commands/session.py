@@ -47,9 +47,8 @@ class Live(Hooks):
     def started(self, spec: RunSpec, run: RunDir) -> None:
         """The header and an empty bar."""
         self._spec = spec
-        stage = next(iter(spec.stages.values()))
         header = f"{spec.name}, profile {spec.profile} ({self._why}), seed {spec.seed}: {spec.title}\n{run.path}"
-        self._progress.start(stage.max_steps, header)
+        self._progress.start(spec.max_steps, header)
 
     def row(self, row: Mapping[str, float | None]) -> None:
         """The bar moved on."""

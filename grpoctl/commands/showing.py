@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import NotFoundError, UserError
+from core.spec import RunSpec
 from core.tasks import registry
 from grpoctl import console
+from grpoctl.analysis.methods import described
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
 from grpoctl.runs.records import read_json, read_rows
@@ -37,17 +39,29 @@ def experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *,
     if json:
         changes = {key: list(change) for key, change in loaded.applied.items()}
         document = {"schema": 1, "experiment": spec.name, "revision": spec.revision, "profile": profile}
+        methods = described(spec)
         more = {"spec_sha": spec_sha(spec), "file": str(loaded.file), "profiles": list(loaded.profiles)}
-        console.print_json({**document, **more, "changed": changes, "spec": plain(spec), "runs": runs})
+        console.print_json({**document, **more, "changed": changes, "methods": methods,
+                            "spec": plain(spec), "runs": runs})  # fmt: skip
         return
     console.print_text(f"{spec.name}@{spec.revision}  {spec.title}\n{spec.question}\nsource: {spec.source}")
     console.print_text(f"file: {loaded.file}   profiles: {', '.join(loaded.profiles)}   sha: {spec_sha(spec)[:8]}\n")
     console.print_text(dump(spec))
+    _print_methods(spec)
     if loaded.applied:
         rows = [(key, str(change.base), str(change.value)) for key, change in loaded.applied.items()]
         console.print_table(f"Changed by profile {profile} and overrides", ("", "spec", "here"), rows)
     lines = [(r["run_id"], r["status"], console.short(r["eval/reward"])) for r in runs[:10]]
     console.print_table("Newest runs", ("run", "status", "eval/reward"), lines)
+
+
+def _print_methods(spec: RunSpec) -> None:
+    """The point that each stage's method stands for, and where the stage departs from it."""
+    for stage, found in described(spec).items():
+        over, axes = found["overridden"], found["axes"]
+        title = f"Stage {stage}: method {found['method']} ({found['source']}): {found['title']}"
+        rows = [(key, str(axes.get(key, "")), str(over[key][1]) if key in over else "") for key in {**axes, **over}]
+        console.print_table(title, ("axis", found["method"], "here, where it differs"), rows)
 
 
 def run(home: Home, name: str, *, json: bool) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import GrpoError, SpecError, StorageError
 from core.spec import RunSpec
 from grpoctl.runs import provenance, status
+from grpoctl.runs.initial import initial_snapshot
 from grpoctl.runs.launch import identity_of
 from grpoctl.runs.recorder import Recorder, Watcher, last_recorded, rewind
 from grpoctl.runs.records import read_rows, replace_json, storage_errors
@@ -106,6 +107,7 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
     from core.training.drive import drive
+    from core.training.initial import fit
 
     checkpoints = open_checkpoints(spec, run.checkpoints)
     checkpoints.drop_after(last_recorded(run))
@@ -114,7 +116,11 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[
     step = restart.progress.step if restart is not None else -1
     checkpoints.drop_after(step)
     rewind(run, step)
-    trainer = assemble(spec, checkpoints, restart=restart, table=read_rows(run.metrics))
+    initial, whence = initial_snapshot(spec, run) if restart is None else (None, "")
+    theirs = None if initial is None else initial.weights
+    trainer = assemble(spec, checkpoints, restart=restart, table=read_rows(run.metrics), initial=theirs)
+    if theirs is not None:
+        notes += [whence, *fit(trainer.policy.state(), theirs).lines()]
     watcher: Watcher = hooks.row
     with Recorder(run, watcher) as recorder:
         ending: Ending = drive(trainer.steps(), recorder)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from core.errors import NotFoundError
 from grpoctl.runs import provenance, status
+from grpoctl.runs.initial import source_of
 from grpoctl.runs.records import read_json, replace_text
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs import Loaded, Revisions, dump, run_stem, spec_sha
@@ -54,6 +55,7 @@ def prepare(launch: Launch, home: Home) -> Prepared:
         if (newest := _newest(home, stem)) is not None:
             return Prepared(run=newest, finished=True, notes=(f"{newest.id} had ended already: nothing to resume",))
         notes.append(f"no run of {stem} to resume: starting a new one")
+    source = source_of(spec, home)
     recorded = revisions_of(home).recorded_as(launch.loaded)
     if recorded.changed:
         first = f"{spec.name}@{spec.revision}"
@@ -70,6 +72,7 @@ def prepare(launch: Launch, home: Home) -> Prepared:
         "profile": spec.profile,
         "seed": spec.seed,
         "overrides": list(launch.overrides),
+        **({} if source is None else {"init_from": source}),
     }
     provenance.start(run, identity)
     replace_text(run.spec, dump(spec))  # last: a directory with a spec is a run

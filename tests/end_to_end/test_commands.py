@@ -77,6 +77,7 @@ JSON_COMMANDS: list[tuple[tuple[str, ...], set[str]]] = [
     (("show", "p31-tiny-s0"), {"run_id", "status", "final", "findings"}),
     (("validate",), {"ok", "specs"}),
     (("validate", "p31"), {"ok", "specs"}),
+    (("check", "p31", "method=dapo"), {"experiment", "stages", "inert", "warnings"}),
     (("doctor",), {"ok", "checks"}),
     (("sync",), {"store", "runs"}),
     (("run", "p31", "--dry-run"), {"dry_run", "experiment", "spec", "spec_sha", "runs"}),

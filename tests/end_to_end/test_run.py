@@ -125,7 +125,8 @@ def test_p30_shows_the_seed_projects_picture_and_names_the_fault(p30: FullRun) -
     result = p30.done.document
     assert (result["status"], result["steps"]) == ("COMPLETED", 96)  # its guards only warn: it is a record
     final = result["final"]
-    assert (final["collapse_rate"], final["collapsed_after_skip"]) == (1.0, 0)
+    assert final["collapse_rate"] > 0.95  # 1.0 here; another CPU's rounding may write a valid line once (decision 4)
+    assert final["collapsed_after_skip"] == 0
     assert min(final["followed_updates"], final["followed_skips"]) > 20
     assert [entry["met"] for entry in result["expects"]] == [True]
     first, *_ = result["findings"]
@@ -136,7 +137,7 @@ def test_p30_shows_the_seed_projects_picture_and_names_the_fault(p30: FullRun) -
 def test_p30_is_shown_beside_its_record(p30: FullRun) -> None:
     shown = p30.cli.run("show", p30.dir.id).stdout
     table = [line.split() for line in shown.splitlines()]
-    assert ["collapse_rate", "0.974", "1.000"] in table
+    assert ["collapse_rate", "0.974", f"{p30.done.document['final']['collapse_rate']:.3f}"] in table
     assert ["followed_skips", "56", str(p30.done.document["final"]["followed_skips"])] in table
 
 

@@ -54,7 +54,7 @@ def test_with_a_device_it_is_full_where_the_model_fits(
     if fits:
         assert profile.choose(loaded)[0] == "full"
     else:
-        with pytest.raises(UserError, match=r"needs about 16 GiB.*choose a profile \(full, tiny\)"):
+        with pytest.raises(UserError, match=r"needs about 16 GiB.*choose a profile \(full, tiny.*\)"):
             profile.choose(loaded)
 
 
@@ -62,7 +62,7 @@ def test_a_model_that_is_not_here_is_a_question_not_a_toy(monkeypatch: pytest.Mo
     empty = tmp_path / "model"
     empty.mkdir()
     with_memory(monkeypatch, 100 * GIB)
-    with pytest.raises(UserError, match=r"not on this machine.*choose a profile \(full, tiny\)"):
+    with pytest.raises(UserError, match=r"not on this machine.*choose a profile \(full, tiny.*\)"):
         profile.choose(load("p31", overrides=[f"model.source={empty}"]))
 
 
