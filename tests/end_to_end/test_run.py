@@ -12,7 +12,7 @@ import pytest
 
 import grpoctl
 from core.metrics import METRICS
-from grpoctl.specs import experiments, read_resolved, spec_sha
+from grpoctl.specs import experiments, load, read_resolved, spec_sha
 from tests.end_to_end.cli import Cli, eventually, rows_of
 from tests.end_to_end.scenarios import Ended, FullRun
 
@@ -22,7 +22,7 @@ KEYS = {
     "schema", "experiment", "revision", "spec_sha", "profile", "seed", "run_id", "run_dir", "status", "steps",
     "updates", "seconds", "start", "final", "best", "expects", "findings",
 }  # fmt: skip
-SMALL = ("stages.grpo.max_steps=2", "task.eval_prompts=4")
+SMALL = ("task.eval_prompts=4",)
 
 
 def test_p31_learns_in_well_under_a_minute(p31: FullRun) -> None:
@@ -155,7 +155,7 @@ def test_k2_does_not_collapse_by_itself(p30_sound: FullRun) -> None:
     result = p30_sound.done.document
     assert (p30_sound.done.returncode, result["status"]) == (0, "COMPLETED")
     assert result["final"]["collapsed_steps"] == 0
-    assert result["final"]["followed_updates"] > 10
+    assert result["final"]["followed_updates"] > 5
     assert [entry["met"] for entry in result["expects"]] == [True]
 
 
@@ -164,7 +164,10 @@ def test_every_shipped_experiment_runs_in_its_tiny_profile(
     lone: Cli, background: dict[str, Future[FullRun]], name: str
 ) -> None:
     full = background.get(name.replace("-", "_"))
-    done = full.result().done if full else lone.run("run", name, "--profile", "tiny", "--json", *SMALL)
+    stages = load(name, profile="tiny").spec.stages
+    two = [text for one in stages for text in (f"stages.{one}.epochs=null", f"stages.{one}.max_steps=2")]
+    small = [*SMALL, *two]
+    done = full.result().done if full else lone.run("run", name, "--profile", "tiny", "--json", *small)
     assert done.returncode == 0, done.stderr
     assert (done.document["experiment"], done.document["profile"]) == (name, "tiny")
 

@@ -16,7 +16,10 @@ from torch import Tensor
 from core.algorithms.kl import KlEstimator, kl_loss
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
 from core.algorithms.surrogates import Surrogate, Trust, surrogate
+from core.policies.base import Scores
+from core.training.grpo_loss import GrpoLoss
 from tests.equivalence.conftest import BUDGET, Frozen, Trl
+from tests.fakes import grpo_stage
 
 TOLERANCE = 1e-5
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")  # of TRL's use of it
@@ -64,17 +67,27 @@ CASES = {
 
 
 def composed(case: Case, frozen: Frozen, new_NT: Tensor, beta: float, estimator: KlEstimator) -> Tensor:
-    """Our loss of the batch, put together as a run does: surrogate, weights, KL."""
-    # core/training/grpo_loss.py is to be compared here too, in place of this.
-    outside_NT = ~frozen.mask_NT
-    weights_NT = token_weights(frozen.mask_NT, case.reduction, BUDGET)
-    policy = -weighted_sum(acting(case, frozen, new_NT).values_NT, weights_NT)
-    if beta == 0.0:
-        return policy
-    new_NT, old_NT, reference_NT = (
-        x.masked_fill(outside_NT, 0.0) for x in (new_NT, frozen.old_NT, frozen.reference_NT)
+    """The loss of a run, of the stage that has the case's settings."""
+    trust = case.trust
+    settings = {name: getattr(trust, name) for name in (
+        "epsilon", "epsilon_high", "dual_clip", "cispo_max_weight", "sapo_temperature_pos", "sapo_temperature_neg",
+    )}  # fmt: skip
+    stage = grpo_stage(
+        **settings,
+        surrogate=trust.kind,
+        reduction=case.reduction,
+        beta=beta,
+        kl_estimator=estimator,
+        max_completion_length=BUDGET,
     )
-    return policy + beta * weighted_sum(kl_loss(new_NT, reference_NT, estimator, old_NT=old_NT), weights_NT)
+    loss = GrpoLoss(
+        stage=stage,
+        mask_NT=frozen.mask_NT,
+        old_NT=frozen.old_NT,
+        advantages=frozen.inputs["advantages"],
+        reference_NT=frozen.reference_NT if beta else None,
+    )
+    return loss(Scores(logprobs_NT=new_NT), range(len(new_NT))).total
 
 
 def acting(case: Case, frozen: Frozen, new_NT: Tensor) -> Surrogate:

@@ -42,7 +42,8 @@ def stages(steps: Sequence[int], rate: float, **changes: object) -> dict[str, An
             "early_stopping": {"patience": 1},
         },
         "grpo": {
-            **group, "max_steps": grpo, "max_grad_norm": 0.05, "lr_clock": "updates", "lr_plateau": {"patience": 1, "factor": 0.5},
+            **group, "max_steps": grpo, "max_grad_norm": 0.05, "lr_clock": "updates",
+            "lr_plateau": {"patience": 1, "factor": 0.5},
             "supervised_weight": {"start": 1.0, "end": 0.0, "steps": 4},
             "temperature": {"start": 1.2, "end": 0.7, "steps": 6},
             "advantage": {"baseline": "running", "scale_rewards": "running", "running_decay": 0.8},

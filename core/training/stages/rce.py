@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from core.algorithms.candidates import candidate_weights
 from core.policies.base import Sampling
 from core.spec import RceStage
@@ -20,7 +22,9 @@ def rce_step(here: Here) -> StepRun:
     groups, k = found.groups, stage.num_generations
     keep = None if stage.keep_candidates is None else max(1, round(here.now(stage.keep_candidates)))
     weights_PK = candidate_weights(groups.rewards_PK, tau=here.now(stage.tau), keep=keep)
-    row = {**found.row(weights_PK * k - 1), "temperature": how.temperature}
+    advantages_PK = torch.zeros_like(weights_PK)  # what a weight amounts to; see docs/algorithms.md
+    advantages_PK[found.chosen] = weights_PK[found.chosen] * k - 1
+    row = {**found.row(advantages_PK), "temperature": how.temperature}
     rows = rows_of(found.chosen, k)
     if found.ending is None and rows:
         rollout = groups.rollout
@@ -31,4 +35,4 @@ def rce_step(here: Here) -> StepRun:
             [Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)))]
         )
         row |= learned
-    return found.done(row, sample_rows(groups, weights_PK * k - 1, here.step), {})
+    return found.done(row, sample_rows(groups, advantages_PK, here.step), {})
