@@ -67,7 +67,7 @@ STEP = _declare(
     kl | nats | neither | mean k3 estimate per token of KL(policy || reference)
     beta | 1 | neither | weight of the KL on this step; absent where it is 0
     supervised/loss | nats | lower | cross-entropy per token on the task's own answers
-    rce/loss | nats | neither | reward-weighted cross-entropy per token
+    rce/loss | nats | neither | reward-weighted cross-entropy per completion
     importance/weight_mean | 1 | neither | mean weight of truncated importance sampling over tokens
     importance/capped | fraction | lower | share of tokens whose weight reached the cap
     grad_norm | 1 | neither | gradient norm before clipping

@@ -32,8 +32,8 @@ def adaptive_entropy_coef(
     Skywork-OR1 (arXiv 2505.22312, 4.2), as TRL 1.16 has it.
     """
     if entropy <= target:
-        return min(coef + delta, high)
-    return max(coef - delta, low)
+        return max(low, min(coef + delta, high))
+    return min(high, max(coef - delta, low))
 
 
 def applied_entropy_coef(coef: float, entropy: float | None, *, target: float) -> float:

@@ -36,15 +36,20 @@ class Running:
 def updated(running: Running, rewards_PK: Tensor, decay: float) -> Running:
     """The state after one more step: x <- decay * x + (1 - decay) * batch, for mean and variance (divisor n).
 
+    The batch's variance is taken about the mean of the steps before it (the first one's about its own): the spread
+    between steps belongs to it. With one prompt a step, the variance inside each step would be far too small, and every
+    advantage would end at its clip; document 003 has it that way.
+
     rewards_PK: (P, K), NaN where missing, in the form in which they are centred (after a rank transform, if any).
     A step without a present reward changes nothing.
     """
     present = rewards_PK.double()[~rewards_PK.isnan()]
     if not present.numel():
         return running
+    level = running.corrected_mean if running.count else float(present.mean())
     return Running(
         count=running.count + 1,
         weight=decay * running.weight + (1.0 - decay),
         mean=decay * running.mean + (1.0 - decay) * float(present.mean()),
-        variance=decay * running.variance + (1.0 - decay) * float(present.var(correction=0)),
+        variance=decay * running.variance + (1.0 - decay) * float((present - level).square().mean()),
     )

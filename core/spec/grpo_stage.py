@@ -125,7 +125,12 @@ class GrpoStage(StageBase):
     @model_validator(mode="before")
     @classmethod
     def _method_fills_axes(cls, value: Any) -> Any:
-        return filled(value) if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            return value
+        found = filled(value)
+        if found.get("kl_in") == "reward":
+            found.setdefault("kl_estimator", "k1")  # the only one whose reward has the KL's gradient
+        return found
 
     @model_validator(mode="after")
     def _settings_agree(self) -> GrpoStage:
@@ -149,8 +154,20 @@ class GrpoStage(StageBase):
             raise refusal(
                 "adaptive_beta.low", f"got {self.adaptive_beta.low}; allowed: below high = {self.adaptive_beta.high}"
             )
-        if self.epsilon.start >= 1 and self.surrogate in ("clip", "dual_clip"):
-            raise refusal("epsilon", f"got {self.epsilon.start}; allowed: a number > 0 and < 1")
+        widest = max(self.epsilon.start, self.epsilon.end)
+        if widest >= 1 and self.surrogate in ("clip", "dual_clip", "mean_ratio", "gspo"):
+            raise refusal("epsilon", f"got {widest}; allowed: a number > 0 and < 1")
+        return self
+
+    @model_validator(mode="after")
+    def _adaptive_entropy_has_room(self) -> GrpoStage:
+        found = self.adaptive_entropy
+        if found is not None and found.min > found.max:
+            raise refusal("adaptive_entropy.min", f"got {found.min}; allowed: at most max = {found.max}")
+        if found is not None and not self.entropy_coef.constant:
+            raise refusal(
+                "adaptive_entropy", "needs an entropy_coef that is a plain number: it starts there and moves itself"
+            )
         return self
 
 

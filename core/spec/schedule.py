@@ -38,6 +38,12 @@ class Schedule(Part):
             )
         return self
 
+    @model_validator(mode="after")
+    def _moving_takes_steps(self) -> Schedule:
+        if self.start != self.end and self.steps == 0:
+            raise refusal("steps", "got 0 between two numbers; allowed: the steps from start to end, at least 1")
+        return self
+
     @model_serializer(mode="wrap")
     def _constant_is_a_number(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.start if self.constant else handler(self)

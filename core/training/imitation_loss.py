@@ -7,28 +7,30 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from core.algorithms.reductions import token_weights, weighted_sum
+from core.algorithms.reductions import Reduction, token_weights, weighted_sum
 from core.policies.base import Scores
 from core.training.update import LossParts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImitationLoss:
-    """-sum over rows of row_weight * mean log-prob of the row's factors, the row weights as a share of `rows`.
+    """Minus the weighted log-probs of the rows, averaged over rows; of a row's factors the mean or the sum.
 
     `mask_NT` is the whole batch's; `weights_N` has mean 1 for plain cross-entropy (None: all 1). `scale` multiplies the
-    gradient and not the metric; `name` is the metric's and the gradient share's.
+    gradient and not the metric; `name` is the metric's and the gradient share's. Sampled rows need `sequence_sum`: the
+    mean's 1 / length would be a reward for ending early, whatever the weights say.
     """
 
     mask_NT: Tensor
     weights_N: Tensor | None = None
     scale: float = 1.0
     name: str = "supervised"
+    reduction: Reduction = "sequence_mean"
 
     def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
         """The rows' share of the batch loss."""
         index = list(rows)
-        weights_NT = token_weights(self.mask_NT, "sequence_mean")
+        weights_NT = token_weights(self.mask_NT, self.reduction)
         if self.weights_N is not None:
             weights_NT = weights_NT * self.weights_N.to(weights_NT).unsqueeze(-1)
         logprobs_NT = scores.logprobs_NT.masked_fill(~self.mask_NT[index], 0.0)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from core.errors import CheckpointError
 from core.health.finding import Row
 from core.health.integrity import evaluation_integrity
 from core.policies.base import ENTROPY, Policy, RowKey, Sampling
@@ -139,7 +140,13 @@ class Trainer:
         return Snapshot(progress=self.progress, weights=self.policy.state(), optimizer=self.update.state())
 
     def restore(self, snapshot: Snapshot, table: Sequence[Row]) -> None:
-        """Stand where the snapshot was taken; `table` has the recorded rows up to its step."""
+        """Stand where the snapshot was taken; `table` has the recorded rows up to its step.
+
+        Raises CheckpointError where rows are missing: plateaus and patience are counted in them.
+        """
+        recorded = [row.get("step") for row in table]
+        if snapshot.progress.step and recorded != list(range(snapshot.progress.step + 1)):
+            raise CheckpointError(f"the recorded steps are not 0 to {snapshot.progress.step}: metrics.jsonl lost rows")
         self.policy.load(snapshot.weights)
         self.progress = snapshot.progress
         self.update = Update(self.policy, self._stages[min(self.progress.stage, len(self._stages) - 1)])

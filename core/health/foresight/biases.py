@@ -18,7 +18,9 @@ def bias_warnings(view: StageView) -> list[Finding]:
     """What is said of one GRPO stage; [] for the others."""
     if view.grpo is None:
         return []
-    return [*_of_sampling(view), *_of_ratio(view, view.grpo), *_of_scales(view, view.grpo), *_of_loss(view, view.grpo)]
+    stage = view.grpo
+    found = [*_of_sampling(view), *_of_ratio(view, stage), *_of_scales(view, stage), *_of_loss(view, stage)]
+    return [*found, *_of_precision(view)]
 
 
 def finding(view: StageView, name: str, severity: Severity, summary: str, **evidence: float | str) -> Finding:
@@ -113,6 +115,8 @@ def _of_loss(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
             "k3 in the loss has the gradient of the forward KL(ref || policy), not of the reverse one it is the value "
             "of; k2, k1_ratio and k3_ratio have the reverse one's",
         )  # fmt: skip
+    if stage.beta.ever and stage.kl_in == "reward":
+        yield from _of_kl_reward(view, stage)
     if stage.reduction == "sequence_mean":
         yield finding(
             view, "length-bias", "info",
@@ -128,6 +132,31 @@ def _of_loss(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
                 f"{key} falls to 0 at step {gone} of {stage.max_steps}: what it held in place then moves freely",
                 key=key, step=gone,
             )  # fmt: skip
+
+
+def _of_precision(view: StageView) -> Iterator[Finding]:
+    if view.spec.model.dtype == "bfloat16" and view.spec.model.lora is None:
+        yield finding(
+            view, "bf16-weights", "warning",
+            "every weight is trained in bfloat16, which drops changes below 0.4 % of a weight: at a learning rate of "
+            f"{number(view.stage.learning_rate)} next to none moves (model.dtype float32, or an adapter)",
+            learning_rate=view.stage.learning_rate,
+        )  # fmt: skip
+
+
+def _of_kl_reward(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
+    if stage.kl_estimator != "k1":
+        yield finding(
+            view, "kl-reward-estimator", "warning",
+            f"{stage.kl_estimator} in the reward does not have the KL's gradient; k1 has",
+            kl_estimator=stage.kl_estimator,
+        )  # fmt: skip
+    if stage.advantage.scale_rewards == "group":
+        yield finding(
+            view, "kl-reward-scaled", "warning",
+            "with the KL in the reward, a group of equal task rewards is divided by the spread of its KL alone: there "
+            "beta does not matter (scale_rewards none, batch or batch_centred keep it)",
+        )  # fmt: skip
 
 
 def evaluation_noise(error: tuple[float, float], prompts: int, each: int) -> Finding:

@@ -43,11 +43,10 @@ def grpo_step(here: Here) -> StepRun:
     advantages_PK = _advantages(here, found, rewards_PK, running)
     carried = _carried(here, updated(running, rewards_PK[found.chosen], stage.advantage.running_decay))
     row = {**found.row(advantages_PK), "temperature": how.temperature}
-    signal = bool((advantages_PK != 0).any())
-    groups = found.chosen if signal or not stage.skip_without_signal else []
-    if found.ending is None and (groups or here.now(stage.supervised_weight)):
-        row |= yield from _learn(here, replace(found, chosen=groups), advantages_PK, signals)
-        carried |= _adapted(here, row, len(groups) * stage.num_generations)
+    batches = _optimiser_batches(here, found, advantages_PK)
+    if found.ending is None and batches:
+        row |= yield from _learn(here, found, batches, advantages_PK, signals)
+        carried |= _adapted(here, row, len(rows))
     return found.done(row, sample_rows(found.groups, advantages_PK, here.step), carried)
 
 
@@ -76,9 +75,9 @@ def _before_rewards(here: Here, rollout: Rollout, rows: Sequence[int]) -> Genera
     if stage.kl_in == "reward" and signals.beta > 0:
         asked = _asking(here, rollout, "reference")
         signals = replace(signals, reference_NT=(yield from here.scored(rollout, rows, asked, "logprobs_NT")))
-    if stage.importance_sampling_cap is not None:
+    if signals.reference_NT is not None or stage.importance_sampling_cap is not None:
         asked = _asking(here, rollout, "current")
-        signals = replace(signals, old_NT=(yield from here.scored(rollout, rows, asked, "logprobs_NT")))
+        signals = replace(signals, own_NT=(yield from here.scored(rollout, rows, asked, "logprobs_NT")))
     if stage.entropy_weighting != "none":
         asked = _asking(here, rollout, "current", frozenset({ENTROPY}))
         signals = replace(signals, entropies_NT=(yield from here.scored(rollout, rows, asked, "entropies_NT")))
@@ -92,8 +91,15 @@ def _asking(
     return lambda rows: Score(policy=here.policy, rollout=rollout, rows=rows, wants=wants, weights=weights)
 
 
+def _learnable(stage: GrpoStage, rollout: Rollout) -> Tensor:
+    """(N, T): the factors that a loss may learn from."""
+    if not stage.mask_truncated_completions:
+        return rollout.mask_NT
+    return rollout.mask_NT & ~rollout.truncated_N.unsqueeze(-1)
+
+
 def _learn(
-    here: Here, found: Gathered, advantages_PK: Tensor, signals: Signals
+    here: Here, found: Gathered, batches: Sequence[Sequence[int]], advantages_PK: Tensor, signals: Signals
 ) -> Generator[Request, Any, dict[str, float]]:
     """The optimiser steps of one rollout. On-policy, the old log-probs are those recorded while sampling.
 
@@ -103,19 +109,18 @@ def _learn(
     rollout, k = found.groups.rollout, stage.num_generations
     assert rollout.drawn_NT is not None
     reference_NT = signals.reference_NT
-    if reference_NT is None and signals.beta > 0 and found.chosen:
+    used = rows_of(sorted({group for part in batches for group in part}), k)
+    if reference_NT is None and signals.beta > 0 and used:
         asked = _asking(here, rollout, "reference")
-        reference_NT = yield from here.scored(rollout, rows_of(found.chosen, k), asked, "logprobs_NT")
-    importance_NT = None
-    if signals.old_NT is not None and stage.importance_sampling_cap is not None:
-        importance_NT = truncated_weights(signals.old_NT, rollout.drawn_NT, stage.importance_sampling_cap)
-    mask_NT = rollout.mask_NT
-    if stage.mask_truncated_completions:
-        mask_NT = mask_NT & ~rollout.truncated_N.unsqueeze(-1)
+        reference_NT = yield from here.scored(rollout, used, asked, "logprobs_NT")
+    old_NT, importance_NT, mask_NT = rollout.drawn_NT, None, _learnable(stage, rollout)
+    if signals.own_NT is not None and stage.importance_sampling_cap is not None:
+        importance_NT = truncated_weights(signals.own_NT, rollout.drawn_NT, stage.importance_sampling_cap)
+        old_NT = signals.own_NT
     loss = GrpoLoss(
         stage=stage,
         mask_NT=mask_NT,
-        old_NT=rollout.drawn_NT if signals.old_NT is None else signals.old_NT,
+        old_NT=old_NT,
         advantages=token_advantages(here, rollout, advantages_PK, signals).to(mask_NT.device),
         reference_NT=reference_NT,
         importance_NT=importance_NT,
@@ -125,7 +130,7 @@ def _learn(
     )
     supervised = yield from _supervised(here)
     learned: list[Mapping[str, float]] = []
-    for index, part in enumerate(_optimiser_batches(found.chosen, stage)):
+    for index, part in enumerate(batches):
         rows = rows_of(part, k)
         own = Batch(
             rollout=rollout,
@@ -135,7 +140,7 @@ def _learn(
             wants=loss.wants,
         )
         learned.append((yield here.learn([own, *supervised] if rows else supervised, index)))
-    return {**averaged(learned), **_weights_used(here, signals, importance_NT, mask_NT, rows_of(found.chosen, k))}
+    return {**averaged(learned), **_weights_used(here, signals, importance_NT, mask_NT, used)}
 
 
 def _supervised(here: Here) -> Generator[Request, Any, list[Batch]]:
@@ -148,16 +153,24 @@ def _supervised(here: Here) -> Generator[Request, Any, list[Batch]]:
     return [Batch(rollout=answers, rows=range(len(answers)), loss=loss, micro_rows=here.micro_rows(len(answers)))]
 
 
-def _optimiser_batches(groups: Sequence[int], stage: GrpoStage) -> list[Sequence[int]]:
-    """The groups of each optimiser step: all in `minibatches` runs of about one size, num_iterations times over.
+def _optimiser_batches(here: Here, found: Gathered, advantages_PK: Tensor) -> list[Sequence[int]]:
+    """The groups of each optimiser step: the chosen ones in `minibatches` runs of about one size, num_iterations times.
 
-    Groups are not split, so there are never more minibatches than groups; without a group there is one empty batch.
+    Groups are not split, so there are never more minibatches than groups. One without signal is left out where the
+    stage says so: its gradient is 0, but the optimiser's momentum would move the weights. A supervised part comes with
+    each, and where none is left, with an empty one.
     """
-    if not groups:
-        return [[]]
-    parts = min(stage.minibatches, len(groups))
-    cuts = [len(groups) * part // parts for part in range(parts + 1)]
-    return [groups[start:end] for start, end in pairwise(cuts)] * stage.num_iterations
+    stage: GrpoStage = here.stage
+    parts = min(stage.minibatches, len(found.chosen))
+    cuts = [len(found.chosen) * part // parts for part in range(parts + 1)] if parts else []
+    batches = [found.chosen[start:end] for start, end in pairwise(cuts)]
+    if stage.skip_without_signal:
+        learnable_PK = _learnable(stage, found.groups.rollout).any(-1).view(advantages_PK.shape)
+        signal_P = ((advantages_PK != 0) & learnable_PK.to(advantages_PK.device)).any(-1)
+        batches = [batch for batch in batches if bool(signal_P[list(batch)].any())]
+    if not batches:
+        return [[]] if here.now(stage.supervised_weight) else []
+    return batches * stage.num_iterations
 
 
 def _normaliser(spec: AdvantageSpec) -> Normaliser:

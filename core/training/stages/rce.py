@@ -26,11 +26,11 @@ def rce_step(here: Here) -> StepRun:
     advantages_PK[found.chosen] = weights_PK[found.chosen] * k - 1
     row = {**found.row(advantages_PK), "temperature": how.temperature}
     rows = rows_of(found.chosen, k)
-    if found.ending is None and rows:
+    if found.ending is None and bool(weights_PK[found.chosen].any()):
         rollout = groups.rollout
         mask_NT = rollout.mask_NT.clone()
         mask_NT[[row for row in range(len(rollout)) if row not in set(rows)]] = False
-        loss = ImitationLoss(mask_NT=mask_NT, weights_N=weights_PK.flatten() * k, name="rce")
+        loss = ImitationLoss(mask_NT=mask_NT, weights_N=weights_PK.flatten() * k, name="rce", reduction="sequence_sum")
         learned = yield here.learn(
             [Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)))]
         )

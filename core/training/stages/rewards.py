@@ -23,7 +23,7 @@ class Signals:
 
     beta: float = 0.0
     reference_NT: Tensor | None = None
-    old_NT: Tensor | None = None
+    own_NT: Tensor | None = None  # the trainer's own log-probs before the update, not the sampler's
     entropies_NT: Tensor | None = None
 
 
@@ -32,18 +32,21 @@ def shaped_rewards(here: Here, groups: Groups, signals: Signals) -> Tensor:
     stage: GrpoStage = here.stage
     rewards_PK, rollout = groups.rewards_PK, groups.rollout
     if stage.overlong is not None:
-        buffer = max(1, math.ceil(stage.overlong.buffer * stage.max_completion_length))
+        buffer = max(1, math.ceil(round(stage.overlong.buffer * stage.max_completion_length, 6)))  # 0.07 * 100 is 7
         lengths_N = rollout.mask_NT.sum(-1)
         penalty_N = overlong_penalty(lengths_N, max_length=stage.max_completion_length, buffer=buffer)
         rewards_PK = rewards_PK + stage.overlong.weight * penalty_N.to(rewards_PK).view(rewards_PK.shape)
-    if stage.kl_in == "reward" and signals.reference_NT is not None:
-        assert rollout.drawn_NT is not None
-        old_NT = rollout.drawn_NT if signals.old_NT is None else signals.old_NT
-        kl_N = kl_penalty(old_NT, signals.reference_NT, rollout.mask_NT, stage.kl_estimator)
+    if stage.kl_in == "reward" and signals.reference_NT is not None and signals.own_NT is not None:
+        # Not the sampler's log-probs: their rounding against the reference's would be whitened into advantages of 1.5.
+        kl_N = kl_penalty(signals.own_NT, signals.reference_NT, rollout.mask_NT, stage.kl_estimator)
         rewards_PK = rewards_PK - signals.beta * kl_N.to(rewards_PK).view(rewards_PK.shape)
-    if stage.keep_candidates is not None:
-        rewards_PK = _best(rewards_PK, max(1, round(here.now(stage.keep_candidates))))
-    return rewards_PK
+    return kept_candidates(here, rewards_PK)
+
+
+def kept_candidates(here: Here, rewards_PK: Tensor) -> Tensor:
+    """The rewards of the candidates that take part on this step; the others are missing."""
+    keep = getattr(here.stage, "keep_candidates", None)
+    return rewards_PK if keep is None else _best(rewards_PK, max(1, round(here.now(keep))))
 
 
 def token_advantages(here: Here, rollout: Rollout, advantages_PK: Tensor, signals: Signals) -> Tensor:

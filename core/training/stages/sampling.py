@@ -17,6 +17,7 @@ from core.spec import GrpoStage
 from core.training.callbacks.base import Ending
 from core.training.requests import Request, Score
 from core.training.stages.base import Done, Here
+from core.training.stages.rewards import kept_candidates
 from core.training.step_metrics import integrity_metrics, rollout_metrics
 
 
@@ -64,12 +65,12 @@ def gather(here: Here, how: Sampling) -> Generator[Request, Any, Gathered]:
     integrity = yield from _integrity(here, parts[0])
     ending = here.look({"step": here.step, **{name: _finite(value) for name, value in integrity.items()}})
     dynamic = stage.dynamic_sampling if isinstance(stage, GrpoStage) else None
-    chosen, drawn = _useful(stage, parts[0], live=dynamic is not None), size
+    chosen, drawn = _useful(here, parts[0], live=dynamic is not None), size
     for attempt in range(1, dynamic.max_attempts if dynamic is not None and ending is None else 1):
         if (missing := size - len(chosen)) == 0:
             break
         parts.append((yield from _sampled(here, how, drawn, missing, attempt)))
-        chosen += [drawn + index for index in _useful(stage, parts[-1], live=True)]
+        chosen += [drawn + index for index in _useful(here, parts[-1], live=True)]
         drawn += missing
     groups = _joined(here, parts)
     return Gathered(
@@ -101,9 +102,9 @@ def _integrity(here: Here, groups: Groups) -> Generator[Request, Any, dict[str, 
     return integrity_metrics(groups.rollout, rows, clean)
 
 
-def _useful(stage: Any, groups: Groups, *, live: bool) -> list[int]:
+def _useful(here: Here, groups: Groups, *, live: bool) -> list[int]:
     """The groups that a step may learn from: with `live`, only those whose rewards differ (the virtual best counts)."""
-    rewards_PK = groups.rewards_PK
+    stage, rewards_PK = here.stage, kept_candidates(here, groups.rewards_PK)
     useful_P = torch.ones(len(rewards_PK), dtype=torch.bool)
     if live:
         useful_P &= ~dead_groups(rewards_PK, _virtual_best(stage))

@@ -106,9 +106,10 @@ def test_a_schedule_is_a_number_or_complete(value: object) -> None:
     [
         (0, False, True),
         ({"start": 1, "end": 0, "steps": 3}, False, True),
-        ({"start": 0, "end": 1}, False, True),
+        ({"start": 0, "end": 1, "steps": 1}, False, True),
+        ({"start": 1, "end": 2}, False, False),
         ({"start": 1, "end": 0, "shape": "exponential"}, False, False),  # an exponential never arrives at 0
-        ({"start": 1, "end": 0.1, "shape": "exponential", "warmup": 4}, True, True),
+        ({"start": 1, "end": 0.1, "steps": 2, "shape": "exponential", "warmup": 4}, True, True),
     ],
 )
 def test_what_must_be_positive_is_so_at_both_ends(value: object, positive: bool, any_: bool) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from core.assemble import assemble, open_checkpoints
+from core.errors import CheckpointError
 from core.policies.causal_lm import CausalLMPolicy
 from core.policies.faulty import RolloutInTrainMode
 from core.spec import RunSpec
@@ -103,3 +104,12 @@ def test_a_fresh_run_starts_from_the_weights_it_is_given_and_a_restarted_one_fro
         drive(started.steps(), rows)
     counts = {name: value for name, value in rows.rows[0].items() if name.startswith("init/")}
     assert counts == {"init/taken": len(kept), "init/missing": 1, "init/odd_shape": 0, "init/unknown": 0}
+
+
+def test_a_table_that_lost_rows_is_refused(tmp_path: Path) -> None:
+    spec = spec_of()
+    trainer, recorder = assembled(spec, tmp_path), Recorder()
+    drive(trainer.steps(), recorder)
+    snapshot = trainer.snapshot()
+    with pytest.raises(CheckpointError, match="lost rows"):
+        assembled(spec, tmp_path).restore(snapshot, recorder.rows[1:])

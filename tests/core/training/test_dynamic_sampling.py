@@ -182,3 +182,12 @@ def test_both_filters_together_refill_what_either_leaves_out() -> None:
     )
     recorder = ran(trainer_of(ScriptedPolicy(), task, stage_of(positive_reward=2.0), **WORLD))
     assert prompts_by_step(recorder.samples) == simulated(10, 10, LIVE - {4})
+
+
+def test_a_group_whose_kept_candidates_are_equal_is_not_live() -> None:
+    """Rewards 1 1 0 0 of which the best two are kept: nothing differs among what is learned from."""
+    task = PricedTask(lambda problem, output: float(int(output) < 2))
+    stage = grpo_stage(max_steps=1, keep_candidates=2, dynamic_sampling={"max_attempts": 2})
+    (row,) = ran(trainer_of(ScriptedPolicy(), task, stage)).rows[1:]
+    assert row["groups/discarded"] == 4  # two at each of two attempts
+    assert row["update"] == 0

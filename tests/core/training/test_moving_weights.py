@@ -24,7 +24,7 @@ FLAT = PricedTask(lambda prompt, output: 0.5)
         (0.3, [0.3] * 5),
         ({"start": 1.0, "end": 0.0, "steps": 4}, [0.75, 0.5, 0.25, 0.0, 0.0]),
         ({"start": 0.0, "end": 1.0, "steps": 2}, [0.5, 1.0, 1.0, 1.0, 1.0]),
-        ({"start": 1.0, "end": 3.0, "steps": 0}, [3.0] * 5),
+        ({"start": 1.0, "end": 3.0, "steps": 1}, [3.0] * 5),
         # Cosine: 1 + (3 - 1)(1 + cos(pi x)) / 2 downwards at x = 1/4, 1/2, 3/4, 1.
         ({"start": 3.0, "end": 1.0, "steps": 4, "shape": "cosine"}, [2 + 0.5**0.5, 2.0, 2 - 0.5**0.5, 1.0, 1.0]),
         ({"start": 8.0, "end": 0.5, "steps": 4, "shape": "exponential"}, [4.0, 2.0, 1.0, 0.5, 0.5]),

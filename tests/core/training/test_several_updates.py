@@ -103,3 +103,17 @@ def test_averages_are_of_the_updates_that_have_the_metric() -> None:
         {"loss": 3.0, "update": 1.0, "policy/ratio_max": 1.0},
     ]
     assert averaged(rows) == {"loss": 2.0, "update": 1.0, "policy/ratio_max": 2.0, "grad_share/kl": 0.5}
+
+
+def test_a_minibatch_without_signal_moves_nothing() -> None:
+    """Its gradient is 0, but Adam's momentum of the minibatch before it would move the weights."""
+    task = PricedTask(lambda problem, output: float(output) * (problem % 2))  # every second group is dead
+    policy = TabularPolicy()
+    changes = {"max_steps": 1, "prompts_per_step": 4, "minibatches": 4}
+    learned = [
+        request for request, _ in asked(trainer_of(policy, task, grpo_stage(**changes))) if isinstance(request, Learn)
+    ]
+    assert len(learned) == 2
+    policy = TabularPolicy()
+    trainer = trainer_of(policy, task, grpo_stage(**changes, skip_without_signal=False))
+    assert len([request for request, _ in asked(trainer) if isinstance(request, Learn)]) == 4

@@ -16,7 +16,18 @@ from core.training.drive import drive
 from core.training.grpo_loss import GrpoLoss
 from core.training.requests import Learn, StepDone
 from core.training.trainer import Trainer
-from tests.fakes import LongPolicy, PricedTask, Recorder, ScriptedPolicy, TabularPolicy, asked, grpo_stage, trainer_of
+from tests.fakes import (
+    LongPolicy,
+    PricedTask,
+    Recorder,
+    ScriptedPolicy,
+    TabularPolicy,
+    asked,
+    grpo_stage,
+    ran,
+    small_policy,
+    trainer_of,
+)
 
 BY_ARM = PricedTask(lambda prompt, output: float(output))  # arms 0 to 3 earn 0 to 3
 SAME = PricedTask(lambda prompt, output: 1.0)
@@ -89,9 +100,11 @@ def test_truncated_completions_are_masked_where_the_spec_says_so() -> None:
 
 
 def test_where_all_are_truncated_and_masked_nothing_pulls() -> None:
-    found = first(LongPolicy(), BY_ARM, max_completion_length=1, mask_truncated_completions=True)
-    assert found.row["grad_norm"] == 0.0
+    masked = {"max_completion_length": 1, "mask_truncated_completions": True}
+    found = first(LongPolicy(), BY_ARM, **masked)
+    assert found.row["update"] == 0  # a gradient of 0 would let the optimiser's momentum move the weights
     assert found.row["completions/truncated"] == 1.0
+    assert first(LongPolicy(), BY_ARM, **masked, skip_without_signal=False).row["grad_norm"] == 0.0
 
 
 LIKELY = [log(0.5), log(0.25), log(0.125), log(0.125)]  # against a uniform reference d = log 2, 0, -log 2, -log 2
@@ -225,3 +238,14 @@ def test_the_table_gives_the_loss_what_it_says() -> None:
     found = first(TabularPolicy(), BY_ARM, num_generations=8)
     assert isinstance(found.loss, GrpoLoss)
     assert found.loss.advantages.tolist() == found.advantages
+
+
+@pytest.mark.parametrize("method", ["rloo", "reinforce_pp"])
+def test_a_kl_of_rounding_is_no_signal(method: str) -> None:
+    """At the first step policy and reference are one: only the sampler rounds otherwise, which whitening blows up."""
+    task = PricedTask(lambda prompt, output: 1.0)
+    policy = small_policy(lora_dropout=0.0)
+    changes = {"method": method, "beta": 0.1, "max_steps": 1, "max_completion_length": 4}
+    rows = ran(trainer_of(policy, task, grpo_stage(**changes))).rows[1:]
+    assert [row["advantage/max_abs"] for row in rows] == [0.0]
+    assert [row["update"] for row in rows] == [0]

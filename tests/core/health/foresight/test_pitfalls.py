@@ -19,6 +19,15 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("dropout-in-ratio", "warning", {"run": DROPOUT}, {}, "0.1"),
     ("k3-is-forward", "warning", {"beta": 0.1, "kl_estimator": "k3"}, {"beta": 0.1}, "forward"),
     ("k3-is-forward", "warning", {"beta": 0.1, "kl_estimator": "k3"}, {"kl_estimator": "k3"}, "k2"),
+    (
+        "kl-reward-estimator", "warning", {"beta": 0.1, "kl_in": "reward", "kl_estimator": "k2"},
+        {"beta": 0.1, "kl_in": "reward"}, "k1",
+    ),
+    (
+        "kl-reward-scaled", "warning", {"beta": 0.1, "kl_in": "reward"},
+        {"beta": 0.1, "kl_in": "reward", "advantage": {"scale_rewards": "none"}}, "beta",
+    ),
+    ("bf16-weights", "warning", {"run": BFLOAT16}, {}, "bfloat16"),
     ("gspo-never-clips", "warning", {"surrogate": "gspo"}, {"method": "gspo"}, "3e-4"),
     ("clips-rounding", "warning", {"method": "gspo", "run": BFLOAT16}, {"method": "gspo"}, "bfloat16"),
     ("clips-rounding", "warning", {"method": "gspo", "run": BFLOAT16}, {"run": BFLOAT16}, "chance"),
