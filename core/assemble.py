@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.errors import SpecError
 from core.health.finding import Row
 from core.models import adapters, sources
 from core.policies.base import Policy
 from core.policies.causal_lm import CausalLMPolicy
 from core.policies.faulty import RolloutInTrainMode
-from core.spec import ArithmeticTaskSpec, GrpoStage, RunSpec
+from core.spec import ArithmeticTaskSpec, RunSpec
+from core.spec.fit import check_fit
 from core.tasks import arithmetic, registry
 from core.tasks.workflow_dsl import demonstrations as workflow_dsl
 from core.training.callbacks.base import Callback
@@ -54,7 +54,7 @@ def assemble(
     """
     if spec.model.source == sources.TINY:
         torch.set_num_threads(1)  # a second thread costs more than it gives at this size
-    _check_wants(spec)
+    check_fit(spec)
     policy = build_policy(spec)
     start = {} if initial is None or restart is not None else initial_weights(policy, initial)
     trainer = Trainer(Parts(spec=spec, policy=policy, task=registry.build(spec.task), start=start))
@@ -62,14 +62,6 @@ def assemble(
         trainer.restore(restart, table)
     trainer.callbacks = callbacks(spec, trainer, checkpoints)
     return trainer
-
-
-def _check_wants(spec: RunSpec) -> None:
-    """Raises SpecError where a stage asks for a loss that the policy does not have."""
-    for name, stage in spec.stages.items():
-        if isinstance(stage, GrpoStage) and stage.consistency_weight.ever:
-            key = f"stages.{name}.consistency_weight"
-            raise SpecError("a causal language model has no consistency loss; allowed: 0", key=key)
 
 
 def build_policy(spec: RunSpec) -> Policy:

@@ -7,7 +7,7 @@ from core.health.finding import Finding, StepTable
 from core.health.initial import initial_weights
 from core.health.integrity import worst_integrity
 from core.health.rollout_mode import rollout_mode
-from core.health.signal import dead_groups
+from core.health.signal import dead_groups, no_updates
 from core.spec import GuardSpec
 
 
@@ -18,6 +18,6 @@ def examine(table: StepTable, *, guards: GuardSpec, dtype: str) -> list[Finding]
         rollout_mode(table),
         worst_integrity(table, dtype=dtype, override=guards.max_logprob_gap),
         first_collapse(table, guards),
-        dead_groups(table),
+        no_updates(table) or dead_groups(table),
     ]
     return [finding for finding in findings if finding is not None]

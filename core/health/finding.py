@@ -30,6 +30,11 @@ def steps_of(table: StepTable) -> list[Row]:
     return [row for row in table if (row.get("step") or 0) >= 1]
 
 
+def sampled(row: Row) -> bool:
+    """Whether a step drew completions; a supervised one does not."""
+    return "completions/valid" in row
+
+
 def all_invalid(row: Row) -> bool:
     """Whether a step's completions were all invalid: a collapsed step."""
     return row.get("completions/valid") == 0.0

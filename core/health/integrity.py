@@ -61,6 +61,8 @@ def _integrity(
     limit = limit_at(temperature or 1.0)
     if metric not in row or (gap is not None and gap <= limit):
         return None
+    if gap is None and "entropy" in row and not math.isfinite(math.nan if row["entropy"] is None else row["entropy"]):
+        return None  # the clean forward is no number either: the weights are at fault, core.health.collapse says so
     step = int(row.get("step") or 0)
     return Finding(
         id="rollout-integrity",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import comb
 
-from core.health.finding import Finding, Row, StepTable, all_invalid, steps_of
+from core.health.finding import Finding, Row, StepTable, all_invalid, sampled, steps_of
 
 SIGNIFICANT = 1e-3
 SEEN = 3
@@ -31,9 +31,9 @@ class Contrast:
 
 
 def contrast(table: StepTable) -> Contrast:
-    """Counts over consecutive steps of the table."""
+    """Counts over consecutive steps of the table whose second sampled something: a supervised step cannot collapse."""
     rows = steps_of(table)
-    pairs: Sequence[tuple[Row, Row]] = list(pairwise(rows))
+    pairs: Sequence[tuple[Row, Row]] = [pair for pair in pairwise(rows) if sampled(pair[1])]
     updated = [after for before, after in pairs if before.get("update") == 1]
     skipped = [after for before, after in pairs if before.get("update") == 0]
     after_collapse = [after for before, after in pairs if before.get("update") == 0 and all_invalid(before)]

@@ -12,6 +12,7 @@ from core.spec.schedule import PositiveSchedule, Schedule, constant
 from core.spec.stage import StageBase
 
 Clip = Annotated[float, Field(gt=0)]
+SomeReward = Annotated[float, Field(ge=-1e6, le=1e6)]
 Decay = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -25,7 +26,9 @@ class AdvantageSpec(Part):
     eps: Positive = 1e-4
     std_floor: NonNegative = 0.0
     clip: Positive | None = None
-    virtual_best: float | None = None  # NGRPO: the reward of one more sample, seen by the statistics only
+    virtual_best: Annotated[float, Field(ge=-1e6, le=1e6)] | None = (
+        None  # NGRPO: the reward of one more sample, seen by the statistics only
+    )
     weighting: Literal["rows", "tokens"] = "rows"  # whether batch statistics count a completion once, or once per token
     running_decay: Decay = 0.9
 
@@ -74,7 +77,7 @@ class GrpoStage(StageBase):
 
     kind: Literal["grpo"] = "grpo"
     method: Literal[tuple(METHODS)] = "grpo"  # type: ignore[valid-type]
-    num_generations: Annotated[int, Field(ge=2)]
+    num_generations: Annotated[int, Field(ge=2, le=1024)]
     temperature: PositiveSchedule = constant(1.0)
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Count = 0

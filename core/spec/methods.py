@@ -127,7 +127,8 @@ METHODS: dict[str, Method] = {
 
 def filled(stage: Mapping[str, Any]) -> dict[str, Any]:
     """The stage's mapping with its method's axes where it has none of its own; an unknown method changes nothing."""
-    method = METHODS.get(stage.get("method", "grpo"))
+    name = stage.get("method", "grpo")
+    method = METHODS.get(name) if isinstance(name, str) else None
     result = dict(stage)
     for key, value in (method.axes if method else {}).items():
         if isinstance(value, Mapping) and isinstance(result.get(key, {}), Mapping):

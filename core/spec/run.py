@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -82,6 +83,8 @@ class RunSpec(Part):
             return value
         prompts = task.get("train_prompts", 512) if isinstance(task, dict) else getattr(task, "train_prompts", None)
         kept = {name: stage for name, stage in stages.items() if stage is not None}  # null takes a parent's stage away
+        if stages and not kept:
+            raise refusal("stages", "every stage is null; at least one must be left")
         return {**value, "stages": {name: _with_steps(stage, prompts) for name, stage in kept.items()}}
 
     @model_validator(mode="after")
@@ -114,6 +117,6 @@ def _with_steps(stage: Any, prompts: Any) -> Any:
         return stage
     epochs, size = stage["epochs"], stage.get("prompts_per_step")
     counts = all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in (prompts, size))
-    if not counts or not isinstance(epochs, (int, float)) or isinstance(epochs, bool) or not 0 < epochs < 1e9:
+    if not counts or not isinstance(epochs, (int, float)) or isinstance(epochs, bool) or not 0 < epochs < math.inf:
         return {key: item for key, item in stage.items() if key != "max_steps"}
     return {**stage, "max_steps": steps_of_epochs(epochs, int(prompts or 0), int(size or 0))}

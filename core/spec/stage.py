@@ -79,7 +79,7 @@ class RceStage(StageBase):
     """Reward-weighted cross-entropy: each step imitates a sampled group with softmax(reward / tau)."""
 
     kind: Literal["rce"]
-    num_generations: Annotated[int, Field(ge=2)]
+    num_generations: Annotated[int, Field(ge=2, le=1024)]
     temperature: PositiveSchedule = constant(1.0)
     tau: PositiveSchedule = constant(1.0)
     keep_candidates: PositiveSchedule | None = None  # only the best so many of each group take part

@@ -81,7 +81,17 @@ def load_run(path: Path) -> RunRecord:
         raise StorageError(f"{run.spec}: damaged ({str(error).splitlines()[0]}); move that run away") from error
     if not isinstance(spec, dict):
         raise StorageError(f"{run.spec}: damaged (a mapping belongs here, got {type(spec).__name__})")
-    return RunRecord(result=result, spec=flatten(spec), rows=tuple(read_rows(run.metrics)), ended=_ended(run))
+    return RunRecord(result=result, spec=_settings(run, spec), rows=tuple(read_rows(run.metrics)), ended=_ended(run))
+
+
+def _settings(run: RunDir, spec: Mapping[str, object]) -> dict[str, object]:
+    """The leaves of the spec, the order of its stages where there are several, and the run that init_from came to."""
+    leaves = flatten(spec)
+    stages = spec.get("stages")
+    if isinstance(stages, Mapping) and len(stages) > 1:
+        leaves["stages"] = list(stages)
+    source = (read_json(run.provenance) or {}).get("init_from")
+    return {**leaves, "init_from": Path(source).name} if isinstance(source, str) else leaves
 
 
 def side(paths: Iterable[Path], experiment: str, *, profile: str | None = None) -> tuple[RunRecord, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from core.errors import NotFoundError
 from grpoctl.analysis.collect import RunRecord, load_run, shared_profile, side
 from grpoctl.runs.run_dir import Home
@@ -15,6 +17,7 @@ def sides(home: Home, a: str, b: str, profile: str | None) -> tuple[Side, Side]:
     Raises NotFoundError where a side has no finished run.
     """
     paths = [run.path for run in home.runs()]
+    a, b = (Path(name).stem if name.lower().endswith(".yaml") else name for name in (a, b))
     profile = profile or shared_profile(paths, a, b)
 
     def resolve(name: str) -> Side:

@@ -17,6 +17,7 @@ def check(
 ) -> None:
     """Say what a spec can and cannot do: advantages, dead groups, knobs that do nothing."""
     from core.health.foresight.report import foresee
+    from core.spec.fit import check_fit
     from core.tasks import registry
     from grpoctl import console
     from grpoctl.commands import checking
@@ -26,6 +27,7 @@ def check(
 
     profile = "full" if profile == "auto" else profile
     spec = load(name, profile=profile, overrides=overrides or (), revisions=revisions_of(Home.locate())).spec
+    check_fit(spec)
     registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
     if json:
         console.print_json(checking.document(spec, foresee(spec)))

@@ -10,6 +10,7 @@ from core.health.collapse import LOOK_BACK, policy_collapse
 from core.health.finding import Row
 from core.health.integrity import rollout_integrity
 from core.spec import RunSpec
+from core.spec.fit import check_fit
 from grpoctl import console
 from grpoctl.executors.inline import Executed, Hooks, execute
 from grpoctl.progress import LiveProgress
@@ -75,9 +76,12 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
     if profile == profiles.AUTO:
         profile, reason = profiles.choose(load(name, overrides=asked.overrides, revisions=revisions))
         why = f"auto: {reason}"
-    return [
+    loaded = [
         load(name, profile=profile, overrides=asked.overrides, seed=seed, revisions=revisions) for seed in asked.seeds
-    ], why
+    ]
+    for one in loaded:
+        check_fit(one.spec)
+    return loaded, why
 
 
 def run_all(asked: Asked) -> list[dict[str, Any]]:

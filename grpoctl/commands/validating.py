@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import UserError
+from core.spec.fit import check_fit
 from core.tasks import registry
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
@@ -24,6 +25,7 @@ def _check_one(name: str, overrides: Sequence[str]) -> dict[str, Any]:
         profiles = load(name, overrides=overrides, revisions=revisions).profiles
         for profile in profiles:
             spec = load(name, profile=profile, overrides=overrides, revisions=revisions).spec
+            check_fit(spec)
             registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
     except UserError as error:
         return {"name": name, "profiles": list(profiles), "ok": False, "error": str(error)}

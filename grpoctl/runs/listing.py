@@ -7,7 +7,7 @@ from typing import Any
 
 from core.errors import StorageError
 from grpoctl.runs import status
-from grpoctl.runs.records import read_json
+from grpoctl.runs.records import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs import Library, shipped_folder
 
@@ -25,12 +25,20 @@ def summary(run: RunDir) -> dict[str, Any]:
         entry |= {key: identity.get(key) for key in ("experiment", "recorded_as", "profile", "seed", "overrides")}
         record = status.read(run.status)
         entry |= {"status": str(record.status) if record else "INTERRUPTED", "step": record.step if record else 0}
+        if entry["status"] == "RUNNING":  # its status is written when it starts and when it ends
+            entry["step"] = _step_so_far(run)
         entry["message"] = record.message if record else "its process died before the first step"
         result = read_json(run.result) or {}
         entry["eval/reward"] = result.get("final", {}).get("eval/reward")
     except StorageError as error:
         entry |= {"status": "DAMAGED", "step": None, "message": str(error)}
     return entry
+
+
+def _step_so_far(run: RunDir) -> int:
+    """The last step that a run which is going on has recorded."""
+    rows = read_rows(run.metrics)
+    return int(rows[-1]["step"]) if rows else 0
 
 
 def sweeps() -> list[dict[str, str]]:

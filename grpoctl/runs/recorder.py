@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
+from core.health.finding import sampled
 from grpoctl.runs.records import RowWriter, read_rows, truncate_after
 from grpoctl.runs.run_dir import RunDir
 
@@ -43,12 +44,14 @@ class Recorder:
 
 
 def last_recorded(run: RunDir) -> int:
-    """The last step that metrics and samples both have, -1 where there is none.
+    """The last step that metrics have, and samples where the step drew any; -1 where there is none.
 
     A checkpoint waits for the disk and rows do not: after a power cut it may be of a step whose rows are lost.
     """
-    ends = [rows[-1]["step"] if (rows := read_rows(path)) else -1 for path in (run.metrics, run.samples)]
-    return int(min(ends))
+    rows, samples = read_rows(run.metrics), read_rows(run.samples)
+    written = int(samples[-1]["step"]) if samples else -1
+    lost = [int(row["step"]) for row in rows if sampled(row) and int(row["step"]) > written]
+    return lost[0] - 1 if lost else int(rows[-1]["step"]) if rows else -1
 
 
 def rewind(run: RunDir, step: int) -> None:

@@ -34,12 +34,20 @@ def spec_sha(spec: RunSpec) -> str:
     """sha256 (64 hex digits) of the resolved spec without its seed: equal for runs that differ in the seed only."""
     tree = plain(spec)
     del tree["seed"]
-    return _sha(tree)
+    return _sha(_with_order(tree))
 
 
 def authored_sha(authored: Mapping[str, object]) -> str:
     """sha256 (64 hex digits) of an authored document: what `revision` counts."""
-    return _sha(authored)
+    return _sha(_with_order(authored))
+
+
+def _with_order(tree: Mapping[str, object]) -> dict[str, object]:
+    """The tree with its stages as a list where there are several: their order is part of what is run."""
+    stages = tree.get("stages")
+    if not isinstance(stages, Mapping) or len(stages) < 2:
+        return dict(tree)
+    return {**tree, "stages": [[name, stage] for name, stage in stages.items()]}
 
 
 def run_stem(spec: RunSpec) -> str:

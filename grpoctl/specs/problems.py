@@ -85,7 +85,7 @@ def _field(keys: Keys, layer: Layer) -> Field:
 
 
 def _near(value: object, options: Sequence[str]) -> str:
-    close = difflib.get_close_matches(value, options, n=1) if isinstance(value, str) else []
+    close = difflib.get_close_matches(value.lower(), options, n=1) if isinstance(value, str) else []
     return f"; did you mean {close[0]}?" if close else ""
 
 

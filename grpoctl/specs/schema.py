@@ -36,7 +36,8 @@ def fields(tree: Mapping[str, object], *, all_tasks: bool = False) -> dict[Keys,
     task = tree.get("task")
     name = task.get("name") if isinstance(task, Mapping) else None
     stages = tree.get("stages")
-    kinds = {str(stage): _kind(below) for stage, below in stages.items()} if isinstance(stages, Mapping) else {}
+    there = stages.items() if isinstance(stages, Mapping) else ()
+    kinds = {str(stage): _kind(below) for stage, below in there if below is not None}  # null took it away
     _walk(RunSpec, (), {"task": None if all_tasks else name, "stages": kinds or {"grpo": "grpo"}}, found)
     return found
 

@@ -78,7 +78,7 @@ def _row(stage: GrpoStage, pass_rate: float) -> DeadGroups:
     return DeadGroups(
         pass_rate=pass_rate,
         group=dead,
-        step=silent,
+        step=None if silent is None else min(silent, dead ** (most * groups)),  # only live groups are learned from
         attempts=attempts,
         samples=sampled * stage.num_generations,
         short=1.0 - (1.0 - dead**most) ** groups,

@@ -80,3 +80,11 @@ def test_an_evaluation_is_looked_at_with_its_own_temperature(
     assert (finding is not None) == found
     assert rollout_integrity(row, dtype="float32") is None  # this row says nothing of a training rollout
     assert (worst_integrity([row], dtype="float32") is not None) == found
+
+
+def test_where_the_clean_forward_is_no_number_either_the_sampler_is_not_blamed() -> None:
+    row = {"step": 3, "rollout/logprob_gap": nan, "entropy": nan}
+    assert rollout_integrity(row, dtype="float32") is None
+    assert rollout_integrity({**row, "entropy": None}, dtype="float32") is None
+    assert rollout_integrity({**row, "entropy": 0.3}, dtype="float32") is not None
+    assert rollout_integrity({**row, "rollout/logprob_gap": inf, "entropy": 0.3}, dtype="float32") is not None

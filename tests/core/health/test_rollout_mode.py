@@ -111,3 +111,13 @@ def test_healing_is_counted_on_all_invalid_steps_without_an_update() -> None:
     # x at 2 is followed by U (healed), x at 4 by x (not), x at 5 by s (healed), X at 7 was updated on (does not count).
     c = contrast(story("UxUxxsXx"))
     assert (c.collapsed_and_skipped, c.still_collapsed) == (3, 1)
+
+
+def test_a_step_that_samples_nothing_is_on_neither_side() -> None:
+    """Supervised steps before and between: the counts are those of the steps that drew something."""
+    supervised: list[Row] = [{"step": -i, "update": 1} for i in range(50, 0, -1)]
+    table = [{**row, "step": i} for i, row in enumerate([*supervised, *story("Ux" * 30 + "s" * 5)], 1)]
+    found = contrast(table)
+    assert (found.after_update, found.collapsed_after_update) == (31, 30)  # one follows the last supervised update
+    assert rollout_mode(table) is not None
+    assert contrast(table[:50]).after_update == 0

@@ -6,7 +6,7 @@ import pytest
 
 from core.health.examine import examine
 from core.health.finding import Finding, Row, all_invalid, steps_of
-from core.health.signal import dead_groups
+from core.health.signal import dead_groups, no_updates
 from core.spec import GuardSpec
 
 GUARDS = GuardSpec(patience=3)
@@ -95,3 +95,20 @@ def test_p30_in_small_shows_everything_and_the_most_telling_first() -> None:
 def test_a_finding_goes_out_as_json() -> None:
     finding = Finding(id="a", severity="info", summary="b", evidence={"c": 1.0})
     assert finding.as_json() == {"id": "a", "severity": "info", "summary": "b", "evidence": {"c": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([{"update": 0, "groups/dead": 1.0, "groups/discarded": 0.0}] * 10, "100% of the groups had equal rewards"),
+        ([{"update": 0, "groups/dead": 0.5, "groups/discarded": 2.0}] * 10, "left groups out (20 in all"),
+        ([{"update": 0}] * 10, "finite loss"),
+        ([{"update": 0, "groups/dead": 1.0}] * 9, None),  # too few steps to say
+        ([{"update": 0, "groups/dead": 1.0}] * 10 + [{"update": 1, "groups/dead": 0.0}], None),
+    ],
+)
+def test_a_run_that_learned_nothing_says_so(rows: list[Row], says: str | None) -> None:
+    found = no_updates([{"step": i, **row} for i, row in enumerate(rows, 1)])
+    assert (found is None) == (says is None)
+    if found is not None:
+        assert says in found.summary

@@ -106,5 +106,5 @@ def test_null_takes_a_stage_away_and_one_must_be_left() -> None:
     sft = {"kind": "sft", "max_steps": 2, "prompts_per_step": 1, "learning_rate": 1e-3}
     spec = RunSpec.model_validate({**RUN, "stages": {"grpo": None, "warm": sft}})
     assert list(spec.stages) == ["warm"]
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="at least one must be left"):
         RunSpec.model_validate({**RUN, "stages": {"grpo": None}})

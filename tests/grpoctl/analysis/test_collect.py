@@ -150,3 +150,15 @@ def test_a_name_means_the_experiment_without_overrides(tmp_path: Path) -> None:
     other = write_run(tmp_path, "other", ended=2.0, spec_sha="bbbb", overrides=["learning_rate=1e-3"])
     assert [run.run_id for run in side([plain, other], "p31")] == ["plain"]
     assert [run.run_id for run in side([other], "p31")] == ["other"]  # where there is no other
+
+
+def test_the_order_of_stages_and_the_source_of_the_weights_are_settings(tmp_path: Path) -> None:
+    runs = []
+    for name, order in (("x", ("a", "b")), ("y", ("b", "a"))):
+        path = write_run(tmp_path, name, 1.0)
+        stages = "".join(f"  {stage}: {{max_steps: 1}}\n" for stage in order)
+        (path / "spec.yaml").write_text(f"init_from: p31\nstages:\n{stages}")
+        (path / "provenance.json").write_text(json.dumps({"init_from": f"/somewhere/runs/p31-{name}"}))
+        runs.append(load_run(path).spec)
+    differ = {key: (runs[0][key], runs[1][key]) for key in runs[0] if runs[0][key] != runs[1][key]}
+    assert differ == {"init_from": ("p31-x", "p31-y"), "stages": (["a", "b"], ["b", "a"])}

@@ -73,8 +73,23 @@ def test_the_last_step_is_one_that_both_files_have(recorded: Recorded) -> None:
     assert last_recorded(run) == 1
 
 
-def test_before_the_first_step_there_is_none(run: RunDir) -> None:
+def test_before_the_first_step_there_is_none_or_its_evaluation(run: RunDir) -> None:
     assert last_recorded(run) == -1
     with Recorder(run, lambda row: None) as recorder:
         recorder.step_done(metrics(0), [], {"total": 1.0})
-    assert last_recorded(run) == -1
+    assert last_recorded(run) == 0
+
+
+def test_a_step_that_draws_nothing_needs_no_samples(run: RunDir) -> None:
+    """Supervised steps have none; a step with a rollout whose samples are lost does not count, nor what follows it."""
+    drawn = {"completions/valid": 1.0}
+    with Recorder(run, lambda row: None) as recorder:
+        for step in (1, 2):
+            recorder.step_done({"step": float(step)}, [], {"total": 1.0})
+        assert last_recorded(run) == 2
+        recorder.step_done({"step": 3, **drawn}, [{"step": 3, "row": 0}], {"total": 1.0})
+        recorder.step_done({"step": 4}, [], {"total": 1.0})
+        assert last_recorded(run) == 4
+        recorder.step_done({"step": 5, **drawn}, [], {"total": 1.0})
+        recorder.step_done({"step": 6}, [], {"total": 1.0})
+    assert last_recorded(run) == 4

@@ -179,3 +179,21 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(desk: Desk, tmp_path: P
     (tmp_path / "home").write_text("a file where a folder belongs")
     with pytest.raises(StorageError, match="cannot record"):
         desk.revisions.recorded_as(desk.load())
+
+
+SFT = "{kind: sft, max_steps: 2, prompts_per_step: 1, learning_rate: 1e-5}"
+
+
+def staged(*names: str) -> str:
+    stages = "".join(f"  {name}: {SFT}\n" for name in names)
+    return f"name: mine\nextends: p31\ntitle: My own\nstages:\n  grpo: null\n{stages}"
+
+
+def test_the_order_of_stages_is_part_of_the_hash_and_of_the_revision(desk: Desk) -> None:
+    assert desk.record(staged("a", "b"))[1] is False
+    one = desk.load().spec
+    assert desk.record(staged("b", "a"))[1] is True
+    other = desk.load().spec
+    assert (list(one.stages), list(other.stages)) == (["a", "b"], ["b", "a"])
+    assert spec_sha(one) != spec_sha(other)
+    assert list(desk.load("mine@1").spec.stages) == ["a", "b"]  # as it was recorded

@@ -41,7 +41,7 @@ VALUES = [
     (G + "learning_rate: .nan", 5, "stages.grpo.learning_rate", "got .nan; allowed: finite numbers"),
     (G + "max_steps: 1.0", 5, "stages.grpo.max_steps", "got 1.0; allowed: an integer >= 1"),
     (G + "max_steps: true", 5, "stages.grpo.max_steps", "got true; allowed: an integer >= 1"),
-    (G + "num_generations: 1", 5, "stages.grpo.num_generations", "got 1; allowed: an integer >= 2"),
+    (G + "num_generations: 1", 5, "stages.grpo.num_generations", "got 1; allowed: an integer >= 2 and <= 1024"),
     (G + "top_p: 1.5", 5, "stages.grpo.top_p", "got 1.5; allowed: a number > 0 and <= 1"),
     (G + "epsilon_high: 0", 5, "stages.grpo.epsilon_high", "got 0; allowed: a number > 0"),
     (
