@@ -115,7 +115,9 @@ def _budget(seen: StageForesight) -> str:
     noun = "completion" if view.num_generations else "answer"
     first, last = rates(view.stage, b.first_tick, b.last_tick)
     refills = f" ({b.max_completions_with_refills} with refills)" * (b.max_completions_with_refills > b.max_completions)
-    sampled = f", {b.max_completions} completions{refills} of {b.max_tokens:.3g} tokens" if view.num_generations else ""
+    sampled = (
+        f", {b.max_completions} completions{refills}, {b.max_tokens:,} tokens at most" if view.num_generations else ""
+    )
     return (
         f"A step: {each}{plural(per, noun)}, {plural(b.updates_per_step, 'update')} from "
         f"{b.completions_per_update:g} each (in passes of {b.micro_batch}). {plural(b.max_steps, 'step')}: at most "
