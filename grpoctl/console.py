@@ -103,7 +103,12 @@ def print_comparison(comparison: Comparison) -> None:
         write("  * the interval of B - A leaves 0 out\n")
     width = console_on(sys.stdout).width
     width = _PIPED_WIDTH if width == _UNWRAPPED else min(width, _WIDEST)
-    write(chart("eval/reward, mean over seeds", [comparison.a.curve, comparison.b.curve], width=width) + "\n")
+    write(
+        chart(
+            "eval/reward, mean over seeds", [comparison.a.curve, comparison.b.curve], axis=comparison.axis, width=width
+        )
+        + "\n"
+    )
     _say(Line(label="Verdict", text=comparison.verdict))
 
 

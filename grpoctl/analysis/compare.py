@@ -13,7 +13,7 @@ from core.errors import UserError
 from core.metrics import EVAL, RUN
 from grpoctl.analysis import remarks
 from grpoctl.analysis.collect import RunRecord
-from grpoctl.analysis.curves import Curve, mean_curve
+from grpoctl.analysis.curves import Curve, axis_of, mean_curve
 from grpoctl.analysis.statistics import Difference, Estimate, mean_interval, paired, welch
 from grpoctl.analysis.wording import BEST, label
 
@@ -67,6 +67,7 @@ class Comparison:
     metrics: Mapping[str, Row]
     notes: tuple[str, ...]
     verdict: str
+    axis: str = "completions"  # what the curves are over
 
     def document(self) -> dict[str, object]:
         """The JSON document of `grpoctl compare --json`."""
@@ -85,7 +86,8 @@ def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
 
     Raises UserError for an empty side, for sides of different profiles or tasks, and for a side that mixes specs.
     """
-    side_a, side_b = _side("A", a), _side("B", b)
+    axis = axis_of([*a, *b])
+    side_a, side_b = _side("A", a, axis), _side("B", b, axis)
     _refuse_unlike(side_a, side_b, a[0], b[0])
     changed = changed_settings(a[0].spec, b[0].spec)
     metrics = _metrics(a, b)
@@ -96,6 +98,7 @@ def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
         changed=changed,
         metrics=metrics,
         notes=remarks.notes(a, b, changed),
+        axis=axis,
         verdict=remarks.verdict(HEADLINE, (side_a.name, side_b.name), headline.a, headline.b, headline.difference),
     )
 
@@ -106,7 +109,7 @@ def changed_settings(a: Mapping[str, object], b: Mapping[str, object]) -> dict[s
     return {key: (a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)}
 
 
-def _side(letter: str, runs: Sequence[RunRecord]) -> Side:
+def _side(letter: str, runs: Sequence[RunRecord], axis: str) -> Side:
     if not runs:
         raise UserError(f"side {letter} has no runs; name an experiment or runs that have ended (see: grpoctl ls)")
     for key in ("profile", "spec_sha"):
@@ -126,7 +129,7 @@ def _side(letter: str, runs: Sequence[RunRecord]) -> Side:
         seeds=seeds,
         run_ids=tuple(run.run_id for run in runs),
         statuses=tuple(run.status for run in runs),
-        curve=Curve(label=f"{letter} {name}", points=mean_curve(runs, HEADLINE)),
+        curve=Curve(label=f"{letter} {name}", points=mean_curve(runs, HEADLINE, axis)),
     )
 
 

@@ -22,7 +22,7 @@ _NARROWEST = 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """Points (completions, value) with rising x, drawn under a label."""
+    """Points (completions or steps, value) with rising x, drawn under a label."""
 
     label: str
     points: tuple[Point, ...]
@@ -43,19 +43,30 @@ _HEAVY = _Line(flat="━", side="┃", leaving=("┛", "┓"), arriving=("┏", 
 _LINES = (_THIN, _HEAVY)
 
 
-def mean_curve(runs: Sequence[RunRecord], metric: str = "eval/reward") -> tuple[Point, ...]:
-    """The mean over runs of a metric, at every number of completions where one of them has it.
+def axis_of(runs: Sequence[RunRecord]) -> str:
+    """What a chart of these runs is drawn over: completions, or steps where a run has evaluations before any was drawn.
+
+    Supervised stages sample nothing: over completions, all their evaluations would stand at 0.
+    """
+    starts = [
+        row for run in runs for row in run.rows if number(row.get("completions")) == 0 and number(row.get("step"))
+    ]
+    return "step" if any(number(row.get("eval/reward")) is not None for row in starts) else "completions"
+
+
+def mean_curve(runs: Sequence[RunRecord], metric: str = "eval/reward", axis: str = "completions") -> tuple[Point, ...]:
+    """The mean over runs of a metric, at every number of completions (or steps) where one of them has it.
 
     Between its points a run is read along a straight line. A run that ended earlier keeps its last value: dropping it
     would let the mean jump where a collapsed run leaves it.
     """
-    series = [points for points in (_series(run, metric) for run in runs) if points]
+    series = [points for points in (_series(run, metric, axis) for run in runs) if points]
     places = sorted({x for points in series for x, _ in points})
     return tuple((x, mean([_at(points, x) for points in series])) for x in places)
 
 
-def chart(title: str, curves: Sequence[Curve], *, width: int = 80, height: int = 12) -> str:
-    """A chart of one or two curves over completions, no line wider than `width` (at least 40), without colour.
+def chart(title: str, curves: Sequence[Curve], *, axis: str = "completions", width: int = 80, height: int = 12) -> str:
+    """A chart of one or two curves over `axis`, no line wider than `width` (at least 40), without colour.
 
     Raises ValueError for more than two curves: a third would have no line of its own.
     """
@@ -82,11 +93,11 @@ def chart(title: str, curves: Sequence[Curve], *, width: int = 80, height: int =
             f"{value:7.{decimals}f} ┤" if index % _TICK_EVERY == 0 or index == height - 1 else " " * (_GUTTER - 1) + "│"
         )
         lines.append(tick + "".join(cells).rstrip())
-    return "\n".join([*lines, *_axis(right, columns)])
+    return "\n".join([*lines, *_axis(right, columns, "steps" if axis == "step" else axis)])
 
 
-def _series(run: RunRecord, metric: str) -> tuple[Point, ...]:
-    pairs = ((number(row.get("completions")), number(row.get(metric))) for row in run.rows)
+def _series(run: RunRecord, metric: str, axis: str) -> tuple[Point, ...]:
+    pairs = ((number(row.get(axis)), number(row.get(metric))) for row in run.rows)
     return tuple((x, y) for x, y in pairs if x is not None and y is not None)
 
 
@@ -144,10 +155,10 @@ def _legend(curves: Sequence[Curve], width: int) -> str:
     return (" " * _GUTTER + "   ".join(keys))[:width]
 
 
-def _axis(right: float, columns: int) -> list[str]:
+def _axis(right: float, columns: int, name: str) -> list[str]:
     """The line under the chart and the numbers under it."""
     middle = f"{right / 2:.0f}"
     numbers = "0" + middle.rjust(columns // 2 + len(middle) // 2 - 1)
     numbers += f"{right:.0f}".rjust(columns - len(numbers))
-    name = "completions".center(columns).rstrip()
-    return [" " * (_GUTTER - 1) + "└" + "─" * columns, " " * _GUTTER + numbers, " " * _GUTTER + name]
+    label = name.center(columns).rstrip()
+    return [" " * (_GUTTER - 1) + "└" + "─" * columns, " " * _GUTTER + numbers, " " * _GUTTER + label]

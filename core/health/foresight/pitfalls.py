@@ -9,6 +9,7 @@ from core.health.foresight.advantage_knobs import floor_covers_all
 from core.health.foresight.advantage_values import largest_std, of_identical_groups, smallest_std
 from core.health.foresight.biases import bias_warnings, evaluation_noise, finding
 from core.health.foresight.budget import evaluation_error
+from core.health.foresight.dead_groups import silent_step
 from core.health.foresight.knob import number
 from core.health.foresight.other_knobs import never_leaves_warmup
 from core.health.foresight.view import StageView, views
@@ -21,7 +22,13 @@ def warnings(spec: RunSpec) -> list[Finding]:
     """All that is to be said of a spec, the gravest first."""
     found = list(_of_run(spec))
     for view in views(spec):
-        found += [*_of_advantages(view), *bias_warnings(view), *_of_rates(view), *_of_schedules(view)]
+        found += [
+            *_of_nothing(view),
+            *_of_advantages(view),
+            *bias_warnings(view),
+            *_of_rates(view),
+            *_of_schedules(view),
+        ]
     task, evaluation = spec.task, spec.evaluation
     found.append(
         evaluation_noise(evaluation_error(next(views(spec))), task.eval_prompts, evaluation.num_generations_eval)
@@ -87,6 +94,23 @@ def _two(view: StageView, stage: GrpoStage) -> Finding:
         f"K = 2: {text}; at pass rate 0.5 half of the groups are dead (K = 8: 0.8 %)",
         up=up, down=down,
     )  # fmt: skip
+
+
+def _of_nothing(view: StageView) -> Iterator[Finding]:
+    stage = view.grpo
+    if stage is None:
+        return
+    if not (stage.policy_weight.ever or stage.supervised_weight.ever or stage.consistency_weight.ever):
+        yield finding(
+            view, "nothing-to-learn-from", "error",
+            "policy_weight is 0 throughout and no other loss is on: no reward is learned from",
+        )  # fmt: skip
+    if (silent := silent_step(stage, 0.5)) == 1.0 and not stage.supervised_weight.ever:
+        yield finding(
+            view, "never-a-signal", "error",
+            "every advantage is 0 for binary rewards, whatever they are: no step can teach anything",
+            dead_step=silent,
+        )  # fmt: skip
 
 
 def _of_floor(view: StageView, stage: GrpoStage) -> Iterator[Finding]:

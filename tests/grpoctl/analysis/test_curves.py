@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from grpoctl.analysis.collect import RunRecord
-from grpoctl.analysis.curves import Curve, chart, mean_curve
+from grpoctl.analysis.curves import Curve, axis_of, chart, mean_curve
 
 
 def run(*rows: Mapping[str, object]) -> RunRecord:
@@ -107,3 +107,16 @@ def test_nothing_to_draw() -> None:
 def test_a_third_curve_is_refused() -> None:
     with pytest.raises(ValueError, match="at most two"):
         chart("reward", [Curve(label=label, points=((0, 1.0),)) for label in "ABC"])
+
+
+def test_evaluations_before_anything_was_drawn_are_shown_over_steps() -> None:
+    def run(*rows: dict[str, float]) -> RunRecord:
+        return RunRecord(result={}, spec={}, rows=rows, ended=0.0)
+
+    start = {"step": 0.0, "completions": 0.0, "eval/reward": 0.1}
+    sampled = run(start, {"step": 2, "completions": 8, "eval/reward": 0.2})
+    supervised = run(start, {"step": 5, "completions": 0, "eval/reward": 0.4})
+    assert axis_of([sampled, sampled]) == "completions"
+    assert axis_of([sampled, supervised]) == "step"
+    assert mean_curve([supervised], axis="step") == ((0.0, 0.1), (5.0, 0.4))
+    assert "steps" in chart("t", [Curve(label="A", points=((0.0, 0.1), (5.0, 0.4)))], axis="step").splitlines()[-1]

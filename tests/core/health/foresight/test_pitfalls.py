@@ -27,6 +27,8 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
         "kl-reward-scaled", "warning", {"beta": 0.1, "kl_in": "reward"},
         {"beta": 0.1, "kl_in": "reward", "advantage": {"scale_rewards": "none"}}, "beta",
     ),
+    ("nothing-to-learn-from", "error", {"policy_weight": 0, "beta": 0.1}, {"supervised_weight": 1}, "0"),
+    ("never-a-signal", "error", {"keep_candidates": 1}, {"keep_candidates": 3}, "advantage"),
     ("bf16-weights", "warning", {"run": BFLOAT16}, {}, "bfloat16"),
     ("gspo-never-clips", "warning", {"surrogate": "gspo"}, {"method": "gspo"}, "3e-4"),
     ("clips-rounding", "warning", {"method": "gspo", "run": BFLOAT16}, {"method": "gspo"}, "bfloat16"),
