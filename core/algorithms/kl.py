@@ -25,7 +25,6 @@ from torch import Tensor
 from core.algorithms.masking import masked_sum
 
 KlEstimator = Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"]
-LossEstimator = KlEstimator
 
 
 def k1(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-import torch
 from torch import Tensor
 
 from core.algorithms.advantages import dead_groups, group_std
@@ -68,8 +67,3 @@ def sample_rows(groups: Groups, advantages_PK: Tensor, step: int) -> list[dict[s
         }
         for row, (prompt, outcome) in enumerate(zip(rollout.prompt_N.tolist(), groups.outcomes, strict=True))
     ]
-
-
-def has_signal(rewards_PK: Tensor) -> bool:
-    """Whether any group is live."""
-    return not bool(torch.all(dead_groups(rewards_PK)))

@@ -195,8 +195,7 @@ class Trainer:
 
     def _stage_rows(self) -> list[Row]:
         """The rows of the current stage, after the evaluation it started from."""
-        first = next((i for i, row in enumerate(self.table) if row.get("stage") == self.progress.stage), None)
-        return [] if first is None else self.table[first:]
+        return self.table[self.progress.step - self.progress.stage_step + 1 :]  # row i is of step i
 
     @staticmethod
     def _first_ending(endings: Any) -> Ending | None:

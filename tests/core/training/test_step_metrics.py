@@ -13,7 +13,7 @@ from core.policies.base import Rollout, Sampling, Scores
 from core.rollout.collect import Groups
 from core.tasks.base import Example, Outcome
 from core.training.evaluate import evaluation_metrics
-from core.training.step_metrics import has_signal, integrity_metrics, rollout_metrics, sample_rows
+from core.training.step_metrics import integrity_metrics, rollout_metrics, sample_rows
 
 # Two prompts x three completions of 2, 1, 3 / 3, 3, 1 tokens; the fourth and fifth were cut off.
 LENGTHS = torch.tensor([2, 1, 3, 3, 3, 1])
@@ -73,18 +73,6 @@ def test_a_virtual_best_sample_makes_a_group_live_that_is_all_below_it() -> None
     got = rollout_metrics(same, advantages, virtual_best=1.0)  # the second group is as good as the virtual sample
     assert got["groups/dead"] == 0.5
     assert got["advantage/std"] == 0.0  # of the three equal ones alone
-
-
-@pytest.mark.parametrize(
-    ("rewards", "signal"),
-    [
-        ([[0.0, 1.0], [1.0, 1.0]], True),
-        ([[0.3, 0.3], [1.0, 1.0]], False),  # different from each other, but not inside
-        ([[0.3, nan], [1.0, 1.0]], False),
-    ],
-)
-def test_signal(rewards: list[list[float]], signal: bool) -> None:
-    assert has_signal(torch.tensor(rewards, dtype=torch.float64)) == signal
 
 
 def test_the_gap_is_a_mean_over_the_drawn_tokens_of_the_rows_that_were_scored() -> None:
