@@ -21,6 +21,8 @@ from grpoctl.runs.records import read_json, storage_errors
 
 HOME_NAME = ".grpoctl"
 HOME_VARIABLE = "GRPOCTL_HOME"
+STUDIES = "sweeps"  # the folder of studies in a home (study_dir)
+STUDY_SPEC = "sweep.yaml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +38,9 @@ class RunDir:
 
     @property
     def home(self) -> Home:
-        """The home the run lives in."""
-        return Home(path=self.path.parent.parent)
+        """The home the run lives in; a sweep's run is two folders further down."""
+        around = self.path.parent.parent
+        return Home(path=around.parent.parent if (around / STUDY_SPEC).is_file() else around)
 
     @property
     def spec(self) -> Path:
@@ -98,6 +101,11 @@ class RunDir:
     def log(self) -> Path:
         """What the run printed."""
         return self.path / "log.txt"
+
+    @property
+    def control(self) -> Path:
+        """What others ask of the run; it looks at each evaluation."""
+        return self.path / "control.json"
 
     @property
     def mlflow(self) -> Path:
@@ -174,16 +182,21 @@ class Home:
         """Where artifacts of a store without a server go."""
         return self.path / "mlartifacts"
 
+    def make(self) -> None:
+        """The home's folder, hidden from git: runs are no source code, and must not make a repository look dirty."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        ignore = self.path / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+
     def create_run(self, stem: str) -> RunDir:
         """A new, empty `<stem>-<n>`, n one above the highest there is. Two processes at once get two different ones.
 
         Raises StorageError where the home cannot be written.
         """
         with storage_errors("create a run in", self.path):
-            self.runs_folder.mkdir(parents=True, exist_ok=True)
-            ignore = self.path / ".gitignore"
-            if not ignore.exists():  # runs are no source code, and must not make the user's repository look dirty
-                ignore.write_text("*\n", encoding="utf-8")
+            self.make()
+            self.runs_folder.mkdir(exist_ok=True)
             number = max((number for number, _ in self._numbered(stem)), default=0) + 1
             while True:
                 run = RunDir(path=self.runs_folder / f"{stem}-{number}")

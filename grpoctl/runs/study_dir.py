@@ -1,0 +1,171 @@
+"""Study directories: the only file that knows where a sweep's files are and what they are called.
+
+A study is one sweep under way or ended. What is here: making, finding and holding one. What is not: what stands in its
+files (grpoctl.sweeps), and its runs' own files (run_dir).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import BusyError, NotFoundError
+from grpoctl.runs.locks import hold_lock, is_locked
+from grpoctl.runs.records import storage_errors
+from grpoctl.runs.run_dir import STUDIES, STUDY_SPEC, Home, RunDir
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyDir:
+    """One study's directory. Each property is the path of one file in it, whether or not it exists yet."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The study's name, which is the directory's and the one Optuna knows it by."""
+        return self.path.name
+
+    @property
+    def home(self) -> Home:
+        """The home the study lives in."""
+        return Home(path=self.path.parent.parent)
+
+    @property
+    def spec(self) -> Path:
+        """The resolved sweep: what is run is this file."""
+        return self.path / STUDY_SPEC
+
+    @property
+    def state(self) -> Path:
+        """How the study stands, trial by trial: the truth, replaced in one stroke."""
+        return self.path / "sweep.json"
+
+    @property
+    def storage(self) -> Path:
+        """The SQLite file Optuna gets when no other storage is named."""
+        return self.path / "study.db"
+
+    @property
+    def control(self) -> Path:
+        """What others ask of the driver."""
+        return self.path / "control.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that drives the study."""
+        return self.path / "lock"
+
+    @property
+    def log(self) -> Path:
+        """What the driver printed where nobody watched, and tracebacks."""
+        return self.path / "log.txt"
+
+    @property
+    def worker_logs(self) -> Path:
+        """Folder: what each worker printed."""
+        return self.path / "workers"
+
+    @property
+    def figures(self) -> Path:
+        """Folder of PNG files."""
+        return self.path / "figures"
+
+    @property
+    def mlflow(self) -> Path:
+        """How far the study's own run in MLflow has come."""
+        return self.path / "mlflow.json"
+
+    @property
+    def mirror_lock(self) -> Path:
+        """Held by the one process that may write this study to MLflow."""
+        return self.path / "mirror.lock"
+
+    @property
+    def mirror_log(self) -> Path:
+        """What the mirror printed."""
+        return self.path / "mirror.log"
+
+    def run(self, number: int, seed: int) -> RunDir:
+        """The directory of a trial's run, whether or not it exists yet."""
+        return RunDir(path=self.path / "runs" / f"{self.id}-t{number:04d}-s{seed}")
+
+    def runs(self) -> list[RunDir]:
+        """The runs that have a spec, by trial and seed. Raises StorageError where the study cannot be read."""
+        with storage_errors("read", self.path):
+            try:
+                entries = [RunDir(path=Path(entry.path)) for entry in os.scandir(self.path / "runs") if entry.is_dir()]
+            except FileNotFoundError:
+                return []
+        return sorted((run for run in entries if run.spec.exists()), key=_by_trial_and_seed)
+
+    @contextlib.contextmanager
+    def hold(self, patience: float = 0.5) -> Iterator[None]:
+        """Hold the study; the lock dies with this process. Raises BusyError naming the holder."""
+        with hold_lock(self.lock, patience) as holder:
+            if holder is not None:
+                by = f"process {holder}" if holder else "another process"
+                raise BusyError(f"{self.id} is driven by {by}; wait until it ends, or: grpoctl stop {self.id}")
+            yield
+
+    def is_held(self) -> bool:
+        """Whether a process drives the study."""
+        return is_locked(self.lock)
+
+
+def studies(home: Home) -> list[StudyDir]:
+    """Every study that has its spec, the one begun last first. Raises StorageError where the home cannot be read."""
+    with storage_errors("read", home.path / STUDIES):
+        try:
+            found = [StudyDir(path=Path(entry.path)) for entry in os.scandir(home.path / STUDIES) if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+    begun = {study.id: study.spec.stat().st_mtime for study in found if study.spec.exists()}
+    return sorted((study for study in found if study.id in begun), key=lambda s: (begun[s.id], s.id), reverse=True)
+
+
+def create_study(home: Home, stem: str) -> StudyDir:
+    """A new, empty `<stem>-<n>`, n one above the highest there is; two processes at once get two. StorageError."""
+    folder = home.path / STUDIES
+    with storage_errors("create a study in", home.path):
+        home.make()
+        folder.mkdir(exist_ok=True)
+        taken = (re.fullmatch(re.escape(stem) + r"-(\d+)", entry.name) for entry in folder.iterdir())
+        number = max((int(match[1]) for match in taken if match), default=0) + 1
+        while True:
+            study = StudyDir(path=folder / f"{stem}-{number}")
+            try:
+                study.path.mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                return study
+
+
+def find_study(home: Home, name: str) -> StudyDir:
+    """The study of this path, id, sweep name (its newest study) or unique beginning of an id. Raises NotFoundError."""
+    by_path = StudyDir(path=Path(name).expanduser())
+    if by_path.spec.is_file():
+        return StudyDir(path=by_path.path.resolve())
+    known, wanted = studies(home), name.lower()
+    for study in known:
+        if study.id == wanted:
+            return study
+    # `<sweep>-<profile>-<sha8>-<n>`: the sweep's name is what stands before the last three words
+    named = [study for study in known if study.id.rsplit("-", 3)[0] == wanted]
+    fitting = named or [study for study in known if study.id.startswith(wanted)]
+    if named or len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        some = ", ".join(study.id for study in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
+        raise NotFoundError(f"{name!r} fits {len(fitting)} studies ({some}); give more of the id")
+    raise NotFoundError(f"no study {name!r} in {home.path}; grpoctl ls shows the studies there are")
+
+
+def _by_trial_and_seed(run: RunDir) -> tuple[int, int, str]:
+    match = re.search(r"-t(\d+)-s(\d+)$", run.id)
+    return (int(match[1]), int(match[2]), run.id) if match else (1 << 30, 0, run.id)
