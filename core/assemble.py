@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -17,9 +18,10 @@ from core.spec import ArithmeticTaskSpec, RunSpec
 from core.spec.fit import check_fit
 from core.tasks import arithmetic, registry
 from core.tasks.workflow_dsl import demonstrations as workflow_dsl
-from core.training.callbacks.base import Callback
+from core.training.callbacks.base import Callback, Ending
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.callbacks.collapse_guard import CollapseGuard
+from core.training.callbacks.control import Control
 from core.training.callbacks.early_stopping import EarlyStopping
 from core.training.callbacks.rollout_integrity import RolloutIntegrity
 from core.training.checkpoint import Checkpoints, Snapshot
@@ -27,6 +29,7 @@ from core.training.initial import initial_weights
 from core.training.trainer import Parts, Trainer
 
 
+@functools.cache  # as much work as loading the model: a process that executes many runs does it once
 def tiny_pairs() -> list[tuple[str, str]]:
     """What `builtin:tiny` is warm-started on: valid answers to both tasks, and a share of free text."""
     sums = [ArithmeticTaskSpec(name="arithmetic", digits=1, train_prompts=20, eval_prompts=20)]
@@ -45,10 +48,12 @@ def assemble(
     restart: Snapshot | None = None,
     table: Sequence[Row] = (),
     initial: Mapping[str, Tensor] | None = None,
+    control: Callable[[int], Ending | None] | None = None,
 ) -> Trainer:
     """A trainer ready to step, standing at `restart` with the rows recorded so far where one is given.
 
     `initial` are the weights that a fresh run starts from (`init_from`); what of them fits is taken, the rest counted.
+    `control` is asked after every evaluated step whether the run is to end there.
 
     Raises: ModelError, SpecError, TaskError, CheckpointError.
     """
@@ -60,7 +65,7 @@ def assemble(
     trainer = Trainer(Parts(spec=spec, policy=policy, task=registry.build(spec.task), start=start))
     if restart is not None:
         trainer.restore(restart, table)
-    trainer.callbacks = callbacks(spec, trainer, checkpoints)
+    trainer.callbacks = callbacks(spec, trainer, checkpoints, control)
     return trainer
 
 
@@ -75,11 +80,18 @@ def build_policy(spec: RunSpec) -> Policy:
     return RolloutInTrainMode(policy) if "rollout-in-train-mode" in spec.faults else policy
 
 
-def callbacks(spec: RunSpec, trainer: Trainer, checkpoints: Checkpoints) -> list[Callback]:
+def callbacks(
+    spec: RunSpec,
+    trainer: Trainer,
+    checkpoints: Checkpoints,
+    control: Callable[[int], Ending | None] | None = None,
+) -> list[Callback]:
     """The run's callbacks in the order they are asked; checkpoints come last."""
     watching: list[Callback] = [RolloutIntegrity(spec.guards, spec.model.dtype), CollapseGuard(spec.guards)]
     if spec.early_stopping is not None:
         watching.append(EarlyStopping(spec.early_stopping))
+    if control is not None:
+        watching.append(Control(control))
     return [*watching, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, trainer.over)]
 
 

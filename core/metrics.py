@@ -41,6 +41,7 @@ STEP = _declare(
     update | 0/1 | neither | 1 where the optimiser moved the weights on this step
     stage | count | neither | index of the stage the step belongs to, from 0
     completions | count | neither | completions sampled up to and including this step
+    tokens | count | neither | tokens of those completions, their end tokens included
     reward/mean | reward | higher | mean reward of the step's completions, missing ones left out
     reward/std | reward | neither | standard deviation (ddof 0) over all the step's completions
     reward/group_std | reward | neither | mean over groups of the standard deviation inside the group (ddof 0)

@@ -20,6 +20,8 @@ from grpoctl.analysis.compare import Comparison, Row, Side
 from grpoctl.analysis.curves import chart
 from grpoctl.analysis.outcome import Line, beside_the_record, evaluations, sentences
 from grpoctl.analysis.statistics import Interval
+from grpoctl.analysis.sweeps.report import head
+from grpoctl.analysis.sweeps.section import Section
 from grpoctl.analysis.wording import metric_text, setting_text
 from grpoctl.runs.records import finite
 
@@ -33,6 +35,7 @@ _BESIDE_GUARDS = 67  # columns of a progress line without the guards: a bar of 4
 _PIPED_WIDTH = 80  # of a chart where there is no terminal; sentences and tables are not wrapped at all there
 _WIDEST = 100  # of a chart or a paragraph
 _UNWRAPPED = 10_000
+_GUTTER = 3  # columns between the columns of a table
 _NUMBER = re.compile(r"[-+]?(\d|$)")
 
 
@@ -41,9 +44,9 @@ def is_terminal(stream: TextIO | None = None) -> bool:
     return (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
 
 
-def print_json(document: object) -> None:
+def print_json(document: object, indent: int | None = 2) -> None:
     """One JSON document on standard output; a number that is not finite becomes null, for JSON has no such number."""
-    write(jsonlib.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+    write(jsonlib.dumps(finite(document), indent=indent, ensure_ascii=False, allow_nan=False))
 
 
 def print_error(message: str) -> None:
@@ -112,7 +115,24 @@ def print_comparison(comparison: Comparison) -> None:
     _say(Line(label="Verdict", text=comparison.verdict))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_study(document: Mapping[str, Any]) -> None:
+    """The verdict on a sweep: what was asked, how it stands, what came out, and its best candidates."""
+    print_sections(head(document))
+
+
+def print_sections(sections: Sequence[Section]) -> None:
+    """Sentences, and tables under their titles."""
+    for section in sections:
+        for line in section.lines:
+            _say(line)
+        if section.lines and section is not sections[-1]:
+            write("")
+        if section.columns:
+            columns, rows = _fitted(section, console_on(sys.stdout).width)
+            print_table(section.title, columns, rows, note=section.note)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> None:
     """A titled table, columns of numbers to the right; not squeezed where it is not for a terminal."""
     from rich import box
     from rich.table import Table
@@ -130,7 +150,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(Text(column), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_harmless(cell)) for cell in row))
-    write(_render(console, table) + "\n")
+    write(_render(console, table) + (f"\n  {note}\n" if note else "\n"))
 
 
 def console_on(stream: TextIO) -> Console:
@@ -184,6 +204,23 @@ def _say(line: Line, stream: TextIO | None = None) -> None:
     text.stylize("bold", 0, len(label))
     text.stylize(_STYLES[line.tone], len(label), len(label) + len(line.mark))
     write(_render(console, text), stream)
+
+
+def _fitted(section: Section, width: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows of a table; where it is too wide its spare columns go, then headings are broken."""
+    kept = list(range(len(section.columns)))
+    for name in section.spare:
+        if _wide(section, kept) > width:
+            kept = [index for index in kept if section.columns[index] != name]
+    columns, *rows = [tuple(row[index] for index in kept) for row in (section.columns, *section.rows)]
+    if section.spare and _wide(section, kept) > width:
+        columns = tuple(re.sub(r"(?<=[_/])", "\n", column) for column in columns)
+    return columns, rows
+
+
+def _wide(section: Section, kept: Sequence[int]) -> int:
+    cells = [section.columns, *section.rows]
+    return sum(max(len(row[index]) for row in cells) + _GUTTER for index in kept)
 
 
 def _harmless(text: str) -> str:

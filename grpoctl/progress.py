@@ -30,27 +30,28 @@ class LiveProgress:
         self._stream = sys.stderr if json else sys.stdout
         self._quiet = quiet
         self._bar: Progress | None = None
-        self._total = 0
+        self._total, self._counted = 0, "step"
         self._every = 1
-        self._first: tuple[int, float] | None = None  # step and time of the first row: a resumed run starts late
+        self._first: tuple[int, float] | None = None  # count and time of the first row: a resumed run starts late
+        self._printed = -1
         self._shown: dict[str, float | None] = {}
         self._unprinted = ""
 
-    def start(self, total_steps: int, header: str) -> None:
-        """Print the header and show step 0 of `total_steps`."""
-        self._total, self._every = total_steps, math.ceil(total_steps / _PLAIN_LINES) or 1
+    def start(self, total: int, header: str, counted: str = "step") -> None:
+        """Print the header and show 0 of `total`; `counted` is the metric that says how far a row is."""
+        self._total, self._every, self._counted = total, math.ceil(total / _PLAIN_LINES) or 1, counted
         if self._quiet:
             return
         write(header, self._stream)
         if is_terminal(self._stream):
-            self._bar = _progress_bar(console_on(self._stream), total_steps)
+            self._bar = _progress_bar(console_on(self._stream), total)
             self._bar.start()
 
     def update(self, row: Mapping[str, object], guards: str) -> None:
         """Show a metrics row; `guards` is their state in a word or two. What a row lacks keeps its last value."""
         if self._quiet:
             return
-        step = int(number(row.get("step")) or 0)
+        done = int(number(row.get(self._counted)) or 0)
         for name in ("reward/mean", "eval/reward", "kl", "completions/valid"):
             if name in row:
                 self._shown[name] = number(row[name])
@@ -58,11 +59,12 @@ class LiveProgress:
         if self._bar is not None:
             room = max(self._bar.console.width - _BESIDE_GUARDS, 6)
             state = guards if len(guards) <= room else f"{guards[: room - 1]}…"
-            self._bar.update(self._bar.task_ids[0], completed=step, stats=f"{text} {state}")
+            self._bar.update(self._bar.task_ids[0], completed=done, stats=f"{text} {state}")
             return
-        at = f"step {step:>{len(str(self._total))}}/{self._total}"
-        self._unprinted = f"{at}  {text}  eta {self._remaining(step)}  guards {guards}"
-        if step % self._every == 0 or step == self._total:
+        at = f"{self._counted} {done:>{len(str(self._total))}}/{self._total}"
+        self._unprinted = f"{at}  {text}  eta {self._remaining(done)}  guards {guards}"
+        if done // self._every > self._printed // self._every or done >= self._total:
+            self._printed = done
             self._print_line()
 
     def finish(self) -> None:
@@ -77,15 +79,15 @@ class LiveProgress:
         write(self._unprinted, self._stream)
         self._unprinted = ""
 
-    def _remaining(self, step: int) -> str:
+    def _remaining(self, done: int) -> str:
         """Time left at the pace since the first row, as m:ss."""
         now = time.monotonic()
         if self._first is None:
-            self._first = (step, now)
-        first_step, first_time = self._first
-        if step == first_step:
+            self._first = (done, now)
+        first, first_time = self._first
+        if done == first:
             return "-:--"
-        seconds = round((now - first_time) / (step - first_step) * (self._total - step))
+        seconds = max(0, round((now - first_time) / (done - first) * (self._total - done)))
         return f"{seconds // 60}:{seconds % 60:02d}"
 
 

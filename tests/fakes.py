@@ -24,10 +24,12 @@ from core.policies.causal_lm import CausalLMPolicy
 from core.rollout.decoding import draw
 from core.rollout.join import joined
 from core.rollout.uniforms import INIT, seeded, uniforms
-from core.spec import GrpoStage, LoraSpec, RunSpec
+from core.spec import GrpoStage, LoraSpec, RunSpec, Schedule
 from core.tasks.base import Example, Outcome, Split, Table
 from core.training.drive import drive
+from core.training.grpo_loss import GrpoLoss, numbers
 from core.training.requests import StepDone
+from core.training.scheduled import at
 from core.training.trainer import Parts, Trainer
 from core.training.update import Batch, Loss
 
@@ -245,6 +247,15 @@ def run_spec(stage: GrpoStage | None = None, **changes: object) -> RunSpec:
         "stages": {"grpo": stage or grpo_stage()},
     }
     return RunSpec.model_validate(plain | changes)
+
+
+def loss_of(stage: GrpoStage, *, entropy_coef: float = 0.0, step: int = 1, **fields: Any) -> GrpoLoss:
+    """The loss of a stage's step, nothing adapted."""
+
+    def now(schedule: Schedule) -> float:
+        return at(schedule, step)
+
+    return GrpoLoss(stage=stage, numbers=numbers(stage, now, beta=now(stage.beta), entropy_coef=entropy_coef), **fields)
 
 
 def batch_of(rollout: Rollout, loss: Loss, micro_rows: int = 99) -> Batch:

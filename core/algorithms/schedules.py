@@ -11,7 +11,7 @@ Shape = Literal["constant", "linear", "cosine", "exponential"]
 LAST_EXPONENTIAL = 0.01  # an exponential cannot reach 0: it ends at 1% of the base
 
 
-def value(shape: Shape, start: float, end: float, steps: int, index: int) -> float:
+def value(shape: Shape, start: float, end: float, steps: int, index: float) -> float:
     """The value at 0-based `index` between start (index 0) and end (from index = steps on; at once where steps is 0).
 
     With x = index / steps: constant: start for ever. linear: start + (end - start) x. cosine: end + (start - end)
@@ -31,13 +31,13 @@ def value(shape: Shape, start: float, end: float, steps: int, index: int) -> flo
     return start + (end - start) * progress
 
 
-def linear(start: float, end: float, steps: int, index: int) -> float:
+def linear(start: float, end: float, steps: int, index: float) -> float:
     """start + (end - start) * index / steps, and `end` from index = steps on (at once where steps is 0)."""
     return value("linear", start, end, steps, index)
 
 
 def learning_rate(
-    base: float, kind: Shape, *, index: int, warmup_steps: int, total_steps: int, floor_ratio: float = 0.0
+    base: float, kind: Shape, *, index: float, warmup_steps: int, total_steps: int, floor_ratio: float = 0.0
 ) -> float:
     """The learning rate at 0-based `index`: linear warm-up from 0 to base, then `kind` down to floor_ratio * base.
 
@@ -52,7 +52,7 @@ def learning_rate(
 
 
 def plateau_factor(values: Sequence[float], *, patience: int, factor: float, min_delta: float) -> float:
-    """factor ** cuts, from the evaluations so far (higher is better): a number to multiply a learning rate by.
+    """factor ** cuts, from the evaluations so far (higher is better): what a number is multiplied by.
 
     A cut falls where `patience` evaluations in a row brought no improvement by more than min_delta over the best; the
     wait starts again after it. A NaN is no improvement. Raises: ValueError where patience is below 1.

@@ -6,8 +6,8 @@ from core.spec.guards import Action, GuardSpec
 from core.spec.methods import METHODS, Method
 from core.spec.model import LoraSpec, ModelSpec
 from core.spec.part import Part
-from core.spec.run import CheckpointSpec, EvaluationSpec, RunSpec, Stage
-from core.spec.schedule import Schedule
+from core.spec.run import BudgetSpec, CheckpointSpec, EvaluationSpec, RunSpec, Stage
+from core.spec.schedule import PlateauSpec, Schedule
 from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase
 from core.spec.task import ArithmeticTaskSpec, TaskSpec, WorkflowDslTaskSpec
 
@@ -18,6 +18,7 @@ __all__ = [
     "AdaptiveEntropySpec",
     "AdvantageSpec",
     "ArithmeticTaskSpec",
+    "BudgetSpec",
     "CheckpointSpec",
     "EarlyStoppingSpec",
     "EvaluationSpec",
@@ -28,6 +29,7 @@ __all__ = [
     "Method",
     "ModelSpec",
     "Part",
+    "PlateauSpec",
     "RceStage",
     "RunSpec",
     "Schedule",

@@ -35,6 +35,33 @@ class EvaluationSpec(Part):
     temperature: Positive = 1.0
 
 
+class BudgetSpec(Part):
+    """What a run may sample for training, counted in completions or in their tokens, discarded ones too.
+
+    The last stage goes on until it is spent; its `max_steps` is then the scale of its clock.
+    """
+
+    completions: PositiveInt | None = None
+    tokens: PositiveInt | None = None
+
+    @property
+    def unit(self) -> Literal["completions", "tokens"]:
+        """What is counted."""
+        return "tokens" if self.completions is None else "completions"
+
+    @property
+    def amount(self) -> int:
+        """How many of them."""
+        return self.completions or self.tokens or 0
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> BudgetSpec:
+        if (self.completions is None) == (self.tokens is None):
+            got = "neither" if self.tokens is None else "both"
+            raise refusal("completions", f"got {got} of completions and tokens; allowed: one, null for the other")
+        return self
+
+
 class CheckpointSpec(Part):
     """A checkpoint every `save_steps` steps; the last `save_total_limit` and the best one are kept."""
 
@@ -56,6 +83,7 @@ class RunSpec(Part):
     task: TaskSpec
     init_from: str | None = None  # a run: start from its best checkpoint
     stages: Annotated[dict[Name, Stage], Field(min_length=1)]
+    budget: BudgetSpec | None = None  # the last stage goes on until it is spent
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoints: CheckpointSpec = CheckpointSpec()
     early_stopping: EarlyStoppingSpec | None = None
@@ -66,7 +94,7 @@ class RunSpec(Part):
 
     @property
     def max_steps(self) -> int:
-        """Steps of all stages."""
+        """Steps of all stages; with a budget, ticks of their clocks."""
         return sum(stage.max_steps for stage in self.stages.values())
 
     @property
@@ -102,6 +130,9 @@ class RunSpec(Part):
                         f"stages.{name}.max_steps",
                         f"got {stage.max_steps}, epochs = {stage.epochs} gives {steps}; set one, null for the other",
                     )
+        last, stage = list(self.stages.items())[-1]
+        if self.budget is not None and not stage.rows_per_step:
+            raise refusal("budget", f"got a budget, and the last stage, {last}, samples nothing; allowed: null")
         if len(set(self.faults)) < len(self.faults):
             raise refusal("faults", f"got {', '.join(self.faults)}; allowed: each fault once")
         for name in self.recorded:

@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from core.spec.part import Count, NonNegative, Part, Positive, PositiveInt, refusal
-from core.spec.schedule import PositiveSchedule, constant
-
-EvalMetric = Literal["eval/reward", "eval/valid"]
+from core.spec.schedule import EvalMetric, PlateauSpec, PositiveSchedule, constant
 
 
 class EarlyStoppingSpec(Part):
@@ -18,15 +16,6 @@ class EarlyStoppingSpec(Part):
 
     metric: EvalMetric = "eval/reward"
     patience: PositiveInt
-    min_delta: NonNegative = 0.0
-
-
-class PlateauSpec(Part):
-    """Multiply the learning rate by `factor` after `patience` evaluations without `metric` getting better."""
-
-    metric: EvalMetric = "eval/reward"
-    patience: PositiveInt
-    factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     min_delta: NonNegative = 0.0
 
 

@@ -6,7 +6,7 @@ depend on how the batch is cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +16,32 @@ from core.algorithms.kl import k3, kl_loss
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
 from core.policies.base import ENTROPY, Scores
-from core.spec import GrpoStage
-from core.training.scheduled import at
+from core.spec import GrpoStage, Schedule
 from core.training.update import LossParts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Numbers:
+    """The stage's numbers that may move from step to step, as they stand on this one."""
+
+    epsilon: float
+    epsilon_high: float
+    policy_weight: float
+    consistency_weight: float
+    beta: float
+    entropy_coef: float
+
+
+def numbers(stage: GrpoStage, now: Callable[[Schedule], float], *, beta: float, entropy_coef: float) -> Numbers:
+    """The numbers of a step where a schedule's value is `now(schedule)`; the two that rules may move are given."""
+    return Numbers(
+        epsilon=now(stage.epsilon),
+        epsilon_high=now(stage.epsilon if stage.epsilon_high is None else stage.epsilon_high),
+        policy_weight=now(stage.policy_weight),
+        consistency_weight=now(stage.consistency_weight),
+        beta=beta,
+        entropy_coef=entropy_coef,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,28 +50,27 @@ class GrpoLoss:
 
     `rows` are those of the optimiser batch (None: all). `advantages` is (N,), or (N, T) where the factors of a row
     differ. `old_NT` are the log-probs recorded while sampling (or scored before the update, then `importance_NT` says
-    how far the sampler was from them). `reference_NT` is None where there is no KL. `step` is the stage's, from 1.
+    how far the sampler was from them). `reference_NT` is None where there is no KL. Of the stage only what never moves
+    is read: the rest is in `numbers`.
     """
 
     stage: GrpoStage
+    numbers: Numbers
     mask_NT: Tensor
     old_NT: Tensor
     advantages: Tensor
     reference_NT: Tensor | None = None
     importance_NT: Tensor | None = None
     rows: Sequence[int] | None = None
-    step: int = 1
-    beta: float | None = None  # None: the stage's
-    entropy_coef: float = 0.0
 
     @property
     def wants(self) -> frozenset[str]:
         """What the update's forward must give besides log-probs."""
-        return frozenset({ENTROPY}) if self.entropy_coef else frozenset()
+        return frozenset({ENTROPY}) if self.numbers.entropy_coef else frozenset()
 
     def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
         """The rows' share of the batch loss and of its metrics; shares add up to the batch's."""
-        index, stage = list(rows), self.stage
+        index, stage, now = list(rows), self.stage, self.numbers
         # Zeroed before any formula: under k2's square, 0 * NaN would carry a NaN of the padding into the gradient.
         outside_NT = ~self.mask_NT[index]
         new_NT = scores.logprobs_NT.masked_fill(outside_NT, 0.0)
@@ -63,7 +85,7 @@ class GrpoLoss:
         )
         importance_NT = 1.0 if self.importance_NT is None else self.importance_NT[index].masked_fill(outside_NT, 1.0)
         policy = -weighted_sum(found.values_NT * importance_NT, weights_NT)
-        terms = {"policy": at(stage.policy_weight, self.step) * policy}
+        terms = {"policy": now.policy_weight * policy}
         sums = {
             "policy/loss": policy.detach(),
             "policy/clip_low": weighted_sum(found.low_NT.double(), fraction_NT),
@@ -73,14 +95,13 @@ class GrpoLoss:
         if self.reference_NT is not None:
             reference_NT = self.reference_NT[index].masked_fill(outside_NT, 0.0)
             sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)
-            beta = at(stage.beta, self.step) if self.beta is None else self.beta
             if stage.kl_in == "loss":
                 kl_NT = kl_loss(new_NT, reference_NT, stage.kl_estimator, old_NT=old_NT)
-                terms["kl"] = beta * weighted_sum(kl_NT, weights_NT)
-        if self.entropy_coef and scores.entropies_NT is not None:
+                terms["kl"] = now.beta * weighted_sum(kl_NT, weights_NT)
+        if now.entropy_coef and scores.entropies_NT is not None:
             entropies_NT = scores.entropies_NT.masked_fill(outside_NT, 0.0)
-            terms["entropy"] = -self.entropy_coef * weighted_sum(entropies_NT, weights_NT)
-        if weight := at(stage.consistency_weight, self.step):
+            terms["entropy"] = -now.entropy_coef * weighted_sum(entropies_NT, weights_NT)
+        if weight := now.consistency_weight:
             terms["consistency"] = weight * scores.losses_N["consistency"].sum() / len(self._batch())
         return LossParts(total=torch.stack(list(terms.values())).sum(), sums=sums, maxima=maxima, terms=terms)
 
@@ -96,11 +117,10 @@ class GrpoLoss:
 
     def _trust(self) -> Trust:
         stage = self.stage
-        low = at(stage.epsilon, self.step)
         return Trust(
             kind=stage.surrogate,
-            epsilon=low,
-            epsilon_high=low if stage.epsilon_high is None else at(stage.epsilon_high, self.step),
+            epsilon=self.numbers.epsilon,
+            epsilon_high=self.numbers.epsilon_high,
             dual_clip=stage.dual_clip,
             cispo_max_weight=stage.cispo_max_weight,
             sapo_temperature_pos=stage.sapo_temperature_pos,

@@ -6,27 +6,37 @@ from collections.abc import Sequence
 
 from core.algorithms.schedules import learning_rate, plateau_factor, value
 from core.health.finding import Row
-from core.spec import Schedule, StageBase
+from core.spec import PlateauSpec, Schedule, StageBase
+from core.training.clock import Clock
 
 
-def at(schedule: Schedule, step: int) -> float:
-    """The schedule's value on a stage's step, counted from 1; `start` is the value before the first."""
-    if step < schedule.warmup:
-        return schedule.start * step / schedule.warmup
-    return value(schedule.shape, schedule.start, schedule.end, schedule.steps, step - schedule.warmup)
+def at(schedule: Schedule, tick: float, table: Sequence[Row] = ()) -> float:
+    """The schedule's value at a tick of its stage's clock, of which `table` are the rows so far.
+
+    Step 1 ends at tick 1, and `start` is the value at 0.
+    """
+    if tick < schedule.warmup:
+        planned = schedule.start * tick / schedule.warmup
+    else:
+        planned = value(schedule.shape, schedule.start, schedule.end, schedule.steps, tick - schedule.warmup)
+    return planned * reduced(schedule.plateau, table)
 
 
-def stage_learning_rate(stage: StageBase, *, step: int, updates: int, table: Sequence[Row]) -> float:
-    """The learning rate of a stage's step (from 1) after so many updates of it; `table` are the stage's rows so far."""
+def stage_learning_rate(stage: StageBase, clock: Clock, table: Sequence[Row]) -> float:
+    """The learning rate of the step that the clock stands before; `table` are the stage's rows so far."""
     rate = learning_rate(
         stage.learning_rate,
         stage.lr_scheduler_type,
-        index=updates if stage.lr_clock == "updates" else step - 1,
+        index=clock.updates if stage.lr_clock == "updates" else clock.index,
         warmup_steps=stage.warmup_steps,
         total_steps=stage.lr_horizon,
     )
-    if stage.lr_plateau is None:
-        return rate
-    plateau = stage.lr_plateau
+    return rate * reduced(stage.lr_plateau, table)
+
+
+def reduced(plateau: PlateauSpec | None, table: Sequence[Row]) -> float:
+    """What a number is multiplied by after these rows of its stage; 1 without a plateau's rule."""
+    if plateau is None:
+        return 1.0
     values = [float(seen) for row in table if (seen := row.get(plateau.metric)) is not None]
-    return rate * plateau_factor(values, patience=plateau.patience, factor=plateau.factor, min_delta=plateau.min_delta)
+    return plateau_factor(values, patience=plateau.patience, factor=plateau.factor, min_delta=plateau.min_delta)

@@ -22,6 +22,7 @@ from core.spec import RunSpec, Stage
 from core.tasks.base import Task
 from core.training.callbacks.base import Callback, Ending
 from core.training.checkpoint import Progress, Snapshot
+from core.training.clock import clock
 from core.training.evaluate import evaluation_metrics
 from core.training.patience import wait
 from core.training.requests import Request, Sample, Score, StepDone
@@ -63,7 +64,7 @@ class Trainer:
     def steps(self) -> Steps:
         """The whole run; returns how it ended. Starts where `progress` stands."""
         if self.progress.step == 0:
-            row = {"step": 0, "completions": 0, **self._start, **(yield from self._evaluate())}
+            row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **(yield from self._evaluate())}
             yield from self._finish_step(row, Done(row={}))
         elif (ending := self._asked()) is not None:
             return ending  # the run was over at its last checkpoint, and killed before it could say so
@@ -79,8 +80,7 @@ class Trainer:
 
     def _step(self, stage: Stage) -> Generator[Request, Any, Ending | None]:
         """One step of a stage, and the evaluation that is due after it."""
-        step, last = self.progress.step + 1, self.progress.stage_step + 1 == stage.max_steps
-        due = last or step % self.spec.evaluation.eval_steps == 0
+        now = clock(self.spec, self.progress, self.table)
         here = Here(
             spec=self.spec,
             stage=stage,
@@ -90,18 +90,19 @@ class Trainer:
             progress=self.progress,
             table=self._stage_rows(),
             look=lambda row: self._first_ending(callback.before_update(row) for callback in self.callbacks),
-            shares=due,
+            clock=now,
         )
         done = yield from STEPS[stage.kind](here)
         row = {
-            "step": step,
+            "step": here.step,
             "update": 0,
             "stage": self.progress.stage,
-            "completions": self.progress.completions + done.completions,
+            "completions": self.progress.completions + done.spent.completions,
+            "tokens": int(self.table[-1].get("tokens") or 0) + done.spent.tokens,
             **done.row,
         }
         row["update"] = int(row["update"])
-        if done.ending is None and due:
+        if done.ending is None and now.due(done.spent):
             row |= yield from self._evaluate()
         return (yield from self._finish_step(row, done))
 
@@ -173,14 +174,15 @@ class Trainer:
         return progress
 
     def _leave_stage(self) -> None:
-        """Where the stage is over, stand at the next one's start."""
+        """Where the stage is over, stand at the next one's start; where the budget is spent, at the end."""
         progress, stage = self.progress, self._stages[self.progress.stage]
         rule = stage.early_stopping
         found = wait(self._stage_rows(), rule) if rule is not None else None
         flat = rule is not None and found is not None and found.waited >= rule.patience
-        if progress.stage_step < stage.max_steps and not flat:
+        now = clock(self.spec, progress, self.table)
+        if not (now.ended or flat):
             return
-        after = progress.stage + 1
+        after = len(self._stages) if now.spent_all else progress.stage + 1
         self.progress = replace(progress, stage=after, stage_step=0, stage_updates=0, carried={})
         if after < len(self._stages):
             self.update = Update(self.policy, self._stages[after])  # its moments are of another loss
@@ -188,10 +190,14 @@ class Trainer:
     def _ended(self) -> Ending:
         """How a run ended whose stages are over: by its rows, so that it says the same when it is resumed."""
         name, last = list(self.spec.stages.items())[-1]
+        budget, steps = self.spec.budget, self.progress.step
+        if budget is not None and int(self.table[-1].get(budget.unit) or 0) >= budget.amount:
+            message = f"the budget of {budget.amount} {budget.unit} is spent, after {steps} steps"
+            return Ending(status="COMPLETED", message=message)
         done = sum(row.get("stage") == len(self._stages) - 1 for row in self.table)
-        if done < last.max_steps:
+        if budget is not None or done < last.max_steps:
             return Ending(status="STOPPED_EARLY", message=f"stage {name} stopped improving")
-        return Ending(status="COMPLETED", message=f"all {self.progress.step} steps done")
+        return Ending(status="COMPLETED", message=f"all {steps} steps done")
 
     def _stage_rows(self) -> list[Row]:
         """The rows of the current stage, after the evaluation it started from."""

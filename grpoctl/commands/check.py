@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,26 +10,22 @@ from grpoctl.commands.options import Json, Overrides, Profile
 
 
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment or .yaml file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, sweep or .yaml file.")],
     overrides: Overrides = None,
     profile: Profile = "full",
     json: Json = False,
 ) -> None:
     """Say what a spec can and cannot do: advantages, dead groups, knobs that do nothing."""
-    from core.health.foresight.report import foresee
-    from core.spec.fit import check_fit
-    from core.tasks import registry
     from grpoctl import console
-    from grpoctl.commands import checking
-    from grpoctl.runs.launch import revisions_of
-    from grpoctl.runs.run_dir import Home
-    from grpoctl.specs import load
+    from grpoctl.commands import checking, checking_sweep
+    from grpoctl.sweeps.loading import kinds_of
 
-    profile = "full" if profile == "auto" else profile
-    spec = load(name, profile=profile, overrides=overrides or (), revisions=revisions_of(Home.locate())).spec
-    check_fit(spec)
-    registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
+    profile, given = "full" if profile == "auto" else profile, tuple(overrides or ())
+    kinds = kinds_of(name)
+    found: dict[str, Any] = {}
+    if "experiment" in kinds:
+        found = checking.check(name, profile, given, json=json)
+    if "sweep" in kinds:
+        found = {"schema": 1, **found, "sweep": checking_sweep.check(name, profile, given, json=json)}
     if json:
-        console.print_json(checking.document(spec, foresee(spec)))
-    else:
-        checking.say(spec, foresee(spec))
+        console.print_json(found)

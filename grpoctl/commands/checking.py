@@ -10,14 +10,29 @@ from typing import Any
 from core.algorithms.schedules import learning_rate
 from core.health.foresight.advantage_values import AdvantageRow
 from core.health.foresight.dead_groups import DeadGroups
-from core.health.foresight.report import Foresight, StageForesight
+from core.health.foresight.report import Foresight, StageForesight, foresee
 from core.spec import RunSpec, StageBase
+from core.spec.fit import check_fit
+from core.tasks import registry
 from grpoctl import console
 from grpoctl.analysis.wording import plural, setting_text
-from grpoctl.specs import spec_sha
+from grpoctl.runs.launch import revisions_of
+from grpoctl.runs.run_dir import Home
+from grpoctl.specs import load, spec_sha
 
 _WIDTH = 80
 _ROWS = 9  # of the table of advantages: a K of 64 has 65
+
+
+def check(name: str, profile: str, overrides: Sequence[str], *, json: bool) -> dict[str, Any]:
+    """The JSON document of an experiment; printed as text unless `json`. Raises what loading raises."""
+    spec = load(name, profile=profile, overrides=overrides, revisions=revisions_of(Home.locate())).spec
+    check_fit(spec)
+    registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
+    seen = foresee(spec)
+    if not json:
+        say(spec, seen)
+    return document(spec, seen)
 
 
 def document(spec: RunSpec, seen: Foresight) -> dict[str, Any]:
@@ -41,10 +56,10 @@ def say(spec: RunSpec, seen: Foresight) -> None:
     console.print_text("Knobs that do nothing" + ("" if seen.inert else ": none found"))
     for knob in seen.inert:
         value = "" if isinstance(knob.value, dict) else f" = {setting_text(knob.value)}"
-        console.print_text(_wrapped("  ", f"{knob.key}{value}: {knob.reason}. It would act with: {knob.acts}."))
+        console.print_text(wrapped("  ", f"{knob.key}{value}: {knob.reason}. It would act with: {knob.acts}."))
     console.print_text("\nWarnings")
     for finding in seen.warnings:
-        console.print_text(_wrapped("  ", f"{finding.severity}: {finding.summary}."))
+        console.print_text(wrapped("  ", f"{finding.severity}: {finding.summary}."))
 
 
 def rates(stage: StageBase, first: int, last: int) -> tuple[float, float]:
@@ -86,7 +101,7 @@ def _stage_document(seen: StageForesight) -> dict[str, Any]:
 def _say_stage(seen: StageForesight) -> None:
     view = seen.view
     what = f"method {view.grpo.method}" if view.grpo else str(getattr(view.stage, "kind", ""))
-    console.print_text(_wrapped("", f"Stage {view.name}: {what}. {_budget(seen)}"))
+    console.print_text(wrapped("", f"Stage {view.name}: {what}. {_budget(seen)}"))
     console.print_text("")
     if view.grpo is None:
         return
@@ -95,7 +110,7 @@ def _say_stage(seen: StageForesight) -> None:
         f"Advantages, rewards 1 and 0, K={view.num_generations}", ("right", "of a right one", "of a wrong one"), rows
     )
     most = "unbounded" if seen.largest_advantage is None else f"at most {seen.largest_advantage:.4f}"
-    console.print_text(_wrapped("  ", f"|advantage| for any rewards: {most}{'; ' if seen.note else ''}{seen.note}"))
+    console.print_text(wrapped("  ", f"|advantage| for any rewards: {most}{'; ' if seen.note else ''}{seen.note}"))
     console.print_text("")
     columns: tuple[str, ...] = ("pass rate", "dead group", "dead step")
     if view.grpo.dynamic_sampling is not None:
@@ -118,10 +133,11 @@ def _budget(seen: StageForesight) -> str:
     sampled = (
         f", {b.max_completions} completions{refills}, {b.max_tokens:,} tokens at most" if view.num_generations else ""
     )
+    few = f"{b.min_steps} to " * (b.min_steps < b.max_steps)
     return (
         f"A step: {each}{plural(per, noun)}, {plural(b.updates_per_step, 'update')} from "
-        f"{b.completions_per_update:g} each (in passes of {b.micro_batch}). {plural(b.max_steps, 'step')}: at most "
-        f"{plural(b.max_updates, 'update')}{sampled}, {b.passes:.3g} passes over the prompts. Learning rate "
+        f"{b.completions_per_update:g} each (in passes of {b.micro_batch}). {few}{plural(b.max_steps, 'step')}: at "
+        f"most {plural(b.max_updates, 'update')}{sampled}, {b.passes:.3g} passes over the prompts. Learning rate "
         f"{first:.3g} at the first update, {last:.3g} at the last."
     )
 
@@ -154,7 +170,7 @@ def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value + 0.0:+.4f}" if abs(value) > 5e-5 else "0"
 
 
-def _wrapped(indent: str, text: str) -> str:
+def wrapped(indent: str, text: str) -> str:
     return textwrap.fill(
         text, width=_WIDTH, initial_indent=indent, subsequent_indent=indent + "  " * bool(indent),
         break_long_words=False, break_on_hyphens=False,

@@ -21,8 +21,11 @@ def print_plan(asked: Asked) -> None:
     console.print_text(dump(loaded[0].spec))
     for one in loaded:
         console.print_text(f"would run {run_stem(one.spec)}-N in {home.runs_folder}")
-    stages = loaded[0].spec.stages
+    stages, budget = loaded[0].spec.stages, loaded[0].spec.budget
     for name, stage in stages.items():
         label = f"stage {name}: " if len(stages) > 1 else ""
-        console.print_text(f"{label}{stage.max_steps} steps x {stage.rows_per_step} completions")
+        text = f"{stage.max_steps} steps x {stage.rows_per_step} completions"
+        if budget is not None and name == [*stages][-1]:
+            text = f"steps x {stage.rows_per_step} completions until {budget.amount} {budget.unit} are spent"
+        console.print_text(f"{label}{text}")
     console.print_text(f"profile {loaded[0].spec.profile} ({why}); nothing was written")

@@ -20,6 +20,7 @@ def run(
     seeds: Seeds = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="In the background: logs -f follows, stop ends it.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
@@ -36,6 +37,13 @@ def run(
         from grpoctl.commands.dry_run import print_plan
 
         print_plan(asked)
+        return
+    if detach:
+        from grpoctl.commands.detaching import detach as start
+
+        document = start(asked)
+        if json:
+            console.print_json(document)
         return
     results = session.run_all(asked)
     if json:

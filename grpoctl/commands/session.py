@@ -49,7 +49,10 @@ class Live(Hooks):
         """The header and an empty bar."""
         self._spec = spec
         header = f"{spec.name}, profile {spec.profile} ({self._why}), seed {spec.seed}: {spec.title}\n{run.path}"
-        self._progress.start(spec.max_steps, header)
+        if spec.budget is None:
+            self._progress.start(spec.max_steps, header)
+        else:
+            self._progress.start(spec.budget.amount, header, spec.budget.unit)
 
     def row(self, row: Mapping[str, float | None]) -> None:
         """The bar moved on."""
@@ -96,15 +99,20 @@ def run_all(asked: Asked) -> list[dict[str, Any]]:
     for one in loaded:
         done = _run_one(asked, home, one, why)
         results.append(done.result)
-        for note in done.notes:
-            console.print_note(note)
-        if not asked.json:
-            console.print_result(done.result, one.spec.recorded)
-        if done.result["status"] == "FAILED":
-            console.print_error(str(done.result.get("message")))
+        say(done, one.spec, json=asked.json)
         if done.result["status"] == "INTERRUPTED":
             break
     return results
+
+
+def say(done: Executed, spec: RunSpec, *, json: bool) -> None:
+    """Print the notes of an execution and, where the document does not say it all, its verdict."""
+    for note in done.notes:
+        console.print_note(note)
+    if not json:
+        console.print_result(done.result, spec.recorded)
+    if done.result["status"] == "FAILED":
+        console.print_error(str(done.result.get("message")))
 
 
 def _run_one(asked: Asked, home: Home, loaded: Loaded, why: str) -> Executed:

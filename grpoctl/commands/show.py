@@ -1,4 +1,4 @@
-"""`grpoctl show`: an experiment as it would run, or a run as it went."""
+"""`grpoctl show`: an experiment or sweep as it would run, a run or study as it went."""
 
 from __future__ import annotations
 
@@ -10,26 +10,40 @@ from grpoctl.commands.options import Json, Overrides, Profile
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, or run (id, its beginning, or directory).")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, sweep, or run or study (id, path).")],
     overrides: Overrides = None,
     profile: Profile = "full",
     samples: Annotated[bool, typer.Option("--samples", help="What the run wrote, in tables.")] = False,
     step: Annotated[int | None, typer.Option(help="The samples of one step of the run.", min=1)] = None,
     worst: Annotated[int | None, typer.Option(help="Of that step, only the N worst rewarded.", min=1)] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Of a sweep: one line per trial.")] = False,
     json: Json = False,
 ) -> None:
-    """Show an experiment as it would run, or a run."""
-    from grpoctl.commands import showing
+    """Show an experiment or sweep as it would run, or a run or a sweep as it went."""
+    from core.errors import UserError
+    from grpoctl.commands import showing, showing_sweep
     from grpoctl.runs import status
-    from grpoctl.runs.run_dir import Home
+    from grpoctl.runs.run_dir import Home, RunDir
+    from grpoctl.runs.study_dir import StudyDir
 
     home = Home.locate()
     status.reconcile(home)
     if step is not None or worst is not None:
         showing.step_samples(home, name, step, worst, json=json)
-    elif samples:
+        return
+    if samples:
         showing.sample_tables(home, name, json=json)
-    elif showing.is_experiment(home, name):
-        showing.experiment(home, name, profile, overrides or (), json=json)
+        return
+    found = showing.meant(home, name)
+    if found == "sweep" and not overrides:
+        found = showing_sweep.newest_study(home, name) or "sweep"
+    if isinstance(found, StudyDir):
+        showing_sweep.study(found, json=json, as_csv=as_csv)
+    elif found == "sweep":
+        showing_sweep.spec(home, name, profile, overrides or (), json=json, as_csv=as_csv)
+    elif as_csv:
+        raise UserError(f"{name} is no sweep; --csv lists a sweep's trials")
+    elif isinstance(found, RunDir):
+        showing.run(found, json=json)
     else:
-        showing.run(home, name, json=json)
+        showing.experiment(home, name, profile, overrides or (), json=json)

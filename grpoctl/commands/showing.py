@@ -1,33 +1,49 @@
-"""The four things `grpoctl show` shows. Reads run directories and specs; imports no torch."""
+"""What `grpoctl show` shows of experiments and runs, and what a name means. Imports no torch.
+
+Sweeps are shown by showing_sweep.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from core.errors import NotFoundError, UserError
 from core.spec import RunSpec
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.analysis.methods import described
+from grpoctl.commands.places import run_or_study
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
 from grpoctl.runs.records import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.study_dir import StudyDir
 from grpoctl.specs import Library, dump, load, plain, read_resolved, spec_sha
+from grpoctl.specs.library import SUFFIX
+from grpoctl.sweeps.loading import kinds_of, sweep_library
 
 
-def is_experiment(home: Home, name: str) -> bool:
-    """Whether the name is an experiment's, a recorded revision's or a spec file's, and not a run's."""
-    if name.lower().endswith(".yaml") or "@" in name:
-        return True
-    if name.lower() in Library().files():
-        return True
+def meant(home: Home, name: str) -> Literal["experiment", "sweep"] | RunDir | StudyDir:
+    """What a name stands for: a spec of one of the two kinds, a run or a study. An experiment comes before a sweep.
+
+    Raises NotFoundError where it is nothing, or fits several.
+    """
+    path = Path(name).expanduser()
+    if not RunDir(path=path).spec.is_file() and not StudyDir(path=path).spec.is_file():
+        if name.lower().endswith(SUFFIX) or "@" in name:
+            return "experiment" if "experiment" in kinds_of(name) else "sweep"
+        if name.lower() in Library().files():
+            return "experiment"
+        if name.lower() in sweep_library().files():
+            return "sweep"
     try:
-        home.find(name)
+        return run_or_study(home, name)
     except NotFoundError as error:
-        raise NotFoundError(f"no experiment and no run {name!r}; grpoctl ls shows what there is") from error
-    return False
+        if " fits " in str(error):
+            raise
+        raise NotFoundError(f"no experiment, sweep or run {name!r}; grpoctl ls shows what there is") from error
 
 
 def experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *, json: bool) -> None:
@@ -64,9 +80,8 @@ def _print_methods(spec: RunSpec) -> None:
         console.print_table(title, ("axis", found["method"], "here, where it differs"), rows)
 
 
-def run(home: Home, name: str, *, json: bool) -> None:
+def run(found: RunDir, *, json: bool) -> None:
     """How a run stands, or its verdict once it has ended."""
-    found = home.find(name)
     result = read_json(found.result)
     entry = summary(found)
     if result is None or entry["status"] != result.get("status"):  # it runs, or was resumed and runs again
@@ -84,7 +99,7 @@ def run(home: Home, name: str, *, json: bool) -> None:
 
 def sample_tables(home: Home, name: str, *, json: bool) -> None:
     """What all samples of a run show, in the task's own tables."""
-    found = home.find(name)
+    found = _run_of(home, name)
     tables = registry.build(read_resolved(found.spec).task).tables(_samples(found))
     if json:
         described = [{"title": t.title, "columns": list(t.columns), "rows": [list(r) for r in t.rows]} for t in tables]
@@ -96,7 +111,7 @@ def sample_tables(home: Home, name: str, *, json: bool) -> None:
 
 def step_samples(home: Home, name: str, step: int | None, worst: int | None, *, json: bool) -> None:
     """Prompt, completion, reward and advantage of a step's rows, the worst rewarded first where `worst` is given."""
-    found = home.find(name)
+    found = _run_of(home, name)
     rows = _samples(found)
     steps = sorted({int(row["step"]) for row in rows})
     step = steps[-1] if step is None else step
@@ -119,6 +134,14 @@ def step_samples(home: Home, name: str, step: int | None, worst: int | None, *, 
     console.print_table(
         f"{found.id}, step {step}", ("row", "prompt", "completion", "valid", "reward", "advantage"), cells
     )
+
+
+def _run_of(home: Home, name: str) -> RunDir:
+    """The run of a name; an experiment's is its newest. Raises UserError for a study: its runs have samples."""
+    found = run_or_study(home, name)
+    if isinstance(found, StudyDir):
+        raise UserError(f"{found.id} is a sweep; samples are its runs', for instance {found.run(0, 0).id}'s")
+    return found
 
 
 def _samples(run: RunDir) -> list[dict[str, Any]]:

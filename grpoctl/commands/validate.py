@@ -11,7 +11,8 @@ from grpoctl.commands.options import Json
 
 def validate(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]... [KEY=VALUE]...", help="Experiments or .yaml files; all.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]... [KEY=VALUE]...", help="Experiments, sweeps or .yaml files; all."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -27,6 +28,7 @@ def validate(
         console.print_json({"schema": 1, "ok": not failed, "specs": checked})
     else:
         for entry in checked:
-            good = f"{entry['name']}: sound in {', '.join(entry['profiles'])}"
+            kind = "sweep " if entry["kind"] == "sweep" else ""
+            good = f"{kind}{entry['name']}: sound in {', '.join(entry['profiles'])}"
             console.print_text(good) if entry["ok"] else console.print_error(str(entry["error"]))
     raise typer.Exit(exits.USAGE if failed else exits.OK)

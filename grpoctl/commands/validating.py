@@ -1,4 +1,4 @@
-"""Loads specs in every profile they have and collects what is wrong."""
+"""Loads experiments and sweeps in every profile they have and collects what is wrong."""
 
 from __future__ import annotations
 
@@ -11,14 +11,30 @@ from core.tasks import registry
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import Library, load
+from grpoctl.sweeps.loading import kinds_of, load_sweep, sweep_library
 
 
 def check(names: Sequence[str], overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """One entry per name (default: every experiment): name, profiles, ok, error (the first found)."""
-    return [_check_one(name, overrides) for name in names or list(Library().files())]
+    """One entry per name (default: every experiment and sweep): kind, name, profiles, ok, error (the first found).
+
+    A name that means both has an entry each. Overrides without a name are settings of experiments only.
+    """
+    if names:
+        return [entry for name in names for entry in _check_named(name, overrides)]
+    experiments = [_check_experiment(name, overrides) for name in Library().files()]
+    return experiments if overrides else experiments + [_check_sweep(name) for name in sweep_library().files()]
 
 
-def _check_one(name: str, overrides: Sequence[str]) -> dict[str, Any]:
+def _check_named(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
+    try:
+        kinds = kinds_of(name)
+    except UserError as error:
+        return [_entry("experiment", name, (), error)]
+    check = {"experiment": _check_experiment, "sweep": _check_sweep}
+    return [check[kind](name, overrides) for kind in kinds]
+
+
+def _check_experiment(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     revisions = revisions_of(Home.locate())
     profiles: tuple[str, ...] = ()
     try:
@@ -28,5 +44,22 @@ def _check_one(name: str, overrides: Sequence[str]) -> dict[str, Any]:
             check_fit(spec)
             registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
     except UserError as error:
-        return {"name": name, "profiles": list(profiles), "ok": False, "error": str(error)}
-    return {"name": name, "profiles": list(profiles), "ok": True, "error": None}
+        return _entry("experiment", name, profiles, error)
+    return _entry("experiment", name, profiles)
+
+
+def _check_sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    revisions = revisions_of(Home.locate())
+    profiles: tuple[str, ...] = ()
+    try:
+        profiles = load_sweep(name, overrides=overrides, revisions=revisions).profiles
+        for profile in profiles[1:]:
+            load_sweep(name, profile=profile, overrides=overrides, revisions=revisions)
+    except UserError as error:
+        return _entry("sweep", name, profiles, error)
+    return _entry("sweep", name, profiles)
+
+
+def _entry(kind: str, name: str, profiles: Sequence[str], error: UserError | None = None) -> dict[str, Any]:
+    told = None if error is None else str(error)
+    return {"kind": kind, "name": name, "profiles": list(profiles), "ok": error is None, "error": told}

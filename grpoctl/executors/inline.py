@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from core.errors import GrpoError, SpecError, StorageError
 from core.spec import RunSpec
+from grpoctl.executors.control import asking
+from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.runs import provenance, status
 from grpoctl.runs.initial import initial_snapshot
 from grpoctl.runs.launch import identity_of
@@ -36,16 +36,13 @@ if TYPE_CHECKING:
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the run; it is written by another process meanwhile
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: the run ends as Ctrl-C ends it."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Executed:
     """How an execution ended: the result document, and what the user should be told besides."""
 
     result: dict[str, Any]
     notes: tuple[str, ...] = ()
+    error: str | None = None  # the GrpoError's name where one ended it: StorageError, ...
 
 
 class Hooks:
@@ -57,31 +54,36 @@ class Hooks:
     def row(self, row: Mapping[str, float | None]) -> None:
         """Called after each recorded step."""
 
+    def waiting(self) -> None:
+        """Called again and again while the run waits for its parent's word; what it raises ends the run."""
+
     def finished(self) -> None:
         """Called once the loop has ended, however it did."""
 
 
-def execute(run: RunDir, hooks: Hooks, *, argv: Sequence[str] = ()) -> Executed:
+def execute(run: RunDir, hooks: Hooks, *, argv: Sequence[str] = (), mirror: bool = True) -> Executed:
     """Train what RUN/spec.yaml says, from its newest sound checkpoint; the files say how it ended before this returns.
 
-    Raises BusyError where another process holds the run, SpecError where its spec was changed since it started,
-    NotFoundError where it lost its provenance, StorageError where not even its status can be written.
+    `mirror`: with a process of its own that copies the run to MLflow. Raises BusyError where another process holds the
+    run, SpecError where its spec was changed since it started, NotFoundError where it lost its provenance, StorageError
+    where not even its status can be written.
     """
     spec = _unchanged_spec(run)
-    with run.hold(), _signals_as_interrupts():
+    with run.hold(), signals_as_interrupts():
         provenance.record(run, argv)
         _set_status(run, Status.RUNNING, "")
         with storage_errors("write", run.result):
             run.result.unlink(missing_ok=True)  # it told of an earlier attempt
-        mirror = start_mirror(run)
+        copy = start_mirror(run) if mirror else None
         notes: list[str] = []
+        cause: str | None = None
         try:
             ended, message = _train(spec, run, hooks, notes)
         except KeyboardInterrupt as error:
             why = "terminated" if isinstance(error, Terminated) else "interrupted"
             ended, message = Status.INTERRUPTED, f"{why}; go on with --resume"
         except GrpoError as error:
-            ended, message = Status.FAILED, str(error)
+            ended, message, cause = Status.FAILED, str(error), type(error).__name__
         except Exception as error:  # noqa: BLE001  the boundary around one run
             ended, message = Status.FAILED, f"{type(error).__name__}: {error} (traceback in {run.log})"
             _log(run, traceback.format_exc())
@@ -91,7 +93,7 @@ def execute(run: RunDir, hooks: Hooks, *, argv: Sequence[str] = ()) -> Executed:
         with suppress(StorageError):  # a full disk must not hide how the run ended: it is still printed
             replace_json(run.result, result)
         _set_status(run, ended, message)
-    return Executed(result=result, notes=(*notes, *_mirror_notes(mirror)))
+    return Executed(result=result, notes=(*notes, *_mirror_notes(copy)), error=cause)
 
 
 def _unchanged_spec(run: RunDir) -> RunSpec:
@@ -118,7 +120,9 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[
     rewind(run, step)
     initial, whence = initial_snapshot(spec, run) if restart is None else (None, "")
     theirs = None if initial is None else initial.weights
-    trainer = assemble(spec, checkpoints, restart=restart, table=read_rows(run.metrics), initial=theirs)
+    control = asking(run, hooks.waiting)
+    table = read_rows(run.metrics)
+    trainer = assemble(spec, checkpoints, restart=restart, table=table, initial=theirs, control=control)
     if theirs is not None:
         notes += [whence, *fit(trainer.policy.state(), theirs).lines()]
     watcher: Watcher = hooks.row
@@ -185,7 +189,9 @@ def _log(run: RunDir, text: str) -> None:
         log.write(text)
 
 
-def _mirror_notes(mirror: MirrorHandle) -> list[str]:
+def _mirror_notes(mirror: MirrorHandle | None) -> list[str]:
+    if mirror is None:
+        return []
     try:
         state = mirror.wait(MIRROR_PATIENCE)
     except KeyboardInterrupt:  # the run is over; whoever does not want to wait still gets its verdict
@@ -194,26 +200,3 @@ def _mirror_notes(mirror: MirrorHandle) -> list[str]:
         return []
     why = str(state.error).removesuffix(f"; {ADVICE}")
     return [f"MLflow is behind: {why}; {ADVICE}"]
-
-
-@contextmanager
-def _signals_as_interrupts() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the run as Ctrl-C does; one that is ignored stays so (`nohup`).
-
-    Does nothing outside the main thread, where Python forbids it.
-    """
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise Terminated
-
-    previous: dict[signal.Signals, Any] = {}
-    try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_IGN:
-                continue
-            with suppress(ValueError):
-                previous[number] = signal.signal(number, interrupt)
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -5,15 +5,19 @@ What is here: which directory, and what stands in it before the first step. What
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from core.errors import NotFoundError
+from core.errors import BusyError, GrpoError, NotFoundError
+from core.spec import RunSpec
 from grpoctl.runs import provenance, status
 from grpoctl.runs.initial import source_of
-from grpoctl.runs.records import read_json, replace_text
+from grpoctl.runs.records import read_json, read_rows, replace_text, storage_errors
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import Loaded, Revisions, dump, run_stem, spec_sha
+from grpoctl.specs import Loaded, Revisions, dump, read_resolved, run_stem, spec_sha
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,19 +68,74 @@ def prepare(launch: Launch, home: Home) -> Prepared:
             f"raise its revision, or run {first} for the first one"
         )
     run = home.create_run(stem)
+    _fill(run, spec, {"recorded_as": recorded.label, "overrides": list(launch.overrides)}, source)
+    return Prepared(run=run, notes=tuple(notes))
+
+
+def prepare_in(run: RunDir, loaded: Loaded, *, study: str, trial: int, overrides: Sequence[str]) -> str | None:
+    """Make this directory of a study a run of this spec, which may be one already: then it is left alone.
+
+    One that is damaged, or of another spec, is moved aside to `<name>.damaged-<k>` and made anew; gives a note that
+    says so and why, else None. Raises StorageError, NotFoundError (`init_from`), BusyError where a process holds it.
+    """
+    damage = _damage(run, loaded.spec)
+    if damage is None and run.spec.exists():
+        return None
+    if run.path.is_dir() and run.is_held():
+        raise BusyError(f"{run.id} is in use by another process; wait until it ends")
+    source = source_of(loaded.spec, run.home)
+    aside = None if damage is None else _move_aside(run.path)
+    with storage_errors("create", run.path):
+        run.path.mkdir(parents=True, exist_ok=True)
+    label = revisions_of(run.home).recorded_as(loaded).label
+    more = {"recorded_as": label, "overrides": list(overrides), "study": study, "trial": trial}
+    _fill(run, loaded.spec, more, source)
+    return None if aside is None else f"{run.id} was made anew: {damage}; what was there is now {aside.name}"
+
+
+def _damage(run: RunDir, spec: RunSpec) -> str | None:
+    """Why a run cannot go on as a run of this spec; None where it can, or has hardly begun to be made."""
+    if not os.path.lexists(run.path):
+        return None
+    try:
+        if not run.spec.exists():
+            begun = run.path.is_dir() and not any(path.exists() for path in (run.status, run.metrics, run.checkpoints))
+            return None if begun else "it has no spec"
+        if read_resolved(run.spec) != spec:
+            return "its spec is not the trial's"
+        if identity_of(run)["spec_sha"] != spec_sha(spec):
+            return "its provenance is of another spec"
+        status.read(run.status)
+        read_json(run.result)
+        for rows in (run.metrics, run.timings, run.samples):
+            read_rows(rows)
+    except GrpoError as error:
+        return str(error)
+    return None
+
+
+def _move_aside(path: Path) -> Path:
+    """Where the directory is now: the first `<name>.damaged-<k>` that was free."""
+    taken = (path.with_name(f"{path.name}.damaged-{number}") for number in itertools.count(1))
+    aside = next(one for one in taken if not os.path.lexists(one))
+    with storage_errors("move aside", path):
+        path.rename(aside)
+    return aside
+
+
+def _fill(run: RunDir, spec: RunSpec, more: Mapping[str, object], source: str | None) -> None:
+    """Write what the run is, then its spec: a directory with a spec is a run."""
     identity = {
         "experiment": spec.name,
         "revision": spec.revision,
-        "recorded_as": recorded.label,
         "spec_sha": spec_sha(spec),
         "profile": spec.profile,
         "seed": spec.seed,
-        "overrides": list(launch.overrides),
+        **more,
         **({} if source is None else {"init_from": source}),
     }
     provenance.start(run, identity)
-    replace_text(run.spec, dump(spec))  # last: a directory with a spec is a run
-    return Prepared(run=run, notes=tuple(notes))
+    replace_text(run.spec, dump(spec))
 
 
 def identity_of(run: RunDir) -> dict[str, object]:

@@ -24,15 +24,23 @@ def summary(run: RunDir) -> dict[str, Any]:
         identity = read_json(run.provenance) or {}
         entry |= {key: identity.get(key) for key in ("experiment", "recorded_as", "profile", "seed", "overrides")}
         record = status.read(run.status)
-        entry |= {"status": str(record.status) if record else "INTERRUPTED", "step": record.step if record else 0}
+        entry |= _standing(run, record)
         if entry["status"] == "RUNNING":  # its status is written when it starts and when it ends
             entry["step"] = _step_so_far(run)
-        entry["message"] = record.message if record else "its process died before the first step"
         result = read_json(run.result) or {}
         entry["eval/reward"] = result.get("final", {}).get("eval/reward")
     except StorageError as error:
         entry |= {"status": "DAMAGED", "step": None, "message": str(error)}
     return entry
+
+
+def _standing(run: RunDir, record: status.StatusRecord | None) -> dict[str, Any]:
+    """status, step and message; of a run whose status was never written, by whether a process holds it."""
+    if record is not None:
+        return {"status": str(record.status), "step": record.step, "message": record.message}
+    if run.is_held():
+        return {"status": "RUNNING", "step": 0, "message": "waits for its turn"}
+    return {"status": "INTERRUPTED", "step": 0, "message": "its process died before the first step"}
 
 
 def _step_so_far(run: RunDir) -> int:

@@ -65,6 +65,15 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def holder(path: Path) -> int | None:
+    """The pid of the process that holds the lock, 0 where it has not said it yet; None where nobody holds it."""
+    if not is_locked(path):
+        return None
+    with storage_errors("read", path):
+        said = path.read_bytes().strip()
+    return int(said) if said.isdigit() else 0
+
+
 def _acquire(descriptor: int, patience: float | None) -> bool:
     """Whether the lock could be had within `patience` seconds."""
     if patience is None:

@@ -7,17 +7,17 @@ What is here: finding the home, making and finding runs, and holding one. What i
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import BusyError, NotFoundError, StorageError
+from core.errors import BusyError, StorageError
 from grpoctl.runs import status
+from grpoctl.runs.finding import choose
 from grpoctl.runs.locks import hold_lock, is_locked
-from grpoctl.runs.records import read_json, storage_errors
+from grpoctl.runs.records import storage_errors
 
 HOME_NAME = ".grpoctl"
 HOME_VARIABLE = "GRPOCTL_HOME"
@@ -224,29 +224,28 @@ class Home:
         return None
 
     def find(self, name: str) -> RunDir:
-        """The run of this path, id, experiment name (its newest run) or unique beginning of an id.
+        """The run of this path, id, experiment name (its newest run) or unique beginning of an id. A study's runs are
+        found by their id from its `-t` on.
 
         Raises NotFoundError naming what fits, or the nearest there is.
         """
         by_path = RunDir(path=Path(name).expanduser())
         if by_path.spec.is_file():
             return RunDir(path=by_path.path.resolve())
-        runs, wanted = self.runs(), name.lower()
-        for run in runs:
-            if run.id == wanted:
-                return run
-        fitting = [run for run in runs if run.id.startswith(wanted)]
-        for run in fitting:
-            if run.id.startswith(f"{wanted}-") and _experiment(run) == wanted:
-                return run
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting:
-            some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
-            raise NotFoundError(f"{name!r} fits {len(fitting)} runs ({some}); give more of the id")
-        near = difflib.get_close_matches(wanted, [run.id for run in runs] + [_experiment(run) for run in runs], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "grpoctl ls shows the runs there are"
-        raise NotFoundError(f"no run {name!r} in {self.path}; {hint}")
+        return choose(name, [*self.runs(), *self._runs_of_studies(name.lower())], self.path)
+
+    def _runs_of_studies(self, beginning: str) -> list[RunDir]:
+        """The runs inside studies whose id begins so; a study is looked into only where the beginning names it."""
+        names = (re.fullmatch(r"(.+)-t\d*(?:-s\d*)?", beginning) or ["", ""])[1]
+        folder = self.path / STUDIES / names / "runs"
+        if not names or not (folder.parent / STUDY_SPEC).is_file():
+            return []
+        exact = RunDir(path=folder / beginning)
+        if exact.spec.is_file():
+            return [exact]
+        with storage_errors("read", folder):
+            found = [RunDir(path=Path(entry)) for entry in sorted(folder.glob(f"{beginning}*"))]
+        return [run for run in found if re.search(r"-s\d+$", run.id) and run.spec.exists()]
 
     def _directories(self) -> list[RunDir]:
         with storage_errors("read", self.runs_folder):
@@ -268,11 +267,3 @@ def _started(run: RunDir) -> float:
     except StorageError:
         record = None
     return record.started if record else run.spec.stat().st_mtime
-
-
-def _experiment(run: RunDir) -> str:
-    """The experiment the run belongs to; empty where its provenance does not say."""
-    try:
-        return str((read_json(run.provenance) or {}).get("experiment", ""))
-    except StorageError:
-        return ""

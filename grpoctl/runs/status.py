@@ -84,12 +84,14 @@ def read(path: Path) -> StatusRecord | None:
 
 
 def reconcile(home: Home) -> list[RunDir]:
-    """Every run that said RUNNING though its process is gone, now INTERRUPTED.
+    """Every run, in a study or not, that said RUNNING though its process is gone, now INTERRUPTED.
 
     A damaged status and a home that cannot be written are left alone: `ls` must go on showing what there is.
     """
+    from grpoctl.runs.study_status import runs_in_flight  # studies are made of runs, and runs of statuses
+
     mended = []
-    for run in home.runs():
+    for run in (*home.runs(), *runs_in_flight(home)):
         try:
             if reconcile_run(run):
                 mended.append(run)

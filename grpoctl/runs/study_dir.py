@@ -95,13 +95,17 @@ class StudyDir:
         return RunDir(path=self.path / "runs" / f"{self.id}-t{number:04d}-s{seed}")
 
     def runs(self) -> list[RunDir]:
-        """The runs that have a spec, by trial and seed. Raises StorageError where the study cannot be read."""
+        """The runs that have a spec, by trial and seed, damaged ones that were moved aside left out.
+
+        Raises StorageError where the study cannot be read.
+        """
         with storage_errors("read", self.path):
             try:
                 entries = [RunDir(path=Path(entry.path)) for entry in os.scandir(self.path / "runs") if entry.is_dir()]
             except FileNotFoundError:
                 return []
-        return sorted((run for run in entries if run.spec.exists()), key=_by_trial_and_seed)
+        numbered = [(place, run) for run in entries if (place := _trial_and_seed(run)) is not None]
+        return [run for _, run in sorted(numbered, key=lambda entry: entry[0]) if run.spec.exists()]
 
     @contextlib.contextmanager
     def hold(self, patience: float = 0.5) -> Iterator[None]:
@@ -166,6 +170,7 @@ def find_study(home: Home, name: str) -> StudyDir:
     raise NotFoundError(f"no study {name!r} in {home.path}; grpoctl ls shows the studies there are")
 
 
-def _by_trial_and_seed(run: RunDir) -> tuple[int, int, str]:
+def _trial_and_seed(run: RunDir) -> tuple[int, int] | None:
+    """The numbers in a run's name; None for another folder."""
     match = re.search(r"-t(\d+)-s(\d+)$", run.id)
-    return (int(match[1]), int(match[2]), run.id) if match else (1 << 30, 0, run.id)
+    return (int(match[1]), int(match[2])) if match else None

@@ -61,7 +61,7 @@ def read_authored(file: Path, library: Library) -> Authored:
     at: Path | None = file
     while at is not None:
         document = read_document(at)
-        _check_file(at, document)
+        check_file(at, document)
         documents.append((at, document))
         at = _parent(documents, library)
     merged = documents[-1][1]
@@ -70,7 +70,7 @@ def read_authored(file: Path, library: Library) -> Authored:
     return Authored(layer=merged.without(["extends"]), file=file, chain=tuple(path for path, _ in documents))
 
 
-def _check_file(file: Path, document: Layer) -> None:
+def check_file(file: Path, document: Layer) -> None:
     """Refuses a file whose name is not its own, or whose profiles are not mappings."""
     name = document.tree.get("name")
     line = document.place(("name",)).line

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.spec.methods import set_aside
-from core.spec.schedule import Schedule
 
 Keys = tuple[str | int, ...]
 TASK: Keys = ("task",)
@@ -123,15 +122,18 @@ def _inside(path: Keys, parent: Keys) -> bool:
     return len(path) > len(parent) and path[: len(parent)] == parent
 
 
+_SCHEDULE = {"start", "end", "steps"}  # what every resolved one has, also one recorded by an earlier version
+
+
 def leaves(tree: Mapping[str, object], at: str = "") -> dict[str, object]:
     """Dotted key -> value of everything that is not a mapping; lists are values, empty mappings have none.
 
-    A resolved schedule is one value: that it moves is one setting, not five.
+    A resolved schedule is one value: that it moves is one setting, not six.
     """
     flat: dict[str, object] = {}
     for name, value in tree.items():
         dotted = f"{at}.{name}" if at else str(name)
-        if isinstance(value, Mapping) and set(value) != set(Schedule.model_fields):
+        if isinstance(value, Mapping) and not set(value) >= _SCHEDULE:
             flat.update(leaves(value, dotted))
         else:
             flat[dotted] = value

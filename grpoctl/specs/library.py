@@ -1,4 +1,4 @@
-"""Which file an experiment's name means: the user's ./experiments first, then the shipped ones.
+"""Which file an experiment's or a sweep's name means: the user's own folder first, then the shipped ones.
 
 Names are case-insensitive, and a path that ends in .yaml is a name too. What a file holds is not read here.
 """
@@ -26,10 +26,11 @@ def shipped_folder(kind: str = "experiments") -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:
-    """The folders that hold experiments, one YAML file each, named like the experiment in it."""
+    """The folders that hold experiments (or sweeps), one YAML file each, named like the experiment in it."""
 
     user: Path = field(default_factory=lambda: Path("experiments"))
     shipped: Path = field(default_factory=shipped_folder)
+    kind: str = "experiment"  # what its files are, in messages
 
     def files(self) -> dict[str, tuple[Path, Origin]]:
         """Lower-case name -> (file, origin), sorted by name. A user's file hides a shipped one of the same name."""
@@ -46,7 +47,7 @@ class Library:
         if name.lower().endswith(SUFFIX) or "/" in name:
             path = Path(name)
             if not path.exists():
-                raise NotFoundError(f"no file {name}; {_names(self.files(), near=path.stem)}")
+                raise NotFoundError(f"no file {name}; {self._names(self.files(), near=path.stem)}")
             return path
         known = self.files()
         neighbours = dict(_yaml_files(beside)) if beside is not None else {}
@@ -55,7 +56,15 @@ class Library:
             return known[stem][0]
         if stem in neighbours:
             return neighbours[stem]
-        raise NotFoundError(f"no experiment {name!r}; {_names([*known, *neighbours], near=stem)}")
+        raise NotFoundError(f"no {self.kind} {name!r}; {self._names([*known, *neighbours], near=stem)}")
+
+    def _names(self, known: Iterable[str], near: str) -> str:
+        """`did you mean p31? There are: p30, p31`."""
+        names = sorted(set(known))
+        if not names:
+            return f"there are no {self.kind}s: neither ./{self.kind}s nor the installation has any"
+        close = difflib.get_close_matches(near.lower(), names, n=1)
+        return (f"did you mean {close[0]}? " if close else "") + f"There are: {', '.join(names)}"
 
 
 def _yaml_files(folder: Path) -> list[tuple[str, Path]]:
@@ -68,12 +77,3 @@ def _yaml_files(folder: Path) -> list[tuple[str, Path]]:
 
 def _same_folder(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
-
-
-def _names(known: Iterable[str], near: str) -> str:
-    """`did you mean p31? There are: p30, p31`."""
-    names = sorted(set(known))
-    if not names:
-        return "there are no experiments: neither ./experiments nor the installation has any"
-    close = difflib.get_close_matches(near.lower(), names, n=1)
-    return (f"did you mean {close[0]}? " if close else "") + f"There are: {', '.join(names)}"

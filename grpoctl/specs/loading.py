@@ -56,6 +56,13 @@ def load(
     Raises NotFoundError where there is no such experiment, else SpecError with file, line and key.
     """
     authored = read_any(name_or_path, library=library or Library(), revisions=revisions)
+    return resolve(authored, profile=profile, overrides=overrides, seed=seed)
+
+
+def resolve(
+    authored: Authored, *, profile: str = FULL, overrides: Sequence[str] = (), seed: int | None = None
+) -> Loaded:
+    """The resolved spec of a document that has been read already. Raises SpecError with file, line and key."""
     base = _validated(authored.base, FULL)  # what a spec states must stand on its own, before anything scales it
     layer = authored.base
     if (scaled := authored.profile(profile)) is not None:

@@ -12,6 +12,8 @@ from grpoctl.specs.layers import Keys, Layer, Place, dotted
 from grpoctl.specs.nearest import hint
 from grpoctl.specs.schema import Field, fields, has_parts
 
+_NAMED = 4  # of the keys that an ending may mean
+
 
 def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Layer:
     """The layer that the overrides of a document `tree` make, in any order.
@@ -36,7 +38,7 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
         node[str(path[-1])] = value
         for length in range(1, len(path) + 1):
             places[path[:length]] = Place(said=f"in the override {text}")
-    if isinstance(stages := tree.get("stages"), Mapping) and "stages" in layer:
+    if isinstance(stages := tree.get("stages"), Mapping) and isinstance(layer.get("stages"), Mapping):
         layer["stages"] = {name: layer["stages"][name] for name in stages if name in layer["stages"]}  # no new order
     return Layer(tree=layer, places=places)
 
@@ -65,10 +67,17 @@ def _path(key: str, known: Mapping[Keys, Field], tree: Mapping[str, object]) -> 
         if entry:
             found = [path for path in found if _is_free(known[path])]
         if len(found) > 1:
-            raise SpecError(f"ambiguous; write one of {', '.join(dotted(path) for path in found)}", key=key)
+            raise SpecError(f"ambiguous; write one of {_some(found)}", key=key)
         if found:
             return (*found[0], *entry)
     raise SpecError(f"unknown key; {hint(parts, tree)}", key=key)
+
+
+def _some(found: Sequence[Keys]) -> str:
+    """The keys, the shortest first, and of many the first few."""
+    nearest = [dotted(path) for path in sorted(found, key=len)]
+    more = len(nearest) - _NAMED
+    return ", ".join(nearest) if more <= 1 else f"{', '.join(nearest[:_NAMED])} ({more} more)"
 
 
 def _is_free(field: Field) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
-from core.spec import RunSpec
+from core.spec import Part, RunSpec
 from grpoctl.specs.documents import read_document
 from grpoctl.specs.problems import spec_error
 
@@ -28,6 +29,11 @@ _Representer.add_representer(str, _Representer.represent_str)
 
 def dump(spec: RunSpec) -> str:
     """The spec as block-style YAML, every key present, in the order of the models: stable for equal specs."""
+    return block_yaml(plain(spec))
+
+
+def block_yaml(tree: Mapping[str, object]) -> str:
+    """Mappings, lists and scalars as block-style YAML, in their own order; `read_document` gives back the same."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Representer = _Representer
     yaml.default_flow_style = False
@@ -35,7 +41,7 @@ def dump(spec: RunSpec) -> str:
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.width = 1_000_000  # a folded title would come back the same, but is no pleasure to read
     stream = StringIO()
-    yaml.dump(plain(spec), stream)
+    yaml.dump(dict(tree), stream)
     return stream.getvalue()
 
 
@@ -48,7 +54,7 @@ def read_resolved(path: Path) -> RunSpec:
         raise spec_error(error, document) from None
 
 
-def plain(spec: RunSpec) -> dict[str, Any]:
+def plain(spec: Part) -> dict[str, Any]:
     """The spec as mappings, lists and scalars: what JSON and YAML can hold."""
     tree = _plain(spec.model_dump(mode="python"))
     assert isinstance(tree, dict)

@@ -20,6 +20,7 @@ TAG_LENGTH = 8000
 KEY_LENGTH = 250
 
 TOKEN_TAG = "grpoctl.mirror"
+PARENT_TAG = "mlflow.parentRunId"  # MLflow's own: its pages nest a run under the run named here
 # A guard's stop is a failure in MLflow, which has no word for it; `grpoctl.status` keeps ours.
 MLFLOW_STATUS = {
     Status.RUNNING: "RUNNING",
@@ -64,6 +65,8 @@ def tags(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]) ->
         "grpoctl.profile": spec.get("profile"),
         "grpoctl.seed": spec.get("seed"),
         "grpoctl.run_id": run_id,
+        "grpoctl.study": provenance.get("study"),
+        "grpoctl.trial": provenance.get("trial"),
         "grpoctl.attempt": len(attempts),
         "grpoctl.git_dirty": dirty,
         "mlflow.source.name": "grpoctl",
@@ -72,6 +75,11 @@ def tags(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]) ->
         "mlflow.source.git.dirty": dirty,
         "mlflow.source.git.repoURL": git.get("remote"),
     }
+    return tag_texts(found)
+
+
+def tag_texts(found: Mapping[str, Any]) -> dict[str, str]:
+    """The tags that have a value, as text within MLflow's limit."""
     return {key: _cut(_text(value), TAG_LENGTH) for key, value in found.items() if value is not None}
 
 
@@ -81,8 +89,17 @@ def token(run_id: str, provenance: Mapping[str, Any]) -> str:
     The same for ever, since it comes from the first attempt; another one for another user's run of the same id.
     """
     first = (provenance.get("attempts") or [{}])[0]
-    birth = [run_id, *(first.get(key) for key in ("started", "hostname", "pid"))]
-    return hashlib.sha256(json.dumps(birth).encode()).hexdigest()[:32]
+    return digest([run_id, *(first.get(key) for key in ("started", "hostname", "pid"))])
+
+
+def child_token(run_id: str, study: str) -> str:
+    """The same for a run of the study with that token; it stays when a damaged directory is made anew."""
+    return digest([run_id, study])
+
+
+def digest(value: object) -> str:
+    """32 hexadecimal digits that stand for a value of plain JSON."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
 def status_tags(record: StatusRecord) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Catching up: every run that MLflow does not have completely, written there now. Following a live run is not here."""
+"""Catching up: every run and study that MLflow does not have completely, written there now.
+
+Following a live run is not here.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,12 @@ from core.errors import StorageError
 from grpoctl.runs import status
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.study_dir import StudyDir, studies
+from grpoctl.tracking.lookup import is_there, is_told
 from grpoctl.tracking.mirror_state import MirrorState, one_line, read_state, write_state
 from grpoctl.tracking.store import open_client, store_name
-from grpoctl.tracking.writer import DELETED, RunWriter
+from grpoctl.tracking.sweep_writer import SweepWriter
+from grpoctl.tracking.writer import RunWriter
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -24,7 +30,7 @@ Outcome = Literal["written", "unchanged", "live", "behind"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Synced:
-    """What became of one run: `live` ones have a mirror of their own at work, `error` says why one is `behind`."""
+    """What became of one run or study: a `live` one has a mirror at work, `error` says why one is `behind`."""
 
     run_id: str
     outcome: Outcome
@@ -33,7 +39,7 @@ class Synced:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncReport:
-    """`store` is the address without credentials; one entry per run, in the order given."""
+    """`store` is the address without credentials; one entry per run and study, a study after its runs."""
 
     store: str
     runs: tuple[Synced, ...]
@@ -44,7 +50,7 @@ class SyncReport:
 
 
 def sync(home: Home, run_dirs: Sequence[RunDir] | None = None) -> SyncReport:
-    """Bring MLflow up to date with these runs (default: all), also those whose process died or whose copy was lost.
+    """Bring MLflow up to date with these runs (default: all, and all studies), also where processes or copies died.
 
     Raises StorageError where the store cannot be reached; a run that cannot be written is `behind` in the report.
     """
@@ -52,48 +58,49 @@ def sync(home: Home, run_dirs: Sequence[RunDir] | None = None) -> SyncReport:
     runs = home.runs() if run_dirs is None else run_dirs
     client = _reachable(home)
     done: list[Synced] = []
-    for run in runs:
-        done.append(_sync_one(run, client))
+    for of in (*runs, *(studies(home) if run_dirs is None else ())):
+        done += _sync_one(of, client)
         if done[-1].outcome == "behind":
             _reachable(home, client)  # else each of the others would wait for the same silence
     return SyncReport(store=store_name(home), runs=tuple(done))
 
 
-def _sync_one(run: RunDir, client: MlflowClient) -> Synced:
+def _sync_one(of: RunDir | StudyDir, client: MlflowClient) -> list[Synced]:
+    """What became of a run, or of a study and of its runs, the study last."""
     try:
-        with hold_lock(run.mirror_lock, patience=0) as holder:
+        with hold_lock(of.mirror_lock, patience=0) as holder:
             if holder is not None:
-                return Synced(run_id=run.id, outcome="live")
-            before = read_state(run)
-            if before is not None and _is_settled(run, before, client):
-                return Synced(run_id=run.id, outcome="unchanged")
-            RunWriter(run, client).catch_up()
-            return Synced(run_id=run.id, outcome="written")
+                return [Synced(run_id=of.id, outcome="live")]
+            return _sync_study(of, client) if isinstance(of, StudyDir) else [_sync_run(of, client)]
     except Exception as error:  # noqa: BLE001  the boundary around the tracker: one bad run must not keep the others back
         text = one_line(error)
         with contextlib.suppress(StorageError):
-            state = read_state(run) or MirrorState()
-            write_state(run, dataclasses.replace(state, state="behind", error=text))
-        return Synced(run_id=run.id, outcome="behind", error=text)
+            state = read_state(of) or MirrorState()
+            write_state(of, dataclasses.replace(state, state="behind", error=text))
+        return [Synced(run_id=of.id, outcome="behind", error=text)]
 
 
-def _is_settled(run: RunDir, state: MirrorState, client: MlflowClient) -> bool:
-    """Whether this store has all of the run, and still has it."""
-    from mlflow.exceptions import MlflowException
+def _sync_run(run: RunDir, client: MlflowClient) -> Synced:
+    state = read_state(run)
+    if is_told(run, state) and (state is None or is_there(client, run, state)):
+        return Synced(run_id=run.id, outcome="unchanged")
+    RunWriter(run, client).catch_up()
+    return Synced(run_id=run.id, outcome="written")
 
-    record = status.read(run.status)
-    if record is None:
-        return True
-    told = (record.status.value, record.ended) == (state.synced_status, state.synced_ended)
-    if not (state.done and told and state.store == store_name(run.home)):
-        return False
-    try:
-        found = client.get_run(state.mlflow_run_id)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        return False
-    return bool((found.info.lifecycle_stage == "deleted") == (state.error == DELETED))
+
+def _sync_study(study: StudyDir, client: MlflowClient) -> list[Synced]:
+    before = read_state(study)
+    writer = SweepWriter(study, client, thorough=True)
+    state = writer.catch_up()
+    done = []
+    for run in study.runs():
+        error = writer.attended.get(run.id)
+        outcome: Outcome = "behind" if error else "written" if run.id in writer.attended else "unchanged"
+        done.append(Synced(run_id=run.id, outcome=outcome, error=error))
+    if state.state == "behind":
+        return [*done, Synced(run_id=study.id, outcome="behind", error=state.error)]
+    unchanged = before == state and not writer.attended
+    return [*done, Synced(run_id=study.id, outcome="unchanged" if unchanged else "written")]
 
 
 def _reachable(home: Home, client: MlflowClient | None = None) -> MlflowClient:

@@ -1,38 +1,47 @@
 """One run directory to MLflow: everything that is in the files and not yet there.
 
 What is here: `RunWriter.catch_up`, which can be repeated at any time and after any failure. What is not: when it is
-called (mirror, sync), and what the values are (payload).
+called (mirror, sync), what the values are (payload), and which MLflow run it is (lookup).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import StorageError
 from grpoctl.runs import status
-from grpoctl.runs.records import read_json, read_new, storage_errors
+from grpoctl.runs.records import read_json, read_new
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StatusRecord
 from grpoctl.tracking import payload
+from grpoctl.tracking.lookup import DELETED, Birth, experiment_id, find_or_create, known, read_mapping
 from grpoctl.tracking.mirror_state import MirrorState, read_state, write_state
-from grpoctl.tracking.store import artifact_location, store_name
+from grpoctl.tracking.store import store_name
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-DELETED = "deleted in MLflow; nothing more is written there"
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parent:
+    """The MLflow run of a study, which is the parent of the study's runs; `token` is what marks the study."""
+
+    mlflow_run_id: str
+    experiment_id: str
+    token: str
 
 
 class RunWriter:
     """Writes one run to MLflow. After an exception make a new one: MLflow may have taken more than it confirmed."""
 
-    def __init__(self, run: RunDir, client: MlflowClient) -> None:
+    def __init__(self, run: RunDir, client: MlflowClient, parent: Parent | None = None) -> None:
         self._run = run
         self._client = client
+        self._parent = parent
         self._state = read_state(run) or MirrorState()
         self._offset = 0
         self._newest: dict[str, int] = {}
@@ -69,10 +78,9 @@ class RunWriter:
 
     def _open(self, record: StatusRecord) -> None:
         """Find the MLflow run of this directory, or create it, and learn what it already has."""
-        spec = _spec(self._run)
+        spec = read_mapping(self._run.spec)
         provenance = read_json(self._run.provenance) or {}
-        token = payload.token(self._run.id, provenance)
-        found = self._known() or self._find_or_create(str(spec.get("name") or "grpoctl"), token, record)
+        found = known(self._client, self._run, self._state) or self._find_or_create(spec, provenance, record)
         deleted = found.info.lifecycle_stage == "deleted"
         self._state = dataclasses.replace(
             self._state,
@@ -92,33 +100,16 @@ class RunWriter:
             self._describe(spec, provenance, found)
         self._opened = True
 
-    def _known(self) -> Run | None:
-        """The MLflow run noted in mlflow.json; None where there is none, or the store has lost it."""
-        from mlflow.exceptions import MlflowException
-
-        if self._state.mlflow_run_id is None or self._state.store != store_name(self._run.home):
-            return None
-        try:
-            return self._client.get_run(self._state.mlflow_run_id)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return None
-
-    def _find_or_create(self, name: str, token: str, record: StatusRecord) -> Run:
-        """The run with our token, which a writer may have created without living to note its id; else a new one."""
-        from mlflow.entities import ViewType
-
-        experiment_id = _experiment_id(self._client, name, artifact_location(self._run.home))
-        wanted = f"tags.`{payload.TOKEN_TAG}` = '{token}'"
-        if found := self._client.search_runs([experiment_id], wanted, run_view_type=ViewType.ALL, max_results=1):
-            return found[0]
-        return self._client.create_run(
-            experiment_id,
-            start_time=round(record.started * 1000),
-            tags={payload.TOKEN_TAG: token},
-            run_name=self._run.id,
+    def _find_or_create(self, spec: dict[str, Any], provenance: dict[str, Any], record: StatusRecord) -> Run:
+        parent, run = self._parent, self._run
+        name = str(spec.get("name") or "grpoctl")
+        birth = Birth(
+            experiment_id=parent.experiment_id if parent else experiment_id(self._client, run, name),
+            token=payload.child_token(run.id, parent.token) if parent else payload.token(run.id, provenance),
+            name=run.id,
+            started=record.started,
         )
+        return find_or_create(self._client, birth)
 
     def _describe(self, spec: dict[str, Any], provenance: dict[str, Any], found: Run) -> None:
         """Params and tags. MLflow refuses to change a param, so those it has are left out."""
@@ -126,6 +117,8 @@ class RunWriter:
 
         run_id = found.info.run_id
         tags = payload.tags(self._run.id, spec, provenance)
+        if self._parent is not None:
+            tags[payload.PARENT_TAG] = self._parent.mlflow_run_id
         self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
         params = [Param(key, value) for key, value in payload.params(spec).items() if key not in found.data.params]
         for batch in payload.batches(params, payload.PARAMS_PER_BATCH):
@@ -166,37 +159,3 @@ class RunWriter:
             if file not in self._uploaded and file.exists():
                 self._client.log_artifact(self._state.mlflow_run_id, str(file))
                 self._uploaded.add(file)
-
-
-def _experiment_id(client: MlflowClient, name: str, location: str | None) -> str:
-    """The id of the experiment of that name, which exists and is not deleted afterwards."""
-    from mlflow.exceptions import MlflowException
-
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        try:
-            return str(client.create_experiment(name, artifact_location=location))
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another writer was faster
-                raise
-            experiment = client.get_experiment_by_name(name)
-            if experiment is None:
-                raise
-    if experiment.lifecycle_stage == "deleted":
-        client.restore_experiment(experiment.experiment_id)
-    return str(experiment.experiment_id)
-
-
-def _spec(run: RunDir) -> dict[str, Any]:
-    """The resolved spec as plain values."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        with storage_errors("read", run.spec):
-            spec = YAML(typ="safe", pure=True).load(run.spec.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise StorageError(f"{run.spec}: damaged ({str(error).splitlines()[0]})") from error
-    if not isinstance(spec, dict):
-        raise StorageError(f"{run.spec}: a mapping belongs here, got {type(spec).__name__}")
-    return spec

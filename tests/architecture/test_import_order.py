@@ -24,7 +24,7 @@ OWNERS = {
     "optuna": ("grpoctl.sweeps",),
     "peft": ("core.models",),
     "typer": ("grpoctl.app", "grpoctl.commands"),
-    "rich": ("grpoctl.console", "grpoctl.progress"),
+    "rich": ("grpoctl.console", "grpoctl.progress", "grpoctl.sweep_progress"),
 }
 # Whatever costs seconds to import; only these parts may have it loaded with them.
 HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pandas", "matplotlib", "scipy", "numpy",

@@ -65,7 +65,7 @@ def test_what_is_declared_is_written() -> None:
 
 
 def test_the_row_before_the_first_step_has_only_evaluations_and_what_it_started_from() -> None:
-    assert set(ROWS[0]) == {"step", "completions"} | names(*START, *EVAL)
+    assert set(ROWS[0]) == {"step", "completions", "tokens"} | names(*START, *EVAL)
     assert not any(names(*START) & set(row) for row in STEPS)
 
 

@@ -17,9 +17,8 @@ from core.algorithms.kl import KlEstimator, kl_loss
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
 from core.algorithms.surrogates import Surrogate, Trust, surrogate
 from core.policies.base import Scores
-from core.training.grpo_loss import GrpoLoss
 from tests.equivalence.conftest import BUDGET, Frozen, Trl
-from tests.fakes import grpo_stage
+from tests.fakes import grpo_stage, loss_of
 
 TOLERANCE = 1e-5
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")  # of TRL's use of it
@@ -80,8 +79,8 @@ def composed(case: Case, frozen: Frozen, new_NT: Tensor, beta: float, estimator:
         kl_estimator=estimator,
         max_completion_length=BUDGET,
     )
-    loss = GrpoLoss(
-        stage=stage,
+    loss = loss_of(
+        stage,
         mask_NT=frozen.mask_NT,
         old_NT=frozen.old_NT,
         advantages=frozen.inputs["advantages"],

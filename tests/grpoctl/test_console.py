@@ -219,6 +219,22 @@ def test_plain_progress_is_about_twenty_lines(capsys: Capture, total: int) -> No
     )
 
 
+def test_a_run_with_a_budget_shows_how_much_of_it_is_spent(capsys: Capture) -> None:
+    # Steps of 30 of 1000: a line whenever a twentieth, 50, was passed; the last step takes it beyond.
+    progress = LiveProgress()
+    progress.start(1000, "header", "completions")
+    for step in range(35):
+        progress.update({"step": step, "completions": 30 * step}, "ok")
+    progress.finish()
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split("  reward")[0] for line in lines[:4]] == [
+        f"completions {spent:>4}/1000" for spent in (0, 60, 120, 150)
+    ]
+    assert len(lines) == 21
+    assert lines[-1].startswith("completions 1020/1000  reward")
+    assert "eta 0:00" in lines[-1]
+
+
 def test_the_time_left_is_the_pace_since_the_first_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     # Resumed at step 100; a second per step from there: 100 seconds left at once, 75 after 25 steps.
     clock = iter(float(second) for second in range(1000))

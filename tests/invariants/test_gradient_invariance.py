@@ -17,10 +17,9 @@ from core.policies.causal_lm import CausalLMPolicy
 from core.spec import GrpoStage
 from core.spec.methods import METHODS
 from core.tasks.base import Example
-from core.training.grpo_loss import GrpoLoss
 from core.training.requests import Learn, Score
 from core.training.update import Update
-from tests.fakes import PricedTask, batch_of, grpo_stage, ran, small_policy, trainer_of
+from tests.fakes import PricedTask, batch_of, grpo_stage, loss_of, ran, small_policy, trainer_of
 
 PROMPTS = [Example(id=text, prompt=text) for text in ("abc", "hijklmn", "z")]
 ADVANTAGES = torch.tensor([1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 0.0, 0.0, 0.9, 0.3, -0.2, -1.0], dtype=torch.float64)
@@ -85,8 +84,8 @@ def gradient(rollout: Rollout, stage: GrpoStage, advantages_N: Tensor = ADVANTAG
     weights = learner.state()
     reference = Score(policy=learner, rollout=rollout, rows=range(N), weights="reference").run().logprobs_NT
     assert rollout.drawn_NT is not None
-    loss = GrpoLoss(
-        stage=stage,
+    loss = loss_of(
+        stage,
         mask_NT=rollout.mask_NT,
         # Old log-probs are not quite the new ones: ratios between 0.74 and 1.35, some of them clipped.
         old_NT=rollout.drawn_NT + 0.3 * torch.sin(rollout.actions["ids"].float()),

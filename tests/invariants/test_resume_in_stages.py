@@ -25,6 +25,7 @@ from tests.fakes import PricedTask, Recorder, TabularPolicy, run_spec, small_pol
 
 PROPORTIONAL = {"rule": "proportional", "target": 0.02, "horizon": 50}
 THRESHOLD = {"rule": "threshold", "high": 0.02, "low": 0.01, "factor": 1.5}
+PLATEAU = {"metric": "eval/valid", "patience": 1, "factor": 0.8}  # every output is valid: never better than the first
 IN_LOSS = {"adaptive_beta": PROPORTIONAL}
 IN_REWARD = {"adaptive_beta": THRESHOLD, "kl_in": "reward", "kl_estimator": "k1", "importance_sampling_cap": 1.5}
 
@@ -38,14 +39,14 @@ def stages(steps: Sequence[int], rate: float, **changes: object) -> dict[str, An
         "sft": {**common, "kind": "sft", "max_steps": sft, "warmup_steps": 1},
         "rce": {
             **group, "kind": "rce", "max_steps": rce, "lr_scheduler_type": "linear", "weight_decay": 0.3,
-            "tau": {"start": 2.0, "end": 0.2, "steps": 3}, "keep_candidates": {"start": 1, "end": 3, "steps": 3},
+            "tau": {"start": 2.0, "end": 0.2, "steps": 3, "plateau": PLATEAU}, "keep_candidates": {"start": 1, "end": 3, "steps": 3},
             "early_stopping": {"patience": 1},
         },
         "grpo": {
             **group, "max_steps": grpo, "max_grad_norm": 0.05, "lr_clock": "updates",
             "lr_plateau": {"patience": 1, "factor": 0.5},
-            "supervised_weight": {"start": 1.0, "end": 0.0, "steps": 4},
-            "temperature": {"start": 1.2, "end": 0.7, "steps": 6},
+            "supervised_weight": {"start": 1.0, "end": 0.0, "steps": 4, "plateau": PLATEAU},
+            "temperature": {"start": 1.2, "end": 0.7, "steps": 6, "plateau": PLATEAU},
             "advantage": {"baseline": "running", "scale_rewards": "running", "running_decay": 0.8},
             "beta": 0.05, "entropy_coef": 0.01, "adaptive_entropy": {"target": 1.5, "delta": 0.002},
             "dynamic_sampling": {"max_attempts": 4}, "num_iterations": 2, "minibatches": 2, **changes,
@@ -69,7 +70,10 @@ KINDS: Mapping[str, dict[str, Any]] = {
     "full": stages((2, 2, 3), 0.01, **IN_LOSS),
     "dropout": stages((2, 2, 3), 0.01, **IN_REWARD),
     "fault": stages((2, 2, 3), 0.01, **IN_LOSS),
+    "table, completions": stages((3, 6, 10), 0.1, **IN_LOSS),
+    "tokens": stages((2, 2, 3), 0.01, **IN_LOSS, lr_clock="steps"),
 }
+BUDGETS = {"table, completions": {"completions": 150}, "tokens": {"tokens": 300}}
 
 
 def task_of(kind: str) -> PricedTask:
@@ -82,7 +86,8 @@ def task_of(kind: str) -> PricedTask:
 
 
 def trainer_in(folder: Path, kind: str) -> Trainer:
-    trainer = trainer_of(policy_of(kind), task_of(kind), stages=KINDS[kind], evaluation={"eval_steps": 2})
+    run = {"stages": KINDS[kind], "budget": BUDGETS.get(kind), "evaluation": {"eval_steps": 2}}
+    trainer = trainer_of(policy_of(kind), task_of(kind), **run)
     trainer.callbacks = [
         Checkpointing(Checkpoints(folder, keep=99), CheckpointSpec(save_steps=1), trainer.snapshot, trainer.over)
     ]
@@ -108,6 +113,8 @@ def used(trainer: Trainer, recorder: Recorder) -> None:
     assert set(columns["stage"]) == {0, 1, 2}
     assert len({beta for beta in columns["beta"] if beta is not None}) > 1
     assert any(columns["groups/discarded"])
+    lowest = [float(value or 0) for value in recorder.column("temperature")][-1]
+    assert lowest < 0.7 * 0.81 or len(recorder.rows) < 12  # a plateau came, where there was room for one
     for name in ("supervised/loss", "rce/loss", "kl", "policy/clip_high"):
         assert any(value is not None for value in recorder.column(name)), name
     assert trainer.progress.prompts > 2 * len([stage for stage in columns["stage"] if stage])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from core.health.finding import Finding, Severity
+from core.health.foresight.budget import least_value
 from core.health.foresight.knob import number
 from core.health.foresight.ratio_knobs import acts_on_noise, noise, ratio_is_one
 from core.health.foresight.view import BEST_REWARD, BFLOAT16_NATS, StageView
@@ -42,7 +43,7 @@ def _of_sampling(view: StageView) -> Iterator[Finding]:
             top_p=stage.top_p, top_k=stage.top_k,
         )  # fmt: skip
     keep = stage.keep_candidates
-    if keep is not None and round(min(keep.start, keep.end)) < stage.num_generations:
+    if keep is not None and round(least_value(view, keep)) < stage.num_generations:
         yield finding(
             view, "kept-candidates", "warning",
             "only the best candidates of a group are learnt from, though they were sampled with the others: the "
@@ -129,7 +130,7 @@ def _of_loss(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
         if weight.ever and weight.end == 0 and gone < stage.max_steps:
             yield finding(
                 view, "weight-ends", "info",
-                f"{key} falls to 0 at step {gone} of {stage.max_steps}: what it held in place then moves freely",
+                f"{key} falls to 0 at {view.tick} {gone} of {stage.max_steps}: what it held in place then moves freely",
                 key=key, step=gone,
             )  # fmt: skip
 

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from core.health.foresight.run_budget import Bounds, of_a_step, room, steps
 from core.health.foresight.view import StageView
+from core.spec import Schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """Upper bounds: a step without signal makes no update, and a completion may end early."""
+    """Upper bounds: a step without signal makes no update, and a completion may end early.
+
+    Where the run has a budget, of as many steps as that allows.
+    """
 
     prompts_per_step: int
     completions_per_step: int  # refills of dynamic sampling left out
     completions_per_update: float
     updates_per_step: int
+    min_steps: int  # below max_steps where the run's budget may allow fewer
     max_steps: int
     max_updates: int
     max_completions: int  # refills left out
-    max_completions_with_refills: int
+    max_completions_with_refills: int  # refills included; the last step of a budget may go beyond it
     max_tokens: int  # sampled, refills left out
     passes: float  # over the training prompts
     micro_batch: int  # rows of one forward and backward pass
-    first_tick: int  # of the learning rate's clock
-    last_tick: int  # at most, with lr_clock `updates`
+    first_tick: float  # of the learning rate's clock
+    last_tick: float  # at most, with lr_clock `updates`
 
 
 def budget(view: StageView) -> Budget:
@@ -33,29 +40,65 @@ def budget(view: StageView) -> Budget:
     sampled = stage.rows_per_step
     rows = sampled or stage.prompts_per_step  # a supervised step learns from one row for each prompt
     per_update = rows / (view.grpo.minibatches if view.grpo else 1)
-    dynamic = view.grpo.dynamic_sampling if view.grpo else None
-    ticks = stage.max_steps * (updates if stage.lr_clock == "updates" else 1)
+    taken, sampling = steps(view), _sampling(view)
     return Budget(
         prompts_per_step=stage.prompts_per_step,
         completions_per_step=sampled,
         completions_per_update=per_update,
         updates_per_step=updates,
-        max_steps=stage.max_steps,
-        max_updates=stage.max_steps * updates,
-        max_completions=stage.max_steps * sampled,
-        max_completions_with_refills=stage.max_steps * sampled * (dynamic.max_attempts if dynamic else 1),
-        max_tokens=stage.max_steps * sampled * stage.max_completion_length,
-        passes=stage.max_steps * stage.prompts_per_step / view.spec.task.train_prompts,
+        min_steps=taken.least,
+        max_steps=taken.most,
+        max_updates=taken.most * updates,
+        max_completions=taken.most * sampled,
+        max_completions_with_refills=sampling.completions,
+        max_tokens=sampling.tokens,
+        passes=taken.most * stage.prompts_per_step / view.spec.task.train_prompts,
         micro_batch=math.ceil(per_update / stage.gradient_accumulation_steps),
         first_tick=0,
-        last_tick=ticks - 1,
+        last_tick=_last_tick(view, taken),
     )
 
 
+class _Sampled(NamedTuple):
+    completions: int
+    tokens: int
+
+
+def _sampling(view: StageView) -> _Sampled:
+    """Completions with refills, and tokens without: by steps, and not beyond the budget but for its last step."""
+    taken, rows, length = steps(view).most, view.stage.rows_per_step, view.stage.max_completion_length
+    completions, tokens = taken * rows * view.attempts, taken * rows * length
+    left, budget = room(view), view.spec.budget
+    if left is None or budget is None or left.most <= 0 or not rows:
+        return _Sampled(completions, tokens)
+    if budget.unit == "completions":
+        return _Sampled(min(completions, left.most - 1 + rows * view.attempts), tokens)
+    return _Sampled(completions, min(tokens, left.most - 1 + rows * length))
+
+
+def _last_tick(view: StageView, taken: Bounds) -> float:
+    """The learning rate's tick of the last step, where each step has an update; up to the budget's last unit."""
+    left, each = room(view), of_a_step(view)
+    if not view.clocked or left is None or left.most <= 0:
+        return max(0, taken.most - 1)
+    spent = (taken.most - 1) * each.most if each.least == each.most else left.most - 1
+    return view.stage.max_steps * spent / left.most
+
+
 def evaluations_before_the_end(view: StageView) -> int:
-    """Evaluations after which the stage still trains, at most: the one before it included, the last one left out."""
+    """The stage's own evaluations after which it still trains, at most: the last one is left out."""
     every, first = view.spec.evaluation.eval_steps, view.steps_before
-    return (first + view.stage.max_steps - 1) // every - first // every + 1
+    return min((first + view.stage.max_steps - 1) // every - first // every, max(0, steps(view).most - 1))
+
+
+def least_value(view: StageView, schedule: Schedule) -> float:
+    """The least a schedule can come to, a cut at every plateau that its stage has room for; 0 while it warms up."""
+    if schedule.warmup > (0 if view.clocked else 1):
+        return 0.0
+    lowest, rule = min(schedule.start, schedule.end), schedule.plateau
+    if rule is None:
+        return lowest
+    return lowest * rule.factor ** (max(0, evaluations_before_the_end(view) - 1) // rule.patience)
 
 
 def evaluation_error(view: StageView) -> tuple[float, float]:

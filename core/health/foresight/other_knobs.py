@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core.health.foresight.budget import budget, evaluations_before_the_end
+from core.health.foresight.budget import budget, evaluations_before_the_end, least_value
 from core.health.foresight.knob import Rule, Why
 from core.health.foresight.view import StageView
+
+SCHEDULES = (
+    "temperature", "epsilon", "epsilon_high", "beta", "entropy_coef", "policy_weight", "supervised_weight",
+    "consistency_weight", "keep_candidates", "tau",
+)  # fmt: skip
 
 
 def _without_beta(view: StageView) -> Why | None:
@@ -27,7 +32,7 @@ def _of_adaptive_rule(rule_name: str) -> Rule:
 
 def _keep_candidates(view: StageView) -> Why | None:
     keep = view.get("keep_candidates")
-    if keep is None or round(min(keep.start, keep.end)) < view.num_generations:
+    if keep is None or round(least_value(view, keep)) < view.num_generations:
         return None
     return Why(
         reason=f"a group has {view.num_generations} candidates: all are kept", acts="fewer than num_generations",
@@ -66,9 +71,9 @@ def never_leaves_warmup(view: StageView) -> bool:
 def _after_warmup(view: StageView) -> Why | None:
     if not never_leaves_warmup(view):
         return None
-    ticks, warmup = budget(view).last_tick + 1, view.stage.warmup_steps
+    last, warmup = budget(view).last_tick, view.stage.warmup_steps
     return Why(
-        reason=f"the learning rate is still warming up at the end ({ticks} ticks, warmup_steps {warmup})",
+        reason=f"the learning rate is still warming up at the end (tick {last:g}, warmup_steps {warmup})",
         acts="warmup_steps well below the stage's length",
     )
 
@@ -102,8 +107,7 @@ RULES: Mapping[str, Rule] = {
     **{f"adaptive_beta.{key}": _of_adaptive_rule("proportional") for key in ("target", "horizon")},
     **{f"adaptive_beta.{key}": _of_adaptive_rule("threshold") for key in ("high", "low", "factor")},
     "keep_candidates": _keep_candidates,
-    "lr_plateau": _evaluations("lr_plateau"),
-    "early_stopping": _evaluations("early_stopping"),
+    **{key: _evaluations(key) for key in ("lr_plateau", "early_stopping", *(f"{name}.plateau" for name in SCHEDULES))},
     "lr_scheduler_type": _after_warmup,
     "lr_scheduler_steps": _scheduler_steps,
     "lr_clock": _clock,

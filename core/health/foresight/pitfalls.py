@@ -12,6 +12,7 @@ from core.health.foresight.budget import evaluation_error
 from core.health.foresight.dead_groups import silent_step
 from core.health.foresight.knob import number
 from core.health.foresight.other_knobs import never_leaves_warmup
+from core.health.foresight.run_budget import Bounds, room, steps
 from core.health.foresight.view import StageView, views
 from core.spec import GrpoStage, RunSpec, Schedule
 
@@ -28,6 +29,7 @@ def warnings(spec: RunSpec) -> list[Finding]:
             *bias_warnings(view),
             *_of_rates(view),
             *_of_schedules(view),
+            *_of_budget(view),
         ]
     task, evaluation = spec.task, spec.evaluation
     found.append(
@@ -148,7 +150,7 @@ def _of_rates(view: StageView) -> Iterator[Finding]:
     if never_leaves_warmup(view):
         yield finding(
             view, "never-leaves-warmup", "warning",
-            f"warmup_steps {warmup} is as long as the stage ({view.stage.max_steps} steps): learning_rate "
+            f"warmup_steps {warmup} is as long as the stage ({view.stage.max_steps} {view.tick}s): learning_rate "
             f"{view.stage.learning_rate:g} and its schedule are hardly or never reached",
             warmup_steps=warmup,
         )  # fmt: skip
@@ -162,7 +164,42 @@ def _of_schedules(view: StageView) -> Iterator[Finding]:
             continue
         yield finding(
             view, "schedule-cut", "info",
-            f"{key} is planned over {value.warmup + value.steps} steps and the stage has {stage.max_steps}: it ends "
-            f"before {number(value.end)}",
+            f"{key} is planned over {value.warmup + value.steps} {view.tick}s and the stage has {stage.max_steps}: "
+            f"it ends before {number(value.end)}",
             key=key, end=value.end,
         )  # fmt: skip
+
+
+def _of_budget(view: StageView) -> Iterator[Finding]:
+    left, budget = room(view), view.spec.budget
+    if left is None or budget is None:
+        return
+    if left.least <= 0:
+        never = left.most <= 0
+        yield finding(
+            view, "stage-without-budget", "error" if never else "warning",
+            f"the stages before it {'spend' if never else 'may spend'} the run's {budget.amount} {budget.unit}: it "
+            f"{'never starts' if never else 'may never start'}",
+            budget=budget.amount,
+        )  # fmt: skip
+    if not view.clocked or left.most <= 0:
+        return
+    taken, ticks = steps(view), view.stage.max_steps
+    tick = left.most / ticks
+    yield finding(
+        view, "budget-is-the-clock", "info",
+        f"it goes on until the run's {budget.amount} {budget.unit} are spent ({_between(taken)} steps): max_steps "
+        f"{ticks} only says that schedules, learning rate and eval_steps count {ticks} ticks of {number(tick)} "
+        f"{budget.unit}",
+        budget=budget.amount, least_steps=taken.least, most_steps=taken.most, tick=tick,
+    )  # fmt: skip
+    if taken.most == 1:
+        yield finding(
+            view, "budget-of-one-step", "warning",
+            f"one step spends all of the {left.most} {budget.unit} there are: nothing moves and nothing is annealed",
+            budget=budget.amount,
+        )  # fmt: skip
+
+
+def _between(found: Bounds) -> str:
+    return str(found.most) if found.least == found.most else f"{found.least} to {found.most}"

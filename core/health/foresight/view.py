@@ -50,6 +50,21 @@ class StageView:
         return self.stage if isinstance(self.stage, GrpoStage) else None
 
     @property
+    def clocked(self) -> bool:
+        """Whether its clock is the run's budget: `max_steps` is then a number of ticks, and no end."""
+        return self.spec.budget is not None and self.name == [*self.spec.stages][-1]
+
+    @property
+    def tick(self) -> str:
+        """What its `max_steps` and schedules count."""
+        return "tick" if self.clocked else "step"
+
+    @property
+    def attempts(self) -> int:
+        """Samplings of a step at most."""
+        return self.grpo.dynamic_sampling.max_attempts if self.grpo and self.grpo.dynamic_sampling else 1
+
+    @property
     def updates_per_step(self) -> int:
         """Optimiser steps of one step."""
         return self.grpo.updates_per_rollout if self.grpo else 1

@@ -17,6 +17,7 @@ from core.spec import RunSpec, Schedule, StageBase
 from core.tasks.base import Example, Task
 from core.training.callbacks.base import Ending
 from core.training.checkpoint import Progress
+from core.training.clock import Clock, Spent
 from core.training.requests import Learn, Replay, Request, Sample, Score
 from core.training.scheduled import at, stage_learning_rate
 from core.training.update import Batch, Update
@@ -30,7 +31,7 @@ class Done:
 
     row: Mapping[str, float]
     samples: Sequence[Mapping[str, object]] = ()
-    completions: int = 0
+    spent: Spent = field(default_factory=Spent)
     prompts: int = 0
     carried: Mapping[str, float] = field(default_factory=dict)
     ending: Ending | None = None
@@ -51,21 +52,16 @@ class Here:
     progress: Progress
     table: Sequence[Row]  # the stage's rows so far
     look: Callable[[Row], Ending | None]
-    shares: bool  # whether this step measures shares of the gradient
+    clock: Clock  # as it stands before the step
 
     @property
     def step(self) -> int:
         """The run's step, from 1."""
         return self.progress.step + 1
 
-    @property
-    def number(self) -> int:
-        """The stage's step, from 1."""
-        return self.progress.stage_step + 1
-
     def now(self, schedule: Schedule) -> float:
         """A schedule's value on this step."""
-        return at(schedule, self.number)
+        return at(schedule, self.clock.position, self.table)
 
     def prompts(self, start: int, count: int) -> list[Example]:
         """Training prompts `start` to `start + count` in an order that is shuffled anew each epoch."""
@@ -85,13 +81,15 @@ class Here:
         assert stage.prompts_per_step == count
         return Replay(policy=self.policy, prompts=chosen, outputs=targets)
 
-    def learn(self, batches: Sequence[Batch], index: int = 0) -> Learn:
-        """The request for the step's optimiser step number `index`."""
-        rate = stage_learning_rate(self.stage, step=self.number, updates=self.progress.stage_updates, table=self.table)
+    def learn(self, batches: Sequence[Batch], index: int = 0, *, spent: Spent) -> Learn:
+        """The request for optimiser step number `index` of a step that sampled so much.
+
+        Shares of the gradient are measured on the first of a step that an evaluation follows.
+        """
+        rate = stage_learning_rate(self.stage, self.clock, self.table)
         key = RowKey(self.spec.seed, DROPOUT, self.step, 0, index)
-        return Learn(
-            update=self.update, batches=batches, learning_rate=rate, key=key, shares=self.shares and index == 0
-        )
+        shares = index == 0 and self.clock.due(spent)
+        return Learn(update=self.update, batches=batches, learning_rate=rate, key=key, shares=shares)
 
     def micro_rows(self, rows: int) -> int:
         """Rows of a micro-batch, so that there are gradient_accumulation_steps of them."""

@@ -16,7 +16,7 @@ from core.algorithms.importance import truncated_weights
 from core.algorithms.running import Running, updated
 from core.policies.base import ENTROPY, Rollout, Sampling, Weights
 from core.spec import AdvantageSpec, GrpoStage
-from core.training.grpo_loss import GrpoLoss
+from core.training.grpo_loss import GrpoLoss, numbers
 from core.training.imitation_loss import ImitationLoss
 from core.training.requests import Request, Score
 from core.training.stages.base import Here, StepRun, averaged
@@ -124,11 +124,11 @@ def _learn(
         advantages=token_advantages(here, rollout, advantages_PK, signals).to(mask_NT.device),
         reference_NT=reference_NT,
         importance_NT=importance_NT,
-        step=here.number,
-        beta=signals.beta,
-        entropy_coef=_entropy_coef(here, found.integrity.get("entropy")),
+        numbers=numbers(
+            stage, here.now, beta=signals.beta, entropy_coef=_entropy_coef(here, found.integrity.get("entropy"))
+        ),
     )
-    supervised = yield from _supervised(here)
+    supervised, spent = (yield from _supervised(here)), found.spent
     learned: list[Mapping[str, float]] = []
     for index, part in enumerate(batches):
         rows = rows_of(part, k)
@@ -139,7 +139,7 @@ def _learn(
             micro_rows=here.micro_rows(len(rows)),
             wants=loss.wants,
         )
-        learned.append((yield here.learn([own, *supervised] if rows else supervised, index)))
+        learned.append((yield here.learn([own, *supervised] if rows else supervised, index, spent=spent)))
     return {**averaged(learned), **_weights_used(here, signals, importance_NT, mask_NT, used)}
 
 

@@ -31,8 +31,7 @@ def rce_step(here: Here) -> StepRun:
         mask_NT = rollout.mask_NT.clone()
         mask_NT[[row for row in range(len(rollout)) if row not in set(rows)]] = False
         loss = ImitationLoss(mask_NT=mask_NT, weights_N=weights_PK.flatten() * k, name="rce", reduction="sequence_sum")
-        learned = yield here.learn(
-            [Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)))]
-        )
+        batch = Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)))
+        learned = yield here.learn([batch], spent=found.spent)
         row |= learned
     return found.done(row, sample_rows(groups, advantages_PK, here.step), {})

@@ -15,6 +15,7 @@ from core.policies.base import ENTROPY, Sampling
 from core.rollout.collect import Groups, collect
 from core.spec import GrpoStage
 from core.training.callbacks.base import Ending
+from core.training.clock import Spent
 from core.training.requests import Request, Score
 from core.training.stages.base import Done, Here
 from core.training.stages.rewards import kept_candidates
@@ -41,6 +42,12 @@ class Gathered:
             **self.integrity,
         }
 
+    @property
+    def spent(self) -> Spent:
+        """What was sampled, groups that nothing is learned from included."""
+        rollout = self.groups.rollout
+        return Spent(completions=len(rollout), tokens=int(rollout.mask_NT.sum()))
+
     def done(
         self, row: Mapping[str, float], samples: Sequence[Mapping[str, object]], carried: Mapping[str, float]
     ) -> Done:
@@ -48,7 +55,7 @@ class Gathered:
         return Done(
             row=row,
             samples=samples,
-            completions=len(self.groups.rollout),
+            spent=self.spent,
             prompts=self.prompts,
             carried=carried,
             ending=self.ending,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.spec import SftStage
+from core.training.clock import Spent
 from core.training.imitation_loss import ImitationLoss
 from core.training.stages.base import Done, Here, StepRun
 from core.training.update import Batch
@@ -16,5 +17,5 @@ def sft_step(here: Here) -> StepRun:
     batch = Batch(
         rollout=rollout, rows=rows, loss=ImitationLoss(mask_NT=rollout.mask_NT), micro_rows=here.micro_rows(len(rows))
     )
-    learned = yield here.learn([batch])
+    learned = yield here.learn([batch], spent=Spent())
     return Done(row=learned)

@@ -16,9 +16,8 @@ from core.errors import CheckpointError
 from core.policies.base import ENTROPY, Policy, Rollout, RowKey, Sampling, Weights
 from core.policies.causal_lm import CausalLMPolicy
 from core.tasks.base import Example
-from core.training.grpo_loss import GrpoLoss
 from core.training.update import Update
-from tests.fakes import LetterTokenizer, batch_of, grpo_stage, small_policy, small_qwen2
+from tests.fakes import LetterTokenizer, batch_of, grpo_stage, loss_of, small_policy, small_qwen2
 
 PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn"), Example(id="3", prompt="z")]
 HOW = Sampling(temperature=1.0, max_completion_length=12)
@@ -48,8 +47,8 @@ def learn(policy: Policy, steps: int = 1, learning_rate: float = 0.02) -> None:
     for step in range(steps):
         rollout = sampled(policy)
         assert rollout.drawn_NT is not None
-        loss = GrpoLoss(
-            stage=stage,
+        loss = loss_of(
+            stage,
             mask_NT=rollout.mask_NT,
             old_NT=rollout.drawn_NT,
             advantages=torch.tensor([3.0, -1.0, -1.0, -1.0] * len(PROMPTS)),

@@ -9,9 +9,8 @@ from core.algorithms.masking import token_mean
 from core.policies.base import Rollout, RowKey, Sampling
 from core.policies.faulty import RolloutInTrainMode
 from core.tasks.base import Example
-from core.training.grpo_loss import GrpoLoss
 from core.training.update import Update
-from tests.fakes import batch_of, grpo_stage, small_policy
+from tests.fakes import batch_of, grpo_stage, loss_of, small_policy
 
 PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn")]
 HOW = Sampling(temperature=1.0, max_completion_length=12)
@@ -34,9 +33,7 @@ def update_without_effect(policy: RolloutInTrainMode) -> None:
     """An update with learning rate 0, as P30's first one: it moves no weight, and leaves the mode behind."""
     rollout, stage = sampled(policy), grpo_stage()
     assert rollout.drawn_NT is not None
-    loss = GrpoLoss(
-        stage=stage, mask_NT=rollout.mask_NT, old_NT=rollout.drawn_NT, advantages=torch.ones(8), reference_NT=None
-    )
+    loss = loss_of(stage, mask_NT=rollout.mask_NT, old_NT=rollout.drawn_NT, advantages=torch.ones(8), reference_NT=None)
     Update(policy, stage).apply([batch_of(rollout, loss)], learning_rate=0.0, key=RowKey(0, 3, 1, 0, 0))
 
 

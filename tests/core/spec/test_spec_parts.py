@@ -88,6 +88,32 @@ def test_recorded_metrics_are_declared_and_faults_named_once(change: dict[str, A
     assert refused(change)["ctx"]["key"] == key
 
 
+@pytest.mark.parametrize(
+    ("budget", "key", "problem"),
+    [
+        ({}, "completions", "got neither of completions and tokens; allowed: one, null for the other"),
+        ({"completions": 8, "tokens": 9}, "completions", "got both of completions and tokens; allowed: one, null for "
+         "the other"),
+    ],
+)  # fmt: skip
+def test_a_budget_is_of_completions_or_of_tokens(budget: dict[str, int], key: str, problem: str) -> None:
+    error = refused({"budget": budget})
+    assert (error["loc"], error["ctx"]["key"], error["msg"]) == (("budget",), key, problem)
+    spec = RunSpec.model_validate({**RUN, "budget": {"completions": None, "tokens": 9}})
+    assert spec.budget is not None
+    assert (spec.budget.unit, spec.budget.amount) == ("tokens", 9)
+
+
+def test_a_budget_needs_a_last_stage_that_samples() -> None:
+    own = {key: value for key, value in STAGE.items() if key != "num_generations"}
+    stages = {"grpo": STAGE, "warm": {**own, "kind": "sft"}}
+    error = refused({"budget": {"completions": 8}, "stages": stages})
+    assert error["ctx"]["key"] == "budget"
+    assert error["msg"] == "got a budget, and the last stage, warm, samples nothing; allowed: null"
+    first = {"warm": stages["warm"], "grpo": STAGE}
+    assert RunSpec.model_validate({**RUN, "budget": {"completions": 8}, "stages": first})
+
+
 @pytest.mark.parametrize("value", [True, False, 1.0, 0.0, "1", 2, None])
 def test_ddof_is_the_integer_0_or_1(value: object) -> None:
     with pytest.raises(ValidationError):
@@ -123,6 +149,41 @@ def test_what_must_be_positive_is_so_at_both_ends(value: object, positive: bool,
 
 def test_a_number_is_a_constant_schedule() -> None:
     assert Schedule.model_validate(1) == Schedule(start=1.0, end=1.0, steps=0)
+
+
+def test_a_number_with_a_plateau_is_written_out() -> None:
+    rule = {"metric": "eval/reward", "patience": 3, "factor": 0.5, "min_delta": 0.0}
+    still = {"start": 0.2, "end": 0.2, "steps": 0, "shape": "linear", "warmup": 0}
+    plain = Schedule.model_validate({"start": 0.2, "end": 0.2, "plateau": None})
+    assert (plain.constant, plain.model_dump()) == (True, 0.2)
+    moved = Schedule.model_validate({"start": 0.2, "end": 0.2, "plateau": {"patience": 3}})
+    assert (moved.constant, moved.model_dump()) == (False, {**still, "plateau": rule})
+    assert Schedule.model_validate(moved.model_dump()) == moved
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "problem"),
+    [
+        (
+            {"beta": {"start": 0, "end": 0, "plateau": {"patience": 3}}}, "plateau",
+            "got a plateau of a number that is 0 throughout; allowed: null",
+        ),
+        (
+            {
+                "beta": {"start": 0.1, "end": 0.1, "plateau": {"patience": 3}},
+                "adaptive_beta": {"rule": "threshold"},
+            },
+            "adaptive_beta", "needs a beta above 0 that is a plain number: it starts there and moves itself",
+        ),
+        (
+            {"entropy_coef": {"start": 0.1, "end": 0.1, "plateau": {"patience": 3}}, "adaptive_entropy": {}},
+            "adaptive_entropy", "needs an entropy_coef that is a plain number: it starts there and moves itself",
+        ),
+    ],
+)  # fmt: skip
+def test_where_a_plateau_has_no_place(changes: dict[str, Any], key: str, problem: str) -> None:
+    error = refused({"stages": {"grpo": {**STAGE, **changes}}})
+    assert (error["ctx"]["key"], error["msg"]) == (key, problem)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from core.policies.base import ENTROPY, Scores
 from core.training.grpo_loss import GrpoLoss
 from core.training.update import LossParts
 from tests.fakes import grpo_stage
+from tests.fakes import loss_of as first_loss
 
 # Three rows of 3, 1 and 2 factors. New / old = 1 but for two: 2.0 in row 0 (A = +1) and 0.5 in row 1 (A = -2).
 MASK = torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
@@ -28,9 +29,12 @@ SEQUENCE_MEAN = (3.28 / 3 - 1.6 + 0.5) / 3
 KL_3 = (exp(-1) + 1 - 1) / 6  # k3 at d = 1, a mean over tokens
 
 
-def loss_of(*, beta: float = 0.0, **changes: object) -> GrpoLoss:
-    return GrpoLoss(
-        stage=grpo_stage(**{"epsilon": 0.2, "epsilon_high": 0.28, "reduction": "token_mean", "beta": beta, **changes}),
+def loss_of(*, beta: object = 0.0, entropy_coef: float = 0.0, step: int = 1, **changes: object) -> GrpoLoss:
+    stage = {"epsilon": 0.2, "epsilon_high": 0.28, "reduction": "token_mean", "beta": beta, **changes}
+    return first_loss(
+        grpo_stage(**stage),
+        entropy_coef=entropy_coef,
+        step=step,
         mask_NT=MASK,
         old_NT=OLD,
         advantages=ADVANTAGES,
@@ -78,8 +82,8 @@ def test_a_ratio_on_the_kl_is_to_the_policy_that_drew() -> None:
 
 
 def test_without_an_upper_bound_the_lower_one_serves_for_both() -> None:
-    loss = GrpoLoss(
-        stage=grpo_stage(epsilon=0.2, reduction="token_mean"),
+    loss = first_loss(
+        grpo_stage(epsilon=0.2, reduction="token_mean"),
         mask_NT=MASK,
         old_NT=OLD,
         advantages=ADVANTAGES,
@@ -90,7 +94,7 @@ def test_without_an_upper_bound_the_lower_one_serves_for_both() -> None:
 
 def test_the_total_is_the_sum_of_its_weighted_terms() -> None:
     # Entropies of 2 nats a token are a bonus: they come off the loss.
-    loss = replace(loss_of(beta=0.1, policy_weight=0.5), entropy_coef=0.25)
+    loss = loss_of(beta=0.1, policy_weight=0.5, entropy_coef=0.25)
     assert loss.wants == {ENTROPY}
     parts = loss(Scores(logprobs_NT=NEW, entropies_NT=torch.full((3, 3), 2.0)), range(3))
     terms = {name: float(term) for name, term in parts.terms.items()}
@@ -129,15 +133,14 @@ RISING = {"epsilon_high": {"start": 0.5, "end": 0.3, "steps": 2}}
     ],
 )
 def test_bounds_and_weights_are_those_of_the_step(changes: dict[str, object], step: int, expected: float) -> None:
-    parts = replace(loss_of(**changes), step=step)(Scores(logprobs_NT=NEW), range(3))
+    parts = loss_of(**changes, step=step)(Scores(logprobs_NT=NEW), range(3))
     assert float(parts.total) == pytest.approx(-(3.0 + expected) / 6)
 
 
-def test_a_penalty_takes_the_weight_it_is_given_or_the_stages_own_of_the_step() -> None:
-    falling = grpo_stage(beta={"start": 0.4, "end": 0.0, "steps": 4}, reduction="token_mean")
-    loss = replace(loss_of(), stage=falling, reference_NT=REFERENCE, step=1)
+def test_a_penalty_takes_the_weight_it_is_given() -> None:
+    loss = loss_of(beta={"start": 0.4, "end": 0.0, "steps": 4})
     assert float(loss(Scores(logprobs_NT=NEW), range(3)).terms["kl"]) == pytest.approx(0.3 * 0.5 / 6)
-    moved = replace(loss, beta=0.7)
+    moved = replace(loss, numbers=replace(loss.numbers, beta=0.7))
     assert float(moved(Scores(logprobs_NT=NEW), range(3)).terms["kl"]) == pytest.approx(0.7 * 0.5 / 6)
 
 
@@ -180,8 +183,8 @@ def test_nan_in_the_padding_is_harmless_also_in_the_gradient(spoilt: str, estima
     def gradient(holes: bool) -> Tensor:
         hole = {name: torch.zeros(3, 3).masked_fill(~MASK, nan) for name in [spoilt] if holes}
         new = (NEW + hole.get("new", 0.0)).requires_grad_()
-        loss = GrpoLoss(
-            stage=grpo_stage(beta=0.1, kl_estimator=estimator),
+        loss = first_loss(
+            grpo_stage(beta=0.1, kl_estimator=estimator),
             mask_NT=MASK,
             old_NT=OLD + hole.get("old", 0.0),
             advantages=ADVANTAGES,

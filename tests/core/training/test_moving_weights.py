@@ -11,7 +11,7 @@ import torch
 from core.spec import Schedule
 from core.training.requests import Learn, Sample, StepDone
 from core.training.scheduled import at
-from tests.fakes import PricedTask, TabularPolicy, asked, grpo_stage, ran, trainer_of
+from tests.fakes import ConsistentPolicy, PricedTask, TabularPolicy, asked, grpo_stage, ran, trainer_of
 
 BEST_IS_2 = PricedTask(lambda prompt, output: 1.0 if output == "2" else 0.0)
 FLAT = PricedTask(lambda prompt, output: 0.5)
@@ -49,18 +49,18 @@ def test_every_schedule_is_read_at_the_stages_step() -> None:
     falling = {"start": 1.0, "end": 0.5, "steps": 2}
     stage = {
         "max_steps": 3, "num_generations": 16, "prompts_per_step": 2, "learning_rate": 0.05,
-        "temperature": falling, "beta": falling, "entropy_coef": falling, "epsilon": 0.2, "supervised_weight": falling,
+        "temperature": falling, "beta": falling, "entropy_coef": falling, "epsilon": falling, "policy_weight": falling,
+        "supervised_weight": falling, "consistency_weight": falling, "surrogate": "dppo",
     }  # fmt: skip
-    trainer = trainer_of(TabularPolicy(), BEST_IS_2, stages={"a": stage, "b": stage})
+    trainer = trainer_of(ConsistentPolicy(), BEST_IS_2, stages={"a": stage, "b": stage})
     found = asked(trainer)
     values = [0.75, 0.5, 0.5] * 2
     sampled = [request.how.temperature for request, _ in found if isinstance(request, Sample)]
     assert [value for value in sampled if value != 1.0] == values  # evaluations are at 1
     learn = [request for request, _ in found if isinstance(request, Learn)]
     losses: list[Any] = [request.batches[0].loss for request in learn]
-    assert [loss.step for loss in losses] == [1, 2, 3] * 2
-    assert [loss.beta for loss in losses] == values
-    assert [loss.entropy_coef for loss in losses] == values
+    for name in ("beta", "entropy_coef", "epsilon", "epsilon_high", "policy_weight", "consistency_weight"):
+        assert [getattr(loss.numbers, name) for loss in losses] == values, name
     assert [request.batches[1].loss.scale for request in learn] == values  # type: ignore[attr-defined]
     rows = [request.row for request, _ in found if isinstance(request, StepDone)][1:]
     assert [row["beta"] for row in rows] == [row["temperature"] for row in rows] == values
@@ -134,7 +134,7 @@ def test_an_adaptive_entropy_bonus_acts_at_or_below_its_target_only() -> None:
         low = row["entropy"] <= 1.2
         expected.append(coefficient if low else 0.0)
         coefficient = min(coefficient + 0.01, 0.03) if low else max(coefficient - 0.01, 0.0)
-    got = [loss.entropy_coef for loss in losses]
+    got = [loss.numbers.entropy_coef for loss in losses]
     assert got == [pytest.approx(value) for value in expected]
     assert got[0] == 0.0  # log 4 is above the target
     assert max(got) == 0.03  # it came down, the bonus grew to its bound

@@ -163,7 +163,7 @@ def test_it_evaluates_before_every_n_steps_and_at_the_end(
 
 def test_row_0_is_the_evaluation_before_training() -> None:
     recorder = ran(trainer_of(TabularPolicy(), BEST_IS_2, grpo_stage()))
-    assert set(recorder.rows[0]) - {"step", "completions"} == {
+    assert set(recorder.rows[0]) - {"step", "completions", "tokens"} == {
         "eval/reward",
         "eval/reward_se",
         "eval/temperature",

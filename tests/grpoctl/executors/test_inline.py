@@ -11,7 +11,8 @@ from threading import Thread
 import pytest
 
 from core.errors import BusyError, NotFoundError, SpecError
-from grpoctl.executors.inline import Hooks, Terminated, _result, _signals_as_interrupts, execute
+from grpoctl.executors.inline import Hooks, _result, execute
+from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.records import read_json, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
@@ -77,7 +78,7 @@ def heard() -> Iterator[list[int]]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_run_as_ctrl_c_does(heard: list[int], number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(Terminated), _signals_as_interrupts():
+    with pytest.raises(Terminated), signals_as_interrupts():
         os.kill(os.getpid(), number)
     assert issubclass(Terminated, KeyboardInterrupt)
     assert signal.getsignal(number) is before
@@ -87,7 +88,7 @@ def test_a_signal_ends_a_run_as_ctrl_c_does(heard: list[int], number: signal.Sig
 def test_a_signal_that_is_ignored_stays_so(heard: list[int]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with _signals_as_interrupts():
+        with signals_as_interrupts():
             os.kill(os.getpid(), signal.SIGHUP)
     except Terminated:
         pytest.fail("an ignored SIGHUP ended the run")
@@ -98,7 +99,7 @@ def test_outside_the_main_thread_signals_are_left_alone() -> None:
     seen = []
 
     def inside() -> None:
-        with _signals_as_interrupts():
+        with signals_as_interrupts():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     before = signal.getsignal(signal.SIGTERM)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from core.errors import NotFoundError, StorageError
-from grpoctl.runs.launch import Launch, identity_of, prepare, revisions_of
+from core.errors import BusyError, NotFoundError, StorageError
+from grpoctl.runs.launch import Launch, identity_of, prepare, prepare_in, revisions_of
 from grpoctl.runs.records import read_json, replace_json
-from grpoctl.runs.run_dir import Home
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.study_dir import StudyDir, create_study
 from grpoctl.specs import Loaded, load, read_resolved, spec_sha
 from tests.conftest import Recorded
 
@@ -115,3 +118,110 @@ def test_a_run_without_an_identity_says_so(recorded: Recorded, left: dict[str, o
         replace_json(run.provenance, left)
     with pytest.raises(NotFoundError, match=r"provenance\.json"):
         identity_of(run)
+
+
+def study_of(home: Home) -> StudyDir:
+    study = create_study(home, "demo-tiny-1a2b3c4d")
+    study.spec.write_text("name: demo\n")
+    return study
+
+
+def prepared(study: StudyDir, loaded: Loaded, number: int = 7) -> tuple[RunDir, str | None]:
+    run = study.run(number, loaded.spec.seed)
+    return run, prepare_in(run, loaded, study=study.id, trial=number, overrides=["beta=0.01"])
+
+
+def test_a_run_of_a_study_says_which_trial_it_is(home: Home) -> None:
+    study, loaded = study_of(home), tiny(3, "beta=0.01")
+    run, note = prepared(study, loaded)
+    assert (run.id, note) == (f"{study.id}-t0007-s3", None)
+    assert read_resolved(run.spec) == loaded.spec
+    assert identity_of(run)["recorded_as"] == "p31@1"
+    document = read_json(run.provenance) or {}
+    assert (document["study"], document["trial"], document["overrides"]) == (study.id, 7, ["beta=0.01"])
+    assert study.runs() == [run]
+    assert revisions_of(home).labels() == ["p31@1"]  # in the home, not beside the run
+
+
+def test_a_run_that_is_there_already_is_left_alone(home: Home) -> None:
+    study, loaded = study_of(home), tiny()
+    run, _ = prepared(study, loaded)
+    run.metrics.write_text('{"step": 0}\n')
+    before = {path: path.stat().st_mtime_ns for path in run.path.iterdir()}
+    assert prepared(study, loaded) == (run, None)
+    assert {path: path.stat().st_mtime_ns for path in run.path.iterdir()} == before
+
+
+@pytest.mark.parametrize("left", [(), ("provenance.json",), ("lock", "provenance.json")])
+def test_a_directory_that_was_hardly_begun_is_completed(home: Home, left: tuple[str, ...]) -> None:
+    study, loaded = study_of(home), tiny()
+    run = study.run(7, 0)
+    run.path.mkdir(parents=True)
+    for name in left:
+        (run.path / name).write_text("{")
+    assert prepared(study, loaded) == (run, None)
+    assert identity_of(run)["seed"] == 0
+
+
+def damage_spec(run: RunDir) -> None:
+    run.spec.write_text("name: [")
+
+
+def change_spec(run: RunDir) -> None:
+    run.spec.write_text(run.spec.read_text().replace("num_generations: 8", "num_generations: 4"))
+
+
+def lose_spec(run: RunDir) -> None:
+    run.spec.unlink()
+    run.metrics.write_text('{"step": 0}\n')
+
+
+def lose_provenance(run: RunDir) -> None:
+    run.provenance.unlink()
+
+
+def damage_rows(run: RunDir) -> None:
+    run.metrics.write_text('{"step": 0}\n###\n{"step": 2}\n')
+
+
+def damage_status(run: RunDir) -> None:
+    run.status.write_text("")
+
+
+def become_a_file(run: RunDir) -> None:
+    shutil.rmtree(run.path)
+    run.path.write_text("no directory")
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_spec, change_spec, lose_spec, lose_provenance, damage_rows, damage_status, become_a_file]
+)
+def test_a_damaged_directory_is_moved_aside_and_made_anew(home: Home, damage: Callable[[RunDir], None]) -> None:
+    study, loaded = study_of(home), tiny()
+    run, _ = prepared(study, loaded)
+    for number in (1, 2):
+        damage(run)
+        _, note = prepared(study, loaded)
+        assert note is not None
+        assert note.startswith(f"{run.id} was made anew: ")
+        assert note.endswith(f"what was there is now {run.id}.damaged-{number}")
+        assert run.path.with_name(f"{run.id}.damaged-{number}").exists()
+        assert read_resolved(run.spec) == loaded.spec
+        assert sorted(path.name for path in run.path.iterdir()) == ["provenance.json", "spec.yaml"]
+    assert study.runs() == [run]
+
+
+def test_a_directory_that_a_process_holds_is_not_moved_away_from_it(home: Home) -> None:
+    study, loaded = study_of(home), tiny()
+    run, _ = prepared(study, loaded)
+    damage_spec(run)
+    with run.hold(), pytest.raises(BusyError, match=run.id):
+        prepared(study, loaded)
+    assert run.spec.read_text() == "name: ["
+
+
+def test_a_torn_last_row_is_no_damage(home: Home) -> None:
+    study, loaded = study_of(home), tiny()
+    run, _ = prepared(study, loaded)
+    run.metrics.write_text('{"step": 0}\n{"ste')
+    assert prepared(study, loaded)[1] is None

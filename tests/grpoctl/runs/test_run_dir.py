@@ -14,6 +14,7 @@ from grpoctl.runs import status
 from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
+from grpoctl.runs.study_dir import StudyDir
 
 ROOT = Path(__file__).resolve().parents[3]
 P30, SOUND = "p30-tiny-s0-aaaaaaaa", "p30-sound-tiny-s0-bbbbbbbb"
@@ -176,3 +177,52 @@ def test_processes_at_once_get_different_runs(home: Home) -> None:
     ids = [line for process in processes for line in process.communicate()[0].split()]
     assert len(ids) == len(set(ids)) == 75
     assert {run.name for run in home.runs_folder.iterdir()} == set(ids)
+
+
+STUDY = "advantage-study-tiny-1a2b3c4d-1"
+
+
+def add_study_run(home: Home, number: int, seed: int) -> RunDir:
+    study = StudyDir(path=home.path / "sweeps" / STUDY)
+    study.path.mkdir(parents=True, exist_ok=True)
+    study.spec.write_text("name: advantage-study\n")
+    run = study.run(number, seed)
+    run.path.mkdir(parents=True)
+    run.spec.write_text("name: p31\n")
+    replace_json(run.provenance, {"experiment": "p31"})
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        (f"{STUDY}-t0007-s0", (7, 0)),
+        (f"{STUDY}-t0007-s0".upper(), (7, 0)),
+        (f"{STUDY}-t0012", (12, 1)),  # its only run
+        (f"{STUDY}-t0012-s", (12, 1)),
+    ],
+)
+def test_a_run_of_a_study_is_found_by_its_id(home: Home, name: str, found: tuple[int, int]) -> None:
+    add_run(home, P30, started=1.0)
+    runs = {key: add_study_run(home, *key) for key in ((7, 0), (7, 1), (12, 1))}
+    run = home.find(name)
+    assert run == runs[found]
+    assert run.home == home
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (f"{STUDY}-t0007", "fits 2 runs"),
+        (f"{STUDY}-t", "fits 3 runs"),
+        (f"{STUDY}-t0008-s0", "no run"),
+        (STUDY, "no run"),
+        ("p31", "no run"),
+    ],
+)
+def test_a_studys_runs_stand_for_nothing_but_their_id(home: Home, name: str, message: str) -> None:
+    for key in ((7, 0), (7, 1), (12, 1)):
+        add_study_run(home, *key)
+    assert home.runs() == []  # they are not listed one by one
+    with pytest.raises(NotFoundError, match=message):
+        home.find(name)

@@ -71,9 +71,11 @@ def written(default: object) -> str:
 
 def told_once(path: Keys, found: Mapping[str, str]) -> bool:
     """What sft and rce stages have as grpo ones do; the keys of a schedule, but for the first there is."""
-    if len(path) > 2 and path[0] == "stages" and path[1] != "grpo" and path[2] != "kind":
-        return dotted(("stages", "grpo", *path[2:])) in found
-    return path[-1] in Schedule.model_fields and path[:3] != ("stages", "grpo", "temperature") and len(path) > 3
+    if path[0] != "stages" or len(path) < 3 or path[2] == "kind":
+        return False
+    if len(path) > 3 and path[3] in Schedule.model_fields:
+        return path[:3] != ("stages", "grpo", "temperature")
+    return path[1] != "grpo" and dotted(("stages", "grpo", *path[2:])) in found
 
 
 def rows() -> list[str]:

@@ -22,7 +22,8 @@ EVERYTHING = Path(__file__).with_name("everything.yaml")
 LOADED = load(EVERYTHING, library=LIBRARY)
 AUTHORED = read_authored(EVERYTHING, LIBRARY)
 ALL = fields(LOADED.authored)
-ONLY_VALUE = {"task.name", "stages.grpo.kind"}  # one choice, or the keys below change with it: tested elsewhere
+# One choice, the keys below change with it, or another key must go for it: tested elsewhere.
+ONLY_VALUE = {"task.name", "stages.grpo.kind", "budget.tokens"}
 CONSTANT = ("stages.grpo.beta", "stages.grpo.entropy_coef")  # what adapts starts from a plain number
 LEAVES = {
     dotted(path): field

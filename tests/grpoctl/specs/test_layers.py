@@ -120,6 +120,7 @@ def test_below_roots_a_profile() -> None:
 def test_leaves_and_dotted() -> None:
     assert leaves({"a": {"b": 1, "c": []}, "d": {}, "e": None}) == {"a.b": 1, "a.c": [], "e": None}
     moving = {"start": 1.0, "end": 0.0, "steps": 3, "shape": "linear", "warmup": 0}
-    assert leaves({"a": {"beta": moving}}) == {"a.beta": moving}  # a schedule is one value
+    for beta in (moving, {**moving, "plateau": None}, {**moving, "plateau": {"patience": 3, "factor": 0.5}}):
+        assert leaves({"a": {"beta": beta}}) == {"a.beta": beta}  # a schedule is one value
     assert dotted(("stages", "grpo", "beta")) == "stages.grpo.beta"
     assert dotted(("expects", 0)) == "expects[0]"

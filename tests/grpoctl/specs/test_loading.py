@@ -107,7 +107,7 @@ def test_an_unknown_profile_lists_those_there_are(write: Write) -> None:
 
 def test_applied_names_what_profile_and_overrides_changed(write: Write) -> None:
     loaded = load("base", library=write(), profile="tiny", overrides=["max_steps=6", "beta=0.0", "seed=4"])
-    falling = {"start": 0.3, "end": 0.15, "steps": 100, "shape": "linear", "warmup": 0}
+    falling = {"start": 0.3, "end": 0.15, "steps": 100, "shape": "linear", "warmup": 0, "plateau": None}
     assert dict(loaded.applied) == {
         "task.prompt": Change("instruct", "short"),
         "stages.grpo.max_steps": Change(20, 6),
@@ -163,10 +163,10 @@ def test_entries_of_a_free_mapping(write: Write) -> None:
         (["lr=1e-5"], "lr: unknown key; did you mean stages.grpo.learning_rate?"),
         (
             ["patience=3"],
-            "patience: ambiguous; write one of stages.grpo.lr_plateau.patience, stages.grpo.early_stopping.patience, "
-            "early_stopping.patience, guards.patience",
+            "patience: ambiguous; write one of early_stopping.patience, guards.patience, "
+            "stages.grpo.lr_plateau.patience, stages.grpo.early_stopping.patience (9 more)",
         ),
-        (["temperature=1"], "temperature: ambiguous; write one of stages.grpo.temperature, evaluation.temperature"),
+        (["temperature=1"], "temperature: ambiguous; write one of evaluation.temperature, stages.grpo.temperature"),
         (["max_steps"], "got 'max_steps', expected key=value"),
         (["=3"], "got '=3', expected key=value"),
         (["max_steps="], "max_steps: nothing after '='"),

@@ -1,4 +1,4 @@
-"""Synthetic run directories, and an MLflow store that was created once for all tests of this folder."""
+"""Synthetic run and study directories, and an MLflow store that was created once for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from grpoctl.runs import status
 from grpoctl.runs.records import RowWriter, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
+from grpoctl.runs.study_dir import StudyDir, create_study
 from grpoctl.tracking.store import open_client
 
 SPEC = """\
@@ -32,12 +34,12 @@ recorded: {}
 class SyntheticRun:
     """A run directory written by hand, as the trainer would write it."""
 
-    def __init__(self, home: Home, name: str = "p31") -> None:
-        self.dir: RunDir = home.create_run(f"{name}-tiny-s3-0123abcd")
+    def __init__(self, run: RunDir, name: str = "p31", **more: object) -> None:
+        self.dir = run
         self.dir.spec.write_text(SPEC.replace("name: p31", f"name: {name}"))
         git = {"commit": "c" * 40, "dirty": True, "diff": "", "diff_cut": False, "remote": None}
         first = {"started": 1000.0, "hostname": "host", "pid": 1, "git": git}
-        identity = {"experiment": name, "recorded_as": f"{name}@2", "spec_sha": "0123abcd" * 8}
+        identity = {"experiment": name, "recorded_as": f"{name}@2", "spec_sha": "0123abcd" * 8, **more}
         replace_json(self.dir.provenance, {"schema": 1, **identity, "attempts": [first]})
         self.say(Status.RUNNING)
 
@@ -52,6 +54,50 @@ class SyntheticRun:
         if state.ended:
             replace_json(self.dir.result, {"status": state})
         status.write(self.dir.status, StatusRecord(status=state, pid=1, started=1000.0, ended=ended, message=message))
+
+
+class SyntheticStudy:
+    """A study directory written by hand, as the driver would write it."""
+
+    def __init__(self, home: Home) -> None:
+        self.dir: StudyDir = create_study(home, "demo-tiny-1a2b3c4d")
+        self.document: dict[str, Any] = {
+            "schema": 1, "study": self.dir.id, "sweep": "demo", "revision": 3, "sweep_sha": "1a2b3c4d" * 8,
+            "profile": "tiny", "experiment": "p31", "status": "RUNNING", "message": "", "started": 1000.0,
+            "ended": None, "metric": "eval/reward", "direction": "maximize", "sampler": "tpe", "total": 24,
+            "trials": [], "best": None,
+        }  # fmt: skip
+        self.say("RUNNING")
+        self.dir.spec.write_text(
+            "name: demo\nrevision: 3\naxes: {stages.grpo.beta: {values: [0.0, 0.1]}}\ntrials: 24\n"
+        )
+
+    def say(self, state: str, message: str = "", **more: object) -> None:
+        """Write sweep.json."""
+        ended = None if state == "RUNNING" else 3000.0
+        self.document |= {"status": state, "message": message, "ended": ended, **more}
+        replace_json(self.dir.state, self.document)
+
+    def trial(self, number: int, state: str = "RUNNING", score: float | None = None) -> None:
+        """Note a trial of seeds 0 and 1, or how it stands now."""
+        trials = {trial["number"]: trial for trial in self.document["trials"]}
+        trials[number] = {"number": number, "status": state, "score": score, "seeds": [0, 1], "params": {}}
+        self.say(self.document["status"], trials=[trials[key] for key in sorted(trials)])
+
+    def run(self, number: int, seed: int) -> SyntheticRun:
+        """One of a trial's runs, which says RUNNING."""
+        run = self.dir.run(number, seed)
+        run.path.mkdir(parents=True, exist_ok=True)
+        return SyntheticRun(run, study=self.dir.id, trial=number)
+
+    def ended(self, number: int, state: Status = Status.COMPLETED, score: float | None = 0.5) -> list[RunDir]:
+        """A trial that has ended, with four rows in each of its two runs."""
+        runs = [self.run(number, seed) for seed in (0, 1)]
+        for run in runs:
+            run.rows(0, 3)
+            run.say(state)
+        self.trial(number, str(state), score)
+        return [run.dir for run in runs]
 
 
 def row_of(step: int) -> dict[str, object]:
@@ -106,13 +152,23 @@ def home(tmp_path: Path, store_template: Home) -> Home:
 @pytest.fixture
 def run(home: Home) -> SyntheticRun:
     """A run of p31 that says RUNNING and has no rows yet."""
-    return SyntheticRun(home)
+    return _new_run(home, "p31")
 
 
 @pytest.fixture
 def new_run(home: Home) -> Callable[[str], SyntheticRun]:
     """One more run, of the experiment of that name."""
-    return lambda name: SyntheticRun(home, name)
+    return lambda name: _new_run(home, name)
+
+
+@pytest.fixture
+def study(home: Home) -> SyntheticStudy:
+    """A study that says RUNNING and has no trial yet."""
+    return SyntheticStudy(home)
+
+
+def _new_run(home: Home, name: str) -> SyntheticRun:
+    return SyntheticRun(home.create_run(f"{name}-tiny-s3-0123abcd"), name)
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from grpoctl.runs.status import Status
 from grpoctl.tracking.client import StoredRun, history, runs_of
 from grpoctl.tracking.mirror_state import read_state, write_state
 from grpoctl.tracking.store import open_client
-from grpoctl.tracking.writer import DELETED, RunWriter
+from grpoctl.tracking.lookup import DELETED
+from grpoctl.tracking.writer import RunWriter
 
 
 def new_writer(run: Any) -> RunWriter:

@@ -19,7 +19,8 @@ def test_a_stage_is_counted() -> None:
     assert (found.max_updates, found.max_completions, found.max_tokens) == (600, 800, 8000)
     assert found.micro_batch == 2  # ceil(4 / 3)
     assert found.passes == pytest.approx(200 / 512)
-    assert (found.first_tick, found.last_tick) == (0, 599)
+    # Under `updates` too a step is one tick at most: all its updates have one learning rate.
+    assert (found.first_tick, found.last_tick) == (0, 99)
     assert budget(view(num_iterations=3)).last_tick == 99
     assert budget(view(dynamic_sampling={"max_attempts": 5})).max_completions_with_refills == 4000
 
@@ -35,11 +36,11 @@ def test_a_supervised_stage_samples_nothing() -> None:
 @pytest.mark.parametrize(
     ("every", "before", "count"),
     [
-        (10, 0, 10),  # the start, 10, 20, ... 90; the one at 100 comes too late to change anything
-        (101, 0, 1),
-        (100, 0, 1),
-        (99, 0, 2),
-        (40, 50, 3),  # a stage of steps 51 to 150: before it, 80, 120
+        (10, 0, 9),  # 10, 20, ... 90; the one at 100 comes too late to change anything, the start is no stage's
+        (101, 0, 0),
+        (100, 0, 0),
+        (99, 0, 1),
+        (40, 50, 2),  # a stage of steps 51 to 150: 80, 120
     ],
 )
 def test_evaluations_that_a_stage_can_still_use(every: int, before: int, count: int) -> None:
@@ -48,7 +49,7 @@ def test_evaluations_that_a_stage_can_still_use(every: int, before: int, count: 
     moved = type(seen)(name=seen.name, stage=seen.stage, spec=spec, steps_before=before)
     assert evaluations_before_the_end(moved) == count
     by_hand = [step for step in range(before + 1, before + 100) if step % every == 0]
-    assert count == 1 + len(by_hand)
+    assert count == len(by_hand)
 
 
 def test_the_error_of_an_evaluation() -> None:

@@ -1,0 +1,178 @@
+"""What can be said about a study, in sentences with the numbers behind them.
+
+What is here: the choice of sentences. What is not: the numbers (ranking, regions, cost), tables (report), printing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from grpoctl.analysis.sweeps import deciding
+from grpoctl.analysis.sweeps.axes import Axis
+from grpoctl.analysis.sweeps.budget import account, unit_of
+from grpoctl.analysis.sweeps.digest import Digest, digest
+from grpoctl.analysis.sweeps.finding import StudyFinding
+from grpoctl.analysis.sweeps.wording import count_text, score_text, trial_text, trials_text
+from grpoctl.analysis.wording import metric_text, plural
+
+
+def study_findings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Everything that can be said, the most telling first: objects of `id`, `text` and the numbers behind the text."""
+    return [finding.document() for finding in found(digest(document))]
+
+
+def found(of: Digest) -> list[StudyFinding]:
+    """The same as records, of a study that is taken apart already."""
+    rules: list[Callable[[Digest], list[StudyFinding]]] = [
+        _ladder, _best, _noise, deciding.sentences, _importances, _edges, _no_better, _cost, _pruned, _failed,
+    ]  # fmt: skip
+    return [finding for rule in rules for finding in rule(of)]
+
+
+def _ladder(of: Digest) -> list[StudyFinding]:
+    """Which rung ended the climb."""
+    if of.document.get("sampler") != "ladder" or not of.trials:
+        return []
+    for trial in of.trials.values():
+        checks = trial.get("expects") or ()
+        if trial["status"] == "COMPLETED" and checks and all(check.get("met") for check in checks):
+            left = max(int(of.document.get("total") or 0) - int(trial["number"]) - 1, 0)
+            rest = f"; {plural(left, 'further rung')} did not have to be tried" if left else ""
+            text = f"rung {trial['name']} meets all it was to meet and ends the ladder{rest}"
+            return [StudyFinding(id="ladder", text=text, numbers={"met": trial["name"], "left": left})]
+    tried = ", ".join(str(trial["name"]) for trial in of.trials.values())
+    text = f"no rung so far meets all it was to meet (tried: {tried})"
+    return [StudyFinding(id="ladder", text=text, numbers={"met": None})]
+
+
+def _best(of: Digest) -> list[StudyFinding]:
+    ranking = of.ranking
+    if ranking.best is None:
+        return [StudyFinding(id="best", text="no trial has come to its end, so nothing can be ranked", numbers={})]
+    best = of.trials[ranking.best]
+    score = score_text(of.metric, ranking.scores[ranking.best], ranking.intervals[ranking.best])
+    text = f"{trial_text(best, of.names)} is best: {of.metric} {score}, {_mean_of(best)}"
+    if ranking.best in ranking.flagged:
+        text += f"; but it is {best['status']}: a guard stopped some of its runs"
+    others = [index for index in ranking.indistinguishable if index != ranking.best]
+    if ranking.noise is None and len(ranking.order) > 1:
+        text += "; with one seed per candidate this may be luck: nothing can be told apart"
+    elif others:
+        text += f"; {trials_text(others)} cannot be told apart from it"
+    elif len(ranking.order) > 1:
+        rest = len(ranking.order) - 1
+        text += f"; the {'other is' if rest == 1 else f'{rest} others are'} worse by more than noise"
+    numbers = {"number": ranking.best, "score": ranking.scores[ranking.best], "indistinguishable": others}
+    return [StudyFinding(id="best", text=text, numbers=numbers)]
+
+
+def _noise(of: Digest) -> list[StudyFinding]:
+    ranking = of.ranking
+    if ranking.noise is None or ranking.critical is None:
+        return []
+    seeds = len(of.document.get("seeds") or ()) or 1
+    least = ranking.critical * ranking.noise.sd * math.sqrt(2 / seeds)
+    text = (
+        f"seeds of one candidate differ by {metric_text(of.metric, ranking.noise.sd)} (standard deviation, pooled, "
+        f"{ranking.noise.df} degrees of freedom); what lies up to {metric_text(of.metric, least)} behind the best "
+        f"cannot be told apart from it (one-sided t = {ranking.critical:.2f}, Sidak's correction for "
+        f"{plural(len(ranking.order) - 1, 'comparison')}: the truly best is in that set in 95 of 100 such studies)"
+    )
+    numbers = {"sd": ranking.noise.sd, "df": ranking.noise.df, "t": ranking.critical, "least": least}
+    return [StudyFinding(id="noise", text=text, numbers=numbers)]
+
+
+def _importances(of: Digest) -> list[StudyFinding]:
+    shares = {str(key): float(share) for key, share in (of.document.get("importances") or {}).items() if share}
+    if len(shares) < 2:
+        return []
+    listed = sorted(shares.items(), key=lambda entry: -entry[1])
+    words = ", ".join(f"{of.names.get(key, key)} {share:.0%}" for key, share in listed)
+    text = f"what explains the differences between scores: {words}"
+    return [StudyFinding(id="importances", text=text, numbers={"first": listed[0][0], "share": listed[0][1]})]
+
+
+def _edges(of: Digest) -> list[StudyFinding]:
+    """Axes of numbers on whose end every candidate of the best set stands; nothing lies below 0, so 0 is no end."""
+    chosen = set(of.ranking.indistinguishable)
+    findings = []
+    for axis in of.axes:
+        if axis.ordered and len(axis.levels) > 2 and of.ranking.noise is not None:
+            for level, word in ((axis.levels[0], "smallest"), (axis.levels[-1], "largest")):
+                if level.label != "0" and chosen and chosen <= set(level.numbers):
+                    text = f"the best {axis.name} stands at the {word} end ({level.label}): the optimum may lie beyond"
+                    findings.append(StudyFinding(id="edge", text=text, numbers={"key": axis.key, "end": word}))
+    return findings
+
+
+def _no_better(of: Digest) -> list[StudyFinding]:
+    """Candidates whose score reaches down to the untrained model's."""
+    if of.start is None:
+        return []
+    bad = [index for index in of.ranking.order if not _above_start(of, index, of.start)]
+    if not bad:
+        return []
+    whole = [_where(axis, set(bad), of) for axis in of.axes]
+    where = "; all of " + ", ".join(words for words in whole if words) if any(whole) else ""
+    text = (
+        f"{len(bad)} of {len(of.ranking.order)} ranked candidates cannot be told from the model before training "
+        f"({of.metric} {metric_text(of.metric, of.start)}): {trials_text(sorted(bad))}{where}"
+    )
+    return [StudyFinding(id="no-better-than-start", text=text, numbers={"start": of.start, "trials": sorted(bad)})]
+
+
+def _cost(of: Digest) -> list[StudyFinding]:
+    reached = of.reached
+    if reached is None or not any(trial.get("curve") for trial in of.trials.values()):
+        return []
+    text = f"trial #{reached.first} was the first within 2 % of the best score: "
+    text += f"{count_text(reached.spent)} of the {count_text(reached.total)} {reached.unit} the sweep has spent"
+    numbers: dict[str, Any] = {"trial": reached.first, "spent": reached.spent, "total": reached.total}
+    if reached.per_run and reached.unit != "trials":
+        cheapest = min(reached.per_run, key=lambda index: (reached.per_run[index], index))
+        each = unit_of(of.document)[1]
+        cost = reached.per_run[cheapest]
+        text += f"; the quickest run there is #{cheapest}'s, after {count_text(cost)} of its {count_text(each)}"
+        numbers |= {"quickest": cheapest, "run": cost}
+    return [StudyFinding(id="cost", text=text, numbers=numbers)]
+
+
+def _pruned(of: Digest) -> list[StudyFinding]:
+    pruned = of.of_status("PRUNED")
+    unit, each = unit_of(of.document)
+    if not pruned or unit == "trials":
+        return []
+    whole = each * (len(of.document.get("seeds") or ()) or 1)
+    saved = max(whole * len(pruned) - sum(float(trial.get(unit) or 0.0) for trial in pruned), 0.0)
+    share = saved / (account(of.document).spent + saved)
+    text = f"{plural(len(pruned), 'trial')} pruned, which saved {count_text(saved)} {unit} ({share:.0%} of the budget)"
+    return [StudyFinding(id="pruned", text=text, numbers={"trials": len(pruned), "saved": saved, "share": share})]
+
+
+def _failed(of: Digest) -> list[StudyFinding]:
+    failed = of.of_status("FAILED")
+    if not failed:
+        return []
+    last = failed[-1]
+    text = f"{plural(len(failed), 'trial')} failed; #{last['number']}: {last.get('message')}"
+    return [StudyFinding(id="failed", text=text, numbers={"trials": [trial["number"] for trial in failed]})]
+
+
+def _mean_of(trial: Mapping[str, Any]) -> str:
+    values = [value for value in trial.get("values") or () if value is not None]
+    return f"mean of {plural(len(values), 'seed')}" if len(values) > 1 else "one seed"
+
+
+def _above_start(of: Digest, index: int, start: float) -> bool:
+    interval = of.ranking.intervals[index]
+    near = of.ranking.scores[index] if interval is None else interval[0] if of.sign > 0 else interval[1]
+    return of.sign * (near - start) > 0
+
+
+def _where(axis: Axis, bad: set[int], of: Digest) -> str:
+    """The levels of an axis all of whose ranked candidates are bad, where others' are not."""
+    ranked = {level.label: set(level.numbers) & set(of.ranking.order) for level in axis.levels}
+    whole = [label for label, numbers in ranked.items() if len(numbers) > 1 and numbers <= bad]
+    return f"{axis.name}={' and '.join(whole)}" if whole and len(whole) < len(ranked) else ""

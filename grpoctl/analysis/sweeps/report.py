@@ -1,0 +1,105 @@
+"""A study as titled sections: sentences, then tables. Colour, wrapping and printing are in grpoctl.console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpoctl.analysis.outcome import Line, Tone
+from grpoctl.analysis.sweeps import tables
+from grpoctl.analysis.sweeps.budget import account
+from grpoctl.analysis.sweeps.digest import Digest, digest
+from grpoctl.analysis.sweeps.finding import StudyFinding
+from grpoctl.analysis.sweeps.findings import found
+from grpoctl.analysis.sweeps.section import Section
+from grpoctl.analysis.sweeps.wording import clock_text, count_text
+from grpoctl.analysis.wording import plural
+
+_TONES: Mapping[str, Tone] = {"COMPLETED": "good", "RUNNING": "plain", "FAILED": "bad"}
+_LABELS = {
+    "best": "Best", "noise": "Noise", "ladder": "Ladder", "collapse": "Collapse", "invalid-rollout": "Invalid",
+    "no-updates": "Signal", "no-better-than-start": "Learning", "importances": "Axes", "edge": "Edge", "cost": "Cost",
+    "pruned": "Pruned", "failed": "Failed",
+}  # fmt: skip
+_GRAVE = frozenset({"collapse", "invalid-rollout", "no-updates", "failed"})
+
+
+def text_report(document: Mapping[str, Any], figures: Sequence[str] = ()) -> list[Section]:
+    """The whole report: head, ranking, marginals, two-way table, health by region, what was not ranked, figures."""
+    of = digest(document)
+    return [
+        *_head(of),
+        *tables.ranking(of),
+        *tables.unranked(of),
+        *tables.rungs(of),
+        *tables.importances(of),
+        *tables.marginal(of),
+        *tables.pair(of),
+        *tables.health(of),
+        *tables.crossing(of),
+        *_figures(figures),
+    ]
+
+
+def head(document: Mapping[str, Any]) -> list[Section]:
+    """What was asked, how it stands and what came out, in sentences, and the best candidates."""
+    of = digest(document)
+    return [*_head(of), *tables.ranking(of, most=10)]
+
+
+def _head(of: Digest) -> list[Section]:
+    document = of.document
+    status = str(document.get("status"))
+    title = f"{document.get('study')}: {document.get('title') or document.get('sweep')}"
+    if document.get("message"):
+        title += f" ({document['message']})"
+    lines = [
+        Line(label="Study", mark=status, tone=_TONES.get(status, "warn"), text=title),
+        *([Line(label="Question", text=str(document["question"]))] if document.get("question") else []),
+        Line(label="Asked", text=asked(document)),
+        Line(label="Done", text=done(document)),
+        *(_line(finding) for finding in found(of)),
+        *(Line(label="Note", text=str(note)) for note in document.get("notes") or ()),
+    ]
+    if status == "INTERRUPTED":
+        lines.append(Line(label="Next", text=f"go on with: grpoctl sweep {document.get('sweep')} --resume"))
+    return [Section(lines=tuple(lines))]
+
+
+def asked(document: Mapping[str, Any]) -> str:
+    """`maximize eval/reward over 24 trials x 3 seeds, 1,024 completions per run; ...`."""
+    seeds = list(document.get("seeds") or ())
+    budget = [f"{count_text(value)} {unit} per run" for unit, value in (document.get("budget") or {}).items() if value]
+    trials = plural(int(document.get("total") or 0), "trial")
+    over = ", ".join([f"{trials} x {plural(len(seeds), 'seed')}", *budget])
+    pruner = (document.get("pruner") or {}).get("name") or "none"
+    taken = "" if document.get("take") == "final" else f" ({document.get('take')})"
+    return (
+        f"{document.get('direction')} {document.get('metric')}{taken} over {over}; sampler {document.get('sampler')}, "
+        f"pruner {pruner}; on {document.get('experiment')}, profile {document.get('profile')}"
+    )
+
+
+def done(document: Mapping[str, Any]) -> str:
+    """`24 of 24 trials (17 COMPLETED, 6 PRUNED, 1 FAILED); 57,216 completions in 5:30 min`."""
+    stands = account(document)
+    statuses = ", ".join(f"{count} {status}" for status, count in stands.by_status.items())
+    text = f"{stands.ended} of {stands.total} trials" + (f" ({statuses})" if statuses else "")
+    spent = "" if stands.unit == "trials" else f"{count_text(stands.spent)} {stands.unit} in "
+    text += f"; {spent}{_lasted(float(document.get('seconds') or 0.0))}"
+    failures = int(document.get("failures") or 0) if not isinstance(document.get("failures"), list) else 0
+    return text + (f"; {plural(failures, 'run')} failed on the way" if failures else "")
+
+
+def _lasted(seconds: float) -> str:
+    return f"{clock_text(seconds)} {'h' if seconds >= 3600 else 'min'}"
+
+
+def _line(finding: StudyFinding) -> Line:
+    tone: Tone = "warn" if finding.id in _GRAVE else "plain"
+    mark = "WARNING" if finding.id in _GRAVE else ""
+    return Line(label=_LABELS[finding.id], mark=mark, tone=tone, text=finding.text)
+
+
+def _figures(figures: Sequence[str]) -> list[Section]:
+    return [Section(lines=tuple(Line(label="Figure", text=path) for path in figures))] if figures else []

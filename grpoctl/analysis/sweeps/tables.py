@@ -1,0 +1,225 @@
+"""The tables of a study's report. Each function gives one section, or none where it has nothing to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpoctl.analysis.sweeps.axes import Axis, table_axes, varied
+from grpoctl.analysis.sweeps.budget import unit_of
+from grpoctl.analysis.sweeps.digest import Digest, Trial
+from grpoctl.analysis.sweeps.marginals import marginals, two_way
+from grpoctl.analysis.sweeps.regions import EVENTS, Event, crossed, regions, separations
+from grpoctl.analysis.sweeps.section import Section
+from grpoctl.analysis.sweeps.wording import count_text, params_text, score_text, value_text
+from grpoctl.analysis.wording import metric_text, plural
+
+_MOST = 24  # rows of a ranking; --csv has them all
+_MOST_UNRANKED = 12
+_K = "num_generations"
+
+VERBS: Mapping[Event, str] = {
+    "collapsed": "collapsed",
+    "invalid": "were invalid",
+    "learned nothing": "learned nothing",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crossing:
+    """For each pair of levels of two axes: runs that show the event, runs."""
+
+    event: Event
+    rows: Axis
+    columns: Axis
+    counts: list[list[tuple[int, int]]]
+
+
+def ranking(of: Digest, most: int = _MOST) -> list[Section]:
+    """The candidates, best first: what varies, the score with its interval, each seed, where it came near the best."""
+    order = of.ranking.order[:most]
+    if not order:
+        return []
+    keys = varying(of)
+    named = any(of.trials[index].get("name") for index in order)
+    unit, _ = unit_of(of.document)
+    near = of.reached is not None and bool(of.reached.per_run) and unit != "trials"
+    columns = [
+        "", "#", *(["name"] if named else []), *(of.names[key] for key in keys), of.metric, "seeds", "status",
+        *([f"{unit} to 2 %"] if near else []),
+    ]  # fmt: skip
+    rows = []
+    for index in order:
+        trial = of.trials[index]
+        row = ["=" if index in of.ranking.indistinguishable else "", str(index)]
+        row += [str(trial.get("name") or "")] if named else []
+        row += [value_text(trial["params"][key]) if key in trial["params"] else "-" for key in keys]
+        row += [_score(of, index), _seeds(of, trial), str(trial["status"])]
+        row += [_near(of, index)] if near else []
+        rows.append(tuple(row))
+    hidden = len(of.ranking.order) - len(order)
+    notes = ["= cannot be told apart from the best"] if len(of.ranking.indistinguishable) > 1 else []
+    notes += ["± half a 95 % interval, noise pooled over candidates"] if of.ranking.noise else []
+    notes += ["! a guard stopped some of its runs"] if any(index in of.ranking.flagged for index in order) else []
+    notes += [f"{plural(hidden, 'further candidate')} not shown (--csv has all)"] if hidden else []
+    return [
+        Section(
+            title="Ranking", columns=tuple(columns), rows=tuple(rows), note="; ".join(notes),
+            spare=("seeds", f"{unit} to 2 %", "status"),
+        )
+    ]  # fmt: skip
+
+
+def unranked(of: Digest) -> list[Section]:
+    """Trials that were pruned, failed, or are not over."""
+    trials = [trial for index, trial in of.trials.items() if index not in of.ranking.scores]
+    if not trials:
+        return []
+    unit, each = unit_of(of.document)
+    whole = each * (len(of.document.get("seeds") or ()) or 1)
+    rows = []
+    for trial in trials[:_MOST_UNRANKED]:
+        share = "-" if unit == "trials" else f"{(trial.get(unit) or 0.0) / whole:.0%}"
+        what = params_text(trial["params"], of.names)
+        last = score_text(of.metric, trial.get("score"), None)
+        rows.append((str(trial["number"]), what, str(trial["status"]), share, last, str(trial.get("message") or "")))
+    hidden = len(trials) - len(rows)
+    note = f"{plural(hidden, 'further trial')} not shown (--csv has all)" if hidden else ""
+    columns = ("#", "candidate", "status", "spent", "last", "why")
+    return [Section(title="Not ranked", columns=columns, rows=tuple(rows), note=note)]
+
+
+def rungs(of: Digest) -> list[Section]:
+    """A ladder, rung by rung, with what each was to meet."""
+    if of.document.get("sampler") != "ladder":
+        return []
+    words = {True: "met", False: "not met", None: "not observed"}
+    rows = []
+    for trial in of.trials.values():
+        checks: Sequence[Mapping[str, Any]] = trial.get("expects") or ({},)
+        for check in checks:
+            metric = str(check.get("expectation", "")).partition(" ")[0]
+            seen = metric_text(metric, check.get("observed")) if check else "-"
+            met = words[check.get("met")] if check else str(trial["status"])
+            rows.append((str(trial.get("name")), str(check.get("expectation", "-")), seen, met))
+    return [Section(title="Rungs", columns=("rung", "to meet", "mean", ""), rows=tuple(rows))] if rows else []
+
+
+def importances(of: Digest) -> list[Section]:
+    """How much of the differences between scores each axis explains."""
+    shares = sorted((of.document.get("importances") or {}).items(), key=lambda entry: -entry[1])
+    rows = [(of.names.get(key, key), f"{share:.0%}", "▇" * round(20 * share)) for key, share in shares]
+    return [Section(title="Importances", columns=("axis", "share", ""), rows=tuple(rows))] if len(rows) > 1 else []
+
+
+def marginal(of: Digest) -> list[Section]:
+    """The mean score of each value of each axis."""
+    rows = []
+    for axis in varied(of.axes):
+        if not axis.crowded:
+            continue  # one trial per value: the ranking has it
+        for entry in marginals(axis, of.ranking, of.trials.values(), sign=of.sign):
+            estimate = entry.estimate
+            score = score_text(of.metric, estimate.mean, estimate.interval) if estimate else "-"
+            count = "0" if estimate is None else str(estimate.n)
+            rows.append((axis.name, entry.label, score, count, str(entry.pruned), metric_text(of.metric, entry.best)))
+    if not rows:
+        return []
+    note = "± half a 95 % interval between ranked trials, so what the other axes do is in it"
+    if of.document.get("sampler") == "tpe":
+        note += "; TPE tries good values more often and together, compare with care"
+    columns = ("axis", "value", f"mean {of.metric}", "ranked", "pruned", "best")
+    return [Section(title="By value", columns=columns, rows=_once(rows), note=note)]
+
+
+def pair(of: Digest) -> list[Section]:
+    """K x normalisation, or the two most important axes: mean score and number of ranked trials."""
+    axes = table_axes(of.axes, of.document.get("importances") or {})
+    if axes is None:
+        return []
+    table = two_way(*axes, of.ranking)
+    rows = [
+        (
+            row.label,
+            *("-" if cell.mean is None else f"{metric_text(of.metric, cell.mean)} ({cell.n})" for cell in cells),
+        )
+        for row, cells in zip(table.rows.levels, table.cells, strict=True)
+    ]
+    title = f"{table.rows.name} (down) x {table.columns.name} (across): mean {of.metric} (ranked trials)"
+    return [Section(title=title, columns=("", *(level.label for level in table.columns.levels)), rows=tuple(rows))]
+
+
+def health(of: Digest) -> list[Section]:
+    """For each value of each axis: how many runs collapsed, were invalid, learned nothing, and which rules spoke."""
+    if not any(fact.events or fact.rules for fact in of.facts):
+        return []
+    rows = []
+    for axis in varied(of.axes):
+        for region in regions(axis, of.facts):
+            events = [f"{region.events[event]}/{region.runs}" for event in EVENTS]
+            rules = ", ".join(f"{rule} {count}" for rule, count in region.rules.items())
+            rows.append((axis.name, region.label, *events, rules))
+    columns = ("axis", "value", *EVENTS, "findings of its runs")
+    return [Section(title="Health by region (runs)", columns=columns, rows=_once(rows))] if rows else []
+
+
+def crossing(of: Digest) -> list[Section]:
+    """Of what happened to some runs: how many, for each pair of values of the two axes that tell most of it."""
+    found = crossing_of(of)
+    if found is None:
+        return []
+    cells = [
+        (level.label, *(f"{hit}/{runs}" if runs else "-" for hit, runs in line))
+        for level, line in zip(found.rows.levels, found.counts, strict=True)
+    ]
+    title = f"{found.rows.name} (down) x {found.columns.name} (across): runs that {VERBS[found.event]}, of all"
+    return [Section(title=title, columns=("", *(level.label for level in found.columns.levels)), rows=tuple(cells))]
+
+
+def crossing_of(of: Digest) -> Crossing | None:
+    """The first event that only some runs show, over the axis that tells most of it and K (or the next axis)."""
+    for event in EVENTS:
+        found = [one.axis for one in separations(event, varied(of.axes), of.facts)]
+        if len(found) > 1:
+            first = found[0]
+            other = min(found[1:], key=lambda axis: axis.key.rsplit(".", 1)[-1] != _K)
+            rows, columns = (first, other) if first.key.endswith(_K) else (other, first)
+            counts = crossed(event, (rows, columns), of.facts)
+            return Crossing(event=event, rows=rows, columns=columns, counts=counts)
+    return None
+
+
+def varying(of: Digest) -> list[str]:
+    """The parameters that are not the same in all trials, in the order of the axes."""
+    keys = [*(of.document.get("axes") or {})]
+    keys += [key for trial in of.trials.values() for key in trial["params"] if key not in keys]
+    missing = object()
+    return [
+        key
+        for key in dict.fromkeys(keys)
+        if len({repr(trial["params"].get(key, missing)) for trial in of.trials.values()}) > 1
+    ]
+
+
+def _score(of: Digest, index: int) -> str:
+    text = score_text(of.metric, of.ranking.scores[index], of.ranking.intervals[index])
+    return f"{text} !" if index in of.ranking.flagged else text
+
+
+def _seeds(of: Digest, trial: Trial) -> str:
+    return " ".join(metric_text(of.metric, value) for value in trial.get("values") or ())
+
+
+def _near(of: Digest, index: int) -> str:
+    cost = of.reached.per_run.get(index) if of.reached else None
+    return "-" if cost is None else count_text(cost)
+
+
+def _once(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """The rows with a repeated first cell left empty."""
+    found, last = [], None
+    for row in rows:
+        found.append(("" if row[0] == last else row[0], *row[1:]))
+        last = row[0]
+    return tuple(found)

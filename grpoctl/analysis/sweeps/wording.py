@@ -1,0 +1,84 @@
+"""Keys, values, scores and trials of a study as people read them. Colour and printing are in grpoctl.console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from grpoctl.analysis.collect import number
+from grpoctl.analysis.wording import metric_text, setting_text
+
+MINUS = "-"
+
+
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """Each dotted key -> its shortest ending that no other of them shares: num_generations."""
+    keys = list(dict.fromkeys(keys))
+    names: dict[str, str] = {}
+    for key in keys:
+        words = key.split(".")
+        endings = [".".join(words[-count:]) for count in range(1, len(words) + 1)]
+        others = [other for other in keys if other != key]
+        names[key] = next((end for end in endings if not any(_ends(other, end) for other in others)), key)
+    return names
+
+
+def value_text(value: object) -> str:
+    """A setting on one line; a number drawn from a range in four digits, what is spelled out in full."""
+    if isinstance(value, bool) or value is None:
+        return setting_text(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {value_text(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(value_text, value))}]"
+    return str(value)
+
+
+def params_text(params: Mapping[str, object], names: Mapping[str, str]) -> str:
+    """`num_generations=8 learning_rate=0.0003`, by the short names given."""
+    return " ".join(f"{names.get(key, key)}={value_text(value)}" for key, value in params.items())
+
+
+def trial_text(trial: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """`#7 (lr-high) num_generations=8`."""
+    name = f" ({trial['name']})" if trial.get("name") else ""
+    params = params_text(trial.get("params") or {}, names)
+    return f"#{trial['number']}{name} {params}".rstrip()
+
+
+def score_text(metric: str, score: object, interval: Sequence[float] | None) -> str:
+    """`0.612 ± 0.020`; without interval the score alone, "-" where there is none."""
+    value = number(score)
+    if value is None:
+        return MINUS
+    if not interval:
+        return metric_text(metric, value)
+    return f"{metric_text(metric, value)} ± {metric_text(metric, (interval[1] - interval[0]) / 2)}"
+
+
+def trials_text(numbers: Sequence[int], most: int = 8) -> str:
+    """`#3, #9 and #12`; from the ninth on a count."""
+    words = [f"#{one}" for one in numbers[:most]]
+    if len(numbers) > most:
+        words.append(f"{len(numbers) - most} more")
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def count_text(count: float) -> str:
+    """A whole number with a comma between thousands."""
+    return f"{count:,.0f}"
+
+
+def clock_text(seconds: float | None) -> str:
+    """1:02:03, or 2:03; "-:--" where it is not known."""
+    if seconds is None:
+        return "-:--"
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def _ends(key: str, ending: str) -> bool:
+    return key == ending or key.endswith(f".{ending}")

@@ -1,0 +1,38 @@
+"""`grpoctl stop`: end a run or a study that is under way."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from grpoctl.commands.options import Json
+
+PATIENCE = 60.0  # seconds: a step of a large model, or the workers of a sweep
+
+
+def stop(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Run or study: id, its beginning, name or directory.")],
+    json: Json = False,
+) -> None:
+    """End a run or a study that is under way; --resume goes on with it."""
+    from core.errors import UserError
+    from grpoctl import console
+    from grpoctl.commands.following import followed
+    from grpoctl.commands.places import run_or_study
+    from grpoctl.executors.stopping import end_holder
+    from grpoctl.runs import status
+    from grpoctl.runs.run_dir import Home
+
+    home = Home.locate()
+    status.reconcile(home)
+    place = run_or_study(home, name)
+    pid = end_holder(place.lock, PATIENCE)
+    status.reconcile(home)
+    ended, message = followed(place).standing()
+    if pid is None:
+        raise UserError(f"{place.id} is not running ({ended}{f': {message}' if message else ''}); nothing to stop")
+    if json:
+        console.print_json({"schema": 1, "name": place.id, "pid": pid, "status": ended, "message": message})
+    else:
+        console.print_text(f"{place.id}: {ended}{f', {message}' if message else ''}")

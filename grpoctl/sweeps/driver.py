@@ -1,0 +1,300 @@
+"""Drives a study: asks for trials, hands their runs to workers, prunes, tells. One process, one loop.
+
+What is here: the order of things. What is not: which points are asked for (asking), how runs are executed
+(grpoctl.executors), what one trial has reported (in_flight), what the numbers say (grpoctl.analysis).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from core.errors import BusyError, StorageError
+from grpoctl.analysis.sweeps.ranking import ranked
+from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
+from grpoctl.runs.launch import prepare_in
+from grpoctl.runs.records import read_json
+from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.study_dir import StudyDir
+from grpoctl.specs import Loaded
+from grpoctl.sweeps import rungs
+from grpoctl.sweeps.asking import Asking
+from grpoctl.sweeps.candidates import Candidates
+from grpoctl.sweeps.in_flight import InFlight, read_result
+from grpoctl.sweeps.measure import yardstick
+from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus
+from grpoctl.sweeps.storage import StudyStorage
+
+ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
+TRIES = 2  # a trial's runs are gone on with once after a failure
+HOPELESS = 3  # so many first trials failed, and no other came to an end: the rest would, too
+LOOK = 0.5  # seconds between two looks at what others ask of the driver
+
+
+class Progress(Protocol):
+    """Who shows how the study goes."""
+
+    def update(self, document: Mapping[str, Any], running: Mapping[int, float]) -> None:
+        """Called often; `running` is the share done of each trial under way."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something the user should see."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What is driven. `lag` is None where no trial learns from another."""
+
+    sweep: SweepSpec
+    study: StudyDir
+    total: int
+    lag: int | None
+    fail_on_trial_error: bool = False
+
+
+class Driver:
+    """One study under way. Everything it knows is in the book and in the runs' directories."""
+
+    def __init__(
+        self, plan: Plan, *, book: Book, storage: StudyStorage, executor: Executor, progress: Progress
+    ) -> None:
+        self.plan, self.book = plan, book
+        self._storage, self._executor, self._progress = storage, executor, progress
+        self._flying: dict[int, InFlight] = {}
+        self._candidates = Candidates.of(plan.sweep)
+        self._asking = Asking(sweep=plan.sweep, book=book, lag=plan.lag)
+        self._exhausted = False
+        self.stopped = ""  # why nothing more is asked for; empty where all trials were
+        self.hopeless = False  # whether that is a failure
+        self.met: str | None = next((one.name for one in book.ordered() if _met(one)), None)  # the rung that ended it
+        self._worked = float(book.header.get("seconds") or 0.0)
+        self._began = time.monotonic()
+        self._looked = 0.0
+
+    def run(self) -> None:
+        """Go on until the study has what it was asked for, or is to stop. The book says how it ended.
+
+        Raises StorageError where the disk or the storage refuses, KeyboardInterrupt where it is told to end.
+        """
+        for trial in self.book.ordered():
+            if not trial.status.ended:
+                self._take_off(trial)
+        self.save()
+        while True:
+            self._fill()
+            if not self._flying:
+                return
+            for event in self._executor.events(LOOK):
+                self._handle(event)
+            self._look_around()
+            self._progress.update(self.book.document(), self.running)
+
+    @property
+    def running(self) -> dict[int, float]:
+        """The share done of each trial under way."""
+        return {number: trial.share for number, trial in self._flying.items()}
+
+    def _fill(self) -> None:
+        """Give every idle worker something: what waits of trials under way, else a new trial."""
+        while self._executor.free() > 0:
+            trial = next((one for one in self._flying.values() if one.waiting), None)
+            if trial is None:
+                trial = self._ask()
+            if trial is None:
+                return
+            if not trial.waiting:
+                continue  # its runs had all ended before
+            runs = trial.waiting.pop(0)
+            trial.working += 1
+            self._executor.submit(Job(number=trial.record.number, runs=tuple(run.path for run in runs)))
+
+    def _ask(self) -> InFlight | None:
+        """The next trial, in the book and in the storage; None where there is none now."""
+        number = len(self.book.trials)
+        if self.stopped or self.met or self._exhausted or number >= self.plan.total or not self._asking.ready(number):
+            return None
+        chosen = self._asking.choose(number)
+        if chosen is None:
+            self._exhausted = True
+            return None
+        name, params = chosen
+        record = TrialRecord(number=number, name=name, params=params, seeds=tuple(self.plan.sweep.seeds))
+        self.book.trials[number] = record
+        self.save()
+        return self._take_off(record)
+
+    def _take_off(self, record: TrialRecord) -> InFlight:
+        """The trial's runs prepared, and what is left of it lined up."""
+        study = self.plan.study
+        overrides = self._candidates.overrides(record.params)
+        runs = tuple(study.run(record.number, seed) for seed in record.seeds)
+        spec = None
+        for run, seed in zip(runs, record.seeds, strict=True):
+            loaded = self._candidates.loaded(record.params, overrides, seed=seed)
+            spec = loaded.spec
+            self._prepare(run, loaded, record.number, overrides)
+        assert spec is not None
+        trial = InFlight(
+            record=dataclasses.replace(record, status=TrialStatus.RUNNING),
+            runs=runs,
+            yardstick=yardstick(self.plan.sweep, spec),
+            decide=self._asking.decider(record.number),
+        )
+        trial.enqueue()
+        self._flying[record.number] = trial
+        self.book.trials[record.number] = trial.record
+        if trial.over:  # the driver was killed between the last run's end and the tell
+            self._land(trial)
+        return trial
+
+    def _prepare(self, run: RunDir, loaded: Loaded, number: int, overrides: Sequence[str]) -> bool:
+        """A sound directory for the run that nobody holds any more; whether a damaged one had to be put aside."""
+        deadline = time.monotonic() + ORPHAN
+        while run.is_held():  # a worker whose parent was killed is about to notice
+            if time.monotonic() > deadline:
+                raise BusyError(f"{run.id} is still held by another process after {ORPHAN:g} s; end it, then --resume")
+            time.sleep(0.05)
+        note = prepare_in(run, loaded, study=self.plan.study.id, trial=number, overrides=overrides)
+        if note:
+            self._progress.note(note)
+        return bool(note)
+
+    def _handle(self, event: Event) -> None:
+        """One thing that a worker told."""
+        trial = self._flying.get(event.job)
+        if trial is None:
+            return
+        match event:
+            case Row():
+                trial.report(RunDir(path=event.run), event.row)
+            case Step():
+                trial.step(RunDir(path=event.run), {"completions": event.completions, "step": event.step})
+            case Ended(status="FAILED", error=error):
+                self._failed(trial, RunDir(path=event.run), event.message, disk=error == "StorageError")
+            case Ended(status="INTERRUPTED"):
+                self._failed(trial, RunDir(path=event.run), event.message or "interrupted", disk=False)
+            case Ended():
+                self._ended(trial, RunDir(path=event.run), event.status)
+            case Died():
+                self._failed(trial, RunDir(path=event.run), event.message, disk=False)
+            case JobDone():
+                trial.working -= 1
+                if trial.over:
+                    self._land(trial)
+
+    def _ended(self, trial: InFlight, run: RunDir, how: str) -> None:
+        """A run came to an end of its own."""
+        trial.shares[run.id] = 1.0
+        if how == "PRUNED":
+            trial.pruned = trial.pruned or "pruned"
+            trial.waiting = []
+
+    def _failed(self, trial: InFlight, run: RunDir, why: str, *, disk: bool) -> None:
+        """A run failed or was lost: its trial is gone on with once. Raises StorageError where the disk is at fault."""
+        self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
+        self._progress.note(f"{run.id}: {why}")
+        overrides = self._candidates.overrides(trial.record.params)
+        seed = trial.record.seeds[trial.runs.index(run)]
+        loaded = self._candidates.loaded(trial.record.params, overrides, seed=seed)
+        damaged = self._prepare(run, loaded, trial.record.number, overrides)
+        if disk and not damaged:
+            raise StorageError(f"{run.id}: {why}")
+        trial.lost(run, trial.left_from(run), why, TRIES)
+        self.book.trials[trial.record.number] = trial.record
+        self.save()
+
+    def _land(self, trial: InFlight) -> None:
+        """Tell: the trial is over, and the book and the storage know how."""
+        number = trial.record.number
+        record = trial.ended()
+        if self.plan.sweep.ladder:
+            record = self._climbed(record, trial)
+        for run in trial.runs:
+            if str(run.path) not in record.runs:
+                shutil.rmtree(run.path, ignore_errors=True)  # prepared, and never begun
+        del self._flying[number]
+        self.book.trials[number] = record
+        self.save()
+        statuses = [one.status for one in self.book.ordered()]
+        if record.status is TrialStatus.FAILED and self.plan.fail_on_trial_error:
+            self._end(f"trial {number} failed: {record.message}", hopeless=True)
+        elif len(statuses) >= HOPELESS and all(one is TrialStatus.FAILED for one in statuses if one.ended):
+            self._end(f"the first {HOPELESS} trials failed; the last one: {record.message}", hopeless=True)
+
+    def _climbed(self, record: TrialRecord, trial: InFlight) -> TrialRecord:
+        """The record of a rung with what became of its expectations; the ladder ends where all are met."""
+        asked = rungs.expected(self.plan.sweep, record.name, self._candidates.spec(record.params))
+        checked = rungs.on_average(asked, [read_result(run) for run in trial.runs])
+        record = dataclasses.replace(record, expects=checked)
+        self.met = record.name if _met(record) else None
+        return record
+
+    def _end(self, why: str, *, hopeless: bool = False) -> None:
+        """Ask for nothing more."""
+        self.stopped = self.stopped or why
+        self.hopeless = self.hopeless or hopeless
+
+    def _look_around(self) -> None:
+        """What others ask, and whether the time is up."""
+        now = time.monotonic()
+        if now - self._looked < LOOK or self.stopped:
+            return
+        self._looked = now
+        hours = self.plan.sweep.max_hours
+        if hours is not None and self.worked > hours * 3600:
+            self._end(f"the time limit of {hours:g} h is reached")
+        elif asked_to_stop(self.plan.study):
+            self._end("stopped, as asked")
+
+    @property
+    def worked(self) -> float:
+        """Seconds of work on this study, over all attempts."""
+        return self._worked + time.monotonic() - self._began
+
+    def save(self) -> None:
+        """The book with what can be said of it now, then the storage."""
+        sweep = self.plan.sweep
+        found = ranked(
+            [{"number": t.number, "status": str(t.status), "values": t.values} for t in self.book.ordered()],
+            direction=sweep.direction, worst=sweep.worst,
+        )  # fmt: skip
+        self.book.intervals = found.intervals
+        self.book.said |= found.document() | {"best": best_of(self.book, found.best, found.intervals)}
+        self.book.header["seconds"] = round(self.worked, 3)
+        self.book.save()
+        self._storage.project(self.book.ordered())
+
+
+def _met(trial: TrialRecord) -> bool:
+    """Whether a ladder's rung met what it was to meet."""
+    return trial.status is TrialStatus.COMPLETED and bool(trial.expects) and all(one["met"] for one in trial.expects)
+
+
+def best_of(book: Book, number: int | None, intervals: Mapping[int, Any]) -> dict[str, Any] | None:
+    """What sweep.json says of the best trial."""
+    if number is None:
+        return None
+    trial, interval = book.trials[number], intervals.get(number)
+    return {
+        "number": number,
+        "name": trial.name,
+        "params": dict(trial.params),
+        "score": trial.score,
+        "interval": None if interval is None else list(interval),
+        "runs": list(trial.runs),
+    }
+
+
+def asked_to_stop(study: StudyDir) -> bool:
+    """Whether somebody asked the driver for no more trials (`sweep NAME --stop`)."""
+    with suppress(StorageError):
+        return bool((read_json(study.control) or {}).get("stop"))
+    return False

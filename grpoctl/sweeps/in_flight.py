@@ -1,0 +1,199 @@
+"""A trial under way: which of its runs wait for a worker, what they have reported, and what has been decided on it.
+
+What is here: one trial. What is not: which trial comes next (driver), whether a curve is worth going on with (pruning).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import StorageError
+from grpoctl.runs import status
+from grpoctl.runs.records import read_json, read_rows, replace_json
+from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.status import Status
+from grpoctl.sweeps.measure import Yardstick
+from grpoctl.sweeps.state import Curve, TrialRecord, TrialStatus
+
+Decide = Callable[[Curve], str | None]  # the trial's curve -> why it is pruned, None to go on
+ENDED_BY_ITSELF = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"})
+
+
+@dataclass(kw_only=True, slots=True)
+class InFlight:
+    """One trial under way. `runs` has one directory per seed."""
+
+    record: TrialRecord
+    runs: tuple[RunDir, ...]
+    yardstick: Yardstick
+    decide: Decide | None  # None: nothing is pruned, and no run waits for a word
+    waiting: list[tuple[RunDir, ...]] = field(default_factory=list)
+    working: int = 0  # jobs that a worker has
+    shares: dict[str, float] = field(default_factory=dict)  # of each run's budget, for the progress
+    reports: dict[float, float] = field(default_factory=dict)
+    pruned: str = ""
+    failed: str = ""
+    tries: int = 1  # of this driver; an attempt that the driver's own end cut short is not the trial's failure
+
+    def enqueue(self) -> None:
+        """Line up what is left to run, after what the runs' files say was reached before."""
+        for index, run in enumerate(self.runs):
+            for row in read_sound_rows(run):
+                self._note(index, row)
+        left = tuple(run for run in self.runs if not has_result(run))
+        for run in self.runs:
+            if ended_as(run) == Status.PRUNED:
+                self.pruned = str(read_result(run).get("message") or "pruned")
+                left = ()
+        if self.decide is None:
+            self.waiting = [(run,) for run in left]
+        else:
+            self._prepare(left)
+            self.waiting = [left] if left else []
+
+    def report(self, run: RunDir, row: Mapping[str, Any]) -> None:
+        """Take in an evaluation of a run; where the trial may be pruned the run is told to go on or to end."""
+        seen = self._note(self.runs.index(run), row)
+        if self.decide is not None and seen:
+            self._answer(run, int(row["step"]))
+
+    def step(self, run: RunDir, row: Mapping[str, Any]) -> None:
+        """Note how far a run is, by what a row of it says of the budget; a row that does not say moves nothing."""
+        self.shares[run.id] = max(self.shares.get(run.id, 0.0), self.yardstick.share(row))
+
+    @property
+    def share(self) -> float:
+        """How much of the trial's budget is spent."""
+        return min(1.0, sum(self.shares.values()) / len(self.runs))
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it waits or works."""
+        return not self.waiting and not self.working
+
+    def left_from(self, run: RunDir) -> tuple[RunDir, ...]:
+        """The run and, where its job had more runs, those after it."""
+        return self.runs[self.runs.index(run) :] if self.decide is not None else (run,)
+
+    def lost(self, run: RunDir, rest: Sequence[RunDir], why: str, tries: int) -> None:
+        """A run failed, or its worker died: what is left of the job waits again, or the trial has failed."""
+        self.record = dataclasses.replace(self.record, attempts=self.record.attempts + 1)
+        self.tries += 1
+        if self.tries > tries:
+            self.failed = f"{run.id}: {why}"
+            self.record = dataclasses.replace(self.record, attempts=self.record.attempts - 1)
+            self.waiting = []
+        else:
+            self._prepare(rest)
+            self.waiting.insert(0, tuple(rest))
+
+    def ended(self) -> TrialRecord:
+        """The record of a trial of which nothing waits or works any more."""
+        started = [run for run in self.runs if run.status.exists()]
+        results = [read_result(run) for run in started]
+        measured = {run.id: self.yardstick.value(result) for run, result in zip(started, results, strict=True)}
+        statuses = tuple(str(ended_as(run)) for run in started)
+        values = tuple(measured.get(run.id) for run in self.runs)
+        failed = self.failed or self._missing(statuses, values)
+        found = TrialStatus.FAILED if failed else self._status(statuses)
+        known = [value for value in values if value is not None]
+        return dataclasses.replace(
+            self.record,
+            status=found,
+            values=values,
+            score=sum(known) / len(known) if known and not failed else None,
+            runs=tuple(str(run.path) for run in started),
+            statuses=statuses,
+            message=failed or self.pruned,
+            curve=self.curve,
+            completions=sum(int(result.get("final", {}).get("completions") or 0) for result in results),
+            tokens=sum(int(result.get("final", {}).get("tokens") or 0) for result in results),
+            seconds=round(sum(float(result.get("seconds") or 0.0) for result in results), 3),
+            findings=tuple(tuple(str(one.get("id")) for one in result.get("findings", [])) for result in results),
+        )
+
+    @property
+    def curve(self) -> Curve:
+        """What was reported so far, in units of the budget: the seed's index and the share of its run."""
+        return tuple(sorted(self.reports.items()))
+
+    def _status(self, statuses: Sequence[str]) -> TrialStatus:
+        for one in (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED, TrialStatus.PRUNED):
+            if str(one) in statuses:
+                return one
+        return TrialStatus.PRUNED if self.pruned else TrialStatus.COMPLETED
+
+    def _missing(self, statuses: Sequence[str], values: Sequence[float | None]) -> str:
+        """Why a trial whose runs all ended by themselves has no value after all; empty where it has."""
+        if self.pruned or "PRUNED" in statuses:
+            return ""
+        strange = [status for status in statuses if status not in ENDED_BY_ITSELF]
+        if strange or len(statuses) < len(self.runs):
+            return f"a run is {strange[0] if strange else 'missing'}"
+        return "" if None not in values else f"a run has no {self.yardstick.take} {self.yardstick.metric}"
+
+    def _note(self, seed: int, row: Mapping[str, Any]) -> bool:
+        """Whether the row is an evaluation after the start; its value is noted where it has one."""
+        share = self.yardstick.share(row)
+        self.shares[self.runs[seed].id] = share
+        if not row.get("step") or not any(name.startswith("eval/") for name in row):
+            return False
+        if (value := row.get(self.yardstick.metric)) is not None:
+            self.reports[round(seed + share, 6)] = float(value)
+        return True
+
+    def _prepare(self, runs: Sequence[RunDir]) -> None:
+        """Say in the runs' control files what was decided on the rows they have: only later ones are waited for."""
+        for run in runs if self.decide is not None else ():
+            rows = [
+                row for row in read_sound_rows(run) if row.get("step") and any(name.startswith("eval/") for name in row)
+            ]
+            self._answer(run, int(rows[-1]["step"]) if rows else 0)
+
+    def _answer(self, run: RunDir, seen: int) -> None:
+        """Write what the run reads at its evaluations."""
+        assert self.decide is not None
+        index, end = self.runs.index(run), None
+        for row in read_sound_rows(run):
+            share = self.yardstick.share(row)
+            if not row.get("step") or row["step"] > seen or row.get(self.yardstick.metric) is None or share >= 1:
+                continue  # at its end a run needs no word; the next seed's first report decides on the trial
+            here = round(index + share, 6)
+            why = self.decide(tuple(point for point in self.curve if point[0] <= here))
+            if why:
+                self.pruned = why
+                end = {"status": "PRUNED", "message": why, "step": row["step"]}
+                break
+        replace_json(run.control, {"schema": 1, "wait": True, "seen": seen, "end": end}, durable=False)
+
+
+def ended_as(run: RunDir) -> str:
+    """How a run stands; RUNNING where its status is missing or damaged: it is gone on with."""
+    with suppress(StorageError):
+        if (record := status.read(run.status)) is not None:
+            return str(record.status)
+    return str(Status.RUNNING)
+
+
+def has_result(run: RunDir) -> bool:
+    """Whether a run came to an end of its own and its result can be read: nothing is left to do."""
+    return ended_as(run) in ENDED_BY_ITSELF and bool(read_result(run))
+
+
+def read_result(run: RunDir) -> dict[str, Any]:
+    """What came out of a run; empty where that is missing or damaged."""
+    with suppress(StorageError):
+        return read_json(run.result) or {}
+    return {}
+
+
+def read_sound_rows(run: RunDir) -> list[dict[str, Any]]:
+    """The rows of a run; none where they are damaged."""
+    try:
+        return read_rows(run.metrics)
+    except StorageError:  # damaged: the run itself will say so
+        return []

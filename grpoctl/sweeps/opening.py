@@ -1,0 +1,187 @@
+"""The study that a command line means: a new one, or the one to go on with.
+
+What is here: finding or making the directory, its spec and its book. What is not: driving it (driver).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import BusyError, NotFoundError, StorageError, UserError
+from grpoctl.runs.records import replace_text
+from grpoctl.runs.run_dir import Home
+from grpoctl.runs.study_dir import StudyDir, create_study, find_study, studies
+from grpoctl.runs.study_status import study_status
+from grpoctl.specs import plain
+from grpoctl.sweeps import space
+from grpoctl.sweeps.loading import dump_sweep, read_sweep, study_stem, sweep_sha
+from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus, read_book
+
+OVER = ("COMPLETED", "STOPPED", "FAILED")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """How far a study goes and where it is kept: what may differ each time it is gone on with."""
+
+    trials: int | None = None
+    slots: int = 1
+    masked: str = ""  # the URL of the database, its password not in it; empty for the study's own file
+    retry_failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """A study to drive. `fresh`: nothing of it was run before; `over`: it has all it was asked for."""
+
+    study: StudyDir
+    sweep: SweepSpec
+    book: Book
+    fresh: bool
+    over: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def new_study(sweep: SweepSpec, home: Home, notes: Sequence[str], terms: Terms) -> Opened:
+    """A new study of the sweep, its spec and book written. Raises BusyError while another of the same is driven."""
+    stem = study_stem(sweep)
+    for other in studies(home):
+        if other.id.rpartition("-")[0] == stem and other.is_held():
+            raise BusyError(
+                f"{other.id}, the same sweep, is under way; wait until it ends, or: grpoctl stop {other.id}"
+            )
+    study = create_study(home, stem)
+    book = Book(path=study.state, header=_header(study, sweep, notes, terms))
+    book.save()
+    replace_text(study.spec, dump_sweep(sweep))  # last: a directory with a spec is a study
+    return Opened(study=study, sweep=sweep, book=book, fresh=True)
+
+
+def unfinished(sweep: SweepSpec, home: Home) -> StudyDir | None:
+    """The newest study of this very sweep; None where there is none.
+
+    Raises UserError where there are studies of the sweep's name and profile, but all under other settings.
+    """
+    stem = study_stem(sweep)
+    known = studies(home)
+    same = [study for study in known if study.id.rpartition("-")[0] == stem]
+    if same:
+        open_ones = [study for study in same if study_status(study)[0] not in OVER]
+        return (open_ones or same)[0]
+    alike = [study for study in known if study.id.rsplit("-", 2)[0] == f"{sweep.name}-{sweep.profile}"]
+    if alike:
+        raise UserError(
+            f"{alike[0].id} was begun with other settings than {sweep.name} has now; to go on with it as it was: "
+            f"grpoctl sweep {alike[0].id} --resume; to start anew leave --resume out"
+        )
+    return None
+
+
+def named_study(home: Home, name: str) -> StudyDir | None:
+    """The study of this id or path; None where the name is none of a study (a sweep's name is none)."""
+    try:
+        study = find_study(home, name)
+    except NotFoundError:
+        return None
+    return study if study.id == name.lower() or "/" in name else None
+
+
+def reopened(study: StudyDir, terms: Terms) -> Opened:
+    """The study as it stands, to be gone on with. Raises StorageError where its files are damaged."""
+    sweep, book = read_sweep(study.spec), read_book(study.state)
+    notes: list[str] = []
+    header = book.header
+    if terms.trials is not None and terms.trials != header["total"]:
+        notes.append(f"{study.id}: {terms.trials} trials instead of {header['total']}")
+        header["total"] = terms.trials
+    lag = header.get("lag")
+    if lag is not None and lag != terms.slots:
+        notes.append(
+            f"{study.id} began with {lag} at a time and keeps learning as if: that is what makes it repeat itself"
+        )
+    if terms.retry_failed:
+        for trial in book.ordered():
+            if trial.status is TrialStatus.FAILED:
+                book.trials[trial.number] = _retried(trial)
+    waiting = any(not trial.status.ended for trial in book.trials.values())
+    over = header["status"] == "COMPLETED" and not waiting and len(book.trials) >= _reachable(sweep, header["total"])
+    return Opened(study=study, sweep=sweep, book=book, fresh=False, over=over, notes=tuple(notes))
+
+
+def lag_of(sweep: SweepSpec, slots: int) -> int | None:
+    """How many trials may be at work when one is asked for; None where no trial learns from another."""
+    if sweep.ladder:
+        return 1
+    return slots if sweep.sampler == "tpe" or sweep.pruner.name != "none" else None
+
+
+def total_of(sweep: SweepSpec, asked: int | None) -> int:
+    """The trials of a study: as asked, as the sweep says, or every point there is, and never more than those.
+
+    Raises UserError where neither says so and the points cannot be counted.
+    """
+    wanted, there = asked if asked is not None else sweep.trials, space.size(sweep)
+    if wanted is None and there is None:
+        raise UserError(f"{sweep.name} does not say how many trials: write trials in its file, or give --trials N")
+    return min(number for number in (wanted, there) if number is not None)
+
+
+def _reachable(sweep: SweepSpec, total: int) -> int:
+    size = space.size(sweep)
+    return total if size is None else min(total, size)
+
+
+def _retried(trial: TrialRecord) -> TrialRecord:
+    """A failed trial that is under way again, its runs gone on with from their checkpoints."""
+    return dataclasses.replace(
+        trial, status=TrialStatus.RUNNING, attempts=trial.attempts + 1, message="", score=None, values=()
+    )
+
+
+def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Terms) -> dict[str, Any]:
+    budget = sweep.budget
+    return {
+        "study": study.id,
+        "sweep": sweep.name,
+        "revision": sweep.revision,
+        "sweep_sha": sweep_sha(sweep),
+        "profile": sweep.profile,
+        "experiment": sweep.experiment,
+        "title": sweep.title,
+        "question": sweep.question,
+        "source": sweep.source,
+        "status": "RUNNING",
+        "message": "",
+        "started": time.time(),
+        "ended": None,
+        "seconds": 0.0,
+        "metric": sweep.metric,
+        "direction": sweep.direction,
+        "worst": sweep.worst,
+        "take": sweep.take,
+        "sampler": sweep.sampler,
+        "pruner": {key: value for key, value in plain(sweep.pruner).items() if value is not None},
+        "lag": lag_of(sweep, terms.slots),
+        "study_seed": sweep.study_seed,
+        "seeds": list(sweep.seeds),
+        "budget": {"completions": budget.completions, "tokens": budget.tokens},
+        "total": total_of(sweep, terms.trials),
+        "storage": terms.masked or str(study.storage),
+        "axes": {key: plain(axis) for key, axis in sweep.axes.items()},
+        "notes": list(notes),
+        "failures": 0,
+    }
+
+
+def check_terms(header: dict[str, Any], terms: Terms) -> None:
+    """Raises StorageError where the study is kept in another database than the one that is given now."""
+    kept, given = str(header.get("storage") or ""), terms.masked
+    if given and given != kept:
+        raise StorageError(f"this study is kept in {kept}, got --storage {given}")
+    if not given and "***" in kept:
+        raise StorageError(f"this study is kept in {kept}; give --storage with its password")

@@ -1,0 +1,143 @@
+"""Which point comes next: a function of the sweep, the trial's number and the results it may learn from.
+
+What is here: grid, random and TPE, without repeats. What is not: which results those are (driver), and the study in
+Optuna's database (storage), which no suggestion is ever read from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+from grpoctl.sweeps import space
+from grpoctl.sweeps.space import Params
+from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.vocabulary import Past, distribution, from_optuna, quiet, steps, to_optuna
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.study import Study
+
+STARTUP = 10  # ended trials before TPE has anything to go by; until then it draws at random
+DRAWS = 8  # how often a point that was tried before is drawn again
+
+
+def suggest(sweep: SweepSpec, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
+    """The params of trial `number`; None where every point has been tried.
+
+    `past` are the ended trials it may learn from, `taken` the identities (space.identity) of all trials before it,
+    ended or not. Nothing else has a say: the same arguments give the same point in any process, interrupted or not.
+    """
+    return Suggester(sweep).suggest(number, past, taken)
+
+
+class Suggester:
+    """Suggests for one sweep. It keeps what it made of `past` for the next call; the points do not depend on that."""
+
+    def __init__(self, sweep: SweepSpec) -> None:
+        self._sweep = sweep
+        self._size = space.size(sweep)
+        self._order = space.order(sweep)
+        self._memory: Memory | None = None
+
+    def suggest(self, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
+        """See the function of this name."""
+        if self._size is not None and len(taken) >= self._size:
+            return None
+        if self._sweep.sampler in ("grid", "ladder"):
+            return next((point for point in space.points(self._sweep) if space.identity(point) not in taken), None)
+        seed = _seed(self._sweep.study_seed, number)
+        return self._drawn(seed, past, taken) or self._one_left(seed, taken)
+
+    def _drawn(self, seed: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
+        """A point that was not tried before; None after so many that were."""
+        if self._memory is None:
+            self._memory = Memory(self._sweep)
+        with quiet():
+            study = self._memory.study(past if self._sweep.sampler == "tpe" else ())
+            sampler = _sampler(self._sweep.sampler, seed)
+            endless = self._size is None or self._size > space.MOST
+            for _ in range(100 * DRAWS if endless else DRAWS):
+                point = self._draw(sampler, study)
+                if space.identity(point) not in taken:
+                    return point
+        return None
+
+    def _draw(self, sampler: BaseSampler, study: Study) -> Params:
+        """One point: the axes that are always there together, each conditional one by itself."""
+        import optuna
+
+        trial = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
+        memory = self._memory
+        assert memory is not None
+        chosen: Params = {}
+        drawn = sampler.sample_relative(study, trial, memory.always)
+        for key in self._order:
+            if not space.active(self._sweep, chosen, key):
+                continue
+            kind = memory.distributions[key]
+            value = drawn[key] if key in drawn else sampler.sample_independent(study, trial, key, kind)
+            chosen[key] = from_optuna(self._sweep.axes[key], value)
+        return {key: chosen[key] for key in self._sweep.axes if key in chosen}
+
+    def _one_left(self, seed: int, taken: Set[str]) -> Params | None:
+        """Any of the points not tried yet, where they can be listed."""
+        if self._size is None or self._size > space.MOST:
+            return None
+        left = [point for point in space.points(self._sweep) if space.identity(point) not in taken]
+        return random.Random(seed).choice(left) if left else None
+
+
+class Memory:
+    """Ended trials as a study in memory: what TPE reads. Only trials that are new since the last call are added."""
+
+    def __init__(self, sweep: SweepSpec) -> None:
+        self._sweep = sweep
+        self.distributions = {key: distribution(axis) for key, axis in sweep.axes.items()}
+        self.always: dict[str, BaseDistribution] = {
+            key: kind for key, kind in self.distributions.items() if not sweep.axes[key].when and not kind.single()
+        }
+        self._known: list[Past] = []
+        self._study: Study | None = None
+
+    def study(self, past: Sequence[Past]) -> Study:
+        """A study that holds the completed and pruned ones of `past`, in the order of their numbers."""
+        import optuna
+
+        wanted = sorted((one for one in past if one.state != "FAIL"), key=lambda one: one.number)
+        if self._study is None or wanted[: len(self._known)] != self._known:
+            self._study, self._known = optuna.create_study(direction=self._sweep.direction), []
+        for one in wanted[len(self._known) :]:
+            self._study.add_trial(self._frozen(one))
+            self._known.append(one)
+        # A Study keeps the trials it first listed until it is asked for one by `ask`: another one sees them all.
+        return optuna.load_study(study_name=self._study.study_name, storage=self._study._storage)
+
+    def _frozen(self, one: Past) -> Any:
+        import optuna
+
+        params = {key: to_optuna(self._sweep.axes[key], value) for key, value in one.params.items()}
+        return optuna.trial.create_trial(
+            state=optuna.trial.TrialState[one.state],
+            value=one.value if one.state == "COMPLETE" else None,
+            params=params,
+            distributions={key: self.distributions[key] for key in params},
+            intermediate_values=steps(one.curve),
+        )
+
+
+def _sampler(name: str, seed: int) -> BaseSampler:
+    """Optuna's sampler. Nothing needs to be assumed of running trials: `past` has none, and repeats are drawn again."""
+    import optuna
+
+    if name == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=False, n_startup_trials=STARTUP)
+
+
+def _seed(study_seed: int, number: int) -> int:
+    """32 bits that nothing but these two decide."""
+    return int.from_bytes(hashlib.sha256(f"{study_seed}:{number}".encode()).digest()[:4], "big")

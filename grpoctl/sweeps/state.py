@@ -1,0 +1,175 @@
+"""`sweep.json`: the truth about a study, trial by trial, replaced in one stroke at each ask and tell.
+
+What is here: the records, and reading and writing them. What is not: what the numbers mean (grpoctl.analysis), and the
+study in Optuna's storage, which follows this file (storage).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from core.errors import StorageError
+from grpoctl.runs.records import finite, read_json, replace_text
+
+SCHEMA = 1
+
+Params = Mapping[str, Any]
+Curve = tuple[tuple[float, float], ...]
+
+
+class TrialStatus(StrEnum):
+    """How a trial stands; RUNNING and INTERRUPTED ones are gone on with."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    PRUNED = "PRUNED"
+    COLLAPSED = "COLLAPSED"
+    INVALID_ROLLOUT = "INVALID_ROLLOUT"
+    FAILED = "FAILED"
+    INTERRUPTED = "INTERRUPTED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it, unless it failed and is retried."""
+        return self not in (TrialStatus.RUNNING, TrialStatus.INTERRUPTED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRecord:
+    """One candidate and what became of it. `runs`, `statuses` and `findings` are of the runs that were started.
+
+    `values` has one entry per seed, None where the seed gave none; `score` is their mean. `curve` is in units of the
+    budget (grpoctl.sweeps.pruning) and as the metric is, not turned round.
+    """
+
+    number: int
+    params: Params
+    seeds: tuple[int, ...]
+    name: str | None = None
+    status: TrialStatus = TrialStatus.RUNNING
+    score: float | None = None
+    values: tuple[float | None, ...] = ()
+    attempts: int = 1
+    runs: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    completions: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    message: str = ""
+    curve: Curve = ()
+    findings: tuple[tuple[str, ...], ...] = ()
+    expects: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(kw_only=True, slots=True)
+class Book:
+    """The study's document in memory: its header (everything but the trials) and its trials by number.
+
+    `said` is what analysis adds at each tell: best, ranking, indistinguishable, importances, findings, and `intervals`
+    by trial number, which stand with the trials in the file.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    trials: dict[int, TrialRecord] = field(default_factory=dict)
+    said: dict[str, Any] = field(default_factory=dict)
+    intervals: Mapping[int, Sequence[float] | None] = field(default_factory=dict)
+    _texts: dict[int, tuple[TrialRecord, str]] = field(default_factory=dict)
+    _document: dict[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The whole as plain values, as a reader of the file sees it after the last `save`."""
+        if self._document is None:
+            trials = [self._plain(self.trials[number]) for number in sorted(self.trials)]
+            self._document = {"schema": SCHEMA, **self.header, "trials": trials, **self._said()}
+        return self._document
+
+    def changed(self) -> None:
+        """The header or what is said was changed: `document` shows it before it is saved."""
+        self._document = None
+
+    def save(self) -> None:
+        """Replace the file. Raises StorageError on a full or read-only disk; the old document then still stands."""
+        self.changed()
+        head = _json({"schema": SCHEMA, **self.header})[:-1]
+        trials = ",\n".join(self._text(self.trials[number]) for number in sorted(self.trials))
+        replace_text(self.path, f'{head},\n"trials": [\n{trials}\n],\n{_json(self._said())[1:]}\n')
+
+    def ordered(self) -> list[TrialRecord]:
+        """The trials by number."""
+        return [self.trials[number] for number in sorted(self.trials)]
+
+    def _plain(self, trial: TrialRecord) -> dict[str, Any]:
+        return {**dataclasses.asdict(trial), "status": str(trial.status), "interval": self._interval(trial.number)}
+
+    def _interval(self, number: int) -> Sequence[float] | None:
+        found = self.intervals.get(number)
+        return None if found is None else list(found)
+
+    def _said(self) -> dict[str, Any]:
+        empty: dict[str, Any] = {
+            "best": None,
+            "ranking": [],
+            "indistinguishable": [],
+            "importances": {},
+            "findings": [],
+        }
+        return {**empty, **self.said}
+
+    def _text(self, trial: TrialRecord) -> str:
+        """The trial as one line; only the interval of an old one can have changed, so the rest is kept."""
+        known = self._texts.get(trial.number)
+        if known is None or known[0] is not trial:
+            known = (trial, _json({**dataclasses.asdict(trial), "status": str(trial.status)})[:-1])
+            self._texts[trial.number] = known
+        return f'{known[1]}, "interval": {json.dumps(self._interval(trial.number))}}}'
+
+
+def read_book(path: Path) -> Book:
+    """The book in the file. Raises StorageError where there is none, it is damaged, or of another schema."""
+    document = read_json(path)
+    if document is None:
+        raise StorageError(f"{path} is missing: the study cannot go on without it")
+    if document.get("schema") != SCHEMA:
+        raise StorageError(f"{path}: schema {document.get('schema')!r}, this grpoctl reads schema {SCHEMA}")
+    said = ("best", "ranking", "indistinguishable", "importances", "findings")
+    try:
+        trials = [_trial(entry) for entry in document["trials"]]
+        intervals = {entry["number"]: entry["interval"] for entry in document["trials"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"{path}: damaged ({type(error).__name__}: {error})") from error
+    return Book(
+        path=path,
+        header={key: value for key, value in document.items() if key not in ("schema", "trials", *said)},
+        trials={trial.number: trial for trial in trials},
+        said={key: document[key] for key in said if key in document},
+        intervals=intervals,
+    )
+
+
+def _trial(entry: Mapping[str, Any]) -> TrialRecord:
+    names = {field.name for field in dataclasses.fields(TrialRecord)}
+    known = {key: value for key, value in entry.items() if key in names}
+    return TrialRecord(
+        **{
+            **known,
+            "status": TrialStatus(known["status"]),
+            "seeds": tuple(known["seeds"]),
+            "values": tuple(known["values"]),
+            "runs": tuple(known["runs"]),
+            "statuses": tuple(known["statuses"]),
+            "curve": tuple((float(units), float(value)) for units, value in known["curve"]),
+            "findings": tuple(tuple(one) for one in known["findings"]),
+            "expects": tuple(known["expects"]),
+        }
+    )
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(finite(value), allow_nan=False)  # ASCII: half a surrogate pair in a message is no UTF-8

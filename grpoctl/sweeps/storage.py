@@ -1,0 +1,240 @@
+"""The study in Optuna's database: a picture of sweep.json, for optuna-dashboard and whoever reads Optuna studies.
+
+What is here: opening it, and bringing it to what the records say. What is not: deciding anything by it. sweep.json is
+written first and is the truth; whatever the database misses after a kill is made up for at the next call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import UserError
+from grpoctl.sweeps.database import alone, connect, masked, refusals
+from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.state import TrialRecord
+from grpoctl.sweeps.vocabulary import distribution, names, quiet, steps, to_optuna, told
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.storages import RDBStorage
+    from optuna.trial import FrozenTrial
+
+__all__ = ["StudyStorage", "masked"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Row:
+    """A trial as the database has it."""
+
+    id: int
+    state: str
+    value: float | None
+    attrs: dict[str, Any]
+    steps: dict[int, float]
+
+
+class StudyStorage:
+    """One study in one database. Everything raises StorageError of one line where the database refuses."""
+
+    def __init__(self, storage: RDBStorage, study_id: int, sweep: SweepSpec, where: str) -> None:
+        self._storage, self._study_id, self._sweep, self._where = storage, study_id, sweep, where
+        self._words = _Words(sweep)
+        self._rows: dict[int, _Row] | None = None  # by our number, the newest where a trial was retried
+        self._done: dict[int, TrialRecord] = {}  # as last projected
+
+    @classmethod
+    def open(cls, where: str | Path, name: str, sweep: SweepSpec, *, create: bool, sweep_sha: str = "") -> StudyStorage:
+        """The study `name` in the SQLite file or at the URL; made where it is missing.
+
+        With `create` a study that is there already is refused, without it one of another sweep is. Raises UserError
+        for that, a URL that is none or has no driver, and StorageError for a database that cannot be reached.
+        """
+        shown = masked(str(where))
+        with refusals(str(where)), alone(where), quiet():
+            storage = connect(where)
+            study_id = _find(storage, name)
+            if study_id is not None and create:
+                raise UserError(
+                    f"{shown} has a study {name} already; take another --storage, or go on with it: --resume"
+                )
+            if study_id is None:
+                study_id = _make(storage, name, sweep.direction)
+            opened = cls(storage, study_id, sweep, str(where))
+            opened._describe(name, sweep_sha)
+        return opened
+
+    def project(self, trials: Iterable[TrialRecord]) -> None:
+        """Bring the database to what the records say: trials added in order, reports, states. Twice is like once.
+
+        A record that is the very same object or equal to what was projected last costs nothing; a new process reads
+        the study once. A trial that ended in the database and did not in the records was retried: Optuna cannot
+        open it again, so that another one of the same user attribute `number` is added.
+        """
+        rows, self._rows = self._rows, None  # read again where the database refuses half-way
+        with refusals(self._where), quiet():
+            if rows is None:
+                rows = {row.attrs["number"]: row for row in self._read()}
+            for trial in trials:
+                known = self._done.get(trial.number)
+                if known is not trial and known != trial:
+                    self._project(trial, rows)
+                    self._done[trial.number] = trial
+        self._rows = rows
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+    def _project(self, trial: TrialRecord, rows: dict[int, _Row]) -> None:
+        row, state = rows.get(trial.number), told(trial) or "RUNNING"
+        if row is not None and row.state != "RUNNING":
+            same = row.state == state and (state != "COMPLETE" or row.value == trial.score)
+            row = row if same else None
+            if same:
+                return
+        if row is None:
+            rows[trial.number] = self._add(trial, state)
+            return
+        for key, value in self._words.attrs(trial).items():
+            if row.attrs.get(key) != value:
+                self._storage.set_trial_user_attr(row.id, key, value)
+                row.attrs[key] = value
+        for step, value in steps(trial.curve).items():
+            if row.steps.get(step) != value:
+                self._storage.set_trial_intermediate_value(row.id, step, value)
+                row.steps[step] = value
+        if state != "RUNNING":
+            rows[trial.number] = self._tell(row, trial, state)
+
+    def _add(self, trial: TrialRecord, state: str) -> _Row:
+        """The trial as a new one, whole, in one transaction."""
+        frozen = self._words.frozen(trial, state)
+        return _Row(
+            id=self._storage.create_new_trial(self._study_id, frozen),
+            state=state,
+            value=frozen.value,
+            attrs=dict(frozen.user_attrs),
+            steps=dict(frozen.intermediate_values),
+        )
+
+    def _tell(self, row: _Row, trial: TrialRecord, state: str) -> _Row:
+        from optuna.trial import TrialState
+
+        value = _value(trial, state)
+        self._storage.set_trial_state_values(row.id, TrialState[state], None if value is None else [value])
+        return dataclasses.replace(row, state=state, value=value)
+
+    def _read(self) -> Iterator[_Row]:
+        """The trials of ours that the database has, in the order they were added."""
+        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
+            if isinstance(trial.user_attrs.get("number"), int):
+                yield _Row(
+                    id=trial._trial_id,
+                    state=trial.state.name,
+                    value=trial.values[0] if trial.values else None,
+                    attrs=dict(trial.user_attrs),
+                    steps=dict(trial.intermediate_values),
+                )
+
+    def _describe(self, name: str, sweep_sha: str) -> None:
+        """Say whose study it is. Raises UserError for one of another sweep."""
+        there = self._storage.get_study_user_attrs(self._study_id)
+        found = there.get("sweep_sha", sweep_sha)
+        way = self._storage.get_study_directions(self._study_id)[0].name.lower()
+        if found != sweep_sha or way != self._sweep.direction:
+            whose = f"of another sweep ({found}, {way})"
+            raise UserError(f"the study {name} in {masked(self._where)} is {whose}; take another --storage")
+        said = {"sweep": self._sweep.name, "metric": self._sweep.metric, "sweep_sha": sweep_sha}
+        for key, value in said.items():
+            if there.get(key) != value:
+                self._storage.set_study_user_attr(self._study_id, key, value)
+        # what study.set_metric_names writes: the dashboard then names the objective
+        if "study:metric_names" not in self._storage.get_study_system_attrs(self._study_id):
+            self._storage.set_study_system_attr(self._study_id, "study:metric_names", [self._sweep.metric])
+
+
+class _Words:
+    """What a trial of the sweep is called in the database."""
+
+    def __init__(self, sweep: SweepSpec) -> None:
+        self._axes = sweep.axes
+        self._names = names(sweep.axes)
+        self._listed = [*sweep.candidates, *(rung.name for rung in sweep.ladder)]
+        self._kind = "candidate" if sweep.candidates else "rung"
+
+    def frozen(self, trial: TrialRecord, state: str) -> FrozenTrial:
+        """The trial as Optuna's record."""
+        from optuna.trial import FrozenTrial, TrialState
+
+        now = datetime.datetime.now()
+        params, distributions = self._params(trial)
+        return FrozenTrial(
+            number=-1,  # given by the database
+            state=TrialState[state],
+            value=_value(trial, state),
+            datetime_start=now - datetime.timedelta(seconds=trial.seconds),
+            datetime_complete=now if state != "RUNNING" else None,
+            params=params,
+            distributions=distributions,
+            user_attrs=self.attrs(trial),
+            system_attrs={},
+            intermediate_values=steps(trial.curve),
+            trial_id=-1,
+        )
+
+    def attrs(self, trial: TrialRecord) -> dict[str, Any]:
+        """What else the dashboard shows of a trial."""
+        said: dict[str, Any] = {
+            "number": trial.number,
+            "status": str(trial.status),
+            "seeds": list(trial.seeds),
+            "values": list(trial.values),
+            "runs": list(trial.runs),
+            "attempts": trial.attempts,
+            "message": trial.message,
+        }
+        if self._listed:
+            said["settings"] = dict(trial.params)
+        return said
+
+    def _params(self, trial: TrialRecord) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
+        """Values and distributions by name. Named points differ in what they set: theirs is one choice among names."""
+        from optuna.distributions import CategoricalDistribution
+
+        if self._listed:
+            return {self._kind: trial.name}, {self._kind: CategoricalDistribution(self._listed)}
+        axes = {key: self._axes[key] for key in trial.params}
+        params = {self._names[key]: to_optuna(axis, trial.params[key]) for key, axis in axes.items()}
+        return params, {self._names[key]: distribution(axis) for key, axis in axes.items()}
+
+
+def _value(trial: TrialRecord, state: str) -> float | None:
+    """The value a state is told with: the score, of a pruned trial its last report, of a failed one none."""
+    if state == "COMPLETE":
+        return trial.score
+    reports: Mapping[int, float] = steps(trial.curve) if state == "PRUNED" else {}
+    return reports[max(reports)] if reports else None
+
+
+def _find(storage: RDBStorage, name: str) -> int | None:
+    try:
+        return int(storage.get_study_id_from_name(name))
+    except KeyError:
+        return None
+
+
+def _make(storage: RDBStorage, name: str, direction: str) -> int:
+    """A new study; the one there is where another process was faster."""
+    from optuna.exceptions import DuplicatedStudyError
+    from optuna.study import StudyDirection
+
+    try:
+        return int(storage.create_new_study([StudyDirection[direction.upper()]], name))
+    except DuplicatedStudyError:
+        return int(storage.get_study_id_from_name(name))

@@ -1,0 +1,242 @@
+"""One study directory to MLflow: a parent run for the study, and each of its runs as a child.
+
+What is here: `SweepWriter.catch_up`, which can be repeated at any time and after any failure. What is not: when it is
+called (sweep_mirror, sync), and what is written of a run (writer) and of the study (sweep_payload).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import StorageError
+from grpoctl.runs.records import read_json
+from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.study_dir import StudyDir
+from grpoctl.runs.study_status import study_status
+from grpoctl.tracking import payload, sweep_payload
+from grpoctl.tracking.lookup import (
+    DELETED,
+    Birth,
+    experiment_id,
+    find_or_create,
+    is_there,
+    is_told,
+    known,
+    read_mapping,
+)
+from grpoctl.tracking.mirror_state import MirrorState, one_line, read_state, write_state
+from grpoctl.tracking.store import store_name
+from grpoctl.tracking.writer import Parent, RunWriter
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+Signature = tuple[tuple[int, int], ...]
+
+
+class SweepWriter:
+    """Writes one study to MLflow. After an exception make a new one: MLflow may have taken more than it confirmed.
+
+    `still` is called before each run that is looked at: a study of thousands takes its time. A `thorough` writer asks
+    the store for each run whether it is still there; another one believes the runs' notes.
+    """
+
+    def __init__(
+        self, study: StudyDir, client: MlflowClient, *, still: Callable[[], object] = int, thorough: bool = False
+    ) -> None:
+        self._study, self._client = study, client
+        self._still, self._thorough = still, thorough
+        self._state = read_state(study) or MirrorState()
+        self._parent: Parent | None = None
+        self._told: tuple[str, Mapping[str, str]] = ("", {})  # MLflow's status of the parent, our tags
+        self._points: dict[tuple[str, int], float] = {}
+        self._writers: dict[str, RunWriter] = {}
+        self._settled: dict[str, Signature] = {}  # what a finished run's files were when all of it had been written
+        self._bad: dict[str, str] = {}
+        self.attended: dict[str, str | None] = {}  # run that there was something to write of -> why it could not be
+
+    def catch_up(self) -> MirrorState:
+        """Write what is new, and say how far it got. Raises what MLflow raises, and StorageError for damaged files."""
+        # The status first: what is read after an ending is all there is.
+        status, message = study_status(self._study)
+        document = read_json(self._study.state)
+        if document is None:
+            return self._state
+        ended = sweep_payload.MLFLOW_STATUS.get(status) != "RUNNING"
+        parent = self._parent or self._open(document)
+        if self._state.error == DELETED:
+            return self._state
+        before = self._state
+        all_there = self._write_runs(parent, again=ended)
+        self._write_points(parent, document)
+        self._write_standing(parent, document, (status, message))
+        files = self._upload(parent) if ended else self._state.synced_files
+        self._state = dataclasses.replace(
+            self._state,
+            state="behind" if self._bad else "done" if ended and all_there else "live",
+            error=f"{len(self._bad)} runs cannot be written; {next(iter(self._bad.values()))}" if self._bad else None,
+            synced_status=status,
+            synced_ended=ended_at(self._study, document) if ended else None,
+            synced_files=files,
+        )
+        if self._state != before:
+            write_state(self._study, self._state)
+        return self._state
+
+    def _open(self, document: Mapping[str, Any]) -> Parent:
+        """Find the MLflow run of this study, or create it, and learn what it already has."""
+        token = sweep_payload.study_token(document)
+        found = known(self._client, self._study, self._state)
+        if found is None:
+            self._thorough = True  # a store that has lost the parent may have lost its runs, too
+            name = str(document.get("sweep") or "grpoctl")
+            birth = Birth(
+                experiment_id=experiment_id(self._client, self._study, name),
+                token=token,
+                name=self._study.id,
+                started=float(document.get("started") or time.time()),
+            )
+            found = find_or_create(self._client, birth)
+        deleted = found.info.lifecycle_stage == "deleted"
+        self._state = dataclasses.replace(
+            self._state,
+            state="done" if deleted else "live",
+            error=DELETED if deleted else None,
+            store=store_name(self._study.home),
+            experiment_id=found.info.experiment_id,
+            mlflow_run_id=found.info.run_id,
+        )
+        write_state(self._study, self._state)
+        if not deleted:
+            self._describe(document, found)
+        self._parent = Parent(mlflow_run_id=found.info.run_id, experiment_id=found.info.experiment_id, token=token)
+        return self._parent
+
+    def _describe(self, document: Mapping[str, Any], found: Run) -> None:
+        """Tags, and the sweep's settings as params; what MLflow has of the points is learnt."""
+        from mlflow.entities import Param, RunTag
+
+        run_id = found.info.run_id
+        tags = sweep_payload.identity_tags(document)
+        self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        settings = payload.params(read_mapping(self._study.spec))
+        params = [Param(key, value) for key, value in settings.items() if key not in found.data.params]
+        for batch in payload.batches(params, payload.PARAMS_PER_BATCH):
+            self._client.log_batch(run_id, params=batch)
+        for key in found.data.metrics:
+            points = sorted(self._client.get_metric_history(run_id, key), key=lambda point: point.timestamp)
+            self._points |= {(key, point.step): point.value for point in points}
+        self._told = (found.info.status, {})
+
+    def _write_runs(self, parent: Parent, *, again: bool) -> bool:
+        """Whether each run that has begun is over and all of it written; `again`: those that could not be, too."""
+        if again:
+            self._settled = {run: seen for run, seen in self._settled.items() if run not in self._bad}
+        all_there = True
+        for run in self._study.runs():
+            seen = _signature(run)
+            if self._settled.get(run.id) == seen:
+                continue
+            self._still()
+            if self._child(run, parent):
+                self._settled[run.id] = seen
+                self._writers.pop(run.id, None)
+            else:
+                all_there = False
+        return all_there
+
+    def _child(self, run: RunDir, parent: Parent) -> bool:
+        """Whether nothing is left to write of a run until its files change; a run that cannot be written is noted."""
+        try:
+            state = read_state(run)
+            if run.id not in self._writers:
+                there = not self._thorough or state is None or is_there(self._client, run, state)
+                if is_told(run, state) and there:
+                    return True
+                self._writers[run.id] = RunWriter(run, self._client, parent)
+            state = self._writers[run.id].catch_up()
+        except Exception as error:  # noqa: BLE001  the boundary around the tracker: one bad run keeps no other back
+            self._writers.pop(run.id, None)
+            self._client.search_experiments(max_results=1)  # raises where it is not the run, but the store
+            self._bad[run.id] = f"{run.id}: {one_line(error)}"
+            self.attended[run.id] = one_line(error)
+            with suppress(StorageError):
+                noted = dataclasses.replace(read_state(run) or MirrorState(), state="behind", error=one_line(error))
+                write_state(run, noted)
+            return True
+        self._bad.pop(run.id, None)
+        self.attended[run.id] = None
+        return state.done
+
+    def _write_points(self, parent: Parent, document: Mapping[str, Any]) -> None:
+        """The points that MLflow lacks, or has otherwise: a failed trial that is retried gets its score late."""
+        from mlflow.entities import Metric
+
+        new = [p for p in sweep_payload.study_points(document) if self._points.get((p.key, p.step)) != p.value]
+        now = round(time.time() * 1000)
+        for batch in payload.batches(new, payload.METRICS_PER_BATCH):
+            metrics = [Metric(point.key, point.value, now, point.step) for point in batch]
+            self._client.log_batch(parent.mlflow_run_id, metrics=metrics)
+            self._points |= {(point.key, point.step): point.value for point in batch}
+        if new:
+            newest = max(step for _, step in self._points)
+            self._state = dataclasses.replace(self._state, synced_step=newest)
+
+    def _write_standing(self, parent: Parent, document: Mapping[str, Any], standing: tuple[str, str]) -> None:
+        """How the study stands, in tags and in MLflow's own word."""
+        from mlflow.entities import RunTag
+
+        wanted = sweep_payload.MLFLOW_STATUS.get(standing[0], "FINISHED")
+        tags = sweep_payload.standing_tags(document, *standing)
+        told, before = self._told
+        new = {key: value for key, value in tags.items() if before.get(key) != value}
+        if new:
+            self._client.log_batch(parent.mlflow_run_id, tags=[RunTag(key, value) for key, value in new.items()])
+        ended = None if wanted == "RUNNING" else ended_at(self._study, document)
+        if ended is not None and (told, self._state.synced_ended) != (wanted, ended):
+            self._client.set_terminated(parent.mlflow_run_id, wanted, end_time=round(ended * 1000))
+        elif ended is None and told != wanted:
+            self._client.update_run(parent.mlflow_run_id, status=wanted)
+        self._told = (wanted, tags)
+
+    def _upload(self, parent: Parent) -> str:
+        """Log the study's files as artifacts where they are not those that were sent; gives what stands for them."""
+        stamp = files_stamp(self._study)
+        if stamp != self._state.synced_files:
+            for file, folder in _files(self._study):
+                self._client.log_artifact(parent.mlflow_run_id, str(file), folder)
+        return stamp
+
+
+def ended_at(study: StudyDir, document: Mapping[str, Any]) -> float:
+    """When the study ended, in seconds since the epoch; where its driver died, when that last wrote sweep.json."""
+    ended = document.get("ended")
+    return float(ended) if ended is not None else study.state.stat().st_mtime
+
+
+def files_stamp(study: StudyDir) -> str:
+    """What stands for the artifacts of a study as they are now: names, sizes and ages."""
+    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file, _ in _files(study)]
+    return payload.digest(stats)
+
+
+def _files(study: StudyDir) -> list[tuple[Path, str | None]]:
+    """(file, folder in MLflow) of the artifacts there are."""
+    figures: list[tuple[Path, str | None]] = [(file, "figures") for file in sorted(study.figures.glob("*.png"))]
+    return [*((file, None) for file in (study.spec, study.state) if file.exists()), *figures]
+
+
+def _signature(run: RunDir) -> Signature:
+    """Size and age of the files that say whether there is something to write."""
+    found = []
+    for file in (run.status, run.metrics):
+        with suppress(FileNotFoundError):
+            seen = file.stat()
+            found.append((seen.st_size, seen.st_mtime_ns))
+    return tuple(found)

@@ -1,0 +1,86 @@
+"""The sentences about a study, and when each of them is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from grpoctl.analysis.sweeps.findings import study_findings
+from tests.studies import LR, K, advantage_study, ladder_study, study, trial
+
+
+def texts(document: dict[str, Any]) -> dict[str, str]:
+    return {found["id"]: found["text"] for found in study_findings(document)}
+
+
+def test_a_whole_study() -> None:
+    found = study_findings(advantage_study())
+    assert [one["id"] for one in found] == [
+        "best", "noise", "collapse", "importances", "cost", "pruned", "failed",
+    ]  # fmt: skip
+    assert all(set(one) == {"id", "text", "numbers"} for one in found)
+    json.dumps(found, allow_nan=False)
+
+
+def test_the_best_and_those_beside_it() -> None:
+    tight = [trial(0, [0.50, 0.51, 0.52]), trial(1, [0.50, 0.51, 0.53]), trial(2, [0.10, 0.11, 0.12])]
+    assert texts(study(tight))["best"].endswith("; #0 cannot be told apart from it")
+    assert texts(study(tight[1:]))["best"].endswith("; the other is worse by more than noise")
+    one_seed = study([trial(0, [0.5]), trial(1, [0.9])])
+    assert "may be luck" in texts(one_seed)["best"]
+    assert "noise" not in texts(one_seed)
+    collapsed = study([trial(0, [0.9, 0.0], "COLLAPSED")])
+    assert "a guard stopped some of its runs" in texts(collapsed)["best"]
+
+
+def test_nothing_has_ended() -> None:
+    assert texts(study([]))["best"] == "no trial has come to its end, so nothing can be ranked"
+    assert texts(study([trial(0, [None], "FAILED", message="out of memory")]))["failed"].endswith("#0: out of memory")
+
+
+def test_a_correction_is_said_with_its_size() -> None:
+    # two candidates of two seeds: squares 0.02 + 0.02 over 2, sd 0.1414; one-sided t(2) at 95 % = 2.92
+    text = texts(study([trial(0, [0.4, 0.6]), trial(1, [0.5, 0.7])]))["noise"]
+    assert "differ by 0.141 (standard deviation, pooled, 2 degrees of freedom)" in text
+    assert "up to 0.413 behind" in text  # 2.92 * 0.1414 * sqrt(1/2 + 1/2)
+    assert "t = 2.92" in text
+    assert "1 comparison:" in text
+
+
+def test_a_best_at_the_end_of_its_axis() -> None:
+    axes = {LR: {"values": [1, 2, 3]}}
+    trials = [trial(n, [n / 10, n / 10 + 0.001], params={LR: value}) for n, value in enumerate([1, 2, 3])]
+    assert texts(study(trials, axes=axes))["edge"] == (
+        "the best learning_rate stands at the largest end (3): the optimum may lie beyond"
+    )
+    down = [trial(n, [-n / 10, -n / 10 + 0.001], params={LR: value}) for n, value in enumerate([0, 2, 3])]
+    assert "edge" not in texts(study(down, axes=axes))  # nothing lies below 0
+
+
+def test_candidates_no_better_than_the_start(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"start": {"eval/reward": 0.45}}))
+    trials = [
+        trial(0, [0.60, 0.61], params={K: 8}, runs=[str(tmp_path)] * 2),
+        trial(1, [0.45, 0.46], params={K: 2}),
+        trial(2, [0.40, 0.41], params={K: 2}),
+    ]
+    text = texts(study(trials, axes={K: {"values": [2, 8]}}))["no-better-than-start"]
+    assert text.startswith("2 of 3 ranked candidates cannot be told from the model before training")
+    assert text.endswith("#1 and #2; all of num_generations=2")
+
+
+def test_what_pruning_saved() -> None:
+    # two trials of 1 seed and 1,000 completions; the pruned one spent 250: 750 of 2,000 saved
+    trials = [trial(0, [0.5], completions=1000), trial(1, [0.3], "PRUNED", completions=250)]
+    document = study(trials, budget={"completions": 1000, "tokens": None})
+    assert texts(document)["pruned"] == "1 trial pruned, which saved 750 completions (38% of the budget)"
+
+
+def test_a_ladder_says_which_rung_ended_it() -> None:
+    assert texts(ladder_study())["ladder"] == (
+        "rung C meets all it was to meet and ends the ladder; 1 further rung did not have to be tried"
+    )
+    document = ladder_study()
+    document["trials"].pop()
+    assert texts(document)["ladder"] == "no rung so far meets all it was to meet (tried: A, A+B)"

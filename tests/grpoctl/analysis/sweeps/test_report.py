@@ -1,0 +1,87 @@
+"""The tables of a report: what stands in which row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpoctl.analysis.sweeps.report import asked, done, head, text_report
+from grpoctl.analysis.sweeps.section import Section
+from tests.studies import advantage_study, collapse_study, ladder_study, study, trial
+
+
+def section(document: dict[str, Any], title: str) -> Section:
+    return next(one for one in text_report(document) if one.title.startswith(title))
+
+
+def test_the_report_of_a_sweep() -> None:
+    titles = [one.title.split(" (")[0] for one in text_report(advantage_study(), ["a.png"]) if one.title]
+    assert titles == [
+        "Ranking", "Not ranked", "Importances", "By value", "num_generations", "Health by region", "num_generations",
+    ]  # fmt: skip
+    assert text_report(advantage_study(), ["a.png"])[-1].lines[0].text == "a.png"
+
+
+def test_a_ranking_has_one_row_per_candidate_best_first() -> None:
+    table = section(advantage_study(), "Ranking")
+    assert table.columns[:3] == ("", "#", "num_generations")
+    assert table.rows[0][:3] == ("=", "1", "8")
+    assert len({len(row) for row in table.rows} | {len(table.columns)}) == 1
+    assert "! a guard stopped some of its runs" in table.note
+    short = head(advantage_study())[-1]
+    assert len(short.rows) == 10
+    assert "8 further candidates not shown" in short.note
+
+
+def test_parameters_that_never_vary_are_left_out() -> None:
+    trials = [trial(n, [n / 10], params={"a.same": 1, "a.other": n}) for n in range(2)]
+    assert section(study(trials), "Ranking").columns == ("", "#", "other", "eval/reward", "seeds", "status")
+
+
+def test_pruned_and_failed_trials_say_why() -> None:
+    rows = {row[0]: row for row in section(advantage_study(), "Not ranked").rows}
+    assert rows["5"][2:] == ("FAILED", "0%", "-", "MemoryError: 12 GB asked for")
+    assert rows["9"][2:4] == ("PRUNED", "12%")  # 384 of 3 x 1,024 completions
+
+
+def test_the_two_by_two_table_of_the_collapse_study() -> None:
+    table = next(one for one in text_report(collapse_study()) if one.title.endswith("runs that collapsed, of all"))
+    assert table.columns == ("", "[]", "[rollout-in-train-mode]")
+    assert table.rows == (("2", "0/6", "6/6"), ("8", "0/6", "6/6"))
+
+
+def test_a_ladder_rung_by_rung() -> None:
+    table = section(ladder_study(), "Rungs")
+    assert [(row[0], row[2], row[3]) for row in table.rows] == [
+        ("A", "0.410", "not met"), ("A+B", "0.470", "not met"), ("C", "0.580", "met"),
+    ]  # fmt: skip
+
+
+def test_an_interrupted_study_says_how_to_go_on() -> None:
+    document = {**advantage_study(), "status": "INTERRUPTED", "message": "its process died"}
+    lines = {line.label: line for line in head(document)[0].lines}
+    assert lines["Study"].mark == "INTERRUPTED"
+    assert lines["Next"].text == "go on with: grpoctl sweep advantage-study --resume"
+
+
+def test_what_was_asked_and_done() -> None:
+    document = advantage_study()
+    assert "24 trials x 3 seeds, 1,024 completions per run; sampler tpe" in asked(document)
+    assert done(document).startswith("24 of 24 trials (15 COMPLETED, 1 FAILED, 5 PRUNED, 3 COLLAPSED); 57,216 compl")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        study([]),
+        study([trial(0, [0.5])]),
+        study([trial(0, [None, None], "FAILED"), trial(1, [], "RUNNING")]),
+        study([trial(0, [0.5], "INVALID_ROLLOUT", findings=[["rollout-integrity"]])], budget={}),
+        {"schema": 1, "study": "x", "sweep": "x", "status": "RUNNING", "trials": []},
+    ],
+    ids=["empty", "one", "failed", "invalid", "bare"],
+)
+def test_odd_studies_have_a_report(document: dict[str, Any]) -> None:
+    assert text_report(document)
+    assert head(document)

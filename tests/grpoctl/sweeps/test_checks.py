@@ -1,0 +1,117 @@
+"""What a sweep is refused for, and what it is told: axes that cannot act, yardsticks that move, batches that differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import SpecError
+from core.tasks import registry
+from grpoctl.specs import load
+from grpoctl.sweeps.checks import described, notes
+from tests.grpoctl.sweeps.mine import sweep
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+QUIET = "axes: {beta: [0.05, 0.1]}\nsettings: {eval_steps: 8}"
+
+
+def test_nothing_is_said_of_a_sound_sweep() -> None:
+    assert notes(sweep(QUIET)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("axes: {epsilon: [0.1, 0.2]}", "epsilon: does nothing at any point: one update per rollout"),
+        (
+            "axes: {advantage.clip: [null, 3.0, 9.0]}",
+            "clip: does nothing at any point: no |advantage| gets above 2.646",
+        ),
+        ("settings: {beta: 0}\naxes: {kl_estimator: [k2, k3]}", "kl_estimator: does nothing at any point: beta is 0"),
+        ("axes: {beta: [0], kl_estimator: [k2, k3]}", "kl_estimator: does nothing at any point: beta is 0"),
+        ("axes: {task.operator_cost: [0, 0.01]}", "changes what eval/reward measures"),
+        ("axes: {task.domains: [{math: 1}, {math: 1, qa: 1}]}", "changes what eval/reward measures"),
+        ("axes: {task.domains.math: [1, 2]}", "changes what eval/reward measures"),
+        ("axes: {task.data_seed: [0, 1]}", "changes what eval/reward measures"),
+        ("axes: {evaluation.temperature: [0.5, 1]}", "changes what eval/reward measures"),
+        ("axes: {evaluation.eval_steps: [5, 10]}", "changes how often eval/reward is measured, not the run"),
+    ],
+)
+def test_an_axis_that_compares_nothing_is_refused(text: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        sweep(text)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("sweeps/mine.yaml: line ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "axes: {epsilon: [0.1, 0.2]}\nsettings: {num_iterations: 2}",  # the ratio moves
+        "axes: {epsilon: [0.1, 0.2], num_iterations: [1, 2]}",  # ... at half the points
+        "axes: {train_prompts: [64, 128]}",  # the held-out problems stay
+        "axes: {task.prompt: [short, instruct]}",  # the same problems, asked in other words
+        "axes: {evaluation.temperature: [0.5, 1]}\nmetric: collapse_rate",  # no evaluation is in it
+        "candidates: {a: {epsilon: 0.1}, b: {task.operator_cost: 0.01}}",  # stated one by one: noted only
+    ],
+)
+def test_what_may_act_is_not_refused(text: str) -> None:
+    assert sweep(text).name == "mine"
+
+
+def test_the_number_of_training_prompts_leaves_the_held_out_problems_alone() -> None:
+    few, many = (
+        registry.build(load("p31", profile="tiny", overrides=[f"train_prompts={n}"]).spec.task) for n in (8, 64)
+    )
+    assert [one.prompt for one in few.problems("eval")] == [one.prompt for one in many.problems("eval")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{QUIET}\nseeds: [0]", "one seed: no interval"),
+        (f"{QUIET}\ntrials: 5", "trials is 5, but there are only 2 points"),
+        ("axes: {beta: [0.1]}\nsettings: {eval_steps: 8}", "stages.grpo.beta has one value: it belongs to settings"),
+        # 2 x 2 points, beta 0 at two of them
+        (
+            "axes: {beta: [0, 0.1], kl_estimator: [k2, k3]}",
+            "kl_estimator does nothing at 50 % of its points (beta is 0",
+        ),
+        ("axes: {prompts_per_step: [1, 2]}", "a step of grpo has 8, 16 completions"),
+        ("axes: {num_generations: [8, 16], scale_rewards: [group, batch]}", "one prompt (K = 16)"),
+        ("axes: {guards.min_valid: [0.05, 0.1]}", "decides which runs count as collapsed"),
+        # 96 steps, evaluated at 96 only: three runs, of which the last one's end saves nothing
+        ("axes: {beta: [0.1, 0.2]}\nsettings: {eval_steps: 96}\ntrials: 9", "measured 2 times before its end"),
+        ("axes: {beta: [0.1, 0.2]}\nsettings: {eval_steps: 96}\npruner: none", "only its start and its end"),
+        ("axes: {beta: {low: 0.1, high: 1}}\ntrials: 2\nsettings: {eval_steps: 8}", "there are 2: it never acts"),
+        ("candidates: {a: {epsilon: 0.1}}", "a: stages.grpo.epsilon does nothing: one update per rollout"),
+        ("candidates: {a: {task.operator_cost: 0.01}}", "a: task.operator_cost changes what eval/reward measures"),
+        ("candidates: {a: {}, b: {beta: 0.005}}", "b is a: the same run under two names"),
+    ],
+)
+def test_what_is_noted(text: str, said: str) -> None:
+    assert any(said in note for note in notes(sweep(text))), notes(sweep(text))
+
+
+def test_a_condition_answers_the_note() -> None:
+    spec = sweep(
+        "axes: {beta: [0, 0.1], kl_estimator: {values: [k2, k3], when: {beta: 0.1}}}\nsettings: {eval_steps: 8}"
+    )
+    assert notes(spec) == []
+
+
+def test_the_sweep_in_numbers() -> None:
+    spec = sweep(
+        "axes: {num_generations: [2, 8], beta: [0, 0.1]}\nsettings: {eval_steps: 16}\nbudget: {completions: 640}"
+    )
+    # 640 / 16 = 40 steps, evaluated at 16, 32 and 40
+    assert described(spec) == {
+        "points": 4, "trials": 4, "seeds": [0, 1, 2], "runs": 12, "budget": {"completions": 640, "tokens": None},
+        "completions_per_step": 16, "evaluations": [3, 3],
+    }  # fmt: skip

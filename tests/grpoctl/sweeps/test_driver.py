@@ -1,0 +1,263 @@
+"""The driver on paper: real files, a real Optuna database, and runs that are arithmetic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import StorageError
+from grpoctl.executors.base import Died, Ended, Event
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.study_dir import StudyDir, studies
+from grpoctl.specs import read_resolved
+from grpoctl.sweeps import opening
+from grpoctl.sweeps.concluding import conclude, how_it_ended
+from grpoctl.sweeps.driver import Driver, Plan
+from grpoctl.sweeps.loading import load_sweep, sweep_sha
+from grpoctl.sweeps.opening import Terms
+from grpoctl.sweeps.storage import StudyStorage
+from tests.grpoctl.sweeps.paper import Killed, PaperExecutor
+
+SWEEP = """\
+name: paper-study
+title: A sweep on paper
+experiment: p31
+settings: {evaluation.eval_steps: 1}
+axes:
+  stages.grpo.num_generations: [2, 4, 8]
+  stages.grpo.learning_rate: {low: 1.0e-6, high: 1.0e-2, log: true}
+pruner: {name: patient-median, patience: 2, warmup: 0.2, min_trials: 2}
+seeds: [0, 1]
+budget: {completions: 80, generation_batch_size: 16}
+trials: 10
+"""
+
+
+class Silent:
+    """Shows nothing, and keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def update(self, document: object, running: object) -> None: ...
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home beside a folder with the sweep."""
+    monkeypatch.chdir(tmp_path)
+    return Home(path=tmp_path / ".grpoctl")
+
+
+def drive(home: Home, executor: PaperExecutor, *, text: str = SWEEP, resume: bool = False, **terms: Any) -> StudyDir:
+    """Drive the study of the text, new or gone on with, until it ends or the executor stops everything."""
+    file = Path("paper-study.yaml")
+    file.write_text(text, encoding="utf-8")
+    sweep = load_sweep(str(file), profile="tiny").spec
+    asked = Terms(slots=executor.slots, **terms)
+    opened = opening.reopened(studies(home)[0], asked) if resume else opening.new_study(sweep, home, (), asked)
+    study, book = opened.study, opened.book
+    storage = StudyStorage.open(study.storage, study.id, sweep, create=opened.fresh, sweep_sha=sweep_sha(sweep))
+    plan = Plan(sweep=sweep, study=study, total=int(book.header["total"]), lag=book.header["lag"])
+    driver = Driver(plan, book=book, storage=storage, executor=executor, progress=Silent())
+    try:
+        driver.run()
+        conclude(book, driver, how_it_ended(driver))
+        driver.save()
+    finally:
+        storage.close()
+    return study
+
+
+def document(study: StudyDir) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(study.state.read_text(encoding="utf-8"))
+    return found
+
+
+def told(study: StudyDir) -> dict[str, Any]:
+    """Everything of a study that must not depend on when anything happened, nor on how it came about."""
+    found = document(study)
+    for trial in found["trials"]:
+        for key in ("attempts", "runs"):
+            del trial[key]
+    keys = ("status", "trials", "ranking", "indistinguishable", "importances", "best")
+    best = {**found["best"], "runs": None}
+    return {**{key: found[key] for key in keys}, "best": best}
+
+
+def metrics(study: StudyDir) -> dict[str, bytes]:
+    """The rows of each run, by the part of its id that does not name the study."""
+    return {run.id.removeprefix(study.id): run.metrics.read_bytes() for run in study.runs()}
+
+
+def in_optuna(study: StudyDir) -> list[tuple[Any, ...]]:
+    import optuna
+
+    storage = f"sqlite:///{study.storage}"
+    trials = optuna.load_study(study_name=study.id, storage=storage).trials
+    newest = {trial.user_attrs["number"]: trial for trial in trials}
+    return [(n, t.state.name, t.values, t.params, t.intermediate_values) for n, t in sorted(newest.items())]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], dict[str, bytes], Any]]:
+    """The study left alone: what is told, the rows, and what Optuna has."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("reference")
+        patch.chdir(folder)
+        study = drive(Home(path=folder / ".grpoctl"), PaperExecutor())
+        yield told(study), metrics(study), in_optuna(study)
+
+
+def test_a_study_ends_with_all_its_trials_and_some_are_pruned(reference: Any) -> None:
+    found, rows, stored = reference
+    statuses = [trial["status"] for trial in found["trials"]]
+    assert len(statuses) == 10
+    assert set(statuses) == {"COMPLETED", "PRUNED"}
+    assert [state for _, state, *_ in stored] == ["PRUNED" if s == "PRUNED" else "COMPLETE" for s in statuses]
+    best = found["trials"][found["best"]["number"]]
+    assert best["score"] == max(t["score"] for t in found["trials"] if t["status"] == "COMPLETED")
+    pruned = next(trial for trial in found["trials"] if trial["status"] == "PRUNED")
+    assert pruned["curve"][-1][0] < 2  # it did not spend its budget
+    assert "median" in pruned["message"]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_whose_turn_it_is_changes_nothing(home: Home, reference: Any, order: int) -> None:
+    study = drive(home, PaperExecutor(order=order))
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+
+
+@pytest.mark.parametrize("every", [7, 23, 41])
+def test_a_study_killed_again_and_again_is_the_study_left_alone(home: Home, reference: Any, every: int) -> None:
+    """Killed after each `every` events, between a run's end and the tell included, by the way events fall."""
+    study, times = None, 0
+    while study is None:
+        with suppress(Killed):
+            study = drive(home, PaperExecutor(order=times, stop_after=every), resume=times > 0)
+        times += 1
+        assert times < 60
+    assert times > 1
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+
+
+def test_nothing_is_run_twice_that_had_ended(home: Home) -> None:
+    first = PaperExecutor(stop_after=60)
+    with pytest.raises(Killed):
+        drive(home, first)
+    ended = {Path(run) for trial in document(studies(home)[0])["trials"] for run in trial["runs"]}
+    assert ended  # of trials that were told
+    second = PaperExecutor()
+    drive(home, second, resume=True)
+    assert ended.isdisjoint(second.began)
+
+
+def test_every_suggested_value_stands_in_the_spec_of_the_trial(home: Home) -> None:
+    study = drive(home, PaperExecutor())
+    for trial in document(study)["trials"]:
+        for run, seed in zip(trial["runs"], trial["seeds"], strict=False):
+            spec = read_resolved(Path(run) / "spec.yaml")
+            stage: Any = spec.stages["grpo"]
+            assert spec.seed == seed
+            assert stage.num_generations == trial["params"]["stages.grpo.num_generations"]
+            assert stage.learning_rate == trial["params"]["stages.grpo.learning_rate"]
+            assert stage.num_generations * stage.prompts_per_step == 16
+            assert spec.budget is not None
+            assert spec.budget.completions == 80
+
+
+def dies(run_part: str, times: int, kind: type, at: int = 3) -> Any:
+    """The runs whose id has `run_part` die or fail before that step, so many times in all."""
+    left = [times]
+
+    def accident(run: RunDir, step: int) -> Event | None:
+        if run_part not in run.id or step != at or not left[0]:
+            return None
+        left[0] -= 1
+        number = int(run.id.split("-t")[-1].split("-")[0])
+        if kind is Died:
+            return Died(job=number, run=run.path, message="killed")
+        return Ended(job=number, run=run.path, status="FAILED", message="boom", error="ModelError")
+
+    return accident
+
+
+@pytest.mark.parametrize("kind", [Died, Ended])
+def test_a_worker_that_dies_or_a_run_that_fails_once_costs_an_attempt_and_nothing_else(
+    home: Home, reference: Any, kind: type
+) -> None:
+    study = drive(home, PaperExecutor(accident=dies("t0002-s0", 1, kind)))
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+    assert [trial["attempts"] for trial in document(study)["trials"]] == [1, 1, 2, 1, 1, 1, 1, 1, 1, 1]
+    assert document(study)["failures"] == 1
+
+
+def test_a_trial_that_fails_twice_has_failed_and_can_be_retried(home: Home) -> None:
+    study = drive(home, PaperExecutor(accident=dies("t0002-s0", 2, Ended)))
+    trial = document(study)["trials"][2]
+    assert (trial["status"], trial["score"], trial["attempts"]) == ("FAILED", None, 2)
+    assert "boom" in trial["message"]
+    assert in_optuna(study)[2][1] == "FAIL"
+    assert len(document(study)["trials"]) == 10
+    drive(home, PaperExecutor(), resume=True, retry_failed=True)
+    again = document(study)["trials"][2]
+    assert (again["number"], again["status"], again["attempts"]) == (2, "COMPLETED", 3)
+    assert in_optuna(study)[2][1] == "COMPLETE"
+    assert len(document(study)["trials"]) == 10
+
+
+def test_a_sweep_in_which_everything_fails_ends_soon(home: Home) -> None:
+    study = drive(home, PaperExecutor(accident=dies("-t0", 99, Ended, at=1)))
+    found = document(study)
+    assert found["status"] == "FAILED"
+    assert "first 3 trials failed" in found["message"]
+    assert len(found["trials"]) <= 4  # two were under way
+
+
+def test_the_disk_that_is_full_is_no_fault_of_the_trial(home: Home, reference: Any) -> None:
+    full = [True]
+
+    def accident(run: RunDir, step: int) -> Event | None:
+        if not full[0] or "t0001" not in run.id or step != 2:
+            return None
+        full[0] = False
+        return Ended(job=1, run=run.path, status="FAILED", message="no space left", error="StorageError")
+
+    with pytest.raises(StorageError, match="no space left"):
+        drive(home, PaperExecutor(accident=accident))
+    study = drive(home, PaperExecutor(), resume=True)
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+    assert {trial["attempts"] for trial in document(study)["trials"]} == {1}
+
+
+@pytest.mark.parametrize("file", ["spec.yaml", "status.json", "metrics.jsonl", "provenance.json", "result.json"])
+def test_a_trial_directory_that_is_damaged_is_made_anew(home: Home, reference: Any, file: str) -> None:
+    with pytest.raises(Killed):
+        drive(home, PaperExecutor(stop_after=31))
+    under_way = next(trial for trial in document(studies(home)[0])["trials"] if trial["status"] == "RUNNING")
+    run = studies(home)[0].run(under_way["number"], 0)
+    (run.path / file).write_text("{ no\nnothing\n", encoding="utf-8")
+    study = drive(home, PaperExecutor(), resume=True)
+    assert (told(study), in_optuna(study)) == (reference[0], reference[2])
+    assert [entry.name for entry in run.path.parent.iterdir() if ".damaged-" in entry.name] == [f"{run.id}.damaged-1"]
+
+
+def test_trials_is_the_total_and_may_be_raised_later(home: Home, reference: Any) -> None:
+    study = drive(home, PaperExecutor(), trials=6)
+    assert len(document(study)["trials"]) == 6
+    drive(home, PaperExecutor(), resume=True, trials=10)
+    assert told(study)["trials"] == reference[0]["trials"]
+
+
+def test_no_two_trials_are_the_same(home: Home) -> None:
+    text = SWEEP.replace("{low: 1.0e-6, high: 1.0e-2, log: true}", "[1.0e-4, 1.0e-3]").replace("10\n", "6\n")
+    points = [json.dumps(trial["params"]) for trial in document(drive(home, PaperExecutor(), text=text))["trials"]]
+    assert len(set(points)) == 6

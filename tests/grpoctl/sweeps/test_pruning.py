@@ -1,0 +1,176 @@
+"""The rules on curves that can be checked by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+import runpy
+from typing import Any
+
+import pytest
+
+from grpoctl.sweeps.pruning import Curve, decide, permille, standing, units
+from grpoctl.sweeps.spec import PrunerSpec
+from tests.architecture.source import ROOT
+
+
+def rule(name: str = "patient-median", **options: Any) -> PrunerSpec:
+    return PrunerSpec.model_validate({"name": name, **options})
+
+
+def flat(value: float, reports: int = 4, seeds: int = 1) -> Curve:
+    """The same value at every report."""
+    return tuple((round(n / reports, 6), value) for n in range(1, seeds * reports + 1))
+
+
+MEDIAN = rule(patience=2, warmup=0.5, min_trials=3)
+OTHERS = [flat(0.3), flat(0.5), flat(0.9)]  # their median is 0.5
+
+
+@pytest.mark.parametrize(
+    ("curve", "pruned"),
+    [
+        ([(0.25, 0.4), (0.5, 0.4)], False),  # one report of two lies before the warm-up
+        ([(0.25, 0.4), (0.5, 0.4), (0.75, 0.4)], True),
+        ([(0.25, 0.4), (0.5, 0.4), (0.75, 0.5)], False),  # at the median, not below it
+        ([(0.25, 0.4), (0.5, 0.6), (0.75, 0.4)], False),  # one report below it, not two in a row
+        ([(0.25, 0.6), (0.5, 0.4), (0.75, 0.4)], True),
+        ([(0.25, 0.4), (0.5, 0.4), (0.75, 0.4), (1.0, 0.4)], False),  # at the end nothing is left to save
+        ([(0.75, 0.4)], False),
+        ([], False),
+    ],
+)
+def test_below_the_median_so_many_times_in_a_row(curve: Curve, pruned: bool) -> None:
+    assert (decide(MEDIAN, curve, OTHERS, 1) is not None) is pruned
+
+
+def test_lower_is_better_where_the_metric_says_so() -> None:
+    low, high = flat(0.4)[:3], flat(0.6)[:3]
+    assert decide(MEDIAN, low, OTHERS, 1, "maximize")
+    assert not decide(MEDIAN, high, OTHERS, 1, "maximize")
+    assert not decide(MEDIAN, low, OTHERS, 1, "minimize")
+    assert decide(MEDIAN, high, OTHERS, 1, "minimize")
+
+
+def test_the_reason_has_the_numbers() -> None:
+    curve = flat(0.4)[:3]
+    below = "below the median of 3 trials at 2 evaluations in a row: 0.4 against 0.5 after 0.75 runs"
+    assert decide(MEDIAN, curve, OTHERS, 1) == below
+    assert str(decide(MEDIAN, flat(0.6)[:3], OTHERS, 1, "minimize")).startswith("above the median of 3 trials")
+
+
+def test_so_many_others_must_have_come_as_far() -> None:
+    short = flat(0.9)[:2]  # ended at 0.5
+    assert decide(MEDIAN, flat(0.4)[:3], [*OTHERS[:2], short], 1) is None
+    assert decide(MEDIAN, flat(0.4)[:3], [*OTHERS, short], 1) is not None
+
+
+def test_given_up_trials_do_not_raise_the_bar() -> None:
+    """Two were given up at 0.5 with 0.1: the median of 0.1 0.1 0.5 0.7 0.9 is 0.5; of those that lived it is 0.7."""
+    others = [flat(0.1)[:2], flat(0.1)[:2], flat(0.5), flat(0.7), flat(0.9)]
+    assert decide(MEDIAN, flat(0.6)[:3], others, 1) is None
+    assert decide(MEDIAN, flat(0.4)[:3], others, 1) is not None
+
+
+def test_equal_units_are_compared_not_equal_reports() -> None:
+    """Others report twice as often and rise: after half of the budget they stand at 0.4, after all of it at 0.8."""
+    others = [tuple((n / 8, 0.1 * n) for n in range(1, 9))] * 3
+    patient = rule(patience=1, warmup=0.0, min_trials=3)
+    assert (
+        decide(patient, [(0.25, 0.15), (0.5, 0.45)], others, 1) is None
+    )  # their second report says 0.2, their fourth 0.4
+    assert decide(patient, [(0.25, 0.25), (0.5, 0.35)], others, 1) is not None
+
+
+def test_a_report_between_two_of_the_others_is_held_against_the_earlier() -> None:
+    assert standing(((0.5, 0.2), (1.0, 0.8)), 0.75) == 0.2
+    assert standing(((0.5, 0.2), (1.0, 0.8)), 0.25) is None
+
+
+def test_later_seeds_are_compared_with_later_seeds_and_earlier_ones_count() -> None:
+    curve = ((0.5, 0.1), (1.0, 0.6), (1.5, 0.2), (2.0, 0.4))
+    assert standing(curve, 1.0) == 0.6  # the end of the first run is not the start of the second
+    assert standing(curve, 1.5) == pytest.approx(0.4)  # (0.6 + 0.2) / 2
+    assert standing(curve, 1.25) is None  # nothing of the second run yet
+    assert standing(curve, 2.0) == pytest.approx(0.5)  # (0.6 + 0.4) / 2
+    assert standing(curve, 2.5) == pytest.approx(0.5)  # ended: keeps what it had
+    others = [flat(0.5, seeds=3)] * 3
+    good_first = [(0.5, 0.9), (1.0, 0.9), (1.25, 0.2), (1.5, 0.2)]  # (0.9 + 0.2) / 2 = 0.55
+    bad_first = [(0.5, 0.6), (1.0, 0.6), (1.25, 0.2), (1.5, 0.2)]  # (0.6 + 0.2) / 2 = 0.4
+    assert decide(MEDIAN, good_first, others, 3) is None
+    assert decide(MEDIAN, bad_first, others, 3) is not None
+
+
+def test_a_report_that_is_no_number_is_none() -> None:
+    assert standing(((0.5, 0.2), (1.0, math.nan)), 1.0) == 0.2
+    assert decide(MEDIAN, [*flat(0.4)[:2], (0.75, math.nan)], OTHERS, 1) is None
+    assert decide(MEDIAN, flat(0.4)[:3], [*OTHERS, ((0.5, math.nan),), ()], 1) is not None
+
+
+HALVING = rule("successive-halving", reduction=2, warmup=0.25)  # rungs of one run: 0.5, 0.25
+
+
+@pytest.mark.parametrize(
+    ("value", "at", "pruned"),
+    [
+        (0.6, 2, False),  # at 0.5: second of four, and the best two go on
+        (0.4, 2, True),  # third of four
+        (0.4, 1, True),  # at 0.25 the same
+        (0.4, 3, False),  # 0.75 is no rung
+    ],
+)
+def test_halving_keeps_one_in_so_many_at_each_rung(value: float, at: int, pruned: bool) -> None:
+    assert (decide(HALVING, flat(value)[:at], OTHERS, 1) is not None) is pruned
+
+
+def test_halving_has_no_rung_before_the_warmup_and_lets_the_first_pass() -> None:
+    later = rule("successive-halving", reduction=2, warmup=0.5)
+    assert decide(later, flat(0.1)[:1], OTHERS, 1) is None
+    assert decide(later, flat(0.1)[:2], OTHERS, 1) is not None
+    assert decide(HALVING, flat(0.1)[:2], [], 1) is None
+
+
+def test_halving_counts_those_that_it_stopped_at_the_rung() -> None:
+    """0.5 is second of three there, and one of three goes on; 0.3 was stopped at the rung and still counts."""
+    stopped = flat(0.3)[:2]
+    assert decide(HALVING, flat(0.5)[:2], [stopped, flat(0.9)], 1) == (
+        "at the rung of 0.5 runs 0.5 is number 2 of 3; the best 1 go on"
+    )
+    assert decide(HALVING, flat(0.5)[:2], [stopped, stopped, flat(0.9)], 1) is None  # second of four, two go on
+
+
+def test_halving_of_three_seeds_has_its_rungs_in_all_of_them() -> None:
+    """Rungs of three runs: 1.5 and 0.75. A report at 0.8 is the first past 0.75, one at 1.0 the second."""
+    others = [flat(0.9, seeds=3)] * 3
+    assert decide(HALVING, [(0.5, 0.1), (0.8, 0.1)], others, 3) is not None
+    assert decide(HALVING, [(0.8, 0.1), (1.0, 0.1)], others, 3) is None
+    assert decide(HALVING, [(1.0, 0.1), (1.5, 0.1)], others, 3) is not None
+
+
+def test_none_never_gives_up() -> None:
+    assert decide(rule("none"), flat(0.0)[:3], OTHERS * 9, 1) is None
+
+
+@pytest.mark.parametrize(("seed", "share", "found"), [(0, 0.25, 0.25), (1, 0.25, 1.25), (2, 1.2, 3.0), (1, -0.1, 1.0)])
+def test_units(seed: int, share: float, found: float) -> None:
+    assert units(seed, share) == found
+    assert permille(found) == 1000 * found
+
+
+def test_the_defaults_lose_the_best_arm_less_often_than_optunas_median() -> None:
+    """A small piece of benchmarks/pruning.py; the whole table stands in docs/benchmarks.md."""
+    bench = runpy.run_path(str(ROOT / "benchmarks" / "pruning.py"))
+    ours = bench["measure"](bench["RULES"]["patient-median (the default: 3, 0.5)"], (3, 8), 0.05, (20, 24))
+    optunas = bench["measure"](bench["RULES"]["Optuna MedianPruner()"], (3, 8), 0.05, (20, 24))
+    assert ours["lost"] <= 0.05 < optunas["lost"]
+    assert ours["saved"] > 0.2
+
+
+def test_the_order_of_the_others_does_not_matter() -> None:
+    rng = random.Random(0)
+    for _ in range(50):
+        others = [flat(rng.random()) for _ in range(7)]
+        curve = [(n / 4, rng.random()) for n in range(1, 4)]
+        shuffled = rng.sample(others, len(others))
+        for one in (MEDIAN, HALVING):
+            assert decide(one, curve, others, 1) == decide(one, curve, shuffled, 1)
