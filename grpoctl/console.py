@@ -44,9 +44,9 @@ def is_terminal(stream: TextIO | None = None) -> bool:
     return (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
 
 
-def print_json(document: object, indent: int | None = 2) -> None:
+def print_json(document: object) -> None:
     """One JSON document on standard output; a number that is not finite becomes null, for JSON has no such number."""
-    write(jsonlib.dumps(finite(document), indent=indent, ensure_ascii=False, allow_nan=False))
+    write(jsonlib.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_error(message: str) -> None:

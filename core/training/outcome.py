@@ -11,8 +11,10 @@ from core.health.rollout_mode import contrast
 from core.metrics import METRICS
 from core.spec.expectation import holds, parse
 
-_ABOUT_THE_EVALUATION = ("eval/temperature", "eval/logprob_gap")
+COUNTED = ("completions", "tokens")  # up to a row: what a run spent is what its last row says
 LAST = 10  # step metrics are noisy: `final` is their mean over this many last steps
+_NO_MEAN = ("step", "update", *COUNTED)
+_ABOUT_THE_EVALUATION = ("eval/temperature", "eval/logprob_gap")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,15 +27,18 @@ class Outcome:
 
 
 def outcome(table: StepTable) -> Outcome:
-    """What the table says was reached. {} where there is nothing: no evaluation, no step."""
+    """What the table says was reached. Where there is nothing, no evaluation, no step, only what was spent: 0."""
     evaluations = [row for row in table if row.get("eval/reward") is not None]
     steps = steps_of(table)
     trained = [row for row in evaluations if row.get("step")]
     best = max(trained or evaluations, key=lambda row: row["eval/reward"] or 0.0, default=None)
     first = [row for row in evaluations if row.get("step") == 0]
     final = {**_means(steps[-LAST:]), **_evaluation(evaluations[-1:]), **run_metrics(table)} if steps else {}
+    spent = {name: (table[-1].get(name) or 0.0) if table else 0.0 for name in COUNTED}
     return Outcome(
-        start=_evaluation(first), final=final, best={"step": best["step"] or 0, **_evaluation([best])} if best else {}
+        start=_evaluation(first),
+        final=final | spent,
+        best={"step": best["step"] or 0, **_evaluation([best])} if best else {},
     )
 
 
@@ -71,9 +76,6 @@ def _evaluation(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:
-    names = [name for name, metric in METRICS.items() if metric.kind == "step" and name not in ("step", "update")]
+    names = [name for name, metric in METRICS.items() if metric.kind == "step" and name not in _NO_MEAN]
     values = {name: [float(v) for row in rows if (v := row.get(name)) is not None] for name in names}
-    means = {name: fmean(present) for name, present in values.items() if present}
-    if rows and (completions := rows[-1].get("completions")) is not None:
-        means["completions"] = completions
-    return means
+    return {name: fmean(present) for name, present in values.items() if present}

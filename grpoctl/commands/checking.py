@@ -62,7 +62,7 @@ def say(spec: RunSpec, seen: Foresight) -> None:
         console.print_text(wrapped("  ", f"{finding.severity}: {finding.summary}."))
 
 
-def rates(stage: StageBase, first: int, last: int) -> tuple[float, float]:
+def rates(stage: StageBase, first: float, last: float) -> tuple[float, float]:
     """The learning rates of two ticks of the stage's clock, plateaus left out."""
     one, other = (
         learning_rate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpoctl import console
@@ -11,10 +11,11 @@ from grpoctl.commands.checking import wrapped
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import canonical
+from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.checks import described, notes
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from grpoctl.sweeps.space import points
-from grpoctl.sweeps.spec import Axis, SweepSpec
+from grpoctl.sweeps.spec import SweepSpec
 
 
 def check(name: str, profile: str, overrides: Sequence[str], *, json: bool) -> dict[str, Any]:
@@ -56,12 +57,16 @@ def say(sweep: SweepSpec, found: dict[str, Any]) -> None:
 
 def _space(sweep: SweepSpec) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
     if sweep.axes:
-        rows = [(key, _values(axis), _when(axis)) for key, axis in sweep.axes.items()]
+        rows: list[tuple[str, ...]] = [(key, _values(axis), _when(axis)) for key, axis in sweep.axes.items()]
         return "Axes", ("key", "values", "when"), rows
     kind = "Candidates" if sweep.candidates else "Rungs, in order until one meets its expectations"
     names = [*sweep.candidates, *(rung.name for rung in sweep.ladder)]
-    points_ = [", ".join(f"{key}={canonical(value)}" for key, value in point.items()) for point in points(sweep)]
-    return kind, ("name", "settings"), list(zip(names, points_, strict=True))
+    named = zip(names, points(sweep), strict=True)
+    return kind, ("name", "settings"), [(name, _settings(point)) for name, point in named]
+
+
+def _settings(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={canonical(value)}" for key, value in point.items())
 
 
 def _values(axis: Axis) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from core.errors import GrpoError, StorageError, UserError
 from grpoctl import console, exits
-from grpoctl.analysis.sweeps.figures import draw
 from grpoctl.commands.seeds import seeds_of
 from grpoctl.executors.base import Executor
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
@@ -209,9 +208,8 @@ def _driven(driver: Driver, executor: Executor) -> None:
         problem, how = error, ("INTERRUPTED", f"{error}; {GO_ON}")
     executor.close()
     try:
-        conclude(driver.book, driver, how)
-        if how[0] != "INTERRUPTED":
-            draw(driver.book.document(), driver.plan.study.figures)
+        if (fault := conclude(driver.book, driver, how)) is not None:
+            console.print_note(fault)
         driver.save()  # the last word: whoever reads that it ended finds everything there
     except StorageError:
         if problem is None:

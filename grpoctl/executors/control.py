@@ -61,9 +61,13 @@ def asking(run: RunDir, waiting: Callable[[], None]) -> Callable[[int], Ending |
     """
 
     def ask(step: int) -> Ending | None:
-        while (order := read_order(run.control)) is not None and order.wait and order.seen < step:
+        while (order := read_order(run.control)) is not None:
+            if order.end is not None and step >= order.since:
+                return order.end
+            if not order.wait or order.seen >= step:
+                break
             waiting()
             time.sleep(LOOK_AGAIN)
-        return None if order is None or step < order.since else order.end
+        return None
 
     return ask

@@ -104,7 +104,7 @@ def _make_room(threads: int) -> None:
     import torch
 
     gc.collect()
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()  # another worker may share the GPU
     torch.set_num_threads(threads)
 

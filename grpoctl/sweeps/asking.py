@@ -7,7 +7,6 @@ asked, and what is pruned, is the same however long anything takes and however o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from grpoctl.sweeps import pruning, space
@@ -18,17 +17,12 @@ from grpoctl.sweeps.state import Book, TrialRecord
 from grpoctl.sweeps.vocabulary import as_past
 
 
-@dataclass(kw_only=True, slots=True)
 class Asking:
     """`lag` is None where no trial learns from another."""
 
-    sweep: SweepSpec
-    book: Book
-    lag: int | None
-    _suggester: Suggester = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._suggester = Suggester(self.sweep)
+    def __init__(self, sweep: SweepSpec, book: Book, lag: int | None) -> None:
+        self.sweep, self.book, self.lag = sweep, book, lag
+        self._suggester = Suggester(sweep)
 
     def ready(self, number: int) -> bool:
         """Whether all trials that this one learns from have ended."""

@@ -13,6 +13,8 @@ from typing import Any
 
 from core.errors import SpecError
 from core.spec import RunSpec
+from grpoctl.runs.launch import revisions_of
+from grpoctl.runs.run_dir import Home
 from grpoctl.specs import Library, Loaded, Revisions, canonical, spec_sha
 from grpoctl.specs.authored import Authored
 from grpoctl.specs.loading import read_any, resolve
@@ -51,6 +53,8 @@ class Candidates:
     @classmethod
     def of(cls, sweep: SweepSpec, *, library: Library | None = None, revisions: Revisions | None = None) -> Candidates:
         """Raises SpecError where an experiment has changed since `sweep` was resolved."""
+        if revisions is None and any("@" in name for name in sweep.experiments):
+            revisions = revisions_of(Home.locate())
         found = {name: read_any(name, library=library or Library(), revisions=revisions) for name in sweep.experiments}
         if sweep.bases and sweep.bases != (now := bases_of(sweep, found)):
             changed = next(name for name in now if sweep.bases.get(name) != now[name])

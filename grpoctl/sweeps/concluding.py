@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import traceback
+from contextlib import suppress
 
+from grpoctl.analysis.sweeps.figures import draw
 from grpoctl.analysis.sweeps.findings import study_findings
 from grpoctl.sweeps.driver import Driver
 from grpoctl.sweeps.importances import importances
@@ -26,14 +29,25 @@ def how_it_ended(driver: Driver) -> tuple[str, str]:
     return "COMPLETED", ""
 
 
-def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> None:
-    """Put the ending into the book, with importances and findings. Raises StorageError where it cannot be written."""
+def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
+    """Put the ending into the book, with importances and findings, and draw the figures; gives what went wrong there.
+
+    How a study ended must not depend on what can be said of it: a fault in a report leaves the report out.
+    """
     status, message = how
     book.header |= {"status": status, "message": message, "ended": time.time(), "seconds": round(driver.worked, 3)}
     for trial in book.ordered():
         if trial.status is TrialStatus.RUNNING:
             book.trials[trial.number] = dataclasses.replace(trial, status=TrialStatus.INTERRUPTED)
-    book.said["importances"] = importances(driver.plan.sweep, book.ordered())
     book.changed()
-    book.said["findings"] = study_findings(book.document())
-    book.changed()
+    try:
+        book.said["importances"] = importances(driver.plan.sweep, book.ordered())
+        book.changed()
+        book.said["findings"] = study_findings(book.document())
+        if status != "INTERRUPTED":
+            draw(book.document(), driver.plan.study.figures)
+    except Exception as error:  # noqa: BLE001  the boundary around what is said of a study
+        with suppress(OSError), driver.plan.study.log.open("a", encoding="utf-8") as log:
+            log.write(traceback.format_exc())
+        return f"the report is incomplete: {type(error).__name__}: {error} (traceback in {driver.plan.study.log})"
+    return None

@@ -70,7 +70,7 @@ class Driver:
         self._storage, self._executor, self._progress = storage, executor, progress
         self._flying: dict[int, InFlight] = {}
         self._candidates = Candidates.of(plan.sweep)
-        self._asking = Asking(sweep=plan.sweep, book=book, lag=plan.lag)
+        self._asking = Asking(plan.sweep, book, plan.lag)
         self._exhausted = False
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
         self.hopeless = False  # whether that is a failure
@@ -143,10 +143,10 @@ class Driver:
             self._prepare(run, loaded, record.number, overrides)
         assert spec is not None
         trial = InFlight(
-            record=dataclasses.replace(record, status=TrialStatus.RUNNING),
-            runs=runs,
-            yardstick=yardstick(self.plan.sweep, spec),
-            decide=self._asking.decider(record.number),
+            dataclasses.replace(record, status=TrialStatus.RUNNING),
+            runs,
+            yardstick(self.plan.sweep, spec),
+            self._asking.decider(record.number),
         )
         trial.enqueue()
         self._flying[record.number] = trial

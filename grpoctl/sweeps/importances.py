@@ -1,15 +1,18 @@
-"""Which axes decided whether a trial was among the best: shares by PED-ANOVA, as Optuna computes it.
+"""Which axes decided whether a trial was among the better ones: shares by PED-ANOVA, as Optuna has it, beyond chance.
 
 What is here: the shares. What is not: the mean score per value of an axis (grpoctl.analysis). PED-ANOVA
 (arXiv 2304.10255) compares how the values of an axis are spread among the best trials and among all; it needs no
-scikit-learn, and does not care how much worse a collapsed trial is.
+scikit-learn, and does not care how much worse a collapsed trial is. With a few dozen trials an axis of many values is
+spread unevenly by chance alone, and more so than one of two; so what the same trials give with their scores dealt out
+anew is taken off.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpoctl.sweeps.pruning import standing
@@ -19,9 +22,15 @@ from grpoctl.sweeps.vocabulary import distribution, quiet, to_optuna, told
 
 if TYPE_CHECKING:
     from optuna.importance import BaseImportanceEvaluator
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
 
 FEWEST = 10  # trials; with fewer the order of the shares is luck
-BEST = 0.3  # of the trials. Optuna's tenth is two or three trials of a sweep, too few to be compared with the rest
+BEST = 0.4  # of the trials. Optuna's tenth is two or three trials of a sweep, too few to be compared with the rest
+DEALS = 20  # how often the scores are dealt out anew; from fixed seeds
+
+# What Optuna raises, in one version or another, for studies it can say nothing of; a report does without the shares.
+_REFUSALS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def importances(sweep: SweepSpec, trials: Sequence[TrialRecord]) -> dict[str, float]:
@@ -37,7 +46,10 @@ def importances(sweep: SweepSpec, trials: Sequence[TrialRecord]) -> dict[str, fl
     varied = [key for key in sweep.axes if len({repr(trial.params.get(key)) for trial in known}) > 1]
     if not varied:
         return {}
-    shares = _ped_anova(sweep, known, values)
+    try:
+        shares = _beyond_chance(sweep, known, [values[trial.number] or 0.0 for trial in known])
+    except _REFUSALS:
+        return {}
     total = math.fsum(shares.get(key, 0.0) for key in varied)
     if not math.isfinite(total) or total <= 0:
         return {}
@@ -45,26 +57,34 @@ def importances(sweep: SweepSpec, trials: Sequence[TrialRecord]) -> dict[str, fl
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _ped_anova(
-    sweep: SweepSpec, trials: Sequence[TrialRecord], values: Mapping[int, float | None]
-) -> Mapping[str, float]:
-    """Optuna's shares by key; a conditional axis has one where this Optuna can give it one."""
+def _beyond_chance(sweep: SweepSpec, trials: Sequence[TrialRecord], values: Sequence[float]) -> dict[str, float]:
+    """Optuna's divergence by key, less its mean where the values belong to other trials; at least 0.
+
+    A conditional axis has one where this Optuna can give it one.
+    """
     import optuna
 
     kinds = {key: distribution(axis) for key, axis in sweep.axes.items()}
+    losses = [-value if sweep.direction == "maximize" else value for value in values]
     with quiet():
-        study = optuna.create_study(direction=sweep.direction)
-        for trial in trials:
+        study = optuna.create_study()
+        for trial, loss in zip(trials, losses, strict=True):
             params = {key: to_optuna(sweep.axes[key], value) for key, value in trial.params.items()}
-            study.add_trial(
-                optuna.trial.create_trial(
-                    value=values[trial.number], params=params, distributions={key: kinds[key] for key in params}
-                )
-            )
-        try:
-            return dict(optuna.importance.get_param_importances(study, evaluator=_evaluator()))
-        except (ValueError, RuntimeError, ZeroDivisionError):  # what Optuna raises where it cannot say
-            return {}
+            own = {key: kinds[key] for key in params}
+            study.add_trial(optuna.trial.create_trial(value=loss, params=params, distributions=own))
+        found = _divergence(study, losses)
+        dealt = [_divergence(study, random.Random(deal).sample(losses, len(losses))) for deal in range(DEALS)]
+    return {key: max(0.0, there - math.fsum(one[key] for one in dealt) / DEALS) for key, there in found.items()}
+
+
+def _divergence(study: Study, losses: Sequence[float]) -> dict[str, float]:
+    """What PED-ANOVA finds where the trials have these losses."""
+    from optuna.importance import get_param_importances
+
+    def loss(trial: FrozenTrial) -> float:
+        return losses[int(trial.number)]
+
+    return dict(get_param_importances(study, evaluator=_evaluator(), target=loss, normalize=False))
 
 
 def _evaluator() -> BaseImportanceEvaluator:

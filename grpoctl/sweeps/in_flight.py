@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import StorageError
@@ -23,21 +22,19 @@ Decide = Callable[[Curve], str | None]  # the trial's curve -> why it is pruned,
 ENDED_BY_ITSELF = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"})
 
 
-@dataclass(kw_only=True, slots=True)
 class InFlight:
-    """One trial under way. `runs` has one directory per seed."""
+    """One trial under way. `runs` has one directory per seed; `decide` is None where nothing is pruned."""
 
-    record: TrialRecord
-    runs: tuple[RunDir, ...]
-    yardstick: Yardstick
-    decide: Decide | None  # None: nothing is pruned, and no run waits for a word
-    waiting: list[tuple[RunDir, ...]] = field(default_factory=list)
-    working: int = 0  # jobs that a worker has
-    shares: dict[str, float] = field(default_factory=dict)  # of each run's budget, for the progress
-    reports: dict[float, float] = field(default_factory=dict)
-    pruned: str = ""
-    failed: str = ""
-    tries: int = 1  # of this driver; an attempt that the driver's own end cut short is not the trial's failure
+    def __init__(
+        self, record: TrialRecord, runs: tuple[RunDir, ...], yardstick: Yardstick, decide: Decide | None
+    ) -> None:
+        self.record, self.runs, self.yardstick, self.decide = record, runs, yardstick, decide
+        self.waiting: list[tuple[RunDir, ...]] = []  # what no worker has yet
+        self.working = 0  # jobs that a worker has
+        self.pruned = self.failed = ""  # why, where it is
+        self.shares: dict[str, float] = {}  # of each run's budget, for the progress
+        self._reports: dict[float, float] = {}
+        self._tries = 1  # of this driver: what the driver's own end cut short is not the trial's failure
 
     def enqueue(self) -> None:
         """Line up what is left to run, after what the runs' files say was reached before."""
@@ -82,8 +79,8 @@ class InFlight:
     def lost(self, run: RunDir, rest: Sequence[RunDir], why: str, tries: int) -> None:
         """A run failed, or its worker died: what is left of the job waits again, or the trial has failed."""
         self.record = dataclasses.replace(self.record, attempts=self.record.attempts + 1)
-        self.tries += 1
-        if self.tries > tries:
+        self._tries += 1
+        if self._tries > tries:
             self.failed = f"{run.id}: {why}"
             self.record = dataclasses.replace(self.record, attempts=self.record.attempts - 1)
             self.waiting = []
@@ -119,7 +116,7 @@ class InFlight:
     @property
     def curve(self) -> Curve:
         """What was reported so far, in units of the budget: the seed's index and the share of its run."""
-        return tuple(sorted(self.reports.items()))
+        return tuple(sorted(self._reports.items()))
 
     def _status(self, statuses: Sequence[str]) -> TrialStatus:
         for one in (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED, TrialStatus.PRUNED):
@@ -143,7 +140,7 @@ class InFlight:
         if not row.get("step") or not any(name.startswith("eval/") for name in row):
             return False
         if (value := row.get(self.yardstick.metric)) is not None:
-            self.reports[round(seed + share, 6)] = float(value)
+            self._reports[round(seed + share, 6)] = float(value)
         return True
 
     def _prepare(self, runs: Sequence[RunDir]) -> None:

@@ -56,7 +56,7 @@ def new_study(sweep: SweepSpec, home: Home, notes: Sequence[str], terms: Terms) 
                 f"{other.id}, the same sweep, is under way; wait until it ends, or: grpoctl stop {other.id}"
             )
     study = create_study(home, stem)
-    book = Book(path=study.state, header=_header(study, sweep, notes, terms))
+    book = Book(study.state, _header(study, sweep, notes, terms))
     book.save()
     replace_text(study.spec, dump_sweep(sweep))  # last: a directory with a spec is a study
     return Opened(study=study, sweep=sweep, book=book, fresh=True)

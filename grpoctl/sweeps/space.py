@@ -9,7 +9,8 @@ from typing import Any
 
 from core.errors import SpecError
 from grpoctl.specs.identity import canonical
-from grpoctl.sweeps.spec import Axis, SweepSpec
+from grpoctl.sweeps.axis import Axis
+from grpoctl.sweeps.spec import SweepSpec
 
 Params = dict[str, Any]
 

@@ -7,8 +7,7 @@ the keys of the base experiment allow (arriving).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -18,8 +17,8 @@ from core.spec import Expectation, Part
 from core.spec.part import Count, Fraction, Positive, PositiveInt, refusal
 from core.spec.run import Name
 from grpoctl.specs.identity import canonical
+from grpoctl.sweeps.axis import Axis, Number
 
-Number = int | float
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 Sampler = Literal["grid", "random", "tpe", "ladder"]
 
@@ -40,78 +39,6 @@ def _metric(name: str) -> str:
     if METRICS[name].kind == "start":
         raise ValueError(f"got {name!r}, which is known before the first step; allowed: what a run reaches")
     return name
-
-
-class Axis(Part):
-    """One setting that is varied: a list of values, or a range of numbers. `when` says at which values of others."""
-
-    values: Annotated[tuple[Any, ...], Field(strict=False)] | None = None
-    low: Number | None = None
-    high: Number | None = None
-    log: bool = False
-    step: Number | None = None
-    type: Literal["int", "float"] | None = None  # of a range; int where all its numbers are
-    when: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _list_is_values(cls, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return {"values": value}
-        if not isinstance(value, dict):
-            return value
-        found = dict(value)
-        if isinstance(when := found.get("when"), dict):
-            found["when"] = {key: below if isinstance(below, (list, tuple)) else [below] for key, below in when.items()}
-        ends = [found.get("low"), found.get("high")]
-        if None not in ends and found.get("type") is None:
-            numbers = [*ends, *([found["step"]] if found.get("step") is not None else [])]
-            found["type"] = "int" if all(isinstance(number, int) for number in numbers) else "float"
-        return found
-
-    @model_validator(mode="after")
-    def _list_or_range(self) -> Axis:
-        if self.values is not None:
-            self._check_values(self.values)
-        elif self.low is None or self.high is None:
-            key = "high" if self.low is not None else "low" if self.high is not None else "values"
-            raise refusal(key, "is missing; allowed: a list of values, or a range with low and high")
-        else:
-            self._check_range(self.low, self.high)
-        return self
-
-    def _check_values(self, values: tuple[Any, ...]) -> None:
-        for key in ("low", "high", "step", "type"):
-            if getattr(self, key) is not None:
-                raise refusal(key, "stands beside values; allowed: a list of values, or a range")
-        if self.log:
-            raise refusal("log", "stands beside values; allowed: a list of values, or a range")
-        if not values:
-            raise refusal("values", "got an empty list; allowed: at least one value")
-        seen: set[str] = set()
-        for value in values:
-            text = canonical(value)
-            if text in seen:
-                raise refusal("values", f"got {text} twice; allowed: each value once")
-            seen.add(text)
-
-    def _check_range(self, low: Number, high: Number) -> None:
-        if low >= high:
-            raise refusal("low", f"got {low}; allowed: below high = {high}")
-        if self.log and low <= 0:
-            raise refusal("low", f"got {low}; allowed with log: a number > 0")
-        if self.type == "int" and not all(isinstance(number, int) for number in (low, high, self.step or 1)):
-            raise refusal("type", "got int for a range that is not of integers; allowed: float")
-        if self.step is None:
-            return
-        if self.log:
-            raise refusal("step", "stands beside log; allowed: one of them, or a list of values")
-        if self.step <= 0:
-            raise refusal("step", f"got {self.step}; allowed: a number > 0")
-        if (Decimal(str(high)) - Decimal(str(low))) % Decimal(str(self.step)):
-            raise refusal(
-                "step", f"got {self.step}, which does not lead from {low} to {high}: the top value is tried too"
-            )
 
 
 class Rung(Part):
@@ -249,19 +176,7 @@ class SweepSpec(Part):
     def _conditions_hold_together(self) -> SweepSpec:
         for key, axis in self.axes.items():
             for other, values in axis.when.items():
-                at = f"axes.{key}.when"
-                found = self.axes.get(other)
-                if found is None:
-                    near = difflib.get_close_matches(other, self.axes, n=1)
-                    raise refusal(at, f"{other} is no axis{f'; did you mean {near[0]}?' if near else ''}")
-                if found.values is None:
-                    raise refusal(at, f"{other} is a range; allowed: an axis with a list of values")
-                known = {canonical(value) for value in found.values}
-                for value in values:
-                    if canonical(value) not in known:
-                        raise refusal(
-                            at, f"got {canonical(value)}; allowed: values of {other}: {', '.join(sorted(known))}"
-                        )
+                _check_condition(self.axes, f"axes.{key}.when", other, values)
         _refuse_cycles(self.axes)
         return self
 
@@ -288,6 +203,20 @@ def _with_experiments(sweep: dict[str, Any]) -> dict[str, Any]:
         "experiment": base,
         "ladder": [{**rung, "experiment": rung.get("experiment") or base} for rung in rungs],
     }
+
+
+def _check_condition(axes: Mapping[str, Axis], at: str, other: str, values: Sequence[Any]) -> None:
+    """Raises where a condition names no axis with a list, or what is no value of it."""
+    found = axes.get(other)
+    if found is None:
+        near = difflib.get_close_matches(other, axes, n=1)
+        raise refusal(at, f"{other} is no axis{f'; did you mean {near[0]}?' if near else ''}")
+    if found.values is None:
+        raise refusal(at, f"{other} is a range; allowed: an axis with a list of values")
+    known = [canonical(value) for value in found.values]
+    for value in values:
+        if canonical(value) not in known:
+            raise refusal(at, f"got {canonical(value)}; allowed: values of {other}: {', '.join(known)}")
 
 
 def _refuse_cycles(axes: Mapping[str, Axis]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -67,21 +67,20 @@ class TrialRecord:
     expects: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(kw_only=True, slots=True)
 class Book:
     """The study's document in memory: its header (everything but the trials) and its trials by number.
 
-    `said` is what analysis adds at each tell: best, ranking, indistinguishable, importances, findings, and `intervals`
-    by trial number, which stand with the trials in the file.
+    `said` is what analysis adds at each tell: best, ranking, indistinguishable, importances, findings; `intervals` by
+    trial number stand with the trials in the file.
     """
 
-    path: Path
-    header: dict[str, Any]
-    trials: dict[int, TrialRecord] = field(default_factory=dict)
-    said: dict[str, Any] = field(default_factory=dict)
-    intervals: Mapping[int, Sequence[float] | None] = field(default_factory=dict)
-    _texts: dict[int, tuple[TrialRecord, str]] = field(default_factory=dict)
-    _document: dict[str, Any] | None = None
+    def __init__(self, path: Path, header: dict[str, Any], trials: Mapping[int, TrialRecord] | None = None) -> None:
+        self.path, self.header = path, header
+        self.trials: dict[int, TrialRecord] = dict(trials or {})
+        self.said: dict[str, Any] = {}
+        self.intervals: Mapping[int, Sequence[float] | None] = {}
+        self._texts: dict[int, tuple[TrialRecord, str]] = {}
+        self._document: dict[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
         """The whole as plain values, as a reader of the file sees it after the last `save`."""
@@ -144,13 +143,11 @@ def read_book(path: Path) -> Book:
         intervals = {entry["number"]: entry["interval"] for entry in document["trials"]}
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{path}: damaged ({type(error).__name__}: {error})") from error
-    return Book(
-        path=path,
-        header={key: value for key, value in document.items() if key not in ("schema", "trials", *said)},
-        trials={trial.number: trial for trial in trials},
-        said={key: document[key] for key in said if key in document},
-        intervals=intervals,
-    )
+    header = {key: value for key, value in document.items() if key not in ("schema", "trials", *said)}
+    book = Book(path, header, {trial.number: trial for trial in trials})
+    book.said = {key: document[key] for key in said if key in document}
+    book.intervals = intervals
+    return book
 
 
 def _trial(entry: Mapping[str, Any]) -> TrialRecord:

@@ -71,8 +71,8 @@ class StudyStorage:
     def project(self, trials: Iterable[TrialRecord]) -> None:
         """Bring the database to what the records say: trials added in order, reports, states. Twice is like once.
 
-        A record that is the very same object or equal to what was projected last costs nothing; a new process reads
-        the study once. A trial that ended in the database and did not in the records was retried: Optuna cannot
+        A record that is the very object that was projected last costs nothing, an equal one no access; a new process
+        reads the study once. A trial that ended in the database and did not in the records was retried: Optuna cannot
         open it again, so that another one of the same user attribute `number` is added.
         """
         rows, self._rows = self._rows, None  # read again where the database refuses half-way
@@ -80,8 +80,7 @@ class StudyStorage:
             if rows is None:
                 rows = {row.attrs["number"]: row for row in self._read()}
             for trial in trials:
-                known = self._done.get(trial.number)
-                if known is not trial and known != trial:
+                if self._done.get(trial.number) is not trial:
                     self._project(trial, rows)
                     self._done[trial.number] = trial
         self._rows = rows

@@ -15,8 +15,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from grpoctl.specs.identity import canonical
+from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.pruning import Curve, permille
-from grpoctl.sweeps.spec import Axis
 from grpoctl.sweeps.state import TrialRecord, TrialStatus
 
 if TYPE_CHECKING:

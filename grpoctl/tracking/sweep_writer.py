@@ -80,7 +80,7 @@ class SweepWriter:
         self._state = dataclasses.replace(
             self._state,
             state="behind" if self._bad else "done" if ended and all_there else "live",
-            error=f"{len(self._bad)} runs cannot be written; {next(iter(self._bad.values()))}" if self._bad else None,
+            error=self._error(),
             synced_status=status,
             synced_ended=ended_at(self._study, document) if ended else None,
             synced_files=files,
@@ -88,6 +88,11 @@ class SweepWriter:
         if self._state != before:
             write_state(self._study, self._state)
         return self._state
+
+    def _error(self) -> str | None:
+        count = len(self._bad)
+        first = next(iter(self._bad.values()), "")
+        return f"{count} run{'s' if count > 1 else ''} cannot be written; {first}" if count else None
 
     def _open(self, document: Mapping[str, Any]) -> Parent:
         """Find the MLflow run of this study, or create it, and learn what it already has."""

@@ -15,7 +15,7 @@ OTHERS = {
     "benchmarks": "scripts that measure; each prints what it measured",
     "docs": "see the table above",
     "experiments": "p29 to p39, p30-sound, staged, rce-only: data only",
-    "sweeps": "sweep specs: data only; none yet",
+    "sweeps": "sweep specs: data only",
     "tests": "mirrors the source, plus architecture/, invariants/ and end_to_end/",
     "constraints.txt": "the tested versions",
     "Makefile": "make run, test, lint, clean",

@@ -51,6 +51,8 @@ def started(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
         ("validate", "p31", "--json"),
         ("check", "p31"),
         ("check", "p30", "beta=0.1", "--json"),
+        ("check", "advantage-study", "-p", "tiny"),
+        ("validate", "advantage-study"),
         ("run", "--help"),
         ("compare", "--help"),
     ],

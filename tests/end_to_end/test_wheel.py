@@ -71,7 +71,8 @@ def test_the_wheel_carries_both_packages_and_the_shipped_files(wheel: Path) -> N
     names = set(zipfile.ZipFile(wheel).namelist())
     source = {f.relative_to(ROOT).as_posix() for package in ("core", "grpoctl") for f in (ROOT / package).rglob("*.py")}
     shipped = {f"grpoctl/shipped/experiments/{file.name}" for file in (ROOT / "experiments").glob("*.yaml")}
-    shipped |= {f"grpoctl/shipped/sweeps/{file.name}" for file in (ROOT / "sweeps").iterdir() if file.is_file()}
+    shipped |= {f"grpoctl/shipped/sweeps/{file.name}" for file in (ROOT / "sweeps").glob("*.yaml")}
+    assert "grpoctl/shipped/sweeps/advantage-study.yaml" in shipped
     assert source | shipped | {"core/py.typed", "grpoctl/py.typed"} <= names
     assert [name for name in names if name.endswith("licenses/LICENSE")]
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"core", "grpoctl"}
@@ -94,6 +95,12 @@ def test_it_is_the_wheel_that_is_imported(installed: Installed, tmp_path: Path) 
     assert process.returncode == 0, process.stderr
     places = [Path(place) for place in process.stdout.split()]
     assert [place.is_relative_to(installed.folder) for place in places] == [True, True]
+
+
+def test_the_shipped_sweeps_come_with_it(installed: Installed, tmp_path: Path) -> None:
+    process = installed.call("grpoctl", "check", "advantage-study", "--json", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["sweep"]["trials"] == 24
 
 
 @pytest.fixture(params=["an empty folder", "beside a folder core"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
-from collections.abc import Iterator
+import io
 from typing import Any
 
 import pytest
@@ -66,30 +64,34 @@ def test_json_leaves_standard_output_alone_and_quiet_says_nothing(capsys: pytest
         assert (said.out, len(said.err.splitlines())) == ("", lines)
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Standard output is a terminal; gives the end to read from."""
-    reader, writer = pty.openpty()
+class Terminal(io.StringIO):
+    """Says it is a terminal, and keeps what is drawn."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard output is a terminal of 120 columns from now on."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("LINES", "40")
-    with os.fdopen(writer, "w", encoding="utf-8") as stream:
-        monkeypatch.setattr("sys.stdout", stream)
-        yield reader
-    os.close(reader)
+    stream = Terminal()
+    monkeypatch.setattr("sys.stdout", stream)
+    return stream
 
 
-def test_a_terminal_shows_bars_the_best_and_what_is_left(terminal: int) -> None:
+def test_a_terminal_shows_bars_the_best_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = terminal(monkeypatch)
     clock = Clock()
     progress = SweepProgress(clock=clock)
     progress.start(under_way(1))
-    drawn = os.read(terminal, 1 << 16)
     progress.update(under_way(2), {2: 0.25})  # within a quarter of a second of the first drawing: not drawn
     clock.now = 1.0
     progress.update(under_way(2), {2: 0.25})
     progress.note("a worker died")
     progress.finish()
-    text = (drawn + os.read(terminal, 1 << 16)).decode()
+    text = drawn.getvalue()
+    assert "ended 1 of 4" in text
     assert text.count("ended 2 of 4") >= 2
     assert "left 1,792 completions" in text  # 2 x 1,024 less a quarter of one
     assert "best eval/reward 0.510" in text
@@ -97,7 +99,8 @@ def test_a_terminal_shows_bars_the_best_and_what_is_left(terminal: int) -> None:
     assert "a worker died" in text
 
 
-def test_drawing_a_large_study_is_cheap(terminal: int) -> None:
+def test_drawing_a_large_study_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = terminal(monkeypatch)
     clock = Clock()
     document = advantage_study(500)
     progress = SweepProgress(clock=clock)
@@ -105,5 +108,5 @@ def test_drawing_a_large_study_is_cheap(terminal: int) -> None:
     for step in range(10):
         clock.now = step * 0.01
         progress.update(document, {7: 0.5})
-    assert os.read(terminal, 1 << 16).decode().count("ended 500") == 1
+    assert drawn.getvalue().count("ended 500") == 1
     progress.finish()

@@ -39,7 +39,8 @@ def stages(steps: Sequence[int], rate: float, **changes: object) -> dict[str, An
         "sft": {**common, "kind": "sft", "max_steps": sft, "warmup_steps": 1},
         "rce": {
             **group, "kind": "rce", "max_steps": rce, "lr_scheduler_type": "linear", "weight_decay": 0.3,
-            "tau": {"start": 2.0, "end": 0.2, "steps": 3, "plateau": PLATEAU}, "keep_candidates": {"start": 1, "end": 3, "steps": 3},
+            "tau": {"start": 2.0, "end": 0.2, "steps": 3, "plateau": PLATEAU},
+            "keep_candidates": {"start": 1, "end": 3, "steps": 3},
             "early_stopping": {"patience": 1},
         },
         "grpo": {

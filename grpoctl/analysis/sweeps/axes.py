@@ -6,6 +6,7 @@ ended (regions).
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,8 @@ Document = Mapping[str, Any]
 Trial = Mapping[str, Any]
 
 _BINS = 4
-_FEW = 8  # distinct values of a range that need no bins
+_FEW = 8  # distinct values of an int or stepped range that need no bins
+_OUTER = 0.1  # of a range
 _K, _SCALE = "num_generations", "scale_rewards"
 
 
@@ -29,6 +31,7 @@ class Level:
 
     label: str
     numbers: tuple[int, ...]
+    place: int | None = None  # of a bin in its range, from 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +66,28 @@ def varied(axes: Iterable[Axis]) -> list[Axis]:
     return [axis for axis in axes if len(axis.levels) > 1]
 
 
+def is_range(spec: Mapping[str, Any]) -> bool:
+    """Whether an axis is a range of numbers; one that lists its values has no ends, or null ones."""
+    return spec.get("low") is not None and spec.get("high") is not None
+
+
+def ends_of(spec: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """(value, word) of the two ends of an axis of numbers; [] for other axes and for fewer than three values."""
+    if is_range(spec):
+        return [(float(spec["low"]), "smallest"), (float(spec["high"]), "largest")]
+    values = [number(value) for value in spec.get("values") or ()]
+    known = [value for value in values if value is not None]
+    return [(min(known), "smallest"), (max(known), "largest")] if len(known) == len(values) > 2 else []
+
+
+def at_end(value: float, end: float, spec: Mapping[str, Any]) -> bool:
+    """Whether a value is that end of its axis; of a range, whether it is in the outer tenth."""
+    if not is_range(spec):
+        return value == end
+    scale = math.log if spec.get("log") else float
+    return abs(scale(value) - scale(end)) <= _OUTER * (scale(float(spec["high"])) - scale(float(spec["low"])))
+
+
 def table_axes(found: Iterable[Axis], importances: Mapping[str, Any]) -> tuple[Axis, Axis] | None:
     """The two axes of the two-way table: K x normalisation where both vary, else the two most important ones.
 
@@ -84,7 +109,8 @@ def _axis(key: str, name: str, spec: Mapping[str, Any], trials: Sequence[Trial])
     identities = [_identity(value) for _, value in at]
     values = {identity: value for identity, (_, value) in zip(identities, at, strict=True)}
     numeric = bool(values) and all(number(value) is not None for value in values.values())
-    if "low" in spec and numeric and len(values) > _FEW:
+    dense = spec.get("type") == "float" and not spec.get("step")
+    if is_range(spec) and numeric and (dense or len(values) > _FEW):
         return Axis(key=key, name=name, levels=_binned(at, spec), ordered=True)
     listed = [_identity(value) for value in spec.get("values") or ()]
     found = [identity for identity in listed if identity in values]
@@ -98,24 +124,29 @@ def _axis(key: str, name: str, spec: Mapping[str, Any], trials: Sequence[Trial])
     return Axis(key=key, name=name, levels=tuple(levels), ordered=numeric)
 
 
-def _binned(at: Sequence[tuple[int, Any]], spec: Mapping[str, Any]) -> tuple[Level, ...]:
-    """The range in bins of equal width (of equal ratio on a log axis); empty bins are left out."""
+def bin_ends(spec: Mapping[str, Any]) -> list[float]:
+    """The ends of the bins of a range, its own ends included: of equal width, of equal ratio on a log axis."""
     low, high = float(spec["low"]), float(spec["high"])
     scale, back = (math.log, math.exp) if spec.get("log") else (float, float)
-    start, width = scale(low), (scale(high) - scale(low)) / _BINS
+    width = (scale(high) - scale(low)) / _BINS
+    return [low, *(back(scale(low) + width * index) for index in range(1, _BINS)), high]
+
+
+def _binned(at: Sequence[tuple[int, Any]], spec: Mapping[str, Any]) -> tuple[Level, ...]:
+    """The bins that have a trial. A value on a border belongs to the bin above it."""
+    ends = bin_ends(spec)
     by_bin: dict[int, list[int]] = {}
     for trial, value in at:
-        place = int((scale(float(value)) - start) / width) if width > 0 else 0
+        place = bisect.bisect_right(ends, float(value)) - 1
         by_bin.setdefault(min(max(place, 0), _BINS - 1), []).append(trial)
-    ends = [low, *(back(start + width * index) for index in range(1, _BINS)), high]
     return tuple(
-        Level(label=f"{_end(ends[place])} to {_end(ends[place + 1])}", numbers=tuple(by_bin[place]))
+        Level(label=f"{_end(ends[place])} to {_end(ends[place + 1])}", numbers=tuple(by_bin[place]), place=place)
         for place in sorted(by_bin)
     )
 
 
 def _end(value: float) -> str:
-    return f"{value:.2g}"
+    return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def _identity(value: object) -> str:

@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from grpoctl.analysis.collect import number
 from grpoctl.analysis.sweeps import deciding
-from grpoctl.analysis.sweeps.axes import Axis
+from grpoctl.analysis.sweeps.axes import Axis, at_end, ends_of
 from grpoctl.analysis.sweeps.budget import account, unit_of
 from grpoctl.analysis.sweeps.digest import Digest, digest
 from grpoctl.analysis.sweeps.finding import StudyFinding
-from grpoctl.analysis.sweeps.wording import count_text, score_text, trial_text, trials_text
+from grpoctl.analysis.sweeps.wording import count_text, score_text, trial_text, trials_text, value_text
 from grpoctl.analysis.wording import metric_text, plural
 
 
@@ -69,18 +70,21 @@ def _best(of: Digest) -> list[StudyFinding]:
 
 
 def _noise(of: Digest) -> list[StudyFinding]:
-    ranking = of.ranking
-    if ranking.noise is None or ranking.critical is None:
+    noise, critical = of.ranking.noise, of.ranking.critical
+    if noise is None or critical is None:
         return []
     seeds = len(of.document.get("seeds") or ()) or 1
-    least = ranking.critical * ranking.noise.sd * math.sqrt(2 / seeds)
+    least = critical * noise.sd * math.sqrt(2 / seeds)
+    numbers = {"sd": noise.sd, "df": noise.df, "t": critical, "least": least}
+    if noise.sd == 0:
+        text = "the seeds of each candidate agree exactly, so every difference counts; other seeds may not agree"
+        return [StudyFinding(id="noise", text=text, numbers=numbers)]
     text = (
-        f"seeds of one candidate differ by {metric_text(of.metric, ranking.noise.sd)} (standard deviation, pooled, "
-        f"{ranking.noise.df} degrees of freedom); what lies up to {metric_text(of.metric, least)} behind the best "
-        f"cannot be told apart from it (one-sided t = {ranking.critical:.2f}, Sidak's correction for "
-        f"{plural(len(ranking.order) - 1, 'comparison')}: the truly best is in that set in 95 of 100 such studies)"
+        f"seeds of one candidate differ by {metric_text(of.metric, noise.sd)} (standard deviation, pooled, "
+        f"{noise.df} degrees of freedom); what lies up to {metric_text(of.metric, least)} behind the best "
+        f"cannot be told apart from it (one-sided t = {critical:.2f}, Sidak's correction for "
+        f"{plural(len(of.ranking.order) - 1, 'comparison')}: the truly best is in that set in 95 of 100 such studies)"
     )
-    numbers = {"sd": ranking.noise.sd, "df": ranking.noise.df, "t": ranking.critical, "least": least}
     return [StudyFinding(id="noise", text=text, numbers=numbers)]
 
 
@@ -96,14 +100,18 @@ def _importances(of: Digest) -> list[StudyFinding]:
 
 def _edges(of: Digest) -> list[StudyFinding]:
     """Axes of numbers on whose end every candidate of the best set stands; nothing lies below 0, so 0 is no end."""
-    chosen = set(of.ranking.indistinguishable)
+    chosen = of.ranking.indistinguishable
+    if not chosen or of.ranking.noise is None:
+        return []
     findings = []
-    for axis in of.axes:
-        if axis.ordered and len(axis.levels) > 2 and of.ranking.noise is not None:
-            for level, word in ((axis.levels[0], "smallest"), (axis.levels[-1], "largest")):
-                if level.label != "0" and chosen and chosen <= set(level.numbers):
-                    text = f"the best {axis.name} stands at the {word} end ({level.label}): the optimum may lie beyond"
-                    findings.append(StudyFinding(id="edge", text=text, numbers={"key": axis.key, "end": word}))
+    for key, spec in (of.document.get("axes") or {}).items():
+        values = [number((of.trials[index].get("params") or {}).get(key)) for index in chosen]
+        for end, word in ends_of(spec or {}):
+            if end and all(value is not None and at_end(value, end, spec) for value in values):
+                text = (
+                    f"the best {of.names[key]} stands at the {word} end, {value_text(end)}: the optimum may lie beyond"
+                )
+                findings.append(StudyFinding(id="edge", text=text, numbers={"key": key, "end": end}))
     return findings
 
 

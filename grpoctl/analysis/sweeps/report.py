@@ -87,8 +87,9 @@ def done(document: Mapping[str, Any]) -> str:
     text = f"{stands.ended} of {stands.total} trials" + (f" ({statuses})" if statuses else "")
     spent = "" if stands.unit == "trials" else f"{count_text(stands.spent)} {stands.unit} in "
     text += f"; {spent}{_lasted(float(document.get('seconds') or 0.0))}"
-    failures = int(document.get("failures") or 0) if not isinstance(document.get("failures"), list) else 0
-    return text + (f"; {plural(failures, 'run')} failed on the way" if failures else "")
+    said = document.get("failures") or 0
+    failures = len(said) if isinstance(said, list) else int(said)
+    return text + (f"; {plural(failures, 'failure')} of runs, retried ones included" if failures else "")
 
 
 def _lasted(seconds: float) -> str:

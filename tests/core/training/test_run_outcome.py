@@ -9,7 +9,14 @@ from core.training.outcome import check_expectations, outcome, run_metrics
 
 
 def step(number: int, update: int, valid: float, **more: float | None) -> Row:
-    return {"step": number, "update": update, "completions/valid": valid, "completions": 8 * number, **more}
+    return {
+        "step": number,
+        "update": update,
+        "completions/valid": valid,
+        "completions": 8 * number,
+        "tokens": 100 * number,
+        **more,
+    }
 
 
 TABLE: list[Row] = [
@@ -45,7 +52,7 @@ def test_what_was_reached() -> None:
     assert (got.final["eval/reward"], got.final["eval/valid"]) == (0.6, 0.7)  # the last evaluation, not a mean
     assert got.final["completions/valid"] == pytest.approx(1.75 / 7)
     assert got.final["loss"] == pytest.approx(2.0)  # of the two steps that have one
-    assert got.final["completions"] == 56  # a counter: the last, not a mean
+    assert (got.final["completions"], got.final["tokens"]) == (56, 700)  # counters: the last, not a mean
     assert got.final["collapse_rate"] == 0.5
 
 
@@ -55,10 +62,16 @@ def test_step_metrics_at_the_end_are_means_over_the_last_ten() -> None:
 
 
 def test_of_nothing_nothing_was_reached() -> None:
+    nothing = {"completions": 0, "tokens": 0}
     got = outcome([])
-    assert (got.start, got.final, got.best) == ({}, {}, {})
+    assert (got.start, got.final, got.best) == ({}, nothing, {})
     before = outcome(TABLE[:1])
-    assert (before.final, before.best["step"]) == ({}, 0)
+    assert (before.final, before.best["step"]) == (nothing, 0)
+
+
+def test_what_was_spent_on_supervised_steps_is_nothing() -> None:
+    rows: list[Row] = [{"step": 0, "completions": 0, "tokens": 0}, {"step": 1, "completions": 0, "tokens": 0}]
+    assert (outcome(rows).final["completions"], outcome(rows).final["tokens"]) == (0, 0)
 
 
 @pytest.mark.parametrize(

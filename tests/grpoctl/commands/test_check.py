@@ -98,3 +98,15 @@ def test_every_kind_of_stage_is_counted(grpoctl: Grpoctl, tmp_path: Path) -> Non
     words = grpoctl("check", "blend").out
     assert "Stage warm: sft. A step: 4 answers, 1 update" in words
     assert max(map(len, words.splitlines())) <= 80
+
+
+def test_a_budget_says_how_many_steps_it_makes(grpoctl: Grpoctl) -> None:
+    # p31 samples 16 a step: 1024 are 64 steps; with nine samplings more of each, 7 at least.
+    argv = ("p31", "--profile", "tiny", "budget.completions=1024")
+    document = grpoctl("check", *argv, "--json").document
+    stage = document["stages"]["grpo"]
+    assert (stage["min_steps"], stage["max_steps"], stage["max_completions"]) == (64, 64, 1024)
+    assert "budget-is-the-clock" in {finding["id"] for finding in document["warnings"]}
+    words = grpoctl("check", *argv, "method=dapo").out
+    assert "7 to 64 steps: at most 64 updates, 1024 completions (1183 with refills)" in " ".join(words.split())
+    assert max(map(len, words.splitlines())) <= 80

@@ -25,7 +25,7 @@ def test_without_arguments_the_help_is_shown(grpoctl: Grpoctl) -> None:
 def test_ls_lists_experiments_sweeps_and_runs(grpoctl: Grpoctl, recorded: Recorded, home: Home) -> None:
     first, second = recorded(seed=0), recorded(seed=1, ended="COLLAPSED")
     document = grpoctl("ls", "--json").document
-    assert document.keys() == {"schema", "home", "experiments", "sweeps", "runs"}
+    assert document.keys() == {"schema", "home", "experiments", "sweeps", "studies", "runs"}
     assert document["home"] == str(home.path)
     assert {"p30", "p30-sound", "p31"} <= {entry["name"] for entry in document["experiments"]}
     runs = [(entry["run_id"], entry["status"], entry["step"], entry["eval/reward"]) for entry in document["runs"]]
@@ -127,6 +127,8 @@ def test_a_dry_run_resolves_and_writes_nothing(grpoctl: Grpoctl, home: Home) -> 
     assert [run["seed"] for run in document["runs"]] == [4, 2]
     spec = load("p31", profile="tiny").spec
     assert (document["spec_sha"], document["experiment"]) == (spec_sha(spec), "p31")
+    spent = grpoctl("run", "p31", "--dry-run", "--profile", "tiny", "budget.tokens=5000").out
+    assert "steps x 16 completions until 5000 tokens are spent" in spent
     words = grpoctl("run", "p31", "--dry-run", "--profile", "tiny").out
     assert f"p31-tiny-s0-{spec_sha(spec)[:8]}-N" in words
     assert "96 steps x 16 completions" in words

@@ -25,6 +25,9 @@ def act(job: Job, path: Path, tell: Tell) -> Ended:
         (path / "pid").write_text(str(os.getpid()))
         tell(Row(job=job.number, run=path, row={"step": 0, "eval/reward": float("nan")}))
         try:
+            if does == "last words":
+                tell(Ended(job=job.number, run=path, status="FAILED"))
+                os._exit(7)
             _until_the_end(does, path)
         except KeyboardInterrupt:
             return Ended(job=job.number, run=path, status="INTERRUPTED", message="terminated")

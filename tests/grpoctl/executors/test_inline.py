@@ -85,6 +85,18 @@ def test_a_signal_ends_a_run_as_ctrl_c_does(heard: list[int], number: signal.Sig
     assert heard == []
 
 
+def test_a_second_signal_does_not_cut_short_what_the_first_brought_about(heard: list[int]) -> None:
+    with signals_as_interrupts():
+        with pytest.raises(Terminated):
+            os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGHUP)
+        except Terminated:
+            pytest.fail("the second signal was raised too")
+    assert heard == []
+
+
 def test_a_signal_that_is_ignored_stays_so(heard: list[int]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
@@ -127,6 +139,7 @@ def test_a_run_that_failed_before_its_first_step_has_a_result_too(home: Home) ->
     run = prepare(Launch(loaded=load("p31", profile="tiny")), home).run
     result = _result(read_resolved(run.spec), run, Status.FAILED, "no model")
     assert (result["status"], result["message"], result["steps"], result["seconds"]) == ("FAILED", "no model", 0, 0)
-    assert (result["start"], result["final"], result["best"], result["findings"]) == ({}, {}, {}, [])
+    assert (result["start"], result["best"], result["findings"]) == ({}, {}, [])
+    assert result["final"] == {"completions": 0, "tokens": 0}  # what was spent
     assert {entry["met"] for entry in result["expects"]} == {None}
     assert read_json(run.result) is None

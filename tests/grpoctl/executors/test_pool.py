@@ -109,6 +109,14 @@ def test_a_worker_that_ends_by_itself_is_asked_why(new_pool: NewPool, plays: Pla
     assert pool.free() == 1
 
 
+def test_a_worker_that_dies_after_the_last_word_of_its_job_has_not_died_at_a_run(
+    new_pool: NewPool, plays: Plays
+) -> None:
+    pool, job = new_pool(), plays(0, "last words", "COMPLETED")
+    pool.submit(job)
+    assert told(pool, 1)[1:] == [Ended(job=0, run=job.runs[0], status="FAILED"), JobDone(job=0)]
+
+
 def test_closing_ends_every_worker_however_it_resists(new_pool: NewPool, plays: Plays) -> None:
     before = descriptors()
     pool = new_pool(4)
@@ -178,9 +186,7 @@ def test_what_a_worker_finds_around_it(new_pool: NewPool, plays: Plays, monkeypa
     assert (pool._logs / "worker-5.log").read_text() == ""
 
 
-def test_a_second_ctrl_c_kills_at_once(
-    new_pool: NewPool, plays: Plays, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_ctrl_c_kills_at_once(new_pool: NewPool, plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     pool, job = new_pool(patience=60.0), plays(0, "deaf")
     pool.submit(job)
     pid = pid_of(job)

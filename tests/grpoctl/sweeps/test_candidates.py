@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import SpecError
-from grpoctl.specs import plain
+from grpoctl.runs.launch import revisions_of
+from grpoctl.runs.run_dir import Home
+from grpoctl.specs import load, plain
 from grpoctl.sweeps import candidates, space
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.spec import SweepSpec
@@ -145,3 +147,13 @@ def test_a_study_goes_on_with_the_base_it_began_with(tmp_path: Path) -> None:
     base.write_text("name: base\nextends: p31\ntitle: Base\nstages: {grpo: {weight_decay: 0.5}}\n")
     with pytest.raises(SpecError, match=r"base\.yaml: is not what it was when this study began"):
         candidates.specs(spec, {"stages.grpo.beta": 0})
+
+
+def test_the_base_may_be_a_recorded_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
+    revisions = revisions_of(Home.locate())
+    revisions.recorded_as(load("p31"))
+    write("axes: {beta: [0, 0.1]}", "name: mine\ntitle: Mine\nexperiment: p31@1\n")
+    spec = load_sweep("mine", profile="tiny", revisions=revisions).spec
+    (run,) = candidates.specs(spec, {"stages.grpo.beta": 0.1}, seeds=[4])
+    assert (run.spec.name, run.spec.seed, run.spec.stages["grpo"].beta.start) == ("p31", 4, 0.1)

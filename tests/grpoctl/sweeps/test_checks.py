@@ -18,7 +18,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
-QUIET = "axes: {beta: [0.05, 0.1]}\nsettings: {eval_steps: 8}"
+QUIET = "axes: {beta: [0.05, 0.1]}\nsettings: {eval_steps: 8}\nsampler: grid"
 
 
 def test_nothing_is_said_of_a_sound_sweep() -> None:
@@ -69,7 +69,7 @@ def test_the_number_of_training_prompts_leaves_the_held_out_problems_alone() -> 
     few, many = (
         registry.build(load("p31", profile="tiny", overrides=[f"train_prompts={n}"]).spec.task) for n in (8, 64)
     )
-    assert [one.prompt for one in few.problems("eval")] == [one.prompt for one in many.problems("eval")]
+    assert [one.prompt for one in few.examples("eval")] == [one.prompt for one in many.examples("eval")]
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,7 @@ def test_what_is_noted(text: str, said: str) -> None:
 
 
 def test_a_condition_answers_the_note() -> None:
-    spec = sweep(
-        "axes: {beta: [0, 0.1], kl_estimator: {values: [k2, k3], when: {beta: 0.1}}}\nsettings: {eval_steps: 8}"
-    )
+    spec = sweep("axes: {beta: [0, 0.1], kl_estimator: {values: [k2, k3], when: {beta: 0.1}}}\nsampler: grid")
     assert notes(spec) == []
 
 

@@ -118,7 +118,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[s
 
 
 def test_a_study_ends_with_all_its_trials_and_some_are_pruned(reference: Any) -> None:
-    found, rows, stored = reference
+    found, _, stored = reference
     statuses = [trial["status"] for trial in found["trials"]]
     assert len(statuses) == 10
     assert set(statuses) == {"COMPLETED", "PRUNED"}

@@ -1,4 +1,4 @@
-"""Every sweep that is shipped: it loads, it says where its values come from, and every setting of it arrives and acts."""
+"""Every sweep that is shipped: it loads, says where its values come from, and every setting of it arrives and acts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from core.assemble import assemble, open_checkpoints
-from core.spec import RunSpec
 from core.spec.fit import check_fit
 from core.training.drive import drive
 from grpoctl.specs import Library, dump, plain, read_resolved, shipped_folder
@@ -58,18 +57,24 @@ def test_it_loads_comes_back_and_leaves_nothing_to_be_said(name: str, profile: s
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_value_stands_in_the_spec_of_its_run(name: str, profile: str, tmp_path: Path) -> None:
+def test_every_value_stands_in_the_spec_of_its_run_and_all_cost_the_same(
+    name: str, profile: str, tmp_path: Path
+) -> None:
     spec = shipped(name, profile)
-    for point in some_points(spec)[:40]:
-        run = candidates.specs(spec, point, seeds=[0], library=BASES)[0].spec
+    made = candidates.Candidates.of(spec, library=BASES)
+    tried = some_points(spec)
+    for point in tried[:: 1 + len(tried) // 16]:
+        run = made.spec(point)
         check_fit(run)
         (tmp_path / "spec.yaml").write_text(dump(run), encoding="utf-8")
         tree = plain(read_resolved(tmp_path / "spec.yaml"))
-        for key, value in point.items():
-            if key != space.EXPERIMENT:
-                assert at(tree, key) == value, key
+        assert {key: at(tree, key) for key in point if key != space.EXPERIMENT} == without_experiment(point)
         assert tree["profile"] == profile
         assert tree["budget"] == {"completions": spec.budget.completions, "tokens": None}
+        *before, last = run.stages.values()
+        spent = sum(stage.max_steps * stage.rows_per_step for stage in before)
+        left = tree["budget"]["completions"] - spent
+        assert last.max_steps - 1 < left / last.rows_per_step <= last.max_steps
 
 
 def at(tree: Any, key: str) -> Any:
@@ -78,17 +83,8 @@ def at(tree: Any, key: str) -> Any:
     return tree
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("name", NAMES)
-def test_every_trial_samples_as_much_as_the_others_and_reaches_its_last_stage(name: str, profile: str) -> None:
-    spec = shipped(name, profile)
-    runs = [candidates.specs(spec, point, seeds=[0], library=BASES)[0].spec for point in some_points(spec)[:40]]
-    for run in runs:
-        *before, last = run.stages.values()
-        spent = sum(stage.max_steps * stage.rows_per_step for stage in before)
-        assert spec.budget.completions is not None
-        assert 0 <= spec.budget.completions - spent - last.max_steps * last.rows_per_step + last.rows_per_step
-        assert last.max_steps * last.rows_per_step >= spec.budget.completions - spent
+def without_experiment(point: space.Params) -> space.Params:
+    return {key: value for key, value in point.items() if key != space.EXPERIMENT}
 
 
 def test_the_advantage_study_is_the_one_asked_for() -> None:
@@ -121,44 +117,44 @@ def test_the_ladder_is_document_000s() -> None:
 
 
 # Does it act? Two values of an axis, or a candidate against the first one, on the built-in model for a few steps.
-# What only echoes the setting proves nothing.
+# What only echoes a setting proves nothing.
 ECHOES = ("learning_rate", "beta", "temperature", "stage", "step")
-SMALL = ("task.eval_prompts=2", "num_generations_eval=1", "evaluation.eval_steps=1000")
+SMALL = ("task.eval_prompts=1", "num_generations_eval=1", "evaluation.eval_steps=1000")
+Rows = list[dict[str, float | None]]
 
 
-def rows(spec: RunSpec, folder: Path) -> list[dict[str, float | None]]:
-    """The rows of a run, less what echoes its settings."""
+def trained(spec: SweepSpec, point: space.Params, folder: Path) -> Rows:
+    """The rows of a point's run, less what echoes its settings."""
+    run = candidates.specs(spec, point, seeds=[0], library=BASES)[0].spec
     recorder = Recorder()
-    drive(assemble(spec, open_checkpoints(spec, folder)).steps(), recorder)
+    drive(assemble(run, open_checkpoints(run, folder)).steps(), recorder)
     return [{key: value for key, value in row.items() if key not in ECHOES} for row in recorder.rows]
 
 
-AXES = [(name, key) for name in NAMES for key in shipped(name).axes]
-
-
-@pytest.mark.parametrize(("name", "key"), AXES)
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name in NAMES for key in shipped(name).axes])
 def test_every_axis_changes_what_its_run_does(name: str, key: str, tmp_path: Path) -> None:
-    spec = shipped(name, "tiny", *SMALL, "budget.completions=64")
-    base = some_points(spec)[0]
-    axis = spec.axes[key]
-    first, last = (axis.values[0], axis.values[-1]) if axis.values else (axis.low, axis.high)
-    found = []
-    for value in (first, last):
-        run = candidates.specs(spec, {**base, key: value}, seeds=[0], library=BASES)[0].spec
-        found.append(rows(run, tmp_path / str(len(found))))
-    assert found[0] != found[1]
+    spec = shipped(name, "tiny", *SMALL, "budget.completions=32")  # two steps: at the first a KL is still 0
+    axis, base = spec.axes[key], some_points(spec)[0]
+    ends = (axis.values[0], axis.values[-1]) if axis.values else (axis.low, axis.high)
+    first, last = (trained(spec, {**base, key: value}, tmp_path / str(value)) for value in ends)
+    assert first != last
+
+
+@pytest.fixture(scope="module")
+def firsts() -> dict[str, Rows]:
+    """The rows of each sweep's first candidate, trained once."""
+    return {}
 
 
 NAMED = [(name, other) for name in ("epochs-study", "baseline") for other in list(shipped(name).candidates)[1:]]
 
 
 @pytest.mark.parametrize(("name", "candidate"), NAMED)
-def test_every_candidate_differs_from_the_first(name: str, candidate: str, tmp_path: Path) -> None:
-    # 4 prompts: 4 supervised steps, 16 blended ones of 2 completions (32 in the longest), and what is left of the budget
-    spec = shipped(name, "tiny", *SMALL, "task.train_prompts=4", "budget.completions=72")
-    first = next(iter(spec.candidates))
-    found = [
-        rows(candidates.specs(spec, spec.candidates[one], seeds=[0], library=BASES)[0].spec, tmp_path / one)
-        for one in (first, candidate)
-    ]
-    assert found[0] != found[1]
+def test_every_candidate_differs_from_the_first(
+    name: str, candidate: str, tmp_path: Path, firsts: dict[str, Rows]
+) -> None:
+    # 2 prompts: 2 supervised steps, 8 blended ones of 2 completions (16 in the longest), 10 in the last stage (2)
+    spec = shipped(name, "tiny", *SMALL, "task.train_prompts=2", "budget.completions=36")
+    if name not in firsts:
+        firsts[name] = trained(spec, next(iter(spec.candidates.values())), tmp_path / "first")
+    assert trained(spec, spec.candidates[candidate], tmp_path / "other") != firsts[name]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from core.errors import SpecError
+from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.space import active, count, finite, identity, name_of, order, points, size, values
-from grpoctl.sweeps.spec import Axis, SweepSpec
+from grpoctl.sweeps.spec import SweepSpec
 
 A, B, C = "stages.grpo.beta", "stages.grpo.kl_estimator", "stages.grpo.epsilon"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 import multiprocessing
 import shutil
@@ -45,7 +44,8 @@ def trial(number: int, status: str = "RUNNING", **more: Any) -> TrialRecord:
 
 def ended(number: int, status: str = "COMPLETED", score: float | None = 0.5, **more: Any) -> TrialRecord:
     curve = ((0.5, 0.3), (1.0, 0.4), (1.5, 0.35))
-    return trial(number, status, score=score, curve=curve, runs=("a", "b"), values=(0.5, 0.5), seconds=60.0, **more)
+    more = {"runs": ("a", "b"), "values": (0.5, 0.5), "seconds": 60.0, **more}
+    return trial(number, status, score=score, curve=curve, **more)
 
 
 def study(path: Path, name: str = NAME) -> optuna.Study:
@@ -78,6 +78,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(file: Path, empty: Path) -> Iterator[StudyStorage]:
     shutil.copy(empty, file)
     there = StudyStorage.open(file, NAME, sweep(), create=False, sweep_sha="0a1b")
+    event.listen(there._storage.engine, "checkout", lambda one, *_: one.execute("PRAGMA synchronous = OFF"))
     yield there
     there.close()
 
@@ -140,15 +141,14 @@ def test_minimised_values_stand_as_they_are(file: Path) -> None:
 
 def growth() -> list[list[TrialRecord]]:
     """The records of a study, ask by ask and tell by tell."""
-    a, b, c = trial(0), trial(1), trial(2)
-    half = dataclasses.replace(b, curve=((0.5, 0.3),))
+    half = trial(1, curve=((0.5, 0.3),))
+    done = ended(0, runs=())
     return [
-        [a],
-        [a, b],
-        [ended(0), half],
-        [ended(0), half, c],
-        [ended(0), ended(1, "PRUNED", None), c],
-        [ended(0), ended(1, "PRUNED", None), ended(2, "FAILED", None)],
+        [trial(0)],
+        [trial(0), trial(1)],
+        [done, half],
+        [done, ended(1, "PRUNED", None, runs=())],
+        [done, ended(1, "PRUNED", None, runs=()), ended(2, "FAILED", None)],
     ]
 
 
@@ -215,14 +215,15 @@ def fresh(opened: StudyStorage, name: str, stop: int) -> StudyStorage:
 
 def test_what_did_not_change_costs_nothing(file: Path, opened: StudyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [ended(number) for number in range(3)]
-    opened.project([*records, trial(3)])
+    begun = {"curve": ((0.5, 0.1),)}
+    opened.project([*records, trial(3, **begun)])
     calls: list[str] = []
     for name in (*WRITES, "get_all_trials"):
         monkeypatch.setattr(opened._storage, name, lambda *_, name=name: calls.append(name))
-    opened.project([*records, trial(3)])  # the last one is equal, not the same
+    opened.project([*(ended(number) for number in range(3)), trial(3, **begun)])  # equal ones, not the same
     assert calls == []
     opened.project([*records, trial(3, curve=((0.5, 0.1), (1.0, 0.2)))])
-    assert calls == ["set_trial_intermediate_value"] * 2
+    assert calls == ["set_trial_intermediate_value"]
     assert len(study(file).trials) == 4
 
 
@@ -282,6 +283,25 @@ def test_a_full_disk_is_one_clear_line_and_is_made_up_for(file: Path, opened: St
     limit[0] = 100_000
     opened.project([ended(0)])
     assert [row[:2] for row in seen(file)] == [(0, "COMPLETE")]
+
+
+def test_a_write_that_arrived_though_it_was_refused_is_not_made_twice(
+    file: Path, opened: StudyStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection broke after the commit."""
+    create = opened._storage.create_new_trial
+
+    def breaking(*given: Any) -> int:
+        create(*given)
+        raise optuna.exceptions.StorageInternalError("connection lost")
+
+    opened.project([trial(0)])
+    with monkeypatch.context() as patched:
+        patched.setattr(opened._storage, "create_new_trial", breaking)
+        with pytest.raises(StorageError, match="connection lost"):
+            opened.project([trial(0), trial(1)])
+    opened.project([trial(0), ended(1)])
+    assert [row[:2] for row in seen(file)] == [(0, "RUNNING"), (1, "COMPLETE")]
 
 
 def test_a_locked_database_is_one_clear_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

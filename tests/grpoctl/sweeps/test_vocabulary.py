@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.sweeps.spec import Axis
+from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.state import TrialRecord, TrialStatus
 from grpoctl.sweeps.vocabulary import as_past, choices, distribution, from_optuna, names, steps, to_optuna, told
 
@@ -99,6 +99,7 @@ def test_a_value_that_is_not_on_the_axis_is_refused() -> None:
         ({"low": 1, "high": 9}, 3, 3),
         ({"low": 0.1, "high": 0.7, "step": 0.2}, 0.30000000000000004, 0.3),  # on the steps, exactly
         ({"low": 0.1, "high": 0.7, "step": 0.2}, 0.7, 0.7),
+        ({"low": 0.5, "high": 200000.5, "step": 1.0}, 123456.5, 123456.5),  # seven digits
         ({"low": 1e-4, "high": 2e-3, "log": True}, 0.00034871234567, 0.000348712),
         ({"low": 1e-4, "high": 1.23456789e-3, "log": True}, 1.234567889e-3, 1.23456789e-3),  # 0.00123457 lies outside
         ({"low": 1.0, "high": 1.0001}, 1.000012345, 1.000012345),  # six digits would leave eleven points

@@ -56,13 +56,19 @@ class FakeServer(HTTPServer):
         return run and {"run": run}
 
     def runs_search(self, sent: dict[str, Any]) -> dict[str, Any]:
-        found = [run for run in self.runs.values() if any(t["value"] in sent["filter"] for t in run["data"]["tags"])]
+        wanted = sent["filter"]
+        runs = self.runs.values()
+        found = [run for run in runs if any(f"`{t['key']}` = '{t['value']}'" in wanted for t in run["data"]["tags"])]
         return {"runs": found}
 
     def runs_log_batch(self, sent: dict[str, Any]) -> dict[str, Any]:
         for part in ("metrics", "params", "tags"):
             self.runs[sent["run_id"]]["data"][part] += sent.get(part, [])
         return {}
+
+    def metrics_get_history(self, sent: dict[str, Any]) -> dict[str, Any]:
+        found = self.runs[sent["run_id"]]["data"]["metrics"]
+        return {"metrics": [metric for metric in found if metric["key"] == sent["metric_key"]]}
 
     def runs_update(self, sent: dict[str, Any]) -> dict[str, Any]:
         info = self.runs[sent["run_id"]]["info"]
@@ -128,6 +134,24 @@ def test_a_lost_reply_doubles_nothing(server: FakeServer, run: Any, losses: Any,
     assert server.lost == bool(lost)
     assert losses_at(server) == losses(*range(8))
     assert [stored["info"]["status"] for stored in server.runs.values()] == ["FAILED"]
+
+
+@pytest.mark.parametrize("lost", ["experiments/create", "runs/create", "runs/log-batch", "runs/update"])
+def test_a_lost_reply_makes_no_second_parent_or_child(server: FakeServer, study: Any, losses: Any, lost: str) -> None:
+    runs = study.ended(0)
+    study.say("COMPLETED")
+    server.lose = lost
+    for _ in range(3):
+        report = sync(study.dir.home)
+    assert server.lost == 1
+    assert set(report.of("unchanged")) == {study.dir.id, *(run.id for run in runs)}
+    parent, *children = sorted(server.runs.values(), key=lambda stored: stored["info"]["run_name"] != study.dir.id)
+    points = [(metric["key"], metric.get("step", 0), metric["value"]) for metric in parent["data"]["metrics"]]
+    assert sorted(points) == [("best_score", 0, 0.5), ("score", 0, 0.5)]
+    assert {child["info"]["run_name"] for child in children} == {run.id for run in runs}
+    for child in children:
+        found = [(m.get("step", 0), m.get("value", 0.0)) for m in child["data"]["metrics"] if m["key"] == "loss"]
+        assert found == losses(*range(4))
 
 
 def test_rows_whose_reply_was_lost_are_not_sent_again(server: FakeServer, run: Any, losses: Any) -> None:

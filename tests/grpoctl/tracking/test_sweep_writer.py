@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -107,7 +108,15 @@ def test_a_trials_settings_are_params_of_its_runs(home: Home, study: Any) -> Non
     assert set(leaves(plain(loaded.spec))) <= set(stored.params)
 
 
-def test_a_study_is_followed_trial_by_trial(home: Home, study: Any, losses: Any) -> None:
+@pytest.fixture
+def driven(study: Any) -> Iterator[Any]:
+    """The study while somebody drives it."""
+    with study.dir.hold():
+        yield study
+
+
+def test_a_study_is_followed_trial_by_trial(home: Home, driven: Any, losses: Any) -> None:
+    study = driven
     writer = new_writer(study)
     assert writer.catch_up().state == "live"
     assert only(home).info.status == "RUNNING"
@@ -214,7 +223,7 @@ def test_one_damaged_run_does_not_keep_the_others_back(home: Home, study: Any) -
     writer = new_writer(study)
     state = writer.catch_up()
     assert state.state == "behind"
-    assert str(state.error).startswith(f"1 runs cannot be written; {bad.id}: ")
+    assert str(state.error).startswith(f"1 run cannot be written; {bad.id}: ")
     assert writer.attended[good.id] is None
     assert "row 2 is damaged" in str(writer.attended[bad.id])
     assert (read_state(bad) or state).state == "behind"
@@ -222,16 +231,15 @@ def test_one_damaged_run_does_not_keep_the_others_back(home: Home, study: Any) -
     assert only(home).info.status == "FINISHED"
 
 
-def test_what_is_done_is_not_asked_for_again(home: Home, study: Any) -> None:
-    runs = study.ended(0)
-    with study.dir.hold():
-        writer = new_writer(study)
-        writer.catch_up()
-        assert set(writer.attended) == {run.id for run in runs}
-        writer.attended.clear()
-        writer.catch_up()
-        later = new_writer(study)
-        later.catch_up()
+def test_what_is_done_is_not_asked_for_again(home: Home, driven: Any) -> None:
+    runs = driven.ended(0)
+    writer = new_writer(driven)
+    writer.catch_up()
+    assert set(writer.attended) == {run.id for run in runs}
+    writer.attended.clear()
+    writer.catch_up()
+    later = new_writer(driven)
+    later.catch_up()
     assert (writer.attended, later.attended) == ({}, {})
 
 

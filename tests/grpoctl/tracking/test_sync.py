@@ -134,3 +134,64 @@ def test_a_store_that_cannot_be_reached_is_one_line_without_its_password(
     with pytest.raises(StorageError, match=r"^MLflow at http://\*\*\*@127.0.0.1:9 cannot be used [^\n]+$") as caught:
         sync(home)
     assert "hunter2" not in str(caught.value)
+
+
+def outcomes(home: Home) -> dict[str, str]:
+    return {entry.run_id: entry.outcome for entry in sync(home).runs}
+
+
+def test_a_study_and_its_runs_are_written_once(home: Home, run: Any, study: Any) -> None:
+    alone = ended(run)
+    runs = [*study.ended(0), *study.ended(1)]
+    study.say("COMPLETED")
+    everything = {alone.id, study.dir.id, *(one.id for one in runs)}
+    assert outcomes(home) == dict.fromkeys(everything, "written")
+    assert outcomes(home) == dict.fromkeys(everything, "unchanged")
+    assert len(runs_of(home)) == 5
+
+
+def test_a_figure_drawn_later_is_sent(home: Home, study: Any) -> None:
+    study.ended(0)
+    study.say("COMPLETED")
+    sync(home)
+    study.dir.figures.mkdir()
+    (study.dir.figures / "late.png").write_bytes(b"late")
+    assert sync(home).of("written") == (study.dir.id,)
+    assert len(list(home.mlflow_artifacts.rglob("late.png"))) == 1
+    assert sync(home).of("written") == ()
+
+
+def test_a_study_in_a_store_that_was_thrown_away_is_written_again(home: Home, study: Any, store_template: Home) -> None:
+    runs = study.ended(0)
+    study.say("COMPLETED")
+    sync(home)
+    shutil.copy(store_template.mlflow_store, home.mlflow_store)
+    assert set(sync(home).of("written")) == {study.dir.id, *(one.id for one in runs)}
+    assert {stored.name for stored in runs_of(home)} == {one.id for one in runs}
+
+
+def test_one_run_of_a_study_that_the_store_lost_is_written_again(home: Home, study: Any) -> None:
+    first, _ = study.ended(0)
+    study.say("COMPLETED")
+    sync(home)
+    state = read_state(first)
+    assert state is not None
+    write_state(first, dataclasses.replace(state, mlflow_run_id="f" * 32))
+    assert set(sync(home).of("written")) == {study.dir.id, first.id}
+    assert len(runs_of(home)) == 2  # found by its token
+
+
+def test_a_study_whose_mirror_is_at_work_is_left_to_it(home: Home, study: Any) -> None:
+    study.ended(0)
+    with study.dir.hold(), hold_lock(study.dir.mirror_lock, patience=0):
+        assert outcomes(home) == {study.dir.id: "live"}
+    assert runs_of(home) == []
+
+
+def test_a_damaged_study_does_not_keep_the_others_back(home: Home, run: Any, study: Any) -> None:
+    alone = ended(run)
+    study.ended(0)
+    study.dir.state.write_text("{")
+    report = sync(home)
+    assert (report.of("written"), report.of("behind")) == ((alone.id,), (study.dir.id,))
+    assert "sweep.json" in str(report.runs[-1].error)

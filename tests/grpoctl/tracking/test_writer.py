@@ -13,9 +13,9 @@ from grpoctl.runs.records import RowWriter, truncate_after
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import Status
 from grpoctl.tracking.client import StoredRun, history, runs_of
+from grpoctl.tracking.lookup import DELETED
 from grpoctl.tracking.mirror_state import read_state, write_state
 from grpoctl.tracking.store import open_client
-from grpoctl.tracking.lookup import DELETED
 from grpoctl.tracking.writer import RunWriter
 
 

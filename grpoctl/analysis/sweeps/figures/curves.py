@@ -33,8 +33,8 @@ def curves(of: Digest) -> Figure | None:
     for index in sound[1 :: max(1, len(sound) // _MOST)]:
         axes.plot(*_scaled(found[index], each), color=style.FAINT, linewidth=0.8, zorder=1)
     _group(axes, _stopped(of)[:_MOST], each, (style.RED, "X", "run stopped by a guard"))
-    pruned = [found[int(trial["number"])] for trial in of.of_status("PRUNED") if int(trial["number"]) in found]
-    _group(axes, pruned[:_MOST], each, (style.ORANGE, "v", "pruned"))
+    pruned = [seed_curves(trial["curve"])[-1] for trial in of.of_status("PRUNED") if trial.get("curve")]
+    _group(axes, pruned[:_MOST], each, (style.ORANGE, "v", "run pruned"))
     if len(sound) > 2:
         middle = _median([found[index] for index in sound])
         axes.plot(
@@ -54,7 +54,7 @@ def curves(of: Digest) -> Figure | None:
     style.titled(
         figure,
         f"{of.document.get('study')}: the way there",
-        "each line: one candidate, mean over its seeds; the red ones: single runs",
+        "each line: one candidate, mean over its seeds; with a mark at its end: one run",
     )
     return figure
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpoctl.analysis.collect import number
-from grpoctl.analysis.sweeps.axes import Axis, varied
+from grpoctl.analysis.sweeps.axes import Axis, bin_ends, is_range, varied
 from grpoctl.analysis.sweeps.digest import Digest
 from grpoctl.analysis.sweeps.figures import style
 from grpoctl.analysis.sweeps.marginals import marginals as by_level
@@ -46,7 +46,7 @@ def marginals(of: Digest) -> Figure | None:
 def _panel(axes: Axes, of: Digest, axis: Axis) -> None:
     style.plain(axes)
     spec = (of.document.get("axes") or {}).get(axis.key) or {}
-    continuous = "low" in spec and any(" to " in level.label for level in axis.levels)
+    continuous = is_range(spec) and all(level.place is not None for level in axis.levels)
     if continuous:
         centres = _over_range(axes, of, axis, spec)
     else:
@@ -84,13 +84,20 @@ def _over_levels(axes: Axes, of: Digest, axis: Axis) -> None:
 def _over_range(axes: Axes, of: Digest, axis: Axis, spec: dict[str, Any]) -> list[float]:
     """Candidates over the range itself; the middle of each bin."""
     log = bool(spec.get("log"))
+    low, high = float(spec["low"]), float(spec["high"])
     axes.set_xscale("log" if log else "linear")
+    ends = bin_ends(spec)
+    axes.set_xticks(ends, [style.shortened(f"{end:.2g}", 8) for end in ends], fontsize=style.SMALL)
+    axes.set_xticks([], minor=True)  # a log axis labels these too, one over the other
+    room = (high / low) ** 0.05 if log else 0.05 * (high - low)
+    axes.set_xlim(*((low / room, high * room) if log else (low - room, high + room)))
     values = {index: number((of.trials[index].get("params") or {}).get(axis.key)) for index in of.ranking.order}
     _dots(axes, of, {index: value for index, value in values.items() if value is not None})
     centres = []
     for level in axis.levels:
-        low, high = (float(end) for end in level.label.split(" to "))
-        centres.append(math.sqrt(low * high) if log else (low + high) / 2)
+        place = level.place or 0
+        left, right = ends[place], ends[place + 1]
+        centres.append(math.sqrt(left * right) if log else (left + right) / 2)
     return centres
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpoctl.analysis.sweeps.findings import study_findings
-from tests.studies import LR, K, advantage_study, ladder_study, study, trial
+from tests.studies import LR, K, advantage_study, axis, ladder_study, study, trial
 
 
 def texts(document: dict[str, Any]) -> dict[str, str]:
@@ -48,14 +48,27 @@ def test_a_correction_is_said_with_its_size() -> None:
     assert "1 comparison:" in text
 
 
+def test_seeds_that_agree_exactly() -> None:
+    assert "agree exactly" in texts(study([trial(0, [1.0, 1.0]), trial(1, [0.0, 0.0])]))["noise"]
+
+
+def edge(best: float, spec: dict[str, Any]) -> str:
+    """What is said where the best of three candidates has this learning rate."""
+    trials = [trial(n, [n / 10, n / 10 + 0.001], params={LR: value}) for n, value in enumerate([2, 2, best])]
+    return texts(study(trials, axes={LR: spec})).get("edge", "")
+
+
 def test_a_best_at_the_end_of_its_axis() -> None:
-    axes = {LR: {"values": [1, 2, 3]}}
-    trials = [trial(n, [n / 10, n / 10 + 0.001], params={LR: value}) for n, value in enumerate([1, 2, 3])]
-    assert texts(study(trials, axes=axes))["edge"] == (
-        "the best learning_rate stands at the largest end (3): the optimum may lie beyond"
-    )
-    down = [trial(n, [-n / 10, -n / 10 + 0.001], params={LR: value}) for n, value in enumerate([0, 2, 3])]
-    assert "edge" not in texts(study(down, axes=axes))  # nothing lies below 0
+    values = axis([0, 2, 3])
+    assert edge(3, values) == "the best learning_rate stands at the largest end, 3: the optimum may lie beyond"
+    assert edge(2, values) == ""
+    assert edge(0, values) == ""  # nothing lies below 0
+    assert edge(3, axis([2, 3])) == ""  # of two values each is an end
+    # the outer tenth of 1 to 100: by ratio from 10^1.8 = 63.1 on, else from 90.1 on
+    assert "largest end, 100" in edge(64, axis(low=1, high=100, log=True, type="int"))
+    assert edge(62, axis(low=1, high=100, log=True, type="int")) == ""
+    assert edge(64, axis(low=1, high=100, type="int")) == ""
+    assert "smallest end, 1:" in edge(1.5, axis(low=1, high=100, log=True))
 
 
 def test_candidates_no_better_than_the_start(tmp_path: Path) -> None:
@@ -65,7 +78,7 @@ def test_candidates_no_better_than_the_start(tmp_path: Path) -> None:
         trial(1, [0.45, 0.46], params={K: 2}),
         trial(2, [0.40, 0.41], params={K: 2}),
     ]
-    text = texts(study(trials, axes={K: {"values": [2, 8]}}))["no-better-than-start"]
+    text = texts(study(trials, axes={K: axis([2, 8])}))["no-better-than-start"]
     assert text.startswith("2 of 3 ranked candidates cannot be told from the model before training")
     assert text.endswith("#1 and #2; all of num_generations=2")
 

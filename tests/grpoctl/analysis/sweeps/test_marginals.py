@@ -10,9 +10,9 @@ from grpoctl.analysis.statistics import t_quantile
 from grpoctl.analysis.sweeps.axes import axes_of
 from grpoctl.analysis.sweeps.marginals import marginals, two_way
 from grpoctl.analysis.sweeps.ranking import ranked
-from tests.studies import SCALE, K, study, trial
+from tests.studies import SCALE, K, axis, study, trial
 
-AXES = {K: {"values": [2, 8]}, SCALE: {"values": ["group", "none"]}}
+AXES = {K: axis([2, 8]), SCALE: axis(["group", "none"])}
 TRIALS = [
     trial(0, [0.2], params={K: 2, SCALE: "group"}),
     trial(1, [0.4], params={K: 2, SCALE: "none"}),

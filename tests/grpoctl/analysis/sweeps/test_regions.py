@@ -11,9 +11,9 @@ from grpoctl.analysis.sweeps.axes import axes_of, varied
 from grpoctl.analysis.sweeps.digest import digest
 from grpoctl.analysis.sweeps.findings import study_findings
 from grpoctl.analysis.sweeps.regions import crossed, regions, run_facts, separations
-from tests.studies import FAULT, K, collapse_study, study, trial
+from tests.studies import FAULT, K, axis, collapse_study, study, trial
 
-AXES: dict[str, Any] = {K: {"values": [2, 8]}, "faults": {"values": [[], [FAULT]]}}
+AXES: dict[str, Any] = {K: axis([2, 8]), "faults": axis([[], [FAULT]])}
 
 
 def four(ends: dict[tuple[int, bool], list[str]]) -> dict[str, Any]:
