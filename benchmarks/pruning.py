@@ -65,21 +65,22 @@ def study(rng: random.Random, arms: int, setting: tuple[int, int], noise: float)
     return found
 
 
-def ours(**options: Any) -> Callable[[], Judge]:
+def ours(**options: Any) -> Callable[[int], Judge]:
     """A rule of grpoctl; options left out are the defaults."""
     rule = PrunerSpec.model_validate(options)
-    return lambda: lambda curve, others, seeds: decide(rule, curve, others, seeds) is not None
+    return lambda _: lambda curve, others, seeds: decide(rule, curve, others, seeds) is not None
 
 
-def optunas(make: Callable[[Any], Any]) -> Callable[[], Judge]:
+def optunas(make: Callable[[Any], Any]) -> Callable[[int], Judge]:
     """A pruner of Optuna, on a study in memory. Trials it has not seen the end of stay running in it."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
 
-    def begin() -> Judge:
-        there = optuna.create_study(direction="maximize", pruner=make(optuna.pruners))
+    def begin(number: int) -> Judge:
+        # Hyperband takes its brackets from the study's name
+        there = optuna.create_study(study_name=str(number), direction="maximize", pruner=make(optuna.pruners))
         trials: list[Any] = []
         told = 0
 
@@ -101,7 +102,7 @@ def optunas(make: Callable[[Any], Any]) -> Callable[[], Judge]:
     return begin
 
 
-RULES: dict[str, Callable[[], Judge]] = {
+RULES: dict[str, Callable[[int], Judge]] = {
     "none": ours(name="none"),
     "patient-median, patience 2, warmup 0.25": ours(patience=2, warmup=0.25),
     "patient-median, patience 3, warmup 0": ours(patience=3, warmup=0.0),
@@ -132,15 +133,15 @@ def replay(arms: Sequence[Arm], judge: Judge, setting: tuple[int, int]) -> tuple
 
 
 def measure(
-    rule: Callable[[], Judge], setting: tuple[int, int], noise: float, size: tuple[int, int]
+    rule: Callable[[int], Judge], setting: tuple[int, int], noise: float, size: tuple[int, int]
 ) -> dict[str, float]:
     """`lost`, `near` and `saved` over all studies."""
     studies, arms = size
     rng = random.Random(SEED)
     lost = near = spent = 0.0
-    for _ in range(studies):
+    for number in range(studies):
         drawn = study(rng, arms, setting, noise)
-        scores, share = replay(drawn, rule(), setting)
+        scores, share = replay(drawn, rule(number), setting)
         best = max(drawn, key=lambda arm: arm.final)
         chosen = max(zip(scores, drawn, strict=True), key=lambda pair: -math.inf if pair[0] is None else pair[0])[1]
         lost += scores[drawn.index(best)] is None

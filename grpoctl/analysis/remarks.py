@@ -18,6 +18,7 @@ NORMAL = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED"})
 # Guards act by stopping a run only, checkpoints not at all: where every run ended by itself neither made a difference.
 _INERT_UNLESS_STOPPED = ("guards.", "checkpoints.")
 _RULERS = ("task.", "evaluation.")
+_HOW_OFTEN = "evaluation.eval_steps"  # the held-out draws are the same each time
 _SCHEDULE = frozenset({"start", "end", "steps"})
 
 
@@ -97,7 +98,7 @@ def _attribution(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Change
 
 
 def _ruler(changed: Changed) -> list[str]:
-    rulers = ", ".join(key for key in changed if key.startswith(_RULERS))
+    rulers = ", ".join(key for key in changed if key.startswith(_RULERS) and key != _HOW_OFTEN)
     return [f"the evaluations themselves differ ({rulers}): eval/* is not the same measure"] if rulers else []
 
 

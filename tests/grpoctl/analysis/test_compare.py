@@ -179,6 +179,7 @@ ONE_SEED = "A and B have one seed: no interval, cannot tell from seed noise"
             {},
             ["the evaluations themselves differ (task.operator_cost): eval/* is not the same measure", ONE_SEED],
         ),
+        ({"evaluation.eval_steps": 16}, {}, [ONE_SEED]),  # looked at more often, by the same measure
         # A guard acts by stopping only: with two runs that ended by themselves it is no second cause ...
         ({LR: 1e-5, "guards.collapse": "warn"}, {}, [ONE_SEED]),
         # ... and where it stopped one it is.
