@@ -94,7 +94,7 @@ def _importances(of: Digest) -> list[StudyFinding]:
         return []
     listed = sorted(shares.items(), key=lambda entry: -entry[1])
     words = ", ".join(f"{of.names.get(key, key)} {share:.0%}" for key, share in listed)
-    text = f"what explains the differences between scores: {words}"
+    text = f"what sets the best 40 % of the trials apart, beyond chance: {words}"
     return [StudyFinding(id="importances", text=text, numbers={"first": listed[0][0], "share": listed[0][1]})]
 
 
