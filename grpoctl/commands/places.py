@@ -10,6 +10,13 @@ from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 
 
+def driven_study(place: RunDir | StudyDir) -> StudyDir | None:
+    """The study under way that a run belongs to; None for a run of its own, and for a study."""
+    study = StudyDir(path=place.path.parent.parent)
+    inside = isinstance(place, RunDir) and study.spec.exists()
+    return study if inside and study.is_held() else None
+
+
 def run_or_study(home: Home, name: str) -> RunDir | StudyDir:
     """The run, else the study, else the run inside a study, that the name means as `find` and `find_study` have it.
 

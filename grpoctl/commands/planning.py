@@ -118,6 +118,8 @@ def detach(asked: Asked) -> None:
     with sweeping.opened_study(asked, home) as opened:
         for note in opened.notes:
             console.print_note(note)
+        if not opened.over:
+            sweeping.opened_storage(asked, opened).close()
     if opened.over:
         console.print_text(f"{opened.study.id} has all it was asked for")
         return

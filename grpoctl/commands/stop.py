@@ -19,7 +19,7 @@ def stop(
     from core.errors import UserError
     from grpoctl import console
     from grpoctl.commands.following import followed
-    from grpoctl.commands.places import run_or_study
+    from grpoctl.commands.places import driven_study, run_or_study
     from grpoctl.executors.stopping import end_holder
     from grpoctl.runs import status
     from grpoctl.runs.run_dir import Home
@@ -27,6 +27,8 @@ def stop(
     home = Home.locate()
     status.reconcile(home)
     place = run_or_study(home, name)
+    if (study := driven_study(place)) is not None:
+        raise UserError(f"{place.id} belongs to a sweep that would start it again; end that: grpoctl stop {study.id}")
     pid = end_holder(place.lock, PATIENCE)
     status.reconcile(home)
     ended, message = followed(place).standing()

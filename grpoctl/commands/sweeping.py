@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import GrpoError, StorageError, UserError
@@ -29,7 +29,7 @@ from grpoctl.sweeps import opening
 from grpoctl.sweeps.checks import notes
 from grpoctl.sweeps.concluding import GO_ON, conclude, how_it_ended
 from grpoctl.sweeps.driver import Driver, Plan
-from grpoctl.sweeps.loading import load_sweep, read_sweep, sweep_sha
+from grpoctl.sweeps.loading import load_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.opening import Opened, Terms
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.storage import StudyStorage, masked
@@ -124,10 +124,13 @@ def opened_study(asked: Asked, home: Home) -> Iterator[Opened]:
         existing, sweep = _meant(asked, home)
         if existing is not None:
             held.enter_context(existing.hold())
+            with storage_errors("write", existing.control):  # it asked an earlier driver to stop; from now on, this one
+                existing.control.unlink(missing_ok=True)
             yield opening.reopened(existing, terms(asked, sweep))
             return
         with _one_at_a_time(home):  # two that begin the same sweep at once: the second sees that the first drives it
-            opened = opening.new_study(sweep, home, notes(sweep), terms(asked, sweep))
+            above = StudyStorage.highest(asked.storage, study_stem(sweep)) if asked.storage else 0
+            opened = opening.new_study(sweep, home, notes(sweep), replace(terms(asked, sweep), above=above))
             held.enter_context(opened.study.hold())
         yield opened
 
@@ -169,10 +172,7 @@ def _one_at_a_time(home: Home) -> Iterator[None]:
 def _drive(asked: Asked, opened: Opened) -> None:
     """Drive the study until it ends, however it does, and write down how. Raises what ended it, but Ctrl-C."""
     study, sweep, book = opened.study, opened.sweep, opened.book
-    opening.check_terms(book.header, terms(asked, sweep))
-    storage = _storage(asked, opened)
-    with storage_errors("write", study.control):
-        study.control.unlink(missing_ok=True)  # it asked an earlier driver to stop
+    storage = opened_storage(asked, opened)
     book.header |= {"status": "RUNNING", "message": "", "ended": None}
     book.save()
     mirror = start_sweep_mirror(study)
@@ -205,8 +205,9 @@ def _driven(driver: Driver, executor: Executor) -> None:
     except KeyboardInterrupt as error:
         how = ("INTERRUPTED", f"{'terminated' if isinstance(error, Terminated) else 'interrupted'}; {GO_ON}")
     except GrpoError as error:
-        problem, how = error, ("INTERRUPTED", f"{error}; {GO_ON}")
-    executor.close()
+        problem, how = error, ("INTERRUPTED", str(error) if "--resume" in str(error) else f"{error}; {GO_ON}")
+    with suppress(KeyboardInterrupt):  # a second Ctrl-C kills the workers; how the study ended is written all the same
+        executor.close()
     try:
         if (fault := conclude(driver.book, driver, how)) is not None:
             console.print_note(fault)
@@ -218,10 +219,11 @@ def _driven(driver: Driver, executor: Executor) -> None:
         raise problem
 
 
-def _storage(asked: Asked, opened: Opened) -> StudyStorage:
+def opened_storage(asked: Asked, opened: Opened) -> StudyStorage:
     """The study in Optuna's database. A new study that the database refuses is taken away again."""
     study, sweep = opened.study, opened.sweep
-    where = asked.storage or study.storage
+    opening.check_terms(opened.book.header, terms(asked, sweep))
+    where = asked.storage or opening.kept_in(study, opened.book.header)
     try:
         return StudyStorage.open(where, study.id, sweep, create=opened.fresh, sweep_sha=sweep_sha(sweep))
     except GrpoError:
@@ -232,7 +234,14 @@ def _storage(asked: Asked, opened: Opened) -> StudyStorage:
 
 def _executor(asked: Asked, sweep: SweepSpec, study: StudyDir) -> Executor:
     slots = asked.workers.slots(sweep)
-    return Pool(slots, study.worker_logs, argv=asked.argv) if slots else Inline(argv=asked.argv)
+    argv = shown_argv(asked)
+    return Pool(slots, study.worker_logs, argv=argv) if slots else Inline(argv=argv)
+
+
+def shown_argv(asked: Asked) -> list[str]:
+    """The command line, the storage's password masked: a worker's arguments stand in the list of processes."""
+    url = asked.storage
+    return [word.replace(url, masked(url)) if url else word for word in asked.argv]
 
 
 def _wait_for(mirror: MirrorHandle) -> None:

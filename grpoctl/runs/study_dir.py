@@ -132,14 +132,18 @@ def studies(home: Home) -> list[StudyDir]:
     return sorted((study for study in found if study.id in begun), key=lambda s: (begun[s.id], s.id), reverse=True)
 
 
-def create_study(home: Home, stem: str) -> StudyDir:
-    """A new, empty `<stem>-<n>`, n one above the highest there is; two processes at once get two. StorageError."""
+def create_study(home: Home, stem: str, above: int = 0) -> StudyDir:
+    """A new, empty `<stem>-<n>`, n one above `above` and the highest there is; two processes at once get two.
+
+    Raises StorageError.
+    """
     folder = home.path / STUDIES
     with storage_errors("create a study in", home.path):
         home.make()
         folder.mkdir(exist_ok=True)
         taken = (re.fullmatch(re.escape(stem) + r"-(\d+)", entry.name) for entry in folder.iterdir())
-        number = max((int(match[1]) for match in taken if match), default=0) + 1
+        number = max((int(match[1]) for match in taken if match), default=0)
+        number = max(number, above) + 1
         while True:
             study = StudyDir(path=folder / f"{stem}-{number}")
             try:

@@ -7,9 +7,11 @@ Not here: what the keys mean (schema.py), which file belongs to a name (library.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -73,6 +75,11 @@ def read_value(text: str) -> object:
     text = text.strip()
     if not text:
         raise SpecError("nothing after '='; write null for none, '' for an empty text")
+    return copy.deepcopy(_value(text))
+
+
+@lru_cache(maxsize=4096)  # a sweep writes the same ones at each of its points
+def _value(text: str) -> object:
     if text[0] in "[{\"'":
         node = _compose(text, None)
     else:

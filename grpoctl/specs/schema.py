@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -32,13 +33,19 @@ def fields(tree: Mapping[str, object], *, all_tasks: bool = False) -> dict[Keys,
 
     Optional parts (`model.lora`, `early_stopping`) are included whether they are set or not.
     """
-    found: dict[Keys, Field] = {}
     task = tree.get("task")
     name = task.get("name") if isinstance(task, Mapping) else None
     stages = tree.get("stages")
     there = stages.items() if isinstance(stages, Mapping) else ()
-    kinds = {str(stage): _kind(below) for stage, below in there if below is not None}  # null took it away
-    _walk(RunSpec, (), {"task": None if all_tasks else name, "stages": kinds or {"grpo": "grpo"}}, found)
+    kinds = tuple((str(stage), _kind(below)) for stage, below in there if below is not None)  # null took it away
+    known = name if isinstance(name, str) and not all_tasks else None
+    return dict(_fields(known, kinds or (("grpo", "grpo"),)))
+
+
+@lru_cache(maxsize=64)  # a sweep asks for the same ones at each of its points
+def _fields(task: str | None, stages: tuple[tuple[str, str], ...]) -> dict[Keys, Field]:
+    found: dict[Keys, Field] = {}
+    _walk(RunSpec, (), {"task": task, "stages": dict(stages)}, found)
     return found
 
 

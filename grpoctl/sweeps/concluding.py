@@ -20,7 +20,7 @@ def how_it_ended(driver: Driver) -> tuple[str, str]:
     """(status, message) of a study whose driver came to its end: COMPLETED, STOPPED or FAILED."""
     if driver.hopeless:
         return "FAILED", driver.stopped
-    if driver.stopped:
+    if driver.stopped and not driver.met and len(driver.book.trials) < driver.plan.total:
         return "STOPPED", f"{driver.stopped}; {GO_ON}"
     if not any(trial.score is not None for trial in driver.book.trials.values()):
         return "FAILED", "no trial has a score"
@@ -36,8 +36,9 @@ def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
     """
     status, message = how
     book.header |= {"status": status, "message": message, "ended": time.time(), "seconds": round(driver.worked, 3)}
+    driver.interrupt()
     for trial in book.ordered():
-        if trial.status is TrialStatus.RUNNING:
+        if trial.status is TrialStatus.RUNNING:  # asked for, and not begun
             book.trials[trial.number] = dataclasses.replace(trial, status=TrialStatus.INTERRUPTED)
     book.changed()
     try:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError, UserError
 from grpoctl.runs.locks import hold_lock
@@ -22,7 +23,8 @@ OPENING = 30  # seconds for another process to make the tables
 PATIENCE = 3  # seconds that SQLite waits for another writer; Optuna asks up to five times
 
 _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)")
-_PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^/]*)@")
+# As SQLAlchemy reads them, a user's name may hold an @ and a password slashes; it is taken to end at the last @.
+_PASSWORD = re.compile(r"(?<=://)([^/:]*):(?:\S*|[^@]*)@")
 _SECRET = re.compile(r"([?&](?:password|passwd|pwd|sslpassword|sslkey)=)[^&]*", re.IGNORECASE)
 
 
@@ -58,8 +60,21 @@ def connect(where: str | Path) -> RDBStorage:
     from optuna.storages import RDBStorage
 
     url = _url(where)
-    waiting = {"connect_args": {"timeout": PATIENCE}} if url.startswith("sqlite") else {}
-    return RDBStorage(url, engine_kwargs=waiting)
+    how: dict[str, Any] = {"timeout": PATIENCE} if url.startswith("sqlite") else {}
+    if not _is_url(where):
+        how["factory"] = _Unhurried
+    return RDBStorage(url, engine_kwargs={"connect_args": how} if how else {})
+
+
+class _Unhurried(sqlite3.Connection):
+    """A connection whose commits do not wait for the disk. A killed process loses nothing by that.
+
+    A power cut can damage the file: a study's own is made anew from sweep.json, a named one may hold other studies.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.execute("PRAGMA synchronous = OFF").close()
 
 
 @contextlib.contextmanager

@@ -74,7 +74,10 @@ class Driver:
         self._exhausted = False
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
         self.hopeless = False  # whether that is a failure
-        self.met: str | None = next((one.name for one in book.ordered() if _met(one)), None)  # the rung that ended it
+        self.met: str | None = next(
+            (one.name for one in book.ordered() if rungs.met(one)), None
+        )  # the rung that ended it
+        self.database_behind = ""  # why Optuna's database lacks something
         self._worked = float(book.header.get("seconds") or 0.0)
         self._began = time.monotonic()
         self._looked = 0.0
@@ -89,13 +92,17 @@ class Driver:
                 self._take_off(trial)
         self.save()
         while True:
+            self._look_around()
             self._fill()
             if not self._flying:
                 return
             for event in self._executor.events(LOOK):
                 self._handle(event)
-            self._look_around()
             self._progress.update(self.book.document(), self.running)
+
+    def interrupt(self) -> None:
+        """The trials under way as they stand, in the book: nobody works on them any more."""
+        self.book.trials |= {number: trial.so_far() for number, trial in self._flying.items()}
 
     @property
     def running(self) -> dict[int, float]:
@@ -194,8 +201,7 @@ class Driver:
         """A run came to an end of its own."""
         trial.shares[run.id] = 1.0
         if how == "PRUNED":
-            trial.pruned = trial.pruned or "pruned"
-            trial.waiting = []
+            trial.give_up(run)
 
     def _failed(self, trial: InFlight, run: RunDir, why: str, *, disk: bool) -> None:
         """A run failed or was lost: its trial is gone on with once. Raises StorageError where the disk is at fault."""
@@ -223,10 +229,10 @@ class Driver:
         del self._flying[number]
         self.book.trials[number] = record
         self.save()
-        statuses = [one.status for one in self.book.ordered()]
+        ended = [one.status for one in self.book.ordered() if one.status.ended]
         if record.status is TrialStatus.FAILED and self.plan.fail_on_trial_error:
             self._end(f"trial {number} failed: {record.message}", hopeless=True)
-        elif len(statuses) >= HOPELESS and all(one is TrialStatus.FAILED for one in statuses if one.ended):
+        elif len(ended) >= HOPELESS and all(one is TrialStatus.FAILED for one in ended):
             self._end(f"the first {HOPELESS} trials failed; the last one: {record.message}", hopeless=True)
 
     def _climbed(self, record: TrialRecord, trial: InFlight) -> TrialRecord:
@@ -234,7 +240,7 @@ class Driver:
         asked = rungs.expected(self.plan.sweep, record.name, self._candidates.spec(record.params))
         checked = rungs.on_average(asked, [read_result(run) for run in trial.runs])
         record = dataclasses.replace(record, expects=checked)
-        self.met = record.name if _met(record) else None
+        self.met = record.name if rungs.met(record) else None
         return record
 
     def _end(self, why: str, *, hopeless: bool = False) -> None:
@@ -243,13 +249,13 @@ class Driver:
         self.hopeless = self.hopeless or hopeless
 
     def _look_around(self) -> None:
-        """What others ask, and whether the time is up."""
+        """What others ask, and whether the time is up; a study that is gone on with then has as long again."""
         now = time.monotonic()
         if now - self._looked < LOOK or self.stopped:
             return
         self._looked = now
         hours = self.plan.sweep.max_hours
-        if hours is not None and self.worked > hours * 3600:
+        if hours is not None and self.worked > hours * 3600 * (self._worked // (hours * 3600) + 1):
             self._end(f"the time limit of {hours:g} h is reached")
         elif asked_to_stop(self.plan.study):
             self._end("stopped, as asked")
@@ -260,37 +266,24 @@ class Driver:
         return self._worked + time.monotonic() - self._began
 
     def save(self) -> None:
-        """The book with what can be said of it now, then the storage."""
+        """The book with what can be said of it now, then the storage. Raises StorageError where the book cannot be."""
         sweep = self.plan.sweep
         found = ranked(
             [{"number": t.number, "status": str(t.status), "values": t.values} for t in self.book.ordered()],
             direction=sweep.direction, worst=sweep.worst,
         )  # fmt: skip
         self.book.intervals = found.intervals
-        self.book.said |= found.document() | {"best": best_of(self.book, found.best, found.intervals)}
+        self.book.said |= found.document() | {"best": self.book.best(found.best)}
         self.book.header["seconds"] = round(self.worked, 3)
         self.book.save()
-        self._storage.project(self.book.ordered())
-
-
-def _met(trial: TrialRecord) -> bool:
-    """Whether a ladder's rung met what it was to meet."""
-    return trial.status is TrialStatus.COMPLETED and bool(trial.expects) and all(one["met"] for one in trial.expects)
-
-
-def best_of(book: Book, number: int | None, intervals: Mapping[int, Any]) -> dict[str, Any] | None:
-    """What sweep.json says of the best trial."""
-    if number is None:
-        return None
-    trial, interval = book.trials[number], intervals.get(number)
-    return {
-        "number": number,
-        "name": trial.name,
-        "params": dict(trial.params),
-        "score": trial.score,
-        "interval": None if interval is None else list(interval),
-        "runs": list(trial.runs),
-    }
+        try:
+            self._storage.project(self.book.ordered())
+        except StorageError as error:  # a picture, made up for at the next call: no reason to lose hours of work
+            if not self.database_behind:
+                self._progress.note(f"{error}; the sweep goes on, and the database is made up for later")
+            self.database_behind = str(error)
+        else:
+            self.database_behind = ""
 
 
 def asked_to_stop(study: StudyDir) -> bool:

@@ -44,7 +44,7 @@ class InFlight:
         left = tuple(run for run in self.runs if not has_result(run))
         for run in self.runs:
             if ended_as(run) == Status.PRUNED:
-                self.pruned = str(read_result(run).get("message") or "pruned")
+                self.give_up(run)
                 left = ()
         if self.decide is None:
             self.waiting = [(run,) for run in left]
@@ -57,6 +57,15 @@ class InFlight:
         seen = self._note(self.runs.index(run), row)
         if self.decide is not None and seen:
             self._answer(run, int(row["step"]))
+
+    def give_up(self, run: RunDir) -> None:
+        """A run ended because it was told to, so the trial ends with it.
+
+        That alone is what prunes a trial: of a run that ends by itself at the very evaluation that it would have been
+        pruned at, nothing is left to save, and whoever goes on from the files could not know of it.
+        """
+        self.pruned = self.pruned or str(read_result(run).get("message") or "pruned")
+        self.waiting = []
 
     def step(self, run: RunDir, row: Mapping[str, Any]) -> None:
         """Note how far a run is, by what a row of it says of the budget; a row that does not say moves nothing."""
@@ -88,6 +97,20 @@ class InFlight:
             self._prepare(rest)
             self.waiting.insert(0, tuple(rest))
 
+    def so_far(self) -> TrialRecord:
+        """The record of a trial that nobody works on any more, and that is to be gone on with."""
+        started = [run for run in self.runs if run.status.exists()]
+        last = [rows[-1] for rows in map(read_sound_rows, started) if rows]
+        return dataclasses.replace(
+            self.record,
+            status=TrialStatus.INTERRUPTED,
+            runs=tuple(str(run.path) for run in started),
+            statuses=tuple(ended_as(run) for run in started),
+            curve=self.curve,
+            completions=sum(int(row.get("completions") or 0) for row in last),
+            tokens=sum(int(row.get("tokens") or 0) for row in last),
+        )
+
     def ended(self) -> TrialRecord:
         """The record of a trial of which nothing waits or works any more."""
         started = [run for run in self.runs if run.status.exists()]
@@ -97,6 +120,9 @@ class InFlight:
         values = tuple(measured.get(run.id) for run in self.runs)
         failed = self.failed or self._missing(statuses, values)
         found = TrialStatus.FAILED if failed else self._status(statuses)
+        if found in (TrialStatus.COLLAPSED, TrialStatus.INVALID_ROLLOUT):  # ranked, so by whole budgets alone
+            pruned = {run.id for run in started if ended_as(run) == Status.PRUNED}
+            values = tuple(None if run.id in pruned else measured.get(run.id) for run in self.runs)
         known = [value for value in values if value is not None]
         return dataclasses.replace(
             self.record,
@@ -162,7 +188,6 @@ class InFlight:
             here = round(index + share, 6)
             why = self.decide(tuple(point for point in self.curve if point[0] <= here))
             if why:
-                self.pruned = why
                 end = {"status": "PRUNED", "message": why, "step": row["step"]}
                 break
         replace_json(run.control, {"schema": 1, "wait": True, "seen": seen, "end": end}, durable=False)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from core.errors import BusyError, NotFoundError, StorageError, UserError
@@ -33,6 +34,7 @@ class Terms:
     slots: int = 1
     masked: str = ""  # the URL of the database, its password not in it; empty for the study's own file
     retry_failed: bool = False
+    above: int = 0  # studies of the sweep with numbers up to this are in the database, of other homes perhaps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +57,7 @@ def new_study(sweep: SweepSpec, home: Home, notes: Sequence[str], terms: Terms) 
             raise BusyError(
                 f"{other.id}, the same sweep, is under way; wait until it ends, or: grpoctl stop {other.id}"
             )
-    study = create_study(home, stem)
+    study = create_study(home, stem, terms.above)
     book = Book(study.state, _header(study, sweep, notes, terms))
     book.save()
     replace_text(study.spec, dump_sweep(sweep))  # last: a directory with a spec is a study
@@ -96,9 +98,11 @@ def reopened(study: StudyDir, terms: Terms) -> Opened:
     sweep, book = read_sweep(study.spec), read_book(study.state)
     notes: list[str] = []
     header = book.header
-    if terms.trials is not None and terms.trials != header["total"]:
-        notes.append(f"{study.id}: {terms.trials} trials instead of {header['total']}")
-        header["total"] = terms.trials
+    if terms.trials is not None:
+        total = max(_reachable(sweep, terms.trials), len(book.trials))  # what was begun comes to its end
+        if total != header["total"]:
+            notes.append(f"{study.id}: {total} trials instead of {header['total']}")
+            header["total"] = total
     lag = header.get("lag")
     if lag is not None and lag != terms.slots:
         notes.append(
@@ -176,6 +180,12 @@ def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Term
         "notes": list(notes),
         "failures": 0,
     }
+
+
+def kept_in(study: StudyDir, header: Mapping[str, Any]) -> str | Path:
+    """Where the book says that the study's database is; its own file is in the study, wherever that was moved to."""
+    said = str(header.get("storage") or "")
+    return said if "://" in said else study.storage
 
 
 def check_terms(header: dict[str, Any], terms: Terms) -> None:

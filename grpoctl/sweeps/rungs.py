@@ -9,6 +9,7 @@ from typing import Any
 from core.spec import RunSpec
 from core.training.outcome import check_expectations
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.state import TrialRecord, TrialStatus
 
 
 def expected(sweep: SweepSpec, name: str | None, spec: RunSpec) -> Sequence[str]:
@@ -23,3 +24,8 @@ def on_average(expects: Sequence[str], results: Sequence[Mapping[str, Any]]) -> 
     common = set.intersection(*(set(final) for final in finals)) if finals else set()
     means = {name: fmean(final[name] for final in finals) for name in common}
     return tuple(check_expectations(expects, means))
+
+
+def met(trial: TrialRecord) -> bool:
+    """Whether a rung met all that it was to meet."""
+    return trial.status is TrialStatus.COMPLETED and bool(trial.expects) and all(one["met"] for one in trial.expects)

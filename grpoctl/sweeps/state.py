@@ -100,6 +100,14 @@ class Book:
         trials = ",\n".join(self._text(self.trials[number]) for number in sorted(self.trials))
         replace_text(self.path, f'{head},\n"trials": [\n{trials}\n],\n{_json(self._said())[1:]}\n')
 
+    def best(self, number: int | None) -> dict[str, Any] | None:
+        """What the file says of the trial that is ranked first."""
+        if number is None:
+            return None
+        trial = self.trials[number]
+        known = {"number": number, "name": trial.name, "params": dict(trial.params), "score": trial.score}
+        return {**known, "interval": self._interval(number), "runs": list(trial.runs)}
+
     def ordered(self) -> list[TrialRecord]:
         """The trials by number."""
         return [self.trials[number] for number in sorted(self.trials)]
@@ -143,6 +151,8 @@ def read_book(path: Path) -> Book:
         intervals = {entry["number"]: entry["interval"] for entry in document["trials"]}
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{path}: damaged ({type(error).__name__}: {error})") from error
+    if lacking := {"study", "status", "total", "lag"} - document.keys():
+        raise StorageError(f"{path}: damaged (it has no {min(lacking)})")
     header = {key: value for key, value in document.items() if key not in ("schema", "trials", *said)}
     book = Book(path, header, {trial.number: trial for trial in trials})
     book.said = {key: document[key] for key in said if key in document}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,14 +60,23 @@ class StudyStorage:
             storage = connect(where)
             study_id = _find(storage, name)
             if study_id is not None and create:
-                raise UserError(
-                    f"{shown} has a study {name} already; take another --storage, or go on with it: --resume"
-                )
+                raise UserError(f"{shown} has a study {name} already, begun in another home; take another --storage")
             if study_id is None:
                 study_id = _make(storage, name, sweep.direction)
             opened = cls(storage, study_id, sweep, str(where))
             opened._describe(name, sweep_sha)
         return opened
+
+    @staticmethod
+    def highest(where: str | Path, stem: str) -> int:
+        """The highest n of the studies `<stem>-<n>` there, of any home; 0 where there is none. Raises as `open`."""
+        with refusals(str(where)), alone(where), quiet():
+            storage = connect(where)
+            names = [study.study_name for study in storage.get_all_studies()]
+            storage.remove_session()
+            storage.engine.dispose()
+        numbers = [re.fullmatch(re.escape(stem) + r"-(\d+)", name) for name in names]
+        return max((int(match[1]) for match in numbers if match), default=0)
 
     def project(self, trials: Iterable[TrialRecord]) -> None:
         """Bring the database to what the records say: trials added in order, reports, states. Twice is like once.

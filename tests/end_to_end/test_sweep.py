@@ -169,6 +169,9 @@ def test_ctrl_c_and_going_on_is_the_sweep_left_alone(tmp_path: Path, ended: tupl
     twice = user.run(*INLINE)
     assert (twice.returncode, twice.stdout, len(twice.errors)) == (2, "", 1)
     assert study_of(user).id in twice.errors[0]
+    one_run = user.run("stop", study_of(user).runs()[0].id)  # the driver would begin it again
+    assert (one_run.returncode, len(one_run.errors)) == (2, 1)
+    assert f"grpoctl stop {study_of(user).id}" in one_run.errors[0]
     os.kill(started.pid, signal.SIGINT)
     stopped = started.wait()
     assert stopped.returncode == 130, stopped.stderr
@@ -226,6 +229,7 @@ def test_a_plan_and_the_trials_to_come_write_nothing(tmp_path: Path, ended: tupl
         (("--per-gpu", "2"), "--gpus"),
         (("--gpus", "zero"), "zero"),
         (("--storage", "nosuch://x"), "nosuch"),
+        (("--detach", "--storage", "nosuch://x"), "nosuch"),
         (("nosuch.key=1",), "nosuch"),
         (("--profile", "nosuch"), "nosuch"),
     ],

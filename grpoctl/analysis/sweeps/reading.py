@@ -31,8 +31,8 @@ def read_study(study: StudyDir) -> dict[str, Any]:
         document = {**empty, "total": 0, "trials": [], "best": None, "importances": {}, "findings": []}
     if document.get("schema") != SCHEMA:
         raise StorageError(f"{study.state}: schema {document.get('schema')!r}, this grpoctl reads schema {SCHEMA}")
-    if not isinstance(document.get("trials"), list):
-        raise StorageError(f"{study.state}: damaged (it has no list of trials)")
+    if not isinstance(document.get("trials"), list) or not isinstance(document.get("status"), str):
+        raise StorageError(f"{study.state}: damaged (it has no list of trials, or no status)")
     if document.get("status") == "RUNNING" and not study.is_held():
         status, message = study_status(study)  # reads again: it may have come to its end just now
         if status != "RUNNING":

@@ -62,7 +62,7 @@ def _head(of: Digest) -> list[Section]:
         *(Line(label="Note", text=str(note)) for note in document.get("notes") or ()),
     ]
     if status == "INTERRUPTED":
-        lines.append(Line(label="Next", text=f"go on with: grpoctl sweep {document.get('sweep')} --resume"))
+        lines.append(Line(label="Next", text=f"go on with: grpoctl sweep {document.get('study')} --resume"))
     return [Section(lines=tuple(lines))]
 
 

@@ -30,6 +30,7 @@ class Killed(BaseException):
 
 Reward = Callable[[RunSpec, float], float]  # the spec and the share of its budget spent -> eval/reward
 Accident = Callable[[RunDir, int], Event | None]  # before a step of a run: what happens to it instead
+Own = Callable[[RunDir, int], Status | None]  # after a step of a run: how it ends by itself there
 
 
 def learning_curve(spec: RunSpec, share: float) -> float:
@@ -48,6 +49,7 @@ class PaperExecutor:
     stop_after: int | None = None
     reward: Reward = learning_curve
     accident: Accident = lambda run, step: None
+    own: Own = lambda run, step: None
     began: list[Path] = field(default_factory=list)
     closed: bool = False
     told: int = 0
@@ -91,14 +93,14 @@ class PaperExecutor:
 
     def _run(self, job: Job, run: RunDir) -> Iterator[Event]:
         """One run, gone on with from its last checkpoint."""
-        spec = read_resolved(run.spec)
+        spec = _spec(run.spec.read_bytes(), run.spec)
         self.began.append(run.path)
         _say(run, Status.RUNNING)
         run.result.unlink(missing_ok=True)
         rows = read_rows(run.metrics)
         step = (int(rows[-1]["step"]) // CHECKPOINT) * CHECKPOINT if rows else -1
         truncate_after(run.metrics, step)
-        if (ended := _asked(job, run, step)) is not None:  # as a trainer does that stands at its checkpoint
+        if (ended := self._ended(job, run, step)) is not None:  # as a trainer does that stands at its checkpoint
             yield ended
             return
         with RowWriter(run.metrics) as writer:
@@ -111,10 +113,18 @@ class PaperExecutor:
                 row = self._row(spec, step)
                 writer.append(row)
                 yield Row(job=job.number, run=run.path, row=row)
-                if (ended := _asked(job, run, step)) is not None:
+                if (ended := self._ended(job, run, step)) is not None:
                     yield ended
                     return
         yield _end(job, run, Status.COMPLETED)
+
+    def _ended(self, job: Job, run: RunDir, step: int) -> Ended | None:
+        """How the run ends after a step: all callbacks are asked, and its own come first, as in a trainer."""
+        told = _asked(run, step)
+        own = self.own(run, step) if step > 0 else None
+        if own is not None:
+            return _end(job, run, own)
+        return None if told is None else _end(job, run, Status.PRUNED, told)
 
     def _row(self, spec: RunSpec, step: int) -> dict[str, Any]:
         assert spec.budget is not None
@@ -123,13 +133,23 @@ class PaperExecutor:
         return {"step": step, "completions": spent, "tokens": 9 * spent, "eval/reward": value}
 
 
-def _asked(job: Job, run: RunDir, step: int) -> Ended | None:
-    """How the run ends at this evaluation, if its parent said so; it must have answered."""
+_SPECS: dict[bytes, RunSpec] = {}
+
+
+def _spec(text: bytes, file: Path) -> RunSpec:
+    """The spec in the file: the runs of a study killed again and again are the same few."""
+    if text not in _SPECS:
+        _SPECS[text] = read_resolved(file)
+    return _SPECS[text]
+
+
+def _asked(run: RunDir, step: int) -> str | None:
+    """Why the run is to end at this evaluation, if its parent said so; it must have answered."""
     order = read_order(run.control)
     if order is None or step <= 0:
         return None
     assert not order.wait or order.seen >= step, "the parent had not answered"
-    return None if order.end is None or step < order.since else _end(job, run, Status.PRUNED, order.end.message)
+    return None if order.end is None or step < order.since else order.end.message
 
 
 def _end(job: Job, run: RunDir, how: Status, message: str = "") -> Ended:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.errors import StorageError
+from core.spec import RunSpec
 from grpoctl.executors.base import Died, Ended, Event
+from grpoctl.runs import launch
+from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import Status
 from grpoctl.runs.study_dir import StudyDir, studies
-from grpoctl.specs import read_resolved
-from grpoctl.sweeps import opening
+from grpoctl.specs import canonical, dump, plain, read_resolved
+from grpoctl.sweeps import concluding, opening
 from grpoctl.sweeps.concluding import conclude, how_it_ended
 from grpoctl.sweeps.driver import Driver, Plan
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from grpoctl.sweeps.opening import Terms
+from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.storage import StudyStorage
-from tests.grpoctl.sweeps.paper import Killed, PaperExecutor
+from tests.grpoctl.sweeps.paper import Killed, PaperExecutor, learning_curve
 
 SWEEP = """\
 name: paper-study
@@ -52,19 +58,38 @@ class Silent:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A home beside a folder with the sweep."""
+    """A home beside a folder with the sweep, on a disk that nobody waits for; a study's figures are not drawn."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)  # a power cut is not among what is tried here
+    monkeypatch.setattr(concluding, "draw", lambda document, folder: [])
+    monkeypatch.setattr(launch, "dump", written)
     return Home(path=tmp_path / ".grpoctl")
+
+
+_WRITTEN: dict[str, str] = {}
+
+
+def written(spec: RunSpec) -> str:
+    """The spec as YAML, made once: these tests have the same few runs again and again."""
+    key = f"{spec.seed} {canonical(plain(spec))}"
+    if key not in _WRITTEN:
+        _WRITTEN[key] = dump(spec)
+    return _WRITTEN[key]
+
+
+@cache
+def loaded(text: str) -> SweepSpec:
+    """The sweep of the text."""
+    file = Path("paper-study.yaml")
+    file.write_text(text, encoding="utf-8")
+    return load_sweep(str(file), profile="tiny").spec
 
 
 def drive(home: Home, executor: PaperExecutor, *, text: str = SWEEP, resume: bool = False, **terms: Any) -> StudyDir:
     """Drive the study of the text, new or gone on with, until it ends or the executor stops everything."""
-    file = Path("paper-study.yaml")
-    file.write_text(text, encoding="utf-8")
-    sweep = load_sweep(str(file), profile="tiny").spec
     asked = Terms(slots=executor.slots, **terms)
-    opened = opening.reopened(studies(home)[0], asked) if resume else opening.new_study(sweep, home, (), asked)
-    study, book = opened.study, opened.book
+    opened = opening.reopened(studies(home)[0], asked) if resume else opening.new_study(loaded(text), home, (), asked)
+    study, book, sweep = opened.study, opened.book, opened.sweep
     storage = StudyStorage.open(study.storage, study.id, sweep, create=opened.fresh, sweep_sha=sweep_sha(sweep))
     plan = Plan(sweep=sweep, study=study, total=int(book.header["total"]), lag=book.header["lag"])
     driver = Driver(plan, book=book, storage=storage, executor=executor, progress=Silent())
@@ -114,6 +139,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[s
         folder = tmp_path_factory.mktemp("reference")
         patch.chdir(folder)
         study = drive(Home(path=folder / ".grpoctl"), PaperExecutor())
+        assert list(study.figures.glob("*.png"))
         yield told(study), metrics(study), in_optuna(study)
 
 
@@ -147,6 +173,35 @@ def test_a_study_killed_again_and_again_is_the_study_left_alone(home: Home, refe
         assert times < 60
     assert times > 1
     assert (told(study), metrics(study), in_optuna(study)) == reference
+
+
+def stops_early(run: RunDir, step: int) -> Status | None:
+    """Seed 0 of each trial ends by itself at the third of its five evaluations, where it could be pruned first."""
+    return Status.STOPPED_EARLY if run.id.endswith("-s0") and step == 3 else None
+
+
+def crossing(spec: RunSpec, share: float) -> float:
+    """Arms of a small learning rate are the worst by their first run and the best by their second."""
+    stage: Any = spec.stages["grpo"]
+    return learning_curve(spec, share) + ((0.4 if spec.seed else -0.2) if stage.learning_rate < 1e-4 else 0.0)
+
+
+def test_a_run_that_ends_where_it_would_be_pruned_does_not_prune_its_trial(home: Home) -> None:
+    """By the files nobody could know of such a decision: left alone and killed must come to the same."""
+    text = SWEEP.replace("patience: 2, warmup: 0.2", "patience: 1, warmup: 0.5")
+    left_alone = drive(home, PaperExecutor(own=stops_early, reward=crossing), text=text)
+    trials = document(left_alone)["trials"]
+    for trial in trials:
+        assert trial["status"] == ("PRUNED" if "PRUNED" in trial["statuses"] else "COMPLETED")
+    assert trials[3]["params"]["stages.grpo.learning_rate"] < 1e-4  # the worst of three where its first run ended
+    assert trials[3]["status"] == "COMPLETED"
+    study, times = None, 0
+    while study is None:
+        with suppress(Killed):
+            executor = PaperExecutor(own=stops_early, reward=crossing, stop_after=25 + times)
+            study = drive(home, executor, text=text, resume=times > 0)
+        times += 1
+    assert (told(study), metrics(study)) == (told(left_alone), metrics(left_alone))
 
 
 def test_nothing_is_run_twice_that_had_ended(home: Home) -> None:
@@ -222,6 +277,13 @@ def test_a_sweep_in_which_everything_fails_ends_soon(home: Home) -> None:
     assert len(found["trials"]) <= 4  # two were under way
 
 
+def test_one_trial_that_fails_while_others_run_is_not_three(home: Home) -> None:
+    study = drive(home, PaperExecutor(slots=3, order=3, accident=dies("-t0000", 2, Ended, at=1)))
+    found = document(study)
+    assert [trial["status"] for trial in found["trials"]].count("FAILED") == 1
+    assert (found["status"], len(found["trials"])) == ("COMPLETED", 10)
+
+
 def test_the_disk_that_is_full_is_no_fault_of_the_trial(home: Home, reference: Any) -> None:
     full = [True]
 
@@ -257,7 +319,90 @@ def test_trials_is_the_total_and_may_be_raised_later(home: Home, reference: Any)
     assert told(study)["trials"] == reference[0]["trials"]
 
 
+def test_a_study_asked_to_stop_before_it_asked_for_anything_has_no_trial(home: Home, reference: Any) -> None:
+    study = opening.new_study(loaded(SWEEP), home, (), Terms(slots=2)).study
+    replace_json(study.control, {"schema": 1, "stop": True})
+    drive(home, PaperExecutor(), resume=True)
+    assert (document(study)["status"], document(study)["trials"]) == ("STOPPED", [])
+    study.control.unlink()
+    drive(home, PaperExecutor(), resume=True)
+    assert told(study)["trials"] == reference[0]["trials"]
+
+
+def test_a_study_asked_to_stop_when_nothing_is_left_to_ask_for_is_completed(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpoctl.sweeps.driver.LOOK", 0.0)
+
+    def accident(run: RunDir, step: int) -> None:
+        if "t0009" in run.id:
+            replace_json(studies(home)[0].control, {"schema": 1, "stop": True})
+
+    study = drive(home, PaperExecutor(accident=accident))
+    assert (document(study)["status"], len(document(study)["trials"])) == ("COMPLETED", 10)
+
+
+def test_a_study_whose_time_is_over_goes_on_as_long_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpoctl.sweeps.driver.LOOK", 0.0)
+    clock = iter(range(10**6))
+    monkeypatch.setattr("grpoctl.sweeps.driver.time.monotonic", lambda: float(next(clock)))
+    text = f"{SWEEP}max_hours: 0.02\n"  # 72 looks at the clock
+    counts = [len(document(drive(home, PaperExecutor(), text=text, resume=again))["trials"]) for again in (False, True)]
+    assert 0 < counts[0] < counts[1]
+
+
+def test_trials_are_never_fewer_than_were_begun_nor_more_than_there_are(home: Home) -> None:
+    text = SWEEP.replace("{low: 1.0e-6, high: 1.0e-2, log: true}", "[1.0e-4, 1.0e-3]")
+    study = drive(home, PaperExecutor(), text=text, trials=4)
+    for asked, total in ((2, 4), (5, 5), (99, 6)):
+        opened = opening.reopened(study, Terms(slots=2, trials=asked))
+        assert opened.book.header["total"] == total
+        assert opened.over == (total == 4)
+
+
 def test_no_two_trials_are_the_same(home: Home) -> None:
     text = SWEEP.replace("{low: 1.0e-6, high: 1.0e-2, log: true}", "[1.0e-4, 1.0e-3]").replace("10\n", "6\n")
     points = [json.dumps(trial["params"]) for trial in document(drive(home, PaperExecutor(), text=text))["trials"]]
     assert len(set(points)) == 6
+
+
+def test_a_database_that_is_locked_for_a_while_does_not_end_the_sweep(
+    home: Home, reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, calls = StudyStorage.project, [0]
+
+    def at_times(self: StudyStorage, trials: Any) -> None:
+        calls[0] += 1
+        if 4 <= calls[0] <= 9:
+            raise StorageError("database is locked")
+        project(self, trials)
+
+    monkeypatch.setattr(StudyStorage, "project", at_times)
+    study = drive(home, PaperExecutor())
+    assert calls[0] > 9
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+
+
+def test_a_trial_that_was_interrupted_says_how_far_it_is(home: Home) -> None:
+    file = Path("paper-study.yaml")
+    file.write_text(SWEEP, encoding="utf-8")
+    sweep = load_sweep(str(file), profile="tiny").spec
+    opened = opening.new_study(sweep, home, (), Terms(slots=2))
+    storage = StudyStorage.open(opened.study.storage, opened.study.id, sweep, create=True)
+    plan = Plan(sweep=sweep, study=opened.study, total=10, lag=2)
+    executor = PaperExecutor(stop_after=9)
+    driver = Driver(plan, book=opened.book, storage=storage, executor=executor, progress=Silent())
+    with pytest.raises(Killed):
+        driver.run()
+    conclude(opened.book, driver, ("INTERRUPTED", ""))
+    driver.save()
+    storage.close()
+    first, second = document(opened.study)["trials"]
+    assert {first["status"], second["status"]} == {"INTERRUPTED"}
+    spent = {
+        run.id[-8:]: json.loads(run.metrics.read_text().splitlines()[-1])
+        for run in opened.study.runs()
+        if run.metrics.exists()
+    }
+    assert sum(row["completions"] for row in spent.values()) == first["completions"] + second["completions"] > 0
+    assert all(Path(run).is_dir() for run in first["runs"] + second["runs"])

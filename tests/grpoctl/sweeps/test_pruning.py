@@ -130,6 +130,12 @@ def test_halving_has_no_rung_before_the_warmup_and_lets_the_first_pass() -> None
     assert decide(HALVING, flat(0.1)[:2], [], 1) is None
 
 
+def test_halving_gives_up_what_is_worse_not_what_is_equal() -> None:
+    """One of two goes on: an equal one is not better, so both do."""
+    assert decide(HALVING, [(0.5, 0.5)], [flat(0.5)], 1) is None
+    assert decide(HALVING, [(0.5, 0.49)], [flat(0.5)], 1) is not None
+
+
 def test_halving_counts_those_that_it_stopped_at_the_rung() -> None:
     """0.5 is second of three there, and one of three goes on; 0.3 was stopped at the rung and still counts."""
     stopped = flat(0.3)[:2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ PROFILES = ("full", "tiny")
 K, FAULTS = "stages.grpo.num_generations", "faults"
 
 
+@cache
 def shipped(name: str, profile: str = "tiny", *overrides: str) -> SweepSpec:
     return load_sweep(name, profile=profile, overrides=overrides, library=SHIPPED, experiments=BASES).spec
 
@@ -123,27 +125,30 @@ SMALL = ("task.eval_prompts=1", "num_generations_eval=1", "evaluation.eval_steps
 Rows = list[dict[str, float | None]]
 
 
-def trained(spec: SweepSpec, point: space.Params, folder: Path) -> Rows:
+@pytest.fixture(scope="module")
+def seen() -> dict[str, Rows]:
+    """The rows of what was trained, by study and point: one point is compared with several others."""
+    return {}
+
+
+def trained(spec: SweepSpec, point: space.Params, folder: Path, seen: dict[str, Rows]) -> Rows:
     """The rows of a point's run, less what echoes its settings."""
-    run = candidates.specs(spec, point, seeds=[0], library=BASES)[0].spec
-    recorder = Recorder()
-    drive(assemble(run, open_checkpoints(run, folder)).steps(), recorder)
-    return [{key: value for key, value in row.items() if key not in ECHOES} for row in recorder.rows]
+    name = f"{study_stem(spec)} {space.identity(point)}"
+    if name not in seen:
+        run = candidates.specs(spec, point, seeds=[0], library=BASES)[0].spec
+        recorder = Recorder()
+        drive(assemble(run, open_checkpoints(run, folder)).steps(), recorder)
+        seen[name] = [{key: value for key, value in row.items() if key not in ECHOES} for row in recorder.rows]
+    return seen[name]
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name in NAMES for key in shipped(name).axes])
-def test_every_axis_changes_what_its_run_does(name: str, key: str, tmp_path: Path) -> None:
+def test_every_axis_changes_what_its_run_does(name: str, key: str, tmp_path: Path, seen: dict[str, Rows]) -> None:
     spec = shipped(name, "tiny", *SMALL, "budget.completions=32")  # two steps: at the first a KL is still 0
     axis, base = spec.axes[key], some_points(spec)[0]
     ends = (axis.values[0], axis.values[-1]) if axis.values else (axis.low, axis.high)
-    first, last = (trained(spec, {**base, key: value}, tmp_path / str(value)) for value in ends)
+    first, last = (trained(spec, {**base, key: value}, tmp_path / str(value), seen) for value in ends)
     assert first != last
-
-
-@pytest.fixture(scope="module")
-def firsts() -> dict[str, Rows]:
-    """The rows of each sweep's first candidate, trained once."""
-    return {}
 
 
 NAMED = [(name, other) for name in ("epochs-study", "baseline") for other in list(shipped(name).candidates)[1:]]
@@ -151,10 +156,9 @@ NAMED = [(name, other) for name in ("epochs-study", "baseline") for other in lis
 
 @pytest.mark.parametrize(("name", "candidate"), NAMED)
 def test_every_candidate_differs_from_the_first(
-    name: str, candidate: str, tmp_path: Path, firsts: dict[str, Rows]
+    name: str, candidate: str, tmp_path: Path, seen: dict[str, Rows]
 ) -> None:
     # 2 prompts: 2 supervised steps, 8 blended ones of 2 completions (16 in the longest), 10 in the last stage (2)
     spec = shipped(name, "tiny", *SMALL, "task.train_prompts=2", "budget.completions=36")
-    if name not in firsts:
-        firsts[name] = trained(spec, next(iter(spec.candidates.values())), tmp_path / "first")
-    assert trained(spec, spec.candidates[candidate], tmp_path / "other") != firsts[name]
+    first = trained(spec, next(iter(spec.candidates.values())), tmp_path / "first", seen)
+    assert trained(spec, spec.candidates[candidate], tmp_path / "other", seen) != first

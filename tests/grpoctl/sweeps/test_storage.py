@@ -319,6 +319,15 @@ def test_a_locked_database_is_one_clear_line(file: Path, monkeypatch: pytest.Mon
     assert [row[:2] for row in seen(file)] == [(0, "COMPLETE")]
 
 
+def test_only_a_studys_own_file_does_without_the_disks_word(file: Path, opened: StudyStorage) -> None:
+    """PRAGMA synchronous: 0 is OFF, 2 is FULL. A database that somebody names may hold studies of others."""
+    named = StudyStorage.open(f"sqlite:///{file}", NAME, sweep(), create=False, sweep_sha="0a1b")
+    for storage, level in ((opened, 0), (named, 2)):
+        with storage._storage.engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == level
+    named.close()
+
+
 def test_a_damaged_file_says_what_to_do(file: Path) -> None:
     file.write_bytes(b"not a database at all" * 200)
     with pytest.raises(StorageError, match="file is not a database; move it away: with --resume it is made anew"):
@@ -345,6 +354,8 @@ def test_urls_that_lead_nowhere(url: str, kind: type[Exception], said: str) -> N
     [
         ("postgresql://me:geheim@host:5432/db", "postgresql://me:***@host:5432/db"),
         ("postgresql://me:p@ss:w@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me@corp:ge/heim@host/db", "postgresql://me@corp:***@host/db"),
+        ("postgresql://me:ge heim@host/db", "postgresql://me:***@host/db"),
         ("postgresql://host/db?user=me&password=geheim&x=1", "postgresql://host/db?user=me&password=***&x=1"),
         ("mysql+pymysql://me@host/db", "mysql+pymysql://me@host/db"),
         ("sqlite:////data/a:b@c/study.db", "sqlite:////data/a:b@c/study.db"),
@@ -352,6 +363,13 @@ def test_urls_that_lead_nowhere(url: str, kind: type[Exception], said: str) -> N
 )
 def test_passwords_are_masked(url: str, shown: str) -> None:
     assert masked(url) == shown
+
+
+def test_numbers_of_another_home_are_known(file: Path) -> None:
+    assert StudyStorage.highest(file, "small-tiny-12345678") == 0
+    for name in ("small-tiny-12345678-2", "small-tiny-12345678-10", "small-tiny-12345678-x", "other-11"):
+        StudyStorage.open(file, name, sweep(), create=True).close()
+    assert StudyStorage.highest(file, "small-tiny-12345678") == 10
 
 
 def test_a_folder_with_strange_characters(tmp_path: Path) -> None:

@@ -43,5 +43,13 @@ def test_less_may_be_better() -> None:
     assert (reached.threshold, reached.per_run) == (pytest.approx(1.02), {0: 1024.0, 1: 1024.0})
 
 
+def test_one_that_collapsed_after_it_came_near_is_no_bargain() -> None:
+    good = trial(0, [1.0], curve=[[0.5, 0.9], [1.0, 1.0]])
+    collapsed = trial(1, [0.0], "COLLAPSED", curve=[[0.25, 0.99]])
+    reached = near(study([good, collapsed]), ranked([good, collapsed]), sign=1.0)
+    assert reached is not None
+    assert reached.per_run == {0: 1024.0}
+
+
 def test_nothing_ranked_nothing_reached() -> None:
     assert near(study([]), ranked([]), sign=1.0) is None

@@ -36,7 +36,9 @@ def test_a_driver_that_died_before_its_first_word(home: Home) -> None:
     assert (document["status"], document["sweep"], document["trials"]) == ("INTERRUPTED", "advantage-study", [])
 
 
-@pytest.mark.parametrize("text", ['{"schema": 1, ', '{"schema": 2}', '{"schema": 1}', "[]"])
+@pytest.mark.parametrize(
+    "text", ['{"schema": 1, ', '{"schema": 2}', '{"schema": 1}', '{"schema": 1, "trials": []}', "[]"]
+)
 def test_a_damaged_document_is_said_to_be_one(home: Home, text: str) -> None:
     found = write(home, study([]))
     found.state.write_text(text)

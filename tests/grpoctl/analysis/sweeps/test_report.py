@@ -62,7 +62,7 @@ def test_an_interrupted_study_says_how_to_go_on() -> None:
     document = {**advantage_study(), "status": "INTERRUPTED", "message": "its process died"}
     lines = {line.label: line for line in head(document)[0].lines}
     assert lines["Study"].mark == "INTERRUPTED"
-    assert lines["Next"].text == "go on with: grpoctl sweep advantage-study --resume"
+    assert lines["Next"].text == f"go on with: grpoctl sweep {document['study']} --resume"
 
 
 def test_what_was_asked_and_done() -> None:

@@ -1,0 +1,100 @@
+"""What `grpoctl sweep` does around its driver: whom it asks to stop, where the database is, what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import StorageError
+from grpoctl.commands.sweeping import Asked, _driven, opened_study, shown_argv
+from grpoctl.runs.records import replace_json
+from grpoctl.runs.run_dir import Home
+from grpoctl.runs.study_dir import StudyDir
+from grpoctl.sweeps.driver import Driver, Plan
+from grpoctl.sweeps.opening import kept_in
+from grpoctl.sweeps.state import read_book
+from grpoctl.sweeps.storage import StudyStorage
+from tests.grpoctl.sweeps.paper import PaperExecutor
+
+SWEEP = """\
+name: mine
+title: Four points
+experiment: p31
+settings: {evaluation.eval_steps: 1}
+axes: {stages.grpo.num_generations: [2, 4], stages.grpo.beta: [0, 0.01]}
+sampler: grid
+seeds: [0]
+budget: {completions: 32, generation_batch_size: 16}
+"""
+
+
+class Interrupted(PaperExecutor):
+    """Ctrl-C while it works, and again while it closes."""
+
+    def events(self, timeout: float) -> list[object]:  # type: ignore[override]
+        raise KeyboardInterrupt
+
+    def close(self) -> None:
+        super().close()
+        raise KeyboardInterrupt
+
+
+class Silent:
+    """Shows nothing."""
+
+    def update(self, document: object, running: object) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """The sweep, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "mine.yaml").write_text(SWEEP, encoding="utf-8")
+    return Asked(name="mine", profile="tiny", json=True)
+
+
+def test_a_word_to_an_earlier_driver_is_not_obeyed_and_one_to_this_driver_is(home: Home, asked: Asked) -> None:
+    with opened_study(asked, home) as opened:
+        study = opened.study
+        assert study.is_held()
+    replace_json(study.control, {"schema": 1, "stop": True})
+    with opened_study(Asked(name="mine", profile="tiny", json=True, resume=True), home):
+        assert not study.control.exists()  # from here on `--stop` finds the study held: what it writes must stay
+
+
+def test_a_second_ctrl_c_does_not_keep_the_study_from_saying_how_it_ended(home: Home, asked: Asked) -> None:
+    with opened_study(asked, home) as opened:
+        storage = StudyStorage.open(opened.study.storage, opened.study.id, opened.sweep, create=True)
+        plan = Plan(sweep=opened.sweep, study=opened.study, total=4, lag=None)
+        driver = Driver(plan, book=opened.book, storage=storage, executor=Interrupted(), progress=Silent())
+        _driven(driver, Interrupted())
+        storage.close()
+    assert '"status": "INTERRUPTED", "message": "interrupted;' in opened.study.state.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("form", ["--storage {}", "--storage={}"])
+def test_workers_are_not_told_the_password(form: str) -> None:
+    url = "postgresql://me@corp:ge/heim@host/db"
+    argv = ("grpoctl", "sweep", "mine", *form.format(url).split())
+    shown = shown_argv(Asked(name="mine", storage=url, argv=argv))
+    assert shown[:3] == ["grpoctl", "sweep", "mine"]
+    assert "heim" not in " ".join(shown)
+    assert "host/db" in shown[-1]
+    assert shown_argv(Asked(name="mine", argv=argv[:3])) == list(argv[:3])
+
+
+@pytest.mark.parametrize("text", ['{"schema": 1, "trials": []}', '{"schema": 1, "study": "x", "trials": [], "lag": 1}'])
+def test_a_book_without_its_header_is_damaged(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sweep.json").write_text(text, encoding="utf-8")
+    with pytest.raises(StorageError, match="damaged"):
+        read_book(tmp_path / "sweep.json")
+
+
+def test_a_study_is_gone_on_with_in_the_database_it_was_begun_in(tmp_path: Path) -> None:
+    study = StudyDir(path=tmp_path / "moved" / "mine-tiny-12345678-1")
+    assert kept_in(study, {"storage": "sqlite:////data/other.db"}) == "sqlite:////data/other.db"
+    assert kept_in(study, {"storage": "/where/it/was/mine-tiny-12345678-1/study.db"}) == study.storage
