@@ -36,6 +36,7 @@ from grpoctl.sweeps.storage import StudyStorage, masked
 from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_sweep_mirror
 
 STORAGE_VARIABLE = "GRPOCTL_STORAGE"  # --storage, where the command line does not give it
+WORKERS = 4  # at most, unless asked for: each has torch in memory, and each more is a trial less to learn from
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the sweep
 ENDED = {"COMPLETED": exits.OK, "STOPPED": exits.OK, "FAILED": exits.FAILED, "INTERRUPTED": exits.INTERRUPTED}
 
@@ -52,7 +53,7 @@ class Workers:
     def slots(self, sweep: SweepSpec) -> tuple[Slot, ...]:
         """Where workers may run; none for `inline`. Raises UserError for options that contradict each other.
 
-        Without a word: as many as cores for the built-in model, whose runs use one thread each, else one.
+        Without a word: as many as cores, four at most, for the built-in model, whose runs use one thread each, else one.
         """
         if self.inline and (self.parallel or self.gpus):
             raise UserError("got --inline, which runs one at a time in this process, with --parallel or --gpus")
@@ -64,7 +65,7 @@ class Workers:
             raise UserError("got --per-gpu without --gpus; --parallel says how many workers there are")
         if self.inline:
             return ()
-        return cpu_slots(self.parallel or (usable_cores() if sweep.profile == profiles.TINY else 1))
+        return cpu_slots(self.parallel or (min(usable_cores(), WORKERS) if sweep.profile == profiles.TINY else 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,9 +42,9 @@ def text_report(document: Mapping[str, Any], figures: Sequence[str] = ()) -> lis
 
 
 def head(document: Mapping[str, Any]) -> list[Section]:
-    """What was asked, how it stands and what came out, in sentences, and the best candidates."""
+    """What was asked, how it stands and what came out, in sentences; the best candidates, and where runs collapse."""
     of = digest(document)
-    return [*_head(of), *tables.ranking(of, most=10)]
+    return [*_head(of), *tables.ranking(of, most=10), *tables.crossing(of)]
 
 
 def _head(of: Digest) -> list[Section]:

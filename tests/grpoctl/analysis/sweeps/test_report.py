@@ -29,8 +29,9 @@ def test_a_ranking_has_one_row_per_candidate_best_first() -> None:
     assert table.rows[0][:3] == ("=", "1", "8")
     assert len({len(row) for row in table.rows} | {len(table.columns)}) == 1
     assert "! a guard stopped some of its runs" in table.note
-    short = head(advantage_study())[-1]
+    short, crossing = head(advantage_study())[-2:]
     assert len(short.rows) == 10
+    assert crossing.title.endswith("runs that collapsed, of all")  # where runs collapse belongs to the verdict
     assert "8 further candidates not shown" in short.note
 
 
