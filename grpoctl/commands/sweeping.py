@@ -53,7 +53,7 @@ class Workers:
     def slots(self, sweep: SweepSpec) -> tuple[Slot, ...]:
         """Where workers may run; none for `inline`. Raises UserError for options that contradict each other.
 
-        Without a word: as many as cores, four at most, for the built-in model, whose runs use one thread each, else one.
+        Without a word: as many as cores, four at most, for the built-in model (its runs use one thread), else one.
         """
         if self.inline and (self.parallel or self.gpus):
             raise UserError("got --inline, which runs one at a time in this process, with --parallel or --gpus")

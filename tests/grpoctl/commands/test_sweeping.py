@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
+from grpoctl.commands import sweeping
 from grpoctl.commands.sweeping import Asked, _driven, opened_study, shown_argv
 from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps.driver import Driver, Plan
+from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.opening import kept_in
 from grpoctl.sweeps.state import read_book
 from grpoctl.sweeps.storage import StudyStorage
@@ -98,3 +100,13 @@ def test_a_study_is_gone_on_with_in_the_database_it_was_begun_in(tmp_path: Path)
     study = StudyDir(path=tmp_path / "moved" / "mine-tiny-12345678-1")
     assert kept_in(study, {"storage": "sqlite:////data/other.db"}) == "sqlite:////data/other.db"
     assert kept_in(study, {"storage": "/where/it/was/mine-tiny-12345678-1/study.db"}) == study.storage
+
+
+@pytest.mark.parametrize(("cores", "profile", "workers"), [(2, "tiny", 2), (64, "tiny", 4), (64, "full", 1)])
+def test_how_many_workers_there_are_where_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, cores: int, profile: str, workers: int
+) -> None:
+    monkeypatch.setattr(sweeping, "usable_cores", lambda: cores)
+    sweep = load_sweep("collapse-study", profile=profile).spec
+    assert len(sweeping.Workers().slots(sweep)) == workers
+    assert len(sweeping.Workers(parallel=7).slots(sweep)) == 7
