@@ -87,15 +87,14 @@ class InFlight:
 
     def lost(self, run: RunDir, rest: Sequence[RunDir], why: str, tries: int) -> None:
         """A run failed, or its worker died: what is left of the job waits again, or the trial has failed."""
-        self.record = dataclasses.replace(self.record, attempts=self.record.attempts + 1)
         self._tries += 1
         if self._tries > tries:
             self.failed = f"{run.id}: {why}"
-            self.record = dataclasses.replace(self.record, attempts=self.record.attempts - 1)
             self.waiting = []
-        else:
-            self._prepare(rest)
-            self.waiting.insert(0, tuple(rest))
+            return
+        self.record = dataclasses.replace(self.record, attempts=self.record.attempts + 1)
+        self._prepare(rest)
+        self.waiting.insert(0, tuple(rest))
 
     def so_far(self) -> TrialRecord:
         """The record of a trial that nobody works on any more, and that is to be gone on with."""
