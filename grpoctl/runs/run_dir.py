@@ -16,7 +16,8 @@ from pathlib import Path
 from core.errors import BusyError, StorageError
 from grpoctl.runs import status
 from grpoctl.runs.finding import choose
-from grpoctl.runs.locks import hold_lock, is_locked
+from grpoctl.runs.held_dir import HeldDir
+from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.records import storage_errors
 
 HOME_NAME = ".grpoctl"
@@ -26,15 +27,8 @@ STUDY_SPEC = "sweep.yaml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunDir:
+class RunDir(HeldDir):
     """One run's directory. Each property is the path of one file in it, whether or not it exists yet."""
-
-    path: Path
-
-    @property
-    def id(self) -> str:
-        """The run id, which is the directory's name."""
-        return self.path.name
 
     @property
     def home(self) -> Home:
@@ -92,36 +86,6 @@ class RunDir:
         """Folder of the trained adapter, in PEFT's format."""
         return self.path / "adapter"
 
-    @property
-    def lock(self) -> Path:
-        """Held by the one process that may write here."""
-        return self.path / "lock"
-
-    @property
-    def log(self) -> Path:
-        """What the run printed."""
-        return self.path / "log.txt"
-
-    @property
-    def control(self) -> Path:
-        """What others ask of the run; it looks at each evaluation."""
-        return self.path / "control.json"
-
-    @property
-    def mlflow(self) -> Path:
-        """How far the MLflow mirror has come."""
-        return self.path / "mlflow.json"
-
-    @property
-    def mirror_lock(self) -> Path:
-        """Held by the one process that may write this run to MLflow."""
-        return self.path / "mirror.lock"
-
-    @property
-    def mirror_log(self) -> Path:
-        """What the mirror printed."""
-        return self.path / "mirror.log"
-
     @contextlib.contextmanager
     def hold(self, patience: float = 0.5) -> Iterator[None]:
         """Hold the run; the lock dies with this process, however it dies.
@@ -133,10 +97,6 @@ class RunDir:
                 by = f"process {holder}" if holder else "another process"
                 raise BusyError(f"{self.id} is in use by {by}; wait until it ends, or start a new run without --resume")
             yield
-
-    def is_held(self) -> bool:
-        """Whether a process holds the run; this one's own hold counts."""
-        return is_locked(self.lock)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,21 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import BusyError, NotFoundError
-from grpoctl.runs.locks import hold_lock, is_locked
+from grpoctl.runs.held_dir import HeldDir
+from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import STUDIES, STUDY_SPEC, Home, RunDir
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StudyDir:
+class StudyDir(HeldDir):
     """One study's directory. Each property is the path of one file in it, whether or not it exists yet."""
-
-    path: Path
-
-    @property
-    def id(self) -> str:
-        """The study's name, which is the directory's and the one Optuna knows it by."""
-        return self.path.name
 
     @property
     def home(self) -> Home:
@@ -51,21 +45,6 @@ class StudyDir:
         return self.path / "study.db"
 
     @property
-    def control(self) -> Path:
-        """What others ask of the driver."""
-        return self.path / "control.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the one process that drives the study."""
-        return self.path / "lock"
-
-    @property
-    def log(self) -> Path:
-        """What the driver printed where nobody watched, and tracebacks."""
-        return self.path / "log.txt"
-
-    @property
     def worker_logs(self) -> Path:
         """Folder: what each worker printed."""
         return self.path / "workers"
@@ -74,21 +53,6 @@ class StudyDir:
     def figures(self) -> Path:
         """Folder of PNG files."""
         return self.path / "figures"
-
-    @property
-    def mlflow(self) -> Path:
-        """How far the study's own run in MLflow has come."""
-        return self.path / "mlflow.json"
-
-    @property
-    def mirror_lock(self) -> Path:
-        """Held by the one process that may write this study to MLflow."""
-        return self.path / "mirror.lock"
-
-    @property
-    def mirror_log(self) -> Path:
-        """What the mirror printed."""
-        return self.path / "mirror.log"
 
     def run(self, number: int, seed: int) -> RunDir:
         """The directory of a trial's run, whether or not it exists yet."""
@@ -115,10 +79,6 @@ class StudyDir:
                 by = f"process {holder}" if holder else "another process"
                 raise BusyError(f"{self.id} is driven by {by}; wait until it ends, or: grpoctl stop {self.id}")
             yield
-
-    def is_held(self) -> bool:
-        """Whether a process drives the study."""
-        return is_locked(self.lock)
 
 
 def studies(home: Home) -> list[StudyDir]:
