@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from core.errors import SpecError
 from core.health.finding import Row
 from core.models import adapters, sources
 from core.policies.base import Policy
@@ -17,6 +18,7 @@ from core.policies.faulty import RolloutInTrainMode
 from core.spec import ArithmeticTaskSpec, RunSpec
 from core.spec.fit import check_fit
 from core.tasks import arithmetic, registry
+from core.tasks.base import Task
 from core.tasks.workflow_dsl import demonstrations as workflow_dsl
 from core.training.callbacks.base import Callback, Ending
 from core.training.callbacks.checkpointing import Checkpointing
@@ -62,11 +64,20 @@ def assemble(
     check_fit(spec)
     policy = build_policy(spec)
     start = {} if initial is None or restart is not None else initial_weights(policy, initial)
-    trainer = Trainer(Parts(spec=spec, policy=policy, task=registry.build(spec.task), start=start))
+    task = registry.build(spec.task)
+    check_slices(spec, task)
+    trainer = Trainer(Parts(spec=spec, policy=policy, task=task, start=start))
     if restart is not None:
         trainer.restore(restart, table)
     trainer.callbacks = callbacks(spec, trainer, checkpoints, control)
     return trainer
+
+
+def check_slices(spec: RunSpec, task: Task) -> None:
+    """Raises SpecError where the evaluation is to be cut by something that its problems do not have."""
+    name, facts = spec.evaluation.slice_by, task.examples("eval")[0].facts
+    if name is not None and name not in facts:
+        raise SpecError(f"got {name!r}; this task's problems have: {', '.join(facts)}", key="evaluation.slice_by")
 
 
 def build_policy(spec: RunSpec) -> Policy:
@@ -87,7 +98,7 @@ def callbacks(
     control: Callable[[int], Ending | None] | None = None,
 ) -> list[Callback]:
     """The run's callbacks in the order they are asked; checkpoints come last."""
-    watching: list[Callback] = [RolloutIntegrity(spec.guards, spec.model.dtype), CollapseGuard(spec.guards)]
+    watching: list[Callback] = [RolloutIntegrity(spec.guards, spec.model.computes_in), CollapseGuard(spec.guards)]
     if spec.early_stopping is not None:
         watching.append(EarlyStopping(spec.early_stopping))
     if control is not None:

@@ -6,7 +6,9 @@ What is not: how a metric is computed (that stands where the value is at hand) o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+import re
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Better = Literal["higher", "lower", "neither"]
@@ -116,5 +118,37 @@ RUN = _declare(
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in [*START, *STEP, *EVAL, *RUN]}
+
+# Metrics of which a run may have any number: what stands for `*` is a task's own word.
+FAMILIES = [
+    *_declare(
+        "step",
+        """
+        rewards/* | reward | higher | mean of one of the task's own rewards or scores, unweighted, missing ones left out
+        """,
+    ),
+    *_declare(
+        "eval",
+        """
+        eval/rewards/* | reward | higher | the same on held-out prompts
+        eval/slices/* | reward | higher | expected reward on the held-out prompts with one value of evaluation.slice_by
+        """,
+    ),
+]
+
+
+def declared(name: str) -> Metric | None:
+    """The metric of that name, declared by itself or as one of a family; None where it is neither."""
+    if (found := METRICS.get(name)) is not None:
+        return found
+    family = next((one for one in FAMILIES if re.fullmatch(re.escape(one.name).replace(r"\*", r"[\w.-]+"), name)), None)
+    return None if family is None else replace(family, name=name)
+
+
+def unknown_metric(name: str) -> str:
+    """What to say of a name that is no metric: the nearest one that is, or where to look."""
+    near = difflib.get_close_matches(name, METRICS, n=1)
+    return f"did you mean {near[0]}?" if near else f"{len(METRICS)} are declared, e.g. eval/reward"
+
 
 ALL_INVALID = 0.0  # a step is "collapsed" when completions/valid is exactly this

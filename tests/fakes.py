@@ -161,7 +161,9 @@ class PricedTask:
         # Prompts of different lengths, so that a batch of them is padded.
         return [Example(id=f"{split}-{i}", prompt="abcdefg"[: i % 7 + 1], facts={"n": i}) for i in range(self._prompts)]
 
-    def score(self, examples: Sequence[Example], outputs: Sequence[str]) -> list[Outcome]:
+    def score(
+        self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
+    ) -> list[Outcome]:
         rewards = [self._price(int(str(e.facts["n"])), o) for e, o in zip(examples, outputs, strict=True)]
         return [
             Outcome(reward=reward, expected=reward, valid=self._valid(output))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from core.errors import CheckpointError
+from core.errors import CheckpointError, TaskError
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
 from core.policies.folding import SamplingContext, folded_mode
 from core.policies.modes import clean_mode, update_mode
@@ -52,7 +52,7 @@ class CausalLMPolicy:
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """K completions of each prompt, log-probs recorded; `keys` has P*K entries."""
-        ids_PS, mask_PS = self._encode([prompt.prompt for prompt in prompts])
+        ids_PS, mask_PS = self._encode(prompts)
         uniforms_NT = uniforms(keys, how.max_completion_length)
         with self.sampling_mode(self.model) as model, torch.no_grad():
             draws = decode(model, ids_PS, mask_PS, how=how, uniforms_NT=uniforms_NT, end_ids=self.end_ids)
@@ -70,7 +70,7 @@ class CausalLMPolicy:
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
         """One row per (prompt, output), the end token included; scored at temperature 1."""
-        ids_NS, prompt_mask_NS = self._encode([prompt.prompt for prompt in prompts])
+        ids_NS, prompt_mask_NS = self._encode(prompts)
         end = int(self.end_ids[0])
         rows = [[*row, end] for row in self.tokenizer(list(outputs), add_special_tokens=False)["input_ids"]]
         width = max(len(row) for row in rows)
@@ -146,12 +146,11 @@ class CausalLMPolicy:
             return self.reference, nullcontext()
         return self.model, self.model.disable_adapter()
 
-    def _encode(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Left-padded prompt ids and mask, (P, S); through the chat template where the tokenizer has one."""
-        if getattr(self.tokenizer, "chat_template", None):
-            chats = [[{"role": "user", "content": text}] for text in texts]
-            texts = [self.tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats]
-        rows = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    def _encode(self, prompts: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """Left-padded prompt ids and mask, (P, S)."""
+        rows = self.tokenizer([prompt_text(self.tokenizer, one) for one in prompts], add_special_tokens=False)[
+            "input_ids"
+        ]
         width = max(len(row) for row in rows)
         pad = self.tokenizer.pad_token_id
         ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows], device=self.model.device)
@@ -178,6 +177,21 @@ class CausalLMPolicy:
             logits_to_keep=ids_RT.shape[-1] + 1,
         ).logits[:, :-1]
         return torch.log_softmax(logits.float() / rollout.how.temperature, dim=-1)
+
+
+def prompt_text(tokenizer: Any, example: Example) -> str:
+    """What the model is given of an example: through the chat template where the tokenizer has one.
+
+    Raises TaskError where the example is a conversation and the tokenizer has none.
+    """
+    templated = bool(getattr(tokenizer, "chat_template", None))
+    if example.messages is not None and not templated:
+        raise TaskError(f"example {example.id} is a conversation, and this model has no chat template; give a prompt")
+    if example.plain or not templated:
+        return example.prompt
+    chat = example.messages if example.messages is not None else [{"role": "user", "content": example.prompt}]
+    text: str = tokenizer.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=True)
+    return text
 
 
 def _as_list(value: int | list[int] | None) -> list[int | None]:

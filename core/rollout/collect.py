@@ -22,10 +22,19 @@ class Groups:
     rewards_PK: Tensor
 
 
+def completion_ids(rollout: Rollout) -> list[list[int]]:
+    """The drawn tokens of each row, the end token included; [] where outputs are no tokens."""
+    ids = rollout.actions.get("ids")
+    if ids is None or ids.dim() != 2:
+        return []
+    lengths = rollout.mask_NT.sum(-1).tolist()
+    return [row[:length] for row, length in zip(ids.tolist(), lengths, strict=True)]
+
+
 def collect(task: Task, rollout: Rollout) -> Groups:
     """The rollout scored by the task. Raises TaskError where the task returns the wrong number of outcomes."""
     examples = [rollout.prompts[index] for index in rollout.prompt_N.tolist()]
-    outcomes = task.score(examples, rollout.outputs)
+    outcomes = task.score(examples, rollout.outputs, completion_ids(rollout))
     if len(outcomes) != len(examples):
         raise TaskError(f"got {len(outcomes)} outcomes for {len(examples)} completions: a task returns one for each")
     rewards_N = torch.tensor([outcome.reward for outcome in outcomes], dtype=torch.float64)

@@ -6,10 +6,19 @@ from core.spec.guards import Action, GuardSpec
 from core.spec.methods import METHODS, Method
 from core.spec.model import LoraSpec, ModelSpec
 from core.spec.part import Part
-from core.spec.run import BudgetSpec, CheckpointSpec, EvaluationSpec, RunSpec, Stage
+from core.spec.run import BudgetSpec, CheckpointSpec, EvaluationSpec, ExportSpec, RunSpec, Stage
 from core.spec.schedule import PlateauSpec, Schedule
 from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase
-from core.spec.task import ArithmeticTaskSpec, TaskSpec, WorkflowDslTaskSpec
+from core.spec.task import (
+    ArithmeticTaskSpec,
+    CustomTaskSpec,
+    DataSpec,
+    GoldSpec,
+    Gsm8kTaskSpec,
+    RewardSpec,
+    TaskSpec,
+    WorkflowDslTaskSpec,
+)
 
 __all__ = [
     "METHODS",
@@ -20,10 +29,15 @@ __all__ = [
     "ArithmeticTaskSpec",
     "BudgetSpec",
     "CheckpointSpec",
+    "CustomTaskSpec",
+    "DataSpec",
     "EarlyStoppingSpec",
     "EvaluationSpec",
     "Expectation",
+    "ExportSpec",
+    "GoldSpec",
     "GrpoStage",
+    "Gsm8kTaskSpec",
     "GuardSpec",
     "LoraSpec",
     "Method",
@@ -31,6 +45,7 @@ __all__ = [
     "Part",
     "PlateauSpec",
     "RceStage",
+    "RewardSpec",
     "RunSpec",
     "Schedule",
     "SftStage",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 import re
@@ -11,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from core.metrics import METRICS
+from core.metrics import declared, unknown_metric
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -19,13 +18,13 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_FORM = re.compile(r"^\s*(?P<metric>[\w/]+)\s*(?P<op>>=|<=|>|<)\s*(?P<value>\S+)\s*$")
+_FORM = re.compile(r"^\s*(?P<metric>[\w/.-]+)\s*(?P<op>>=|<=|>|<)\s*(?P<value>\S+)\s*$")
 
 
 def _check(text: str) -> str:
     """The expectation in canonical spacing; ValueError says what is wrong with it."""
-    metric, op, value = parse(text)
-    return f"{metric} {op} {repr(value).removesuffix('.0')}"  # not :g, which rounds to six digits
+    name, op, value = parse(text)
+    return f"{name} {op} {repr(value).removesuffix('.0')}"  # not :g, which rounds to six digits
 
 
 Expectation = Annotated[str, AfterValidator(_check)]
@@ -36,18 +35,16 @@ def parse(text: str) -> tuple[str, str, float]:
     match = _FORM.match(text)
     if match is None:
         raise ValueError(f"got {text!r}, expected 'metric op value' with op one of > >= < <=, e.g. 'eval/reward > 0.5'")
-    metric, op = match["metric"], match["op"]
-    if metric not in METRICS:
-        near = difflib.get_close_matches(metric, METRICS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"{len(METRICS)} are declared, e.g. 'eval/reward'"
-        raise ValueError(f"unknown metric {metric!r}; {hint}")
+    name, op = match["metric"], match["op"]
+    if declared(name) is None:
+        raise ValueError(f"unknown metric {name!r}; {unknown_metric(name)}")
     try:
         value = float(match["value"])
     except ValueError:
         raise ValueError(f"got {match['value']!r} where a number belongs in {text!r}") from None
     if not math.isfinite(value):
         raise ValueError(f"got {match['value']!r}, a finite number belongs in {text!r}")
-    return metric, op, value
+    return name, op, value
 
 
 def holds(text: str, observed: float) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from core.spec.part import Part, Positive, PositiveInt
+from core.spec.part import Part, Positive, PositiveInt, refusal
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
@@ -21,9 +21,32 @@ class LoraSpec(Part):
 
 
 class ModelSpec(Part):
-    """`source` is `builtin:tiny`, a local directory or a hub id; `lora: null` trains every weight."""
+    """`source` is `builtin:tiny`, a local directory, a GGUF file or a hub id.
+
+    `lora: null` trains every weight, or those that one of the `trainable` patterns names (`model.layers.29.*`).
+    """
 
     source: Annotated[str, Field(min_length=1)]
+    revision: str | None = None  # of a hub id: a commit, tag or branch
+    trust_remote_code: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
+    mixed_precision: Literal["no", "bf16"] = "no"  # bf16: autocast over the weights as they are
+    load_in_4bit: Literal["never", "auto", "always"] = (
+        "never"  # auto: where memory asks for it and bitsandbytes is there
+    )
     lora: LoraSpec | None = None
+    trainable: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
     gradient_checkpointing: bool = False
+
+    @property
+    def computes_in(self) -> Literal["float32", "bfloat16"]:
+        """The precision its products are taken in: what rounding is to be expected from."""
+        return "bfloat16" if self.mixed_precision == "bf16" else self.dtype
+
+    @model_validator(mode="after")
+    def _one_way_to_train(self) -> ModelSpec:
+        if self.lora is not None and self.trainable is not None:
+            raise refusal("trainable", "got patterns and an adapter; allowed: trainable with lora: null, or null")
+        if self.lora is None and self.load_in_4bit == "always":
+            raise refusal("load_in_4bit", "got always without an adapter: 4-bit weights cannot be trained; give lora")
+        return self

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from core.metrics import METRICS
+from core.metrics import declared, unknown_metric
 from core.spec.expectation import Expectation
 from core.spec.grpo_stage import GrpoStage
 from core.spec.guards import GuardSpec
@@ -33,6 +32,7 @@ class EvaluationSpec(Part):
     eval_steps: PositiveInt = 10
     num_generations_eval: PositiveInt = 2
     temperature: Positive = 1.0
+    slice_by: Annotated[str, Field(min_length=1)] | None = None  # a fact of the task's problems: eval/slices/<value>
 
 
 class BudgetSpec(Part):
@@ -69,6 +69,12 @@ class CheckpointSpec(Part):
     save_total_limit: Annotated[int, Field(ge=2)] = 2
 
 
+class ExportSpec(Part):
+    """What a finished run leaves besides its adapter."""
+
+    merged: bool = False  # the adapter added into its base weights, as a model of its own
+
+
 class RunSpec(Part):
     """One run, completely. `seed` is the only field that is not part of its hash."""
 
@@ -86,6 +92,7 @@ class RunSpec(Part):
     budget: BudgetSpec | None = None  # the last stage goes on until it is spent
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoints: CheckpointSpec = CheckpointSpec()
+    export: ExportSpec = ExportSpec()
     early_stopping: EarlyStoppingSpec | None = None
     guards: GuardSpec = GuardSpec()
     faults: Annotated[tuple[Fault, ...], Field(strict=False)] = ()
@@ -136,10 +143,8 @@ class RunSpec(Part):
         if len(set(self.faults)) < len(self.faults):
             raise refusal("faults", f"got {', '.join(self.faults)}; allowed: each fault once")
         for name in self.recorded:
-            if name not in METRICS:
-                near = difflib.get_close_matches(name, METRICS, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"{len(METRICS)} are declared, e.g. eval/reward"
-                raise refusal(f"recorded.{name}", f"unknown metric; {hint}")
+            if declared(name) is None:
+                raise refusal(f"recorded.{name}", f"unknown metric; {unknown_metric(name)}")
         return self
 
 

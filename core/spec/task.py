@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from core.spec.part import Count, NonNegative, Part, PositiveInt, refusal
+from core.spec.part import Count, Finite, Fraction, NonNegative, Part, Positive, PositiveInt, refusal
 
 Domain = Literal["math", "qa", "code"]
 
@@ -45,4 +45,79 @@ class ArithmeticTaskSpec(_SeededTask):
     digits: Annotated[int, Field(ge=1, le=4)] = 2
 
 
-TaskSpec = Annotated[WorkflowDslTaskSpec | ArithmeticTaskSpec, Field(discriminator="name")]
+class Gsm8kTaskSpec(_SeededTask):
+    """GSM8K word problems. `path` is a folder with train.jsonl and test.jsonl; null: the hub's `openai/gsm8k`.
+
+    Held-out problems come out of the training file; the test file is for `grpoctl eval` alone.
+    """
+
+    name: Literal["gsm8k"]
+    path: str | None = None
+    answer_form: Literal["hashes", "boxed"] = "hashes"  # what the prompt asks for: `#### 18` or `\boxed{18}`
+    score: Literal["exact", "lenient"] = "exact"  # lenient: the last number of the text counts, whatever stands around
+    format_reward: Fraction = 0.0  # for an answer in the asked form that is wrong
+
+
+class DataSpec(Part):
+    """Rows: a local .jsonl, .csv or .parquet file (`path`), or a dataset of the hub (`hub`, with config and split)."""
+
+    path: Annotated[str, Field(min_length=1)] | None = None
+    hub: Annotated[str, Field(min_length=1)] | None = None
+    config: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    max_rows: PositiveInt | None = None  # only so many, drawn by data_seed
+
+    @model_validator(mode="after")
+    def _one_place(self) -> DataSpec:
+        if (self.path is None) == (self.hub is None):
+            got = "neither" if self.path is None else "both"
+            raise refusal("path", f"got {got} of path and hub; allowed: one of them")
+        return self
+
+
+class RewardSpec(Part):
+    """A reward function with TRL's signature: `package.module:function` or `./file.py:function`."""
+
+    function: Annotated[str, Field(pattern=r"^[^:]+:[A-Za-z_]\w*$")]
+    weight: Finite = 1.0
+    timeout: Positive = 60.0  # seconds for a step's call, then for each row
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")] | None = None  # in metrics; null: the function's
+
+
+class GoldSpec(Part):
+    """Answers that the rewards must accept: what `grpoctl validate --rewards` looks at."""
+
+    completion: Annotated[str, Field(min_length=1)]  # a template over the row's columns
+    at_least: Finite = 1.0  # the weighted reward it must earn
+
+
+class CustomTaskSpec(_SeededTask):
+    """Your own: rows of a dataset, a prompt made of their columns, and reward functions."""
+
+    name: Literal["custom"]
+    data: DataSpec
+    eval_data: DataSpec | None = None  # null: eval_prompts rows of `data` are held out
+    test_data: DataSpec | None = None  # for `grpoctl eval` alone
+    prompt: Annotated[str, Field(min_length=1)] | None = None  # a template: `What is {question}?`
+    messages: Annotated[str, Field(min_length=1)] | None = None  # or the column with a list of chat messages
+    system: str | None = None  # a system message before them
+    chat_template: bool = True  # false: the prompt is continued as it stands
+    rewards: Annotated[tuple[RewardSpec, ...], Field(strict=False, min_length=1)]
+    answer: Annotated[str, Field(min_length=1)] | None = None  # a template: what a supervised stage imitates
+    gold: GoldSpec | None = None
+    valid_above: Finite | None = None  # a completion with more reward counts as valid; null: one that is not blank
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> CustomTaskSpec:
+        if (self.prompt is None) == (self.messages is None):
+            got = "neither" if self.prompt is None else "both"
+            raise refusal("prompt", f"got {got} of prompt and messages; allowed: one of them, null for the other")
+        if self.messages is not None and not self.chat_template:
+            raise refusal("chat_template", "got false with messages; allowed: true, or a prompt template")
+        return self
+
+
+TaskSpec = Annotated[
+    WorkflowDslTaskSpec | ArithmeticTaskSpec | Gsm8kTaskSpec | CustomTaskSpec, Field(discriminator="name")
+]

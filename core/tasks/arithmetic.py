@@ -37,8 +37,8 @@ class ArithmeticTask:
             )
 
     def examples(self, split: Split) -> Sequence[Example]:
-        """All problems of a split; ids `train-00000`, ..., facts `left`, `right`, `answer`."""
-        return self._splits[split]
+        """All problems of a split; ids `train-00000`, ..., facts `left`, `right`, `answer`. It has no `test`."""
+        return self._splits.get(split, ())
 
     @cached_property
     def _splits(self) -> dict[Split, tuple[Example, ...]]:
@@ -53,7 +53,9 @@ class ArithmeticTask:
         facts = {"left": left, "right": right, "answer": left + right}
         return Example(id=f"{split}-{index:05d}", prompt=f"{left}+{right}=", facts=facts)
 
-    def score(self, examples: Sequence[Example], outputs: Sequence[str]) -> list[Outcome]:
+    def score(
+        self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
+    ) -> list[Outcome]:
         """1 for the right number, 0.2 for another number, 0 for anything else; white space around it is ignored.
 
         Raises TaskError on an example of another task.

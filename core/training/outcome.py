@@ -8,7 +8,7 @@ from statistics import fmean
 
 from core.health.finding import Row, StepTable, all_invalid, steps_of
 from core.health.rollout_mode import contrast
-from core.metrics import METRICS
+from core.metrics import declared
 from core.spec.expectation import holds, parse
 
 COUNTED = ("completions", "tokens")  # up to a row: what a run spent is what its last row says
@@ -76,6 +76,7 @@ def _evaluation(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:
-    names = [name for name, metric in METRICS.items() if metric.kind == "step" and name not in _NO_MEAN]
+    written = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in written if (known := declared(name)) and known.kind == "step" and name not in _NO_MEAN]
     values = {name: [float(v) for row in rows if (v := row.get(name)) is not None] for name in names}
     return {name: fmean(present) for name, present in values.items() if present}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from core.algorithms.advantages import dead_groups, group_std
 from core.algorithms.masking import token_mean
 from core.policies.base import Rollout, Scores
 from core.rollout.collect import Groups
+from core.tasks.base import Outcome
 
 
 def rollout_metrics(groups: Groups, advantages_PK: Tensor, virtual_best: float | None = None) -> dict[str, float]:
@@ -36,7 +38,16 @@ def rollout_metrics(groups: Groups, advantages_PK: Tensor, virtual_best: float |
         "completions/length": float(lengths_N.mean()),
         "completions/truncated": float(rollout.truncated_N.double().mean()),
         "completions/distinct": len(set(rollout.outputs)) / len(rollout),
+        **part_means(groups.outcomes, "rewards"),
     }
+
+
+def part_means(outcomes: Sequence[Outcome], family: str) -> dict[str, float]:
+    """`<family>/<name>` of every part that outcomes have: its mean over those where it is there."""
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.parts)
+    found = {name: [outcome.parts.get(name, math.nan) for outcome in outcomes] for name in names}
+    present = {name: [value for value in values if not math.isnan(value)] for name, values in found.items()}
+    return {f"{family}/{name}": fmean(values) if values else math.nan for name, values in present.items()}
 
 
 def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores) -> dict[str, float]:
@@ -63,6 +74,7 @@ def sample_rows(groups: Groups, advantages_PK: Tensor, step: int) -> list[dict[s
             "text": rollout.outputs[row],
             "valid": outcome.valid,
             "reward": outcome.reward,
+            **({"rewards": dict(outcome.parts)} if outcome.parts else {}),
             "advantage": advantages[row],
         }
         for row, (prompt, outcome) in enumerate(zip(rollout.prompt_N.tolist(), groups.outcomes, strict=True))

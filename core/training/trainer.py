@@ -33,6 +33,7 @@ from core.training.stages.sft import sft_step
 from core.training.step_metrics import integrity_metrics
 from core.training.update import Update
 
+OF_THE_POLICY = ("eval/reward", "eval/slices/")  # of an unsound evaluation they would tell of the sampler
 EVALUATION_CHECKED = 8  # rows of an evaluation that are scored to see whether its rollout is sound
 STEPS: Mapping[str, Callable[[Here], StepRun]] = {"grpo": grpo_step, "sft": sft_step, "rce": rce_step}
 Steps = Generator[Request, Any, Ending]
@@ -113,14 +114,14 @@ class Trainer:
         k = evaluation.num_generations_eval
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(self._held_out) * k)]
         rollout = yield Sample(policy=policy, prompts=self._held_out, k=k, how=how, keys=keys, name="evaluate")
-        metrics = evaluation_metrics(collect(self.task, rollout))
+        metrics = evaluation_metrics(collect(self.task, rollout), evaluation.slice_by)
         rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
         clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=frozenset({ENTROPY}), name="evaluate")
         gap = integrity_metrics(rollout, rows, clean).get("rollout/logprob_gap")
         metrics |= {"eval/temperature": how.temperature} | ({} if gap is None else {"eval/logprob_gap": gap})
-        guards, dtype = self.spec.guards, self.spec.model.dtype
+        guards, dtype = self.spec.guards, self.spec.model.computes_in
         if evaluation_integrity(metrics, dtype=dtype, override=guards.max_logprob_gap):
-            del metrics["eval/reward"], metrics["eval/reward_se"]  # they would tell of the sampler, not of the policy
+            metrics = {name: value for name, value in metrics.items() if not name.startswith(OF_THE_POLICY)}
         return metrics
 
     def _finish_step(self, row: Mapping[str, float], done: Done) -> Generator[Request, Any, Ending | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.metrics import METRICS
+from core.metrics import declared
 
 BEST = "best/"  # prefix of a metric's best value over the run; without it, the final one
 
@@ -17,7 +17,7 @@ def metric_text(name: str, value: float | None) -> str:
     """A metric's value in three decimals, counts whole, small ones in two digits; "-" where it is missing."""
     if value is None:
         return "-"
-    metric = METRICS.get(name.removeprefix(BEST))
+    metric = declared(name.removeprefix(BEST))
     if name in _WHOLE or (metric is not None and metric.unit == "count"):
         return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
     if name == "seconds":

@@ -150,7 +150,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str
 
     table = read_rows(run.metrics)
     reached = outcome(table)
-    findings = examine(table, guards=spec.guards, dtype=spec.model.dtype)
+    findings = examine(table, guards=spec.guards, dtype=spec.model.computes_in)
     return {
         "schema": 1,
         **identity_of(run),

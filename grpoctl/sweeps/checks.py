@@ -13,7 +13,7 @@ from typing import Any
 
 from core.errors import SpecError
 from core.health.foresight.inert import inert_in_all
-from core.metrics import METRICS
+from core.metrics import declared
 from core.spec import GrpoStage, RunSpec
 from grpoctl.specs import Library, canonical, spec_sha
 from grpoctl.sweeps.arriving import some_points
@@ -51,7 +51,7 @@ def refuse(sweep: SweepSpec, made: Candidates) -> None:
 
 def yardstick(sweep: SweepSpec, key: str) -> str | None:
     """Why values of the metric could not be compared over this axis; None where they can."""
-    if METRICS[sweep.metric].kind != "eval":
+    if _kind(sweep.metric) != "eval":
         return None
     if any(key == known or key.startswith(f"{known}.") for known in YARDSTICK) or key == "task":
         return f"changes what {sweep.metric} measures: its values could not be compared"
@@ -143,8 +143,14 @@ def _of_budget(sweep: SweepSpec, tried: Sequence[Tried]) -> Iterator[str]:
     reports = looks * len(sweep.seeds) - 1  # the very last one saves nothing
     if reports < FEW and sweep.pruner.name != "none":
         yield f"a trial is measured {reports} times before its end: too few to prune by; lower {LOOKING}"
-    elif looks == 1 and METRICS[sweep.metric].kind == "eval":
+    elif looks == 1 and _kind(sweep.metric) == "eval":
         yield f"{LOOKING} is no shorter than a run: only its start and its end are measured"
+
+
+def _kind(name: str) -> str:
+    metric = declared(name)
+    assert metric is not None  # the sweep's own type has seen to that
+    return metric.kind
 
 
 def _evaluations(spec: RunSpec) -> int:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from core.metrics import METRICS
+from core.metrics import declared, unknown_metric
 from core.spec import Expectation, Part
 from core.spec.part import Count, Fraction, Positive, PositiveInt, refusal
 from core.spec.run import Name
@@ -32,11 +32,9 @@ PRUNERS: Mapping[str, Mapping[str, Number]] = {
 
 def _metric(name: str) -> str:
     """The metric's name; ValueError where no run has such a value."""
-    if name not in METRICS:
-        near = difflib.get_close_matches(name, METRICS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"{len(METRICS)} are declared, e.g. eval/reward"
-        raise ValueError(f"got {name!r}, an unknown metric; {hint}")
-    if METRICS[name].kind == "start":
+    if (known := declared(name)) is None:
+        raise ValueError(f"got {name!r}, an unknown metric; {unknown_metric(name)}")
+    if known.kind == "start":
         raise ValueError(f"got {name!r}, which is known before the first step; allowed: what a run reaches")
     return name
 
@@ -130,7 +128,7 @@ class SweepSpec(Part):
                 found.setdefault("sampler", kind)
                 break
         found.setdefault("sampler", "tpe")
-        metric = METRICS.get(str(found.get("metric", "eval/reward")))
+        metric = declared(str(found.get("metric", "eval/reward")))
         if metric is None:  # one problem is enough
             found = {"direction": "maximize", "worst": 0.0, **found}
         if metric is not None and metric.better != "neither":
@@ -159,7 +157,8 @@ class SweepSpec(Part):
 
     @model_validator(mode="after")
     def _metric_can_be_taken(self) -> SweepSpec:
-        metric = METRICS[self.metric]
+        metric = declared(self.metric)
+        assert metric is not None  # its type has seen to that
         if self.take == "best" and metric.kind != "eval":
             raise refusal("take", f"got best, but {metric.name} is no metric of an evaluation; allowed: final")
         if self.pruner.name != "none" and metric.kind == "run":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Literal
 
 from core.errors import TaskError
 from core.spec.task import Domain, WorkflowDslTaskSpec
@@ -30,7 +31,12 @@ class WorkflowDslTask:
         self.spec = spec
 
     def examples(self, split: Split) -> Sequence[Example]:
-        """All problems of a split; ids `train-00000`, ..., facts `domain`, `difficulty` (in (0, 1), 1 is hardest)."""
+        """All problems of a split; ids `train-00000`, ..., facts `domain`, `difficulty` (in (0, 1), 1 is hardest).
+
+        It has no `test`.
+        """
+        if split == "test":
+            return ()
         return self._train if split == "train" else self._eval
 
     @cached_property
@@ -41,7 +47,7 @@ class WorkflowDslTask:
     def _eval(self) -> tuple[Example, ...]:
         return self._built("eval", self.spec.eval_prompts)
 
-    def _built(self, split: Split, count: int) -> tuple[Example, ...]:
+    def _built(self, split: Literal["train", "eval"], count: int) -> tuple[Example, ...]:
         seed = self.spec.data_seed
         texts = {domain: problem_texts(domain, split, seed) for domain in DOMAINS}
         examples = []
@@ -62,7 +68,9 @@ class WorkflowDslTask:
                 return domain
         return weighted[-1]  # rounding
 
-    def score(self, examples: Sequence[Example], outputs: Sequence[str]) -> list[Outcome]:
+    def score(
+        self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
+    ) -> list[Outcome]:
         """The reward of each output on its problem: level minus cost, at least 0.
 
         Raises TaskError on an example of another task.

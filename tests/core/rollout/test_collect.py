@@ -18,7 +18,9 @@ from tests.fakes import PricedTask, TabularPolicy
 class Forgetful(PricedTask):
     """Scores all but the last."""
 
-    def score(self, examples: Sequence[Example], outputs: Sequence[str]) -> list[Outcome]:
+    def score(
+        self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
+    ) -> list[Outcome]:
         return super().score(examples, outputs)[:-1]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from core.metrics import METRICS
+from core.metrics import declared
 from grpoctl.analysis.sweeps.digest import Digest
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def plain(axes: Axes) -> None:
 
 def measured(of: Digest) -> str:
     """The metric with its unit, for an axis: `eval/reward [reward]`."""
-    metric = METRICS.get(of.metric)
+    metric = declared(of.metric)
     return of.metric if metric is None or metric.unit in ("1", of.metric) else f"{of.metric} [{metric.unit}]"
 
 

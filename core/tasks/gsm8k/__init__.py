@@ -1,0 +1,1 @@
+"""GSM8K: word problems whose answer is one number."""
