@@ -14,10 +14,10 @@ from core.health.integrity import evaluation_integrity, max_gap, rollout_integri
     ("dtype", "temperature", "override", "limit"),
     [
         ("float32", 1.0, None, 1e-4),
-        ("float32", 0.25, None, 4e-4),  # logits / T: rounding grows as 1 / T
+        ("float32", 0.25, None, 2e-4),  # 1 / sqrt(T)
         ("float32", 2.0, None, 1e-4),  # but does not shrink above 1
         ("bfloat16", 1.0, None, 0.3),
-        ("bfloat16", 0.15, None, 2.0),
+        ("bfloat16", 0.09, None, 1.0),
         ("bfloat16", 0.15, 0.5, 0.5),
         ("float32", 0.1, 1e-5, 1e-5),
     ],
@@ -32,9 +32,12 @@ def test_limits(dtype: str, temperature: float, override: float | None, limit: f
         (3.4e-6, 1.0, "float32", False),  # measured, sound
         (1e-4, 1.0, "float32", False),  # at the limit
         (1.01e-4, 1.0, "float32", True),
-        (3e-4, 0.3, "float32", False),
-        (4e-4, 0.3, "float32", True),
-        (0.038, 1.0, "bfloat16", False),  # measured, sound
+        (1.9e-4, 0.25, "float32", False),
+        (2.1e-4, 0.25, "float32", True),
+        (3.4e-6 / 0.15, 0.15, "float32", False),  # even if rounding grew as 1 / T
+        (0.045, 1.0, "bfloat16", False),  # measured, sound
+        (0.045 / 0.15, 0.15, "bfloat16", False),
+        (2.7, 0.3, "bfloat16", True),  # measured, P30's fault where it is smallest
         (0.31, 1.0, "bfloat16", True),
         (3.0, 1.0, "float32", True),  # measured, P30's fault
         (3.0, 0.15, "bfloat16", True),
@@ -70,7 +73,7 @@ def test_over_a_table_the_first_is_told_and_the_others_counted() -> None:
 
 @pytest.mark.parametrize(
     ("gap", "temperature", "found"),
-    [(1e-7, 1.0, False), (2e-4, 1.0, True), (2e-4, 0.3, False), (None, 1.0, True)],  # 1e-4 / 0.3 = 3.3e-4
+    [(1e-7, 1.0, False), (2e-4, 1.0, True), (1.8e-4, 0.3, False), (None, 1.0, True)],  # 1e-4 / sqrt(0.3) = 1.83e-4
 )
 def test_an_evaluation_is_looked_at_with_its_own_temperature(
     gap: float | None, temperature: float, found: bool
