@@ -9,16 +9,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.errors import SpecError
+from core.errors import ModelError
 from core.health.finding import Row
-from core.models import adapters, sources
+from core.models import adapters, exported, sources
+from core.models.catalogue import TINY
+from core.models.origin import Origin
 from core.policies.base import Policy
 from core.policies.causal_lm import CausalLMPolicy
 from core.policies.faulty import RolloutInTrainMode
-from core.spec import ArithmeticTaskSpec, RunSpec
+from core.spec import ArithmeticTaskSpec, ModelSpec, RunSpec
 from core.spec.fit import check_fit
 from core.tasks import arithmetic, registry
-from core.tasks.base import Task
+from core.tasks.readiness import check_slices, make_ready
 from core.tasks.workflow_dsl import demonstrations as workflow_dsl
 from core.training.callbacks.base import Callback, Ending
 from core.training.callbacks.checkpointing import Checkpointing
@@ -59,36 +61,68 @@ def assemble(
 
     Raises: ModelError, SpecError, TaskError, CheckpointError.
     """
-    if spec.model.source == sources.TINY:
+    if spec.model.source == TINY:
         torch.set_num_threads(1)  # a second thread costs more than it gives at this size
     check_fit(spec)
-    policy = build_policy(spec)
+    task = registry.build(spec.task)  # before the model, which may take minutes
+    check_slices(task, spec.evaluation.slice_by)
+    make_ready(task)
+    policy, origin = _policy(spec)
     start = {} if initial is None or restart is not None else initial_weights(policy, initial)
-    task = registry.build(spec.task)
-    check_slices(spec, task)
-    trainer = Trainer(Parts(spec=spec, policy=policy, task=task, start=start))
+    trainer = Trainer(Parts(spec=spec, policy=policy, task=task, start=start, origin=origin))
     if restart is not None:
         trainer.restore(restart, table)
     trainer.callbacks = callbacks(spec, trainer, checkpoints, control)
     return trainer
 
 
-def check_slices(spec: RunSpec, task: Task) -> None:
-    """Raises SpecError where the evaluation is to be cut by something that its problems do not have."""
-    name, facts = spec.evaluation.slice_by, task.examples("eval")[0].facts
-    if name is not None and name not in facts:
-        raise SpecError(f"got {name!r}; this task's problems have: {', '.join(facts)}", key="evaluation.slice_by")
-
-
 def build_policy(spec: RunSpec) -> Policy:
     """The policy of a spec, wrapped in the faults it asks for."""
-    model, tokenizer = sources.load(spec.model, tiny_pairs)
-    lora = spec.model.lora
+    return _policy(spec)[0]
+
+
+def _policy(spec: RunSpec) -> tuple[Policy, Origin]:
+    """The policy of a spec, and where its weights came from."""
+    loaded = sources.load_noting(spec.model, tiny_pairs)
+    model, tokenizer, lora = loaded.model, loaded.tokenizer, spec.model.lora
+    if spec.model.trainable is not None:
+        model = adapters.train_only(model, spec.model.trainable)
     reference = adapters.frozen_copy(model) if lora is None else None
     if lora is not None:
         model = adapters.with_lora(model, lora, seed=spec.seed)
-    policy = CausalLMPolicy(model, tokenizer, reference=reference, checkpointing=spec.model.gradient_checkpointing)
-    return RolloutInTrainMode(policy) if "rollout-in-train-mode" in spec.faults else policy
+    policy = CausalLMPolicy(
+        model,
+        tokenizer,
+        reference=reference,
+        checkpointing=spec.model.gradient_checkpointing,
+        mixed_precision=spec.model.mixed_precision,
+    )
+    return RolloutInTrainMode(policy) if "rollout-in-train-mode" in spec.faults else policy, loaded.origin
+
+
+def build_sampler(spec: ModelSpec, adapter: Path | None = None) -> CausalLMPolicy:
+    """A policy that is only drawn from: the model of a spec, under the adapter of a folder where one is given.
+
+    Raises ModelError where either cannot be loaded, or the adapter does not fit.
+    """
+    if spec.source == TINY:
+        torch.set_num_threads(1)
+    model, tokenizer = sources.load(spec, tiny_pairs)
+    model = model if adapter is None else exported.with_adapter(model, adapter)
+    return CausalLMPolicy(model, tokenizer, mixed_precision=spec.mixed_precision)
+
+
+def write_merged(spec: ModelSpec, adapter: Path, folder: Path) -> None:
+    """The adapter of a folder added into the weights of its base, written to another as a model with its tokenizer.
+
+    Raises ModelError where the base is held in 4 bits, or either cannot be loaded.
+    """
+    try:
+        model, tokenizer = sources.load(spec, tiny_pairs)
+        exported.save(exported.merge(exported.with_adapter(model, adapter)), folder)
+    except torch.OutOfMemoryError as error:
+        raise ModelError("no memory to merge the weights in; try again when nothing else runs here") from error
+    tokenizer.save_pretrained(folder)
 
 
 def callbacks(

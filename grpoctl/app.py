@@ -13,10 +13,15 @@ from grpoctl import __version__, exits
 from grpoctl.commands.check import check
 from grpoctl.commands.compare import compare
 from grpoctl.commands.doctor import doctor
+from grpoctl.commands.evaluate import evaluate
+from grpoctl.commands.export import export
 from grpoctl.commands.logs import logs
 from grpoctl.commands.ls import ls
+from grpoctl.commands.models import models
+from grpoctl.commands.new import new
 from grpoctl.commands.promote import promote
 from grpoctl.commands.run import run
+from grpoctl.commands.sample import sample
 from grpoctl.commands.show import show
 from grpoctl.commands.stop import stop
 from grpoctl.commands.sweep import sweep
@@ -34,8 +39,11 @@ app = typer.Typer(
     help="Finds a GRPO configuration that works on your task, and tells you, with evidence, why the others did not.",
     epilog="Exit codes: 0 good, 2 bad usage or spec, 3 failed, 4 stopped by a guard, 130 interrupted.",
 )
-for command in (run, sweep, promote, ls, show, validate, check, compare, logs, stop, ui, doctor, sync):
+for command in (run, sweep, promote, new, ls, show, validate, check, compare, logs, stop, models, ui, doctor, sync):
     app.command()(command)
+app.command("eval")(evaluate)
+app.command()(sample)
+app.command()(export)
 
 
 def _print_version(asked: bool) -> None:

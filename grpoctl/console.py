@@ -50,8 +50,11 @@ def print_json(document: object) -> None:
 
 
 def print_error(message: str) -> None:
-    """One line on standard error."""
-    _say(Line(label="", mark="error", tone="bad", text=message), sys.stderr)
+    """One line on standard error; a traceback after it stays as it is."""
+    line, _, rest = message.partition("\n")
+    _say(Line(label="", mark="error", tone="bad", text=line), sys.stderr)
+    if rest:
+        write(rest, sys.stderr)
 
 
 def print_note(message: str) -> None:
@@ -149,7 +152,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         right = all(_NUMBER.match(row[index]) for row in rows)
         table.add_column(Text(column), justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_harmless(cell)) for cell in row))
+        table.add_row(*(Text(harmless(cell)) for cell in row))
     write(_render(console, table) + (f"\n  {note}\n" if note else "\n"))
 
 
@@ -170,6 +173,12 @@ def write(text: str, stream: TextIO | None = None) -> None:
     except BrokenPipeError:
         # What is still buffered would fail again at exit, so the descriptor itself leads nowhere from now on.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def write_part(text: str, stream: TextIO) -> None:
+    """Print a text without ending its line: a counter that writes over itself."""
+    stream.write(text)
+    stream.flush()
 
 
 def _render(console: Console, what: RenderableType) -> str:
@@ -223,7 +232,7 @@ def _wide(section: Section, kept: Sequence[int]) -> int:
     return sum(max(len(row[index]) for row in cells) + _GUTTER for index in kept)
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """The text with control characters spelled out: a model's output must not drive the terminal."""
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 

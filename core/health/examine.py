@@ -7,7 +7,7 @@ from core.health.finding import Finding, StepTable
 from core.health.initial import initial_weights
 from core.health.integrity import worst_integrity
 from core.health.rollout_mode import rollout_mode
-from core.health.signal import dead_groups, no_updates
+from core.health.signal import dead_groups, missing_rewards, no_updates
 from core.spec import GuardSpec
 
 
@@ -19,5 +19,6 @@ def examine(table: StepTable, *, guards: GuardSpec, dtype: str) -> list[Finding]
         worst_integrity(table, dtype=dtype, override=guards.max_logprob_gap),
         first_collapse(table, guards),
         no_updates(table) or dead_groups(table),
+        missing_rewards(table),
     ]
     return [finding for finding in findings if finding is not None]

@@ -1,4 +1,7 @@
-"""Was there anything to learn from? Dead groups: all rewards of a group equal, advantage 0."""
+"""Was there anything to learn from? Dead groups: all rewards of a group equal, advantage 0.
+
+And rewards that are missing: left out of their groups, so they cost samples.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from core.health.finding import Finding, StepTable, steps_of
 
 MANY = 0.5
 ENOUGH = 10  # steps: fewer say nothing
+FEW = 0.01  # share of completions without a reward that is not worth a word
 
 
 def no_updates(table: StepTable) -> Finding | None:
@@ -42,6 +46,22 @@ def dead_groups(table: StepTable) -> Finding | None:
         summary=(
             f"{share:.0%} of the groups had equal rewards and taught nothing: a larger num_generations, more varied "
             "prompts or a finer reward would use the samples"
+        ),
+        evidence={"share": share, "steps": len(shares)},
+    )
+
+
+def missing_rewards(table: StepTable) -> Finding | None:
+    """A warning where more than one completion in a hundred had no reward, however few steps there were."""
+    shares = [float(row["reward/missing"] or 0.0) for row in steps_of(table) if row.get("reward/missing") is not None]
+    if not shares or (share := sum(shares) / len(shares)) <= FEW:
+        return None
+    return Finding(
+        id="missing-rewards",
+        severity="warning",
+        summary=(
+            f"{share:.0%} of the completions had no reward and taught nothing: a reward function failed on them, or "
+            "none applied; the run's log.txt says which"
         ),
         evidence={"share": share, "steps": len(shares)},
     )

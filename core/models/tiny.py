@@ -9,16 +9,12 @@ Not here: what the pairs are (core.assemble hands them in), and any other model.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +22,17 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from core.algorithms.schedules import learning_rate
-from core.errors import ModelError, StorageError
+from core.errors import ModelError
+from core.models.bars import quiet
+from core.models.cache import cache_root, kept
 from core.policies.base import RowKey
 from core.rollout.uniforms import INIT, ORDER, permutation, seeded
 
 Pair = tuple[str, str]
 END, PAD = "<|end|>", "<|pad|>"
+CHAT = "{{ messages | map(attribute='content') | join('\n') }}"  # a lone prompt stays as it is
 WINDOW = 16
 # What may become one token, the first that fits: what ends a conditional or a prompt; a lower-case word with its space;
 # a name's first two letters with what stands before them; any other letter or digit alone; what stands between.
@@ -60,32 +58,36 @@ class Recipe:
     learning_rate: float = 4e-3
 
 
-def cache_root() -> Path:
-    """The user's cache directory for built models ($XDG_CACHE_HOME, else ~/.cache)."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return Path(base) / "grpoctl" if base else Path.home() / ".cache" / "grpoctl"
-
-
 def load(pairs: Sequence[Pair], recipe: Recipe | None = None, root: Path | None = None) -> tuple[Any, Any]:
     """(model, tokenizer) of the recipe and pairs: from the cache, or built now; a damaged cache entry is built again.
 
     Safe when two processes build at once: one waits. Raises StorageError where the cache cannot be written.
     """
     recipe = recipe or Recipe()
-    folder = (root or cache_root()) / f"builtin-tiny-{key(pairs, recipe)}"
-    if not intact(folder):
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(folder.with_suffix(".lock")):
-                if not intact(folder):
-                    _build_into(folder, pairs, recipe)
-        except OSError as error:
-            raise StorageError(
-                f"cannot build the built-in model in {folder.parent}: {error.strerror or error}"
-            ) from error
-    with _quiet():
+    folder = folder_of(pairs, recipe, root)
+    kept(folder, partial(_build, pairs=pairs, recipe=recipe), files=FILES, what="build the built-in model")
+    with quiet():
         model = Qwen2ForCausalLM.from_pretrained(folder, local_files_only=True)
-    return model, PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    tokenizer.chat_template = CHAT
+    return model, tokenizer
+
+
+def speaks(folder: Path) -> bool:
+    """Whether the folder's tokenizer is the built-in model's: of this model, or of one that was trained from it.
+
+    transformers would put Qwen2's way of splitting words in the place of ours, for the model is a Qwen2.
+    """
+    try:
+        said = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        return bool((said["eos_token"], said["pad_token"]) == (END, PAD))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def folder_of(pairs: Sequence[Pair], recipe: Recipe | None = None, root: Path | None = None) -> Path:
+    """Where the model of the recipe and pairs is kept."""
+    return (root or cache_root()) / f"builtin-tiny-{key(pairs, recipe or Recipe())}"
 
 
 def key(pairs: Sequence[Pair], recipe: Recipe) -> str:
@@ -95,53 +97,12 @@ def key(pairs: Sequence[Pair], recipe: Recipe) -> str:
     return digest.hexdigest()[:16]
 
 
-def intact(folder: Path) -> bool:
-    """Whether every file of a built model is there with the checksum written when it was built."""
-    try:
-        sums = json.loads((folder / "checksums.json").read_text())
-        return set(sums) == set(FILES) and all(_sha256(folder / name) == sums[name] for name in FILES)
-    except (OSError, ValueError, TypeError):
-        return False
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars for loading two megabytes."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
-
-
-def _build_into(folder: Path, pairs: Sequence[Pair], recipe: Recipe) -> None:
-    """Build next to the target and rename: the folder is there complete or not at all."""
-    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-    try:
-        tokenizer = train_tokenizer(pairs, recipe)
-        model = train_model(pairs, tokenizer, recipe)
-        with _quiet():
-            model.save_pretrained(work)
-        tokenizer.save_pretrained(work)
-        (work / "checksums.json").write_text(json.dumps({name: _sha256(work / name) for name in FILES}))
-        if folder.exists():
-            shutil.rmtree(folder)
-        work.rename(folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+def _build(work: Path, *, pairs: Sequence[Pair], recipe: Recipe) -> None:
+    tokenizer = train_tokenizer(pairs, recipe)
+    model = train_model(pairs, tokenizer, recipe)
+    with quiet():
+        model.save_pretrained(work)
+    tokenizer.save_pretrained(work)
 
 
 def train_tokenizer(pairs: Sequence[Pair], recipe: Recipe) -> Any:

@@ -7,19 +7,22 @@ Not here: the decode loop (core.rollout.decoding), where weights come from (core
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from core.errors import CheckpointError, TaskError
+from core.models.adapters import standing_at
+from core.models.exported import save
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
+from core.policies.batches import rows_at_once, sampling_budget
 from core.policies.folding import SamplingContext, folded_mode
 from core.policies.modes import clean_mode, update_mode
-from core.rollout.decoding import decode, positions
+from core.rollout.decoding import decode, positions, stacked
 from core.rollout.join import joined
 from core.rollout.uniforms import uniforms
 from core.tasks.base import Example
@@ -28,9 +31,9 @@ from core.tasks.base import Example
 class CausalLMPolicy:
     """A transformers causal LM and its tokenizer as a Policy.
 
-    `reference` is the frozen copy that the KL term compares with; None where `model` is a PEFT model, whose reference
-    is the same model with its adapter switched off. `sampling_mode` is the context a rollout runs in; it gives the
-    model to draw from.
+    `reference` are the weights that the KL term compares with, copies of those that are trained; None where `model` is
+    a PEFT model, whose reference is the same model with its adapter switched off. `sampling_mode` is the context a
+    rollout runs in; it gives the model to draw from. `mixed_precision` bf16: every forward runs under autocast.
     """
 
     def __init__(
@@ -38,24 +41,43 @@ class CausalLMPolicy:
         model: Any,
         tokenizer: Any,
         *,
-        reference: Any | None = None,
+        reference: Mapping[str, Tensor] | None = None,
         checkpointing: bool = False,
         sampling_mode: SamplingContext = folded_mode,
+        mixed_precision: Literal["no", "bf16"] = "no",
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.reference = reference
         self.checkpointing = checkpointing
         self.sampling_mode = sampling_mode
+        self.mixed_precision = mixed_precision
         end = {tokenizer.eos_token_id, *_as_list(model.generation_config.eos_token_id)} - {None}
-        self.end_ids = torch.tensor(sorted(end), device=model.device)
+        # The tokenizer's own end comes first: it closes what is replayed and fills what is padded. Qwen's chat models
+        # stop at a second one as well, which has the smaller number.
+        ordered = sorted(end, key=lambda one: (one != tokenizer.eos_token_id, one))
+        self.end_ids = torch.tensor(ordered, device=model.device)
+        self.sampling_bytes = sampling_budget(model.device)
+        self._itemsize = model.dtype.itemsize
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
-        """K completions of each prompt, log-probs recorded; `keys` has P*K entries."""
+        """K completions of each prompt, log-probs recorded; `keys` has P*K entries. Bounded batches draw the same."""
         ids_PS, mask_PS = self._encode(prompts)
-        uniforms_NT = uniforms(keys, how.max_completion_length)
-        with self.sampling_mode(self.model) as model, torch.no_grad():
-            draws = decode(model, ids_PS, mask_PS, how=how, uniforms_NT=uniforms_NT, end_ids=self.end_ids)
+        tokens = ids_PS.shape[1] + how.max_completion_length
+        size = max(1, rows_at_once(self.model.config, self._itemsize, tokens, self.sampling_bytes) // k)
+        with self._autocast(), self.sampling_mode(self.model) as model, torch.no_grad():
+            parts = [
+                decode(
+                    model,
+                    ids_PS[first : first + size],
+                    mask_PS[first : first + size],
+                    how=how,
+                    uniforms_NT=uniforms(keys[first * k : (first + size) * k], how.max_completion_length),
+                    end_ids=self.end_ids,
+                )
+                for first in range(0, len(prompts), size)
+            ]
+        draws = stacked(parts, end=int(self.end_ids[0]))
         prompt_N = torch.arange(len(prompts), device=ids_PS.device).repeat_interleave(k)
         return Rollout(
             prompts=prompts,
@@ -103,9 +125,8 @@ class CausalLMPolicy:
         learning = torch.is_grad_enabled() and weights == "current"
         if learning:
             update_mode(self.model, checkpointing=self.checkpointing)
-        model, scope = self._at(weights)
-        with nullcontext() if learning else clean_mode(model), scope:
-            logprobs_RTV = self._logprobs(model, rollout, rows)
+        with nullcontext() if learning else clean_mode(self.model), self._at(weights):
+            logprobs_RTV = self._logprobs(self.model, rollout, rows)
             ids_RT = rollout.actions["ids"][list(rows)]
             logprobs_RT = logprobs_RTV.gather(-1, ids_RT.unsqueeze(-1)).squeeze(-1)
             entropies_RT = -(logprobs_RTV.exp() * logprobs_RTV).sum(-1) if ENTROPY in wants else None
@@ -133,18 +154,24 @@ class CausalLMPolicy:
                 parameter.copy_(state[name])
 
     def export(self, folder: Path) -> None:
-        """A PEFT adapter, or a transformers model where every weight was trained."""
-        self.model.save_pretrained(folder)
-        if self.reference is not None:
-            self.tokenizer.save_pretrained(folder)
+        """A PEFT adapter, or a transformers model where weights of its own were trained; with the tokenizer."""
+        save(self.model, folder)
+        self.tokenizer.save_pretrained(folder)
 
-    def _at(self, weights: Weights) -> tuple[Any, Any]:
-        """The model to run for these weights, and the context to run it in."""
+    def _autocast(self) -> AbstractContextManager[object]:
+        """The precision of every forward, sampling, scoring and learning alike; the log-softmax stays fp32."""
+        if self.mixed_precision == "no":
+            return nullcontext()
+        return torch.autocast(self.model.device.type, dtype=torch.bfloat16)
+
+    def _at(self, weights: Weights) -> AbstractContextManager[object]:
+        """The context in which the model has these weights."""
         if weights == "current":
-            return self.model, nullcontext()
+            return nullcontext()
         if self.reference is not None:
-            return self.reference, nullcontext()
-        return self.model, self.model.disable_adapter()
+            return standing_at(self.model, self.reference)
+        adapter_off: AbstractContextManager[object] = self.model.disable_adapter()
+        return adapter_off
 
     def _encode(self, prompts: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Left-padded prompt ids and mask, (P, S)."""
@@ -169,13 +196,14 @@ class CausalLMPolicy:
         prompt_mask_RS, mask_RT = rollout.actions["prompt_mask"][index], rollout.mask_NT[index].long()
         ids = torch.cat([rollout.actions["prompt_ids"][index], ids_RT], dim=-1)
         mask = torch.cat([prompt_mask_RS, mask_RT], dim=-1)
-        logits = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions(mask),
-            use_cache=False,
-            logits_to_keep=ids_RT.shape[-1] + 1,
-        ).logits[:, :-1]
+        with self._autocast():
+            logits = model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions(mask),
+                use_cache=False,
+                logits_to_keep=ids_RT.shape[-1] + 1,
+            ).logits[:, :-1]
         return torch.log_softmax(logits.float() / rollout.how.temperature, dim=-1)
 
 

@@ -40,14 +40,14 @@ class RolloutInTrainMode:
         self._policy = policy
         policy.sampling_mode = mode_as_found
         policy.checkpointing = True
-        self._training: Rollout | None = None
+        self._training: frozenset[str] = frozenset()  # ids of the last training rollout's prompts
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """A rollout in the mode the last update or scoring left; its dropout is drawn from the first row's key."""
         with seeded(keys[0]._replace(purpose=DROPOUT, attempt=1)):  # attempt 0 is the update's own dropout
             rollout = self._policy.sample(prompts, k, how, keys)
         if keys[0].purpose == TRAIN:
-            self._training = rollout
+            self._training = frozenset(example.id for example in prompts)
         return rollout
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
@@ -64,7 +64,8 @@ class RolloutInTrainMode:
 
     def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
         """As the wrapped policy; scoring the training rollout leaves eval mode behind, as the seed's code did."""
-        if not torch.is_grad_enabled() and rollout is self._training:
+        # By its prompts: what was sampled in parts, here or by several ranks, is scored as a rollout of its own.
+        if not torch.is_grad_enabled() and any(example.id in self._training for example in rollout.prompts):
             self._policy.model.eval()
         return self._policy.score(rollout, rows, wants=wants, weights=weights)
 

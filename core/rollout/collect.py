@@ -33,9 +33,19 @@ def completion_ids(rollout: Rollout) -> list[list[int]]:
 
 def collect(task: Task, rollout: Rollout) -> Groups:
     """The rollout scored by the task. Raises TaskError where the task returns the wrong number of outcomes."""
+    return grouped(rollout, outcomes_of(task, rollout))
+
+
+def outcomes_of(task: Task, rollout: Rollout) -> list[Outcome]:
+    """The task's outcome of each row. Raises TaskError where it returns the wrong number of them."""
     examples = [rollout.prompts[index] for index in rollout.prompt_N.tolist()]
     outcomes = task.score(examples, rollout.outputs, completion_ids(rollout))
     if len(outcomes) != len(examples):
         raise TaskError(f"got {len(outcomes)} outcomes for {len(examples)} completions: a task returns one for each")
+    return outcomes
+
+
+def grouped(rollout: Rollout, outcomes: Sequence[Outcome]) -> Groups:
+    """The rollout with its outcomes, one a row."""
     rewards_N = torch.tensor([outcome.reward for outcome in outcomes], dtype=torch.float64)
     return Groups(rollout=rollout, outcomes=outcomes, rewards_PK=rewards_N.view(len(rollout.prompts), -1))

@@ -34,6 +34,23 @@ class Draws:
     truncated_N: Tensor
 
 
+def stacked(parts: Sequence[Draws], *, end: int) -> Draws:
+    """The rows of all draws under each other, as wide as the widest."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.ids_NT.shape[1] for part in parts)
+
+    def widened(rows_NT: Tensor, fill: float) -> Tensor:
+        return torch.nn.functional.pad(rows_NT, (0, width - rows_NT.shape[1]), value=fill)
+
+    return Draws(
+        ids_NT=torch.cat([widened(part.ids_NT, end) for part in parts]),
+        mask_NT=torch.cat([widened(part.mask_NT, False) for part in parts]),
+        logprobs_NT=torch.cat([widened(part.logprobs_NT, 0.0) for part in parts]),
+        truncated_N=torch.cat([part.truncated_N for part in parts]),
+    )
+
+
 def positions(mask: Tensor) -> Tensor:
     """Position of every token when the left padding does not count: (rows, tokens) mask -> ids from 0."""
     return (mask.long().cumsum(-1) - 1).clamp(min=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -79,10 +80,24 @@ class DataSpec(Part):
 class RewardSpec(Part):
     """A reward function with TRL's signature: `package.module:function` or `./file.py:function`."""
 
-    function: Annotated[str, Field(pattern=r"^[^:]+:[A-Za-z_]\w*$")]
+    function: str
     weight: Finite = 1.0
     timeout: Positive = 60.0  # seconds for a step's call, then for each row
-    name: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")] | None = None  # in metrics; null: the function's
+    name: str | None = None  # in metrics; null: the function's
+
+    @model_validator(mode="after")
+    def _can_be_named(self) -> RewardSpec:
+        if re.fullmatch(r".+:[A-Za-z_]\w*", self.function, re.ASCII) is None:
+            allowed = "package.module:function or ./file.py:function"
+            raise refusal("function", f"got {self.function!r}; allowed: {allowed}")
+        if self.name is not None and re.fullmatch(r"[A-Za-z_][\w.-]*", self.name, re.ASCII) is None:
+            raise refusal("name", f"got {self.name!r}; allowed: letters, digits, _, . and -, a letter first")
+        return self
+
+    @property
+    def label(self) -> str:
+        """What it is called in metrics."""
+        return self.name or self.function.rpartition(":")[2]
 
 
 class GoldSpec(Part):
@@ -113,8 +128,22 @@ class CustomTaskSpec(_SeededTask):
         if (self.prompt is None) == (self.messages is None):
             got = "neither" if self.prompt is None else "both"
             raise refusal("prompt", f"got {got} of prompt and messages; allowed: one of them, null for the other")
-        if self.messages is not None and not self.chat_template:
-            raise refusal("chat_template", "got false with messages; allowed: true, or a prompt template")
+        for key in ("messages", "system"):
+            if getattr(self, key) is not None and not self.chat_template:
+                raise refusal("chat_template", f"got false with {key}; allowed: true, or a prompt template alone")
+        return self
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> CustomTaskSpec:
+        if not any(reward.weight for reward in self.rewards):
+            raise refusal("rewards", "every weight is 0; at least one reward needs another weight")
+        return self
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> CustomTaskSpec:
+        names = [reward.label for reward in self.rewards]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise refusal("rewards", f"got two called {twice}; allowed: names that differ: give one of them a `name`")
         return self
 
 

@@ -12,6 +12,14 @@ from core.tasks.workflow_dsl.task import WorkflowDslTask
 
 def build(spec: TaskSpec) -> Task:
     """The task that `spec` asks for. Raises SpecError where the spec asks for what cannot be had."""
+    task = unread(spec)
+    if is_local(spec):  # the hub is not asked before a run needs it
+        task.examples("train")
+    return task
+
+
+def unread(spec: TaskSpec) -> Task:
+    """The same, whose data may be gone by now: what it makes of samples does not need them. Raises SpecError."""
     match spec:
         case WorkflowDslTaskSpec():
             return WorkflowDslTask(spec)
@@ -27,3 +35,10 @@ def build(spec: TaskSpec) -> Task:
             return CustomTask(spec)
         case _:
             assert_never(spec)
+
+
+def is_local(spec: TaskSpec) -> bool:
+    """Whether its problems are files of this machine, to be looked at now."""
+    if isinstance(spec, CustomTaskSpec):
+        return all(data is None or data.path is not None for data in (spec.data, spec.eval_data, spec.test_data))
+    return isinstance(spec, Gsm8kTaskSpec) and spec.path is not None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from core.training.callbacks.base import Ending
+from core.training.machine import Machine
 from core.training.requests import StepDone
 from core.training.trainer import Steps
 
@@ -24,8 +25,12 @@ class Observer(Protocol):
         ...
 
 
-def drive(steps: Steps, observer: Observer) -> Ending:
-    """Run one trainer's generator to its end. `timings` are seconds per kind of request, and `total` for the step."""
+def drive(steps: Steps, observer: Observer, machine: Machine | None = None) -> Ending:
+    """Run one trainer's generator to its end. `timings` are seconds per kind of request, and `total` for the step.
+
+    On several ranks each drives a trainer of its own; whoever is not rank 0 has an observer that records nothing.
+    """
+    machine = machine or Machine()
     answer: Any = None
     timings: dict[str, float] = {}
     started = time.perf_counter()
@@ -41,5 +46,5 @@ def drive(steps: Steps, observer: Observer) -> Ending:
             observer.step_done(request.row, request.samples, {**timings, "total": total})
             answer, timings = None, {}
             continue
-        answer = request.run()
+        answer = request.run(machine)
         timings[request.name] = timings.get(request.name, 0.0) + time.perf_counter() - began

@@ -1,4 +1,7 @@
-"""What a trainer asks for. It never touches a model itself: whoever drives it may batch several trainers' requests."""
+"""What a trainer asks for. It never touches a model or a reward itself: whoever drives it may share out the work.
+
+`run` takes the machine that computes it: on several ranks every one runs the same request and gets the same answer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from dataclasses import dataclass
 import torch
 
 from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
-from core.tasks.base import Example
+from core.rollout.collect import Groups, grouped, outcomes_of
+from core.tasks.base import Example, Task
+from core.tasks.readiness import tell_step
+from core.training.machine import Machine
+from core.training.shares import Draw, Question, sampled, scored
 from core.training.update import Batch, Update
 
 
@@ -23,9 +30,26 @@ class Sample:
     keys: Sequence[RowKey]
     name: str = "sample"
 
-    def run(self) -> Rollout:
+    def run(self, machine: Machine | None = None) -> Rollout:
         """The rollout."""
-        return self.policy.sample(self.prompts, self.k, self.how, self.keys)
+        draw = Draw(policy=self.policy, prompts=self.prompts, k=self.k, how=self.how, keys=self.keys)
+        return sampled(draw, machine or Machine())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reward:
+    """Score a rollout by the task; the answer is Groups."""
+
+    task: Task
+    rollout: Rollout
+    step: int  # how many steps of the run are done
+    name: str = "reward"
+
+    def run(self, machine: Machine | None = None) -> Groups:
+        """The groups; of several ranks one asks the task, whose rewards may be noisy, slow or somebody's own."""
+        world = (machine or Machine()).world
+        tell_step(self.task, self.step)
+        return grouped(self.rollout, world.told(lambda: outcomes_of(self.task, self.rollout)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,10 +63,11 @@ class Score:
     weights: Weights = "current"
     name: str = "score"
 
-    def run(self) -> Scores:
+    def run(self, machine: Machine | None = None) -> Scores:
         """The clean scores."""
+        question = Question(policy=self.policy, rollout=self.rollout, wants=self.wants, weights=self.weights)
         with torch.no_grad():
-            return self.policy.score(self.rollout, self.rows, wants=self.wants, weights=self.weights)
+            return scored(question, self.rows, machine or Machine())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +79,8 @@ class Replay:
     outputs: Sequence[str]
     name: str = "replay"
 
-    def run(self) -> Rollout:
-        """The rollout, nothing of it drawn."""
+    def run(self, machine: Machine | None = None) -> Rollout:
+        """The rollout, nothing of it drawn; each rank does it, it is quick."""
         return self.policy.replay(self.prompts, self.outputs)
 
 
@@ -70,9 +95,10 @@ class Learn:
     shares: bool = False
     name: str = "learn"
 
-    def run(self) -> Mapping[str, float]:
+    def run(self, machine: Machine | None = None) -> Mapping[str, float]:
         """The metrics of the update."""
-        return self.update.apply(self.batches, learning_rate=self.learning_rate, key=self.key, shares=self.shares)
+        rate, shares = self.learning_rate, self.shares
+        return self.update.apply(self.batches, learning_rate=rate, key=self.key, shares=shares, machine=machine)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +109,6 @@ class StepDone:
     samples: Sequence[Mapping[str, object]]
 
 
-Request = Sample | Replay | Score | Learn | StepDone
-Answer = Rollout | Scores | Mapping[str, float] | None
-__all__ = ["Answer", "Learn", "Replay", "Request", "Sample", "Score", "StepDone"]
+Request = Sample | Replay | Reward | Score | Learn | StepDone
+Answer = Rollout | Groups | Scores | Mapping[str, float] | None
+__all__ = ["Answer", "Learn", "Replay", "Request", "Reward", "Sample", "Score", "StepDone"]

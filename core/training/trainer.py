@@ -15,8 +15,8 @@ from typing import Any
 from core.errors import CheckpointError
 from core.health.finding import Row
 from core.health.integrity import evaluation_integrity
+from core.models.origin import Origin
 from core.policies.base import ENTROPY, Policy, RowKey, Sampling
-from core.rollout.collect import collect
 from core.rollout.uniforms import EVALUATE
 from core.spec import RunSpec, Stage
 from core.tasks.base import Task
@@ -25,7 +25,7 @@ from core.training.checkpoint import Progress, Snapshot
 from core.training.clock import clock
 from core.training.evaluate import evaluation_metrics
 from core.training.patience import wait
-from core.training.requests import Request, Sample, Score, StepDone
+from core.training.requests import Request, Reward, Sample, Score, StepDone
 from core.training.stages.base import Done, Here, StepRun
 from core.training.stages.grpo import grpo_step
 from core.training.stages.rce import rce_step
@@ -41,12 +41,15 @@ Steps = Generator[Request, Any, Ending]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What a trainer is put together from. `start` are metrics of the row before step 1 (what `init_from` found)."""
+    """What a trainer is put together from. `start` are metrics of the row before step 1 (what `init_from` found);
+    `origin` is where a model's weights came from, for the record.
+    """
 
     spec: RunSpec
     policy: Policy
     task: Task
     start: Mapping[str, float] = field(default_factory=dict)
+    origin: Origin | None = None
 
 
 class Trainer:
@@ -54,6 +57,7 @@ class Trainer:
 
     def __init__(self, parts: Parts) -> None:
         self.spec, self.task, self.policy = parts.spec, parts.task, parts.policy
+        self.origin = parts.origin
         self.callbacks: Sequence[Callback] = ()
         self.progress = Progress()
         self.table: list[Row] = []
@@ -65,7 +69,7 @@ class Trainer:
     def steps(self) -> Steps:
         """The whole run; returns how it ended. Starts where `progress` stands."""
         if self.progress.step == 0:
-            row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **(yield from self._evaluate())}
+            row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **(yield from self._evaluate(done=0))}
             yield from self._finish_step(row, Done(row={}))
         elif (ending := self._asked()) is not None:
             return ending  # the run was over at its last checkpoint, and killed before it could say so
@@ -104,17 +108,18 @@ class Trainer:
         }
         row["update"] = int(row["update"])
         if done.ending is None and now.due(done.spent):
-            row |= yield from self._evaluate()
+            row |= yield from self._evaluate(done=here.step)
         return (yield from self._finish_step(row, done))
 
-    def _evaluate(self) -> Generator[Request, Any, dict[str, float]]:
-        """Held-out prompts, the same draws every time."""
+    def _evaluate(self, *, done: int) -> Generator[Request, Any, dict[str, float]]:
+        """Held-out prompts, the same draws every time, after so many steps."""
         evaluation, policy = self.spec.evaluation, self.policy
         how = Sampling(temperature=evaluation.temperature, max_completion_length=self.spec.max_completion_length)
         k = evaluation.num_generations_eval
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(self._held_out) * k)]
         rollout = yield Sample(policy=policy, prompts=self._held_out, k=k, how=how, keys=keys, name="evaluate")
-        metrics = evaluation_metrics(collect(self.task, rollout), evaluation.slice_by)
+        groups = yield Reward(task=self.task, rollout=rollout, step=done, name="evaluate")
+        metrics = evaluation_metrics(groups, evaluation.slice_by)
         rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
         clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=frozenset({ENTROPY}), name="evaluate")
         gap = integrity_metrics(rollout, rows, clean).get("rollout/logprob_gap")

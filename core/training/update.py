@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,11 @@ from core.errors import CheckpointError
 from core.policies.base import Policy, Rollout, RowKey, Scores
 from core.rollout.uniforms import seeded
 from core.spec import StageBase
+from core.training.gradients import GradientShares, add_gradients
+from core.training.machine import Machine
+from core.training.room import LEARN
+from core.training.shares import own_rows
+from core.training.world import World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +47,33 @@ class Batch:
     wants: frozenset[str] = frozenset()
 
 
+class _Accumulated:
+    """What the micro-batches so far have added up to, besides the gradient itself."""
+
+    def __init__(self, shares: GradientShares | None) -> None:
+        self.shares = shares
+        self.sums: dict[str, Tensor] = {}
+        self.maxima: dict[str, Tensor] = {}
+
+    def add(self, parts: LossParts) -> None:
+        """A micro-batch more."""
+        for name, value in {"loss": parts.total.detach(), **parts.sums}.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+        for name, value in parts.maxima.items():
+            self.maxima[name] = torch.maximum(self.maxima[name], value) if name in self.maxima else value
+
+    def metrics(self, world: World) -> dict[str, float]:
+        """Of the whole batch, the same on every rank."""
+        floats = ({n: float(v) for n, v in self.sums.items()}, {n: float(v) for n, v in self.maxima.items()})
+        gathered = world.gather(floats)
+        found: dict[str, float] = {}
+        for name in dict.fromkeys(name for sums, _ in gathered for name in sums):
+            found[name] = sum(sums[name] for sums, _ in gathered if name in sums)
+        for name in dict.fromkeys(name for _, maxima in gathered for name in maxima):
+            found[name] = float(torch.tensor([one[name] for _, one in gathered if name in one]).max())  # NaN stays
+        return found
+
+
 class Update:
     """AdamW over a policy's trainable parameters."""
 
@@ -54,40 +86,52 @@ class Update:
         self._optimizer = torch.optim.AdamW(parameters, lr=stage.learning_rate, weight_decay=stage.weight_decay)
 
     def apply(
-        self, batches: Sequence[Batch], *, learning_rate: float, key: RowKey, shares: bool = False
+        self,
+        batches: Sequence[Batch],
+        *,
+        learning_rate: float,
+        key: RowKey,
+        shares: bool = False,
+        machine: Machine | None = None,
     ) -> dict[str, float]:
         """One optimiser step over all batches; metrics of the loss. Where loss or gradient is not finite, none is made.
 
         `key` names the dropout of this update; torch's global generator is left as it was found. With `shares`, each
-        term's share of the gradient norm is measured too (a backward pass more for each term).
+        term's share of the gradient norm is measured too (a backward pass more for each term). Each rank learns from
+        its own groups; gradient and metrics are those of all. Raises RunError where not one row fits into memory.
         """
-        sums: dict[str, Tensor] = {}
-        maxima: dict[str, Tensor] = {}
-        measured = _Shares(self._parameters()) if shares else None
-        self._optimizer.zero_grad(set_to_none=True)
-        with torch.enable_grad(), seeded(key):
-            for batch in batches:
-                for rows in self._policy.split(batch.rollout, batch.rows, batch.micro_rows):
-                    parts = batch.loss(
-                        self._policy.score(batch.rollout, rows, wants=batch.wants, weights="current"), rows
-                    )
-                    if measured is not None:
-                        measured.add(parts.terms)
-                    parts.total.backward()  # type: ignore[no-untyped-call]
-                    for name, value in {"loss": parts.total.detach(), **parts.sums}.items():
-                        sums[name] = sums[name] + value if name in sums else value
-                    for name, value in parts.maxima.items():
-                        maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
+        machine = machine or Machine()
+        world = machine.world
+        wanted = max(min(batch.micro_rows, len(batch.rows)) for batch in batches)
+        key = key._replace(attempt=2 * world.rank)  # dropout of its own for each rank; odd ones are a fault's
+        own = [replace(batch, rows=own_rows(world, batch.rollout, batch.rows)) for batch in batches]
+        found = machine.room.whole(LEARN, wanted, lambda rows: self._accumulated(own, rows, key, shares), world)
+        add_gradients(self._parameters(), world)
         norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self._max_grad_norm)
-        metrics = {name: float(value) for name, value in {**sums, **maxima, "grad_norm": norm}.items()}
+        metrics = {**found.metrics(world), "grad_norm": float(norm)}
         sound = math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])
         if sound:
             for group in self._optimizer.param_groups:
                 group["lr"] = learning_rate
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        found = measured.metrics() if measured is not None else {}
-        return {**metrics, **found, "learning_rate": learning_rate, "update": float(sound)}
+        measured = found.shares.metrics(world) if found.shares is not None else {}
+        return {**metrics, **measured, "learning_rate": learning_rate, "update": float(sound)}
+
+    def _accumulated(self, batches: Sequence[Batch], limit: int, key: RowKey, shares: bool) -> _Accumulated:
+        """The gradient of the batches, in micro-batches of at most `limit` rows; whatever was there before is gone."""
+        self._optimizer.zero_grad(set_to_none=True)
+        found = _Accumulated(shares=GradientShares(self._parameters()) if shares else None)
+        with torch.enable_grad(), seeded(key):
+            for batch in batches:
+                for rows in self._policy.split(batch.rollout, batch.rows, min(batch.micro_rows, limit)):
+                    scores = self._policy.score(batch.rollout, rows, wants=batch.wants, weights="current")
+                    parts = batch.loss(scores, rows)
+                    if found.shares is not None:
+                        found.shares.add(parts.terms)
+                    parts.total.backward()  # type: ignore[no-untyped-call]
+                    found.add(parts)
+        return found
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's moments and step counts as `parameter.slot`; empty before the first step."""
@@ -115,29 +159,3 @@ class Update:
 
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-
-
-class _Shares:
-    """The gradient of each term, added up over micro-batches: a share of the *loss* says nothing about its pull."""
-
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self._parameters = parameters
-        self._gradients: dict[str, list[Tensor]] = {}
-
-    def add(self, terms: Mapping[str, Tensor]) -> None:
-        """Measure the terms of one micro-batch; leaves their graph as it was."""
-        for name, term in terms.items():
-            found = torch.autograd.grad(term, self._parameters, retain_graph=True, allow_unused=True)
-            sums = self._gradients.setdefault(name, [torch.zeros_like(one) for one in self._parameters])
-            for place, one in enumerate(found):
-                if one is not None:
-                    sums[place] += one
-
-    def metrics(self) -> dict[str, float]:
-        """`grad_share/<term>`: its norm over the sum of all terms' norms; nothing where no term pulls."""
-        norms = {
-            name: float(torch.stack([one.norm() for one in gradients]).norm())
-            for name, gradients in self._gradients.items()
-        }
-        whole = sum(norms.values())
-        return {f"grad_share/{name}": norm / whole for name, norm in norms.items()} if whole > 0 else {}

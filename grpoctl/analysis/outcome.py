@@ -97,7 +97,7 @@ def _ending(result: Mapping[str, Any]) -> Line:
     status = str(result["status"])
     what = f"{label(result)}, profile {result['profile']}, seed {result['seed']}: {', '.join(done)}"
     if status in _UNEXPLAINED and result.get("message"):
-        what += f"; {result['message']}"
+        what += f"; {str(result['message']).splitlines()[0]}"  # a traceback may follow: said as the error
     return Line(label="Run", mark=status, tone=_TONES.get(status, "bad"), text=what)
 
 

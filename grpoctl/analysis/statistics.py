@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 Interval = tuple[float, float]
@@ -58,6 +59,19 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Es
     if sd is None:
         return Estimate(mean=centre, interval=None, n=n)
     return Estimate(mean=centre, interval=_around(centre, sd / math.sqrt(n), n - 1, confidence), n=n)
+
+
+def wilson(share: float, n: float, confidence: float = CONFIDENCE) -> Interval:
+    """The interval of a share of `n` independent yes-or-no answers (Wilson 1927); inside [0, 1], also at its ends.
+
+    `n` may be a fraction: what clustered answers are worth. Raises ValueError outside 0 <= share <= 1 and n > 0.
+    """
+    if not 0 <= share <= 1 or n <= 0:
+        raise ValueError(f"got a share of {share} of {n} answers; 0 <= share <= 1 and n > 0 are allowed")
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return (max(0.0, centre - half) if share > 0 else 0.0, min(1.0, centre + half) if share < 1 else 1.0)
 
 
 def welch(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Difference:

@@ -15,8 +15,10 @@ from pathlib import Path
 from core.errors import GrpoError
 from grpoctl import console, exits
 from grpoctl.commands import session
+from grpoctl.commands.run_slots import take_first
 from grpoctl.executors.detached import ignore_hang_up, print_into
 from grpoctl.executors.inline import execute
+from grpoctl.executors.slots import Slot
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.specs import read_resolved
 
@@ -35,7 +37,7 @@ def go_through(runs: Sequence[RunDir], asked: session.Asked, why: str) -> list[s
             print_into(run.log)
             if run in turns:
                 turns[run].close()
-            done = execute(run, session.Live(asked, why), argv=asked.argv)
+            done = execute(run, session.Live(asked, why), argv=asked.argv, slots=asked.slots)
             session.say(done, read_resolved(run.spec), json=False)
             statuses.append(done.result["status"])
             if statuses[-1] == "INTERRUPTED":
@@ -44,11 +46,13 @@ def go_through(runs: Sequence[RunDir], asked: session.Asked, why: str) -> list[s
 
 
 def main(argv: list[str]) -> int:
-    """Go through the runs of the request (JSON: runs, why, quiet, argv); gives the exit code."""
+    """Go through the runs of the request (JSON: runs, why, quiet, argv, slots); gives the exit code."""
     ignore_hang_up()
     request = json.loads(argv[1])
     runs = [RunDir(path=Path(path)) for path in request["runs"]]
-    asked = session.Asked(name=runs[0].id, quiet=request["quiet"], argv=request["argv"])
+    slots = [Slot(**slot) for slot in request["slots"]]
+    asked = session.Asked(name=runs[0].id, quiet=request["quiet"], argv=request["argv"], slots=slots)
+    take_first(slots)
     print_into(runs[0].log)
     try:
         return exits.worst_exit_code(go_through(runs, asked, request["why"]))

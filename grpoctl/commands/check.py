@@ -14,17 +14,45 @@ def check(
     overrides: Overrides = None,
     profile: Profile = "full",
     json: Json = False,
+    data: Annotated[
+        bool, typer.Option("--data", help="Look at the task's problems, and try the model on some.")
+    ] = False,
+    probe: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --data: problems the model is tried on.  [default: 16]")
+    ] = None,
+    no_model: Annotated[bool, typer.Option("--no-model", help="With --data: do not try the model.")] = False,
+    model_samples: Annotated[
+        bool, typer.Option("--model-samples", help="With --data --json: what the model wrote, too.")
+    ] = False,
+    resources: Annotated[
+        bool, typer.Option("--resources", help="Memory, time and disk: estimated, and measured by a step.")
+    ] = False,
+    memory: Annotated[
+        float | None, typer.Option(metavar="GIB", help="With --resources: fit into this, not into what is free here.")
+    ] = None,
+    no_probe: Annotated[
+        bool, typer.Option("--no-probe", help="With --resources: estimate only, load no model.")
+    ] = False,
 ) -> None:
-    """Say what a spec can and cannot do: advantages, dead groups, knobs that do nothing."""
+    """Say what a spec can and cannot do: advantages, dead groups, knobs that do nothing, problems and their rewards."""
     from grpoctl import console
-    from grpoctl.commands import checking, checking_sweep
+    from grpoctl.commands import checking, checking_data, checking_resources, checking_sweep
     from grpoctl.sweeps.loading import kinds_of
 
     profile, given = "full" if profile == "auto" else profile, tuple(overrides or ())
     kinds = kinds_of(name)
+    looked = checking_data.wanted(
+        checking_data.Options(asked=data, probe=probe, no_model=no_model, model_samples=model_samples), kinds, name
+    )
+    options = checking_resources.Options(asked=resources, memory=memory, no_probe=no_probe)
+    asked = checking_resources.wanted(options, kinds, name)
     found: dict[str, Any] = {}
     if "experiment" in kinds:
         found = checking.check(name, profile, given, json=json)
+    if looked is not None:
+        found["data"] = checking_data.check(name, profile, given, looked, json=json)
+    if asked is not None:
+        found["resources"] = checking_resources.check(name, profile, given, asked, json=json)
     if "sweep" in kinds:
         found = {"schema": 1, **found, "sweep": checking_sweep.check(name, profile, given, json=json)}
     if json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+from dataclasses import asdict
 from typing import Any
 
 from core.errors import RunError
@@ -43,6 +44,7 @@ def detach(asked: session.Asked) -> dict[str, Any]:
 def _start(runs: list[RunDir], asked: session.Asked, why: str) -> int:
     first = runs[0]
     request = {"runs": [str(run.path) for run in runs], "why": why, "quiet": asked.quiet, "argv": list(asked.argv)}
+    request["slots"] = [asdict(slot) for slot in asked.slots]
     process = spawn(["grpoctl.commands.background", jsonlib.dumps(request)], first.log)
     try:
         wait_until_held(first.lock, process, first.log)

@@ -70,11 +70,11 @@ def _store(home: Home) -> dict[str, Any]:
 
 
 def _cache() -> dict[str, Any]:
-    from core.models import tiny
+    from core.models.cache import cache_root, intact
 
-    root = tiny.cache_root()
+    root = cache_root()
     built = sorted(path.name for path in root.glob("builtin-tiny-*") if path.is_dir())
-    damaged = [name for name in built if not tiny.intact(Path(root / name))]
+    damaged = [name for name in built if not intact(root / name)]
     state = ", ".join(built) or "empty: the built-in model is built by the first run"
     if damaged:
         state += f"; damaged, rebuilt when used: {', '.join(damaged)}"

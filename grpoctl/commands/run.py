@@ -10,6 +10,10 @@ import typer
 from grpoctl.commands.options import Json, Overrides, Profile
 
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Several runs, one after another: 0,1,2", metavar="N,N,...")]
+Gpus = Annotated[str | None, typer.Option("--gpus", help="One process on each of these GPUs: 0,1", metavar="N,N,...")]
+Processes = Annotated[
+    int | None, typer.Option("--processes", help="So many processes that share the cores (CPU).", min=1, metavar="N")
+]
 
 
 def run(
@@ -20,6 +24,8 @@ def run(
     seeds: Seeds = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
+    gpus: Gpus = None,
+    processes: Processes = None,
     detach: Annotated[bool, typer.Option("--detach", help="In the background: logs -f follows, stop ends it.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
@@ -27,11 +33,12 @@ def run(
     """Train an experiment and say what was reached."""
     from grpoctl import console, exits
     from grpoctl.commands import session
+    from grpoctl.commands.run_slots import slots_of
     from grpoctl.commands.seeds import seeds_of
 
     asked = session.Asked(
         name=name, overrides=overrides or (), profile=profile, seeds=seeds_of(seed, seeds), resume=resume,
-        json=json, quiet=quiet, argv=sys.argv,
+        json=json, quiet=quiet, argv=sys.argv, slots=slots_of(gpus, processes),
     )  # fmt: skip
     if dry_run:
         from grpoctl.commands.dry_run import print_plan

@@ -11,8 +11,11 @@ from core.health.finding import Row
 from core.health.integrity import rollout_integrity
 from core.spec import RunSpec
 from core.spec.fit import check_fit
+from core.tasks.readiness import check_task
 from grpoctl import console
+from grpoctl.commands.run_slots import take_first
 from grpoctl.executors.inline import Executed, Hooks, execute
+from grpoctl.executors.slots import Slot
 from grpoctl.progress import LiveProgress
 from grpoctl.runs import profile as profiles
 from grpoctl.runs import status
@@ -34,6 +37,7 @@ class Asked:
     json: bool = False
     quiet: bool = False
     argv: Sequence[str] = ()
+    slots: Sequence[Slot] = ()  # where the processes of each run are; none: this one, as it is
 
 
 class Live(Hooks):
@@ -84,6 +88,8 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
     ]
     for one in loaded:
         check_fit(one.spec)
+        if not asked.resume:  # a run that has ended is only told of, whatever has become of its data
+            check_task(one.spec)
     return loaded, why
 
 
@@ -94,6 +100,7 @@ def run_all(asked: Asked) -> list[dict[str, Any]]:
     """
     home = Home.locate()
     status.reconcile(home)
+    take_first(asked.slots)
     loaded, why = resolve(asked, home)
     results: list[dict[str, Any]] = []
     for one in loaded:
@@ -121,4 +128,4 @@ def _run_one(asked: Asked, home: Home, loaded: Loaded, why: str) -> Executed:
         console.print_note(note)
     if prepared.finished and (result := read_json(prepared.run.result)) is not None:
         return Executed(result=result)
-    return execute(prepared.run, Live(asked, why), argv=asked.argv)
+    return execute(prepared.run, Live(asked, why), argv=asked.argv, slots=asked.slots)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from core.errors import NotFoundError, UserError
+from core.errors import NotFoundError, SpecError, UserError
 from core.spec import RunSpec
 from core.tasks import registry
 from grpoctl import console
@@ -100,7 +100,7 @@ def run(found: RunDir, *, json: bool) -> None:
 def sample_tables(home: Home, name: str, *, json: bool) -> None:
     """What all samples of a run show, in the task's own tables."""
     found = _run_of(home, name)
-    tables = registry.build(read_resolved(found.spec).task).tables(_samples(found))
+    tables = registry.unread(read_resolved(found.spec).task).tables(_samples(found))
     if json:
         described = [{"title": t.title, "columns": list(t.columns), "rows": [list(r) for r in t.rows]} for t in tables]
         console.print_json({"schema": 1, "run_id": found.id, "tables": described})
@@ -120,8 +120,7 @@ def step_samples(home: Home, name: str, step: int | None, worst: int | None, *, 
     chosen = [row for row in rows if row["step"] == step]
     if worst is not None:
         chosen = sorted(chosen, key=lambda row: (row["reward"] is not None, row["reward"] or 0.0))[:worst]
-    task = registry.build(read_resolved(found.spec).task)
-    prompts = {example.id: example.prompt for example in task.examples("train")}
+    prompts = _prompts(found)
     described = [{**row, "prompt": prompts.get(row["prompt_id"])} for row in chosen]
     if json:
         console.print_json({"schema": 1, "run_id": found.id, "step": step, "samples": described})
@@ -134,6 +133,16 @@ def step_samples(home: Home, name: str, step: int | None, worst: int | None, *, 
     console.print_table(
         f"{found.id}, step {step}", ("row", "prompt", "completion", "valid", "reward", "advantage"), cells
     )
+
+
+def _prompts(found: RunDir) -> dict[str, str]:
+    """The training prompts by their ids; none where the run's data are gone, with a note that says so."""
+    try:
+        task = registry.build(read_resolved(found.spec).task)
+    except SpecError as error:
+        console.print_note(f"the prompts cannot be shown: {error}")
+        return {}
+    return {example.id: example.prompt for example in task.examples("train")}
 
 
 def _run_of(home: Home, name: str) -> RunDir:

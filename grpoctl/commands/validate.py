@@ -14,21 +14,31 @@ def validate(
         list[str] | None,
         typer.Argument(metavar="[NAME]... [KEY=VALUE]...", help="Experiments, sweeps or .yaml files; all."),
     ] = None,
+    rewards: Annotated[
+        bool, typer.Option("--rewards", help="Also run the reward functions, on two rows and their gold answers.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Check specs without starting anything."""
+    """Check specs without starting anything; no code of yours is run without --rewards."""
     from grpoctl import console, exits
-    from grpoctl.commands.validating import check
+    from grpoctl.commands.validating import add_rewards, check
 
     given = names or []
     overrides = [text for text in given if "=" in text and not text.endswith(".yaml")]
-    checked = check([name for name in given if name not in overrides], overrides)
+    named = [name for name in given if name not in overrides]
+    checked = check(named, overrides)
+    if rewards:
+        add_rewards(checked, overrides, every=bool(named))
     failed = [entry for entry in checked if not entry["ok"]]
     if json:
         console.print_json({"schema": 1, "ok": not failed, "specs": checked})
-    else:
-        for entry in checked:
-            kind = "sweep " if entry["kind"] == "sweep" else ""
-            good = f"{kind}{entry['name']}: sound in {', '.join(entry['profiles'])}"
-            console.print_text(good) if entry["ok"] else console.print_error(str(entry["error"]))
+        raise typer.Exit(exits.USAGE if failed else exits.OK)
+    for entry in checked:
+        kind = "sweep " if entry["kind"] == "sweep" else ""
+        good = f"{kind}{entry['name']}: sound in {', '.join(entry['profiles'])}"
+        console.print_text(good) if entry["error"] is None else console.print_error(str(entry["error"]))
+        if entry.get("rewards"):
+            from grpoctl.commands.trying_rewards import print_tried
+
+            print_tried(entry["name"], entry["rewards"])
     raise typer.Exit(exits.USAGE if failed else exits.OK)

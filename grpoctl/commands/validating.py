@@ -7,7 +7,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.spec.fit import check_fit
-from core.tasks import registry
+from core.tasks.readiness import check_task
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import Library, load
@@ -23,6 +23,19 @@ def check(names: Sequence[str], overrides: Sequence[str] = ()) -> list[dict[str,
         return [entry for name in names for entry in _check_named(name, overrides)]
     experiments = [_check_experiment(name, overrides) for name in Library().files()]
     return experiments if overrides else experiments + [_check_sweep(name) for name in sweep_library().files()]
+
+
+def add_rewards(checked: Sequence[dict[str, Any]], overrides: Sequence[str], *, every: bool) -> None:
+    """Run the rewards of each sound experiment and add what came of it; `every`: also of tasks that are not custom.
+
+    Where one fails, the entry is not ok any more; `error` stays that of the spec itself.
+    """
+    from grpoctl.commands.trying_rewards import is_custom, try_rewards
+
+    for entry in checked:
+        if entry["kind"] == "experiment" and entry["ok"] and (every or is_custom(entry["name"])):
+            entry["rewards"] = try_rewards(entry["name"], overrides)
+            entry["ok"] = all(one["ok"] for one in entry["rewards"])
 
 
 def _check_named(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
@@ -42,7 +55,7 @@ def _check_experiment(name: str, overrides: Sequence[str]) -> dict[str, Any]:
         for profile in profiles:
             spec = load(name, profile=profile, overrides=overrides, revisions=revisions).spec
             check_fit(spec)
-            registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
+            check_task(spec)  # a task can refuse what a type cannot: more problems than there are
     except UserError as error:
         return _entry("experiment", name, profiles, error)
     return _entry("experiment", name, profiles)

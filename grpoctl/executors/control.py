@@ -12,15 +12,18 @@ for is `step`, or `seen` where that is missing; a run gone on with from an earli
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from core.errors import StorageError
 from core.training.callbacks.base import Ending, EndStatus
 from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import RunDir
+
+if TYPE_CHECKING:
+    from core.training.world import World
 
 SCHEMA = 1
 LOOK_AGAIN = 0.005  # seconds; the parent answers within milliseconds
@@ -71,3 +74,12 @@ def asking(run: RunDir, waiting: Callable[[], None]) -> Callable[[int], Ending |
         return None
 
     return ask
+
+
+def asked_together(ask: Callable[[int], Ending | None], worlds: Sequence[World]) -> Callable[[int], Ending | None]:
+    """`ask` on rank 0 alone, whose answer all ranks get. `worlds` is looked at only then: empty for a run of one."""
+
+    def ask_once(step: int) -> Ending | None:
+        return worlds[0].told(lambda: ask(step)) if worlds else ask(step)
+
+    return ask_once

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import GrpoError, SpecError, StorageError
 from core.spec import RunSpec
-from grpoctl.executors.control import asking
+from grpoctl.executors.control import asked_together, asking
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
-from grpoctl.runs import provenance, status
+from grpoctl.executors.ranks import OtherRanks, other_ranks
+from grpoctl.executors.slots import Slot
+from grpoctl.runs import exports, inputs, provenance, status
 from grpoctl.runs.initial import initial_snapshot
 from grpoctl.runs.launch import identity_of
+from grpoctl.runs.log import add_text, logged
 from grpoctl.runs.recorder import Recorder, Watcher, last_recorded, rewind
 from grpoctl.runs.records import read_rows, replace_json, storage_errors
 from grpoctl.runs.run_dir import RunDir
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from core.training.callbacks.base import Ending
     from core.training.checkpoint import Checkpoints
     from core.training.trainer import Trainer
+    from core.training.world import World
 
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the run; it is written by another process meanwhile
 
@@ -61,24 +65,28 @@ class Hooks:
         """Called once the loop has ended, however it did."""
 
 
-def execute(run: RunDir, hooks: Hooks, *, argv: Sequence[str] = (), mirror: bool = True) -> Executed:
+def execute(
+    run: RunDir, hooks: Hooks, *, argv: Sequence[str] = (), mirror: bool = True, slots: Sequence[Slot] = ()
+) -> Executed:
     """Train what RUN/spec.yaml says, from its newest sound checkpoint; the files say how it ended before this returns.
 
-    `mirror`: with a process of its own that copies the run to MLflow. Raises BusyError where another process holds the
+    `mirror`: with a process of its own that copies the run to MLflow. `slots`: where the run's processes are, this one
+    being the first; how many there are changes nothing about the run. Raises BusyError where another process holds the
     run, SpecError where its spec was changed since it started, NotFoundError where it lost its provenance, StorageError
     where not even its status can be written.
     """
     spec = _unchanged_spec(run)
-    with run.hold(), signals_as_interrupts():
+    with run.hold(), signals_as_interrupts(), logged(run):
         provenance.record(run, argv)
         _set_status(run, Status.RUNNING, "")
         with storage_errors("write", run.result):
             run.result.unlink(missing_ok=True)  # it told of an earlier attempt
         copy = start_mirror(run) if mirror else None
-        notes: list[str] = []
+        notes = inputs.record(run, spec)
         cause: str | None = None
         try:
-            ended, message = _train(spec, run, hooks, notes)
+            with other_ranks(run, slots) as others:
+                ended, message = _train(spec, run, hooks, notes, others)
         except KeyboardInterrupt as error:
             why = "terminated" if isinstance(error, Terminated) else "interrupted"
             ended, message = Status.INTERRUPTED, f"{why}; go on with --resume"
@@ -86,12 +94,14 @@ def execute(run: RunDir, hooks: Hooks, *, argv: Sequence[str] = (), mirror: bool
             ended, message, cause = Status.FAILED, str(error), type(error).__name__
         except Exception as error:  # noqa: BLE001  the boundary around one run
             ended, message = Status.FAILED, f"{type(error).__name__}: {error} (traceback in {run.log})"
-            _log(run, traceback.format_exc())
+            add_text(run, traceback.format_exc())
         finally:
             hooks.finished()
         result = _result(spec, run, ended, message)
         with suppress(StorageError):  # a full disk must not hide how the run ended: it is still printed
             replace_json(run.result, result)
+        if not ended.resumable:
+            _write_cards(run)
         _set_status(run, ended, message)
     return Executed(result=result, notes=(*notes, *_mirror_notes(copy)), error=cause)
 
@@ -104,11 +114,11 @@ def _unchanged_spec(run: RunDir) -> RunSpec:
     return spec
 
 
-def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[Status, str]:
+def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: OtherRanks | None) -> tuple[Status, str]:
     """Rewind to the newest sound checkpoint, assemble, drive to the end, export the adapter."""
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
-    from core.training.drive import drive
+    from core.tasks.readiness import at_work
     from core.training.initial import fit
 
     checkpoints = open_checkpoints(spec, run.checkpoints)
@@ -118,29 +128,67 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[
     step = restart.progress.step if restart is not None else -1
     checkpoints.drop_after(step)
     rewind(run, step)
+    if others is not None:
+        others.begin(step)
     initial, whence = initial_snapshot(spec, run) if restart is None else (None, "")
     theirs = None if initial is None else initial.weights
-    control = asking(run, hooks.waiting)
+    worlds: list[World] = []
+    control = asked_together(asking(run, hooks.waiting), worlds)
     table = read_rows(run.metrics)
     trainer = assemble(spec, checkpoints, restart=restart, table=table, initial=theirs, control=control)
+    if trainer.origin is not None:
+        provenance.note_model(run, trainer.origin.as_json())
     if theirs is not None:
         notes += [whence, *fit(trainer.policy.state(), theirs).lines()]
     watcher: Watcher = hooks.row
-    with Recorder(run, watcher) as recorder:
-        ending: Ending = drive(trainer.steps(), recorder)
-    _export(trainer, checkpoints, run)
+    with at_work(trainer.task), Recorder(run, watcher) as recorder:
+        ending = _driven(trainer, recorder, others, worlds)
+    notes += _export(trainer, checkpoints, run)
     return Status(ending.status), ending.message
 
 
-def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> None:
-    """The adapter of the best evaluation that has a checkpoint, else of the last step; grpoctl.json says which."""
+def _driven(trainer: Trainer, recorder: Recorder, others: OtherRanks | None, worlds: list[World]) -> Ending:
+    """How the run ended, alone or as rank 0 of several; `worlds` is then given the one they have joined."""
+    from core.training.drive import drive
+    from core.training.machine import Machine
+    from core.training.shares import same_start
+
+    if others is None:
+        return drive(trainer.steps(), recorder)
+    with others.joined() as world:
+        worlds.append(world)
+        same_start(trainer.policy, world)
+        return drive(trainer.steps(), recorder, Machine(world=world))
+
+
+def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str]:
+    """The weights of the best evaluation that has a checkpoint, else of the last step; grpoctl.json says which.
+
+    Gives a note where merged weights were asked for and cannot be had: the adapter is there all the same.
+    """
     best, step = trainer.progress.best_step, trainer.progress.step
     if best in checkpoints.steps():
         step = best
         trainer.policy.load(checkpoints.load(best).weights)
-    with storage_errors("write", run.adapter):
-        trainer.policy.export(run.adapter)
-        replace_json(run.adapter / "grpoctl.json", {"schema": 1, "run_id": run.id, "step": step})
+    with exports.whole_folder(run.adapter) as draft:
+        trainer.policy.export(draft)
+        exports.note(draft, run, step)
+    found = exports.exported(run)
+    if not trainer.spec.export.merged or found is None or found.format != "peft":
+        return []
+    try:
+        exports.merge(found, run.merged)
+    except GrpoError as error:
+        return [f"no merged weights: {error}"]
+    return []
+
+
+def _write_cards(run: RunDir) -> None:
+    """The model cards of what was exported: they tell how the run ended, so they come after its result."""
+    for folder in (run.adapter, run.merged):
+        with suppress(StorageError):
+            if (folder / exports.NOTE).is_file():
+                exports.write_card(run, folder, merged=folder == run.merged)
 
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str, Any]:
@@ -182,11 +230,6 @@ def _set_status(run: RunDir, now: Status, message: str) -> None:
             message=message,
         ),
     )
-
-
-def _log(run: RunDir, text: str) -> None:
-    with suppress(OSError), run.log.open("a", encoding="utf-8") as log:
-        log.write(text)
 
 
 def _mirror_notes(mirror: MirrorHandle | None) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.errors import UserError
-from core.spec import RunSpec
+from core.models import four_bit, inventory, weights
+from core.spec import ModelSpec, RunSpec
 from grpoctl.specs import Loaded
 
-AUTO, TINY, FULL = "auto", "tiny", "full"
-HEADROOM = 1.6  # weights x this: adapters, activations and KV cache of a small batch (an estimate, not a measurement)
+AUTO, TINY, MEDIUM, FULL = "auto", "tiny", "medium", "full"
 
 
 def choose(full: Loaded) -> tuple[str, str]:
@@ -22,18 +22,28 @@ def choose(full: Loaded) -> tuple[str, str]:
         if TINY in full.profiles:
             return TINY, "no CUDA device"
         return FULL, "the spec has no tiny profile"
-    at_hand = _weights(full.spec)
-    if at_hand is None:
+    source, held = full.spec.model.source, _weights(full.spec)
+    if held.count is None:
+        download = "" if source.startswith((".", "/", "~")) else f" (hf download {source})"
         raise UserError(
-            f"the model {full.spec.model.source!r} is not on this machine; download it first, "
-            f"give model.source=DIRECTORY, or choose a profile ({', '.join(full.profiles)})"
+            f"the model {source!r} is not on this machine; download it first{download}, give model.source=DIRECTORY, "
+            f"or {_choice(full)}"
         )
-    if at_hand * HEADROOM > memory:
+    quantised = _in_4bit(full.spec, held, memory)
+    needed = four_bit.needed(held.count, held.itemsize, quantised=quantised)
+    how = " in 4 bits" if quantised else ""
+    if needed > memory:
         raise UserError(
-            f"{full.spec.model.source!r} needs about {at_hand * HEADROOM / 2**30:.0f} GiB, the CUDA device has "
-            f"{memory / 2**30:.0f} GiB free; choose a profile ({', '.join(full.profiles)})"
+            f"{source!r} needs about {needed / 2**30:.0f} GiB{how}, the CUDA device has {memory / 2**30:.0f} GiB free; "
+            f"{_choice(full)}"
         )
-    return FULL, "a CUDA device with room for the model"
+    return FULL, f"a CUDA device with room for the model{how}"
+
+
+def _choice(full: Loaded) -> str:
+    """The profiles there are, and what the middle one is for."""
+    asked = f"choose a profile ({', '.join(full.profiles)})"
+    return f"{asked}; {MEDIUM} is for one GPU of 24 GB" if MEDIUM in full.profiles else asked
 
 
 def _cuda_memory() -> int | None:
@@ -45,17 +55,29 @@ def _cuda_memory() -> int | None:
     return int(torch.cuda.mem_get_info(0)[0]) if torch.cuda.is_available() else None
 
 
-def _weights(spec: RunSpec) -> int | None:
-    """Bytes of the model's weight files on this machine; None where they are not here."""
-    source = spec.model.source
-    if source.startswith("builtin:"):
-        return 2**22
-    folder = Path(source)
-    if not folder.is_dir():
-        from huggingface_hub import try_to_load_from_cache
+def _in_4bit(spec: RunSpec, held: four_bit.Weights, memory: int) -> bool:
+    room = four_bit.Room(free=memory, bitsandbytes=four_bit.has_bitsandbytes())
+    return four_bit.in_4bit(spec.model.load_in_4bit, lora=spec.model.lora is not None, weights=held, room=room)
 
-        config = try_to_load_from_cache(source, "config.json")
-        if not isinstance(config, str):
-            return None
-        folder = Path(config).parent
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) or None
+
+def _weights(spec: RunSpec) -> four_bit.Weights:
+    """The model's weights, counted in its files on this machine; a count of None where they are not here."""
+    itemsize = 4 if spec.model.dtype == "float32" else 2
+    return four_bit.Weights(count=_count(spec.model), itemsize=itemsize)
+
+
+def _count(model: ModelSpec) -> int | None:
+    if model.source.startswith("builtin:"):
+        return 2**20
+    file = Path(model.source).expanduser()
+    if file.is_file():
+        from core.models.gguf_file import content
+
+        return content(file).parameters
+    folder = inventory.here(model.source, model.revision)
+    if folder is None:
+        return None
+    size = sum(one.stat().st_size for one in weights.weight_files(folder) if one.is_file())
+    return (
+        weights.parameters(folder) or -(-size // 2) or None
+    )  # files without a count: two bytes a weight, as published

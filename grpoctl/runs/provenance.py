@@ -56,6 +56,14 @@ def record(run: RunDir, argv: Sequence[str], cwd: Path | None = None) -> int:
     return len(document["attempts"])
 
 
+def note_model(run: RunDir, origin: Mapping[str, object]) -> None:
+    """Add to the newest attempt in `provenance.json` where its weights really came from. Raises StorageError."""
+    document = read_json(run.provenance)
+    if document and document.get("attempts"):
+        document["attempts"][-1]["model"] = dict(origin)
+        replace_json(run.provenance, document)
+
+
 def collect(argv: Sequence[str], cwd: Path | None = None) -> dict[str, Any]:
     """One attempt: argv, started, hostname, pid, python, platform, versions, and git of the repository of `cwd`."""
     return {

@@ -83,8 +83,13 @@ class RunDir(HeldDir):
 
     @property
     def adapter(self) -> Path:
-        """Folder of the trained adapter, in PEFT's format."""
+        """Folder of the trained adapter, in PEFT's format; of the model where every weight was trained."""
         return self.path / "adapter"
+
+    @property
+    def merged(self) -> Path:
+        """Folder of the model with the adapter in its weights, where the spec asks for it."""
+        return self.path / "merged"
 
     @contextlib.contextmanager
     def hold(self, patience: float = 0.5) -> Iterator[None]:

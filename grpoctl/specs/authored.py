@@ -15,6 +15,7 @@ from core.errors import NotFoundError, SpecError
 from grpoctl.specs.documents import read_document
 from grpoctl.specs.layers import Layer, merge
 from grpoctl.specs.library import Library
+from grpoctl.specs.paths import anchored
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FULL = "full"  # the spec as it is written: always there, never redefined
@@ -60,7 +61,7 @@ def read_authored(file: Path, library: Library) -> Authored:
     documents: list[tuple[Path, Layer]] = []
     at: Path | None = file
     while at is not None:
-        document = read_document(at)
+        document = anchored(read_document(at))
         check_file(at, document)
         documents.append((at, document))
         at = _parent(documents, library)

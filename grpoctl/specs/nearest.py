@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from grpoctl.specs.aliases import ALIASES
 from grpoctl.specs.layers import Keys, dotted
-from grpoctl.specs.schema import Field, fields
+from grpoctl.specs.schema import Field, fields, item_fields
 
 _CUTOFF = 0.7  # difflib's ratio: `learnin_rate` 0.96, `bta` 0.86, `foo` against `top_k` 0.25
 
 
 def hint(keys: Keys, tree: Mapping[str, object]) -> str:
     """`did you mean stages.grpo.beta?`, whose key it is instead, or which keys are known at that place."""
-    known = _known(tree)
+    known = _known(tree, keys)
     name = str(keys[-1])
     elsewhere = fields(tree, all_tasks=True).get(keys)
     if keys[:-1] == ("task",) and elsewhere is not None:
@@ -28,8 +28,11 @@ def hint(keys: Keys, tree: Mapping[str, object]) -> str:
     return f"known here: {', '.join(siblings)}" if siblings else "`grpoctl show` prints the known keys"
 
 
-def _known(tree: Mapping[str, object]) -> dict[Keys, Field]:
+def _known(tree: Mapping[str, object], keys: Keys) -> dict[Keys, Field]:
     """The keys a file may hold: those of the spec, less the profile it is loaded with, and those of the loader."""
+    items = item_fields(tree, keys)
+    if items:  # what is written into a list's item belongs to it, whatever is called alike elsewhere
+        return items
     known = {path: field for path, field in fields(tree).items() if path != ("profile",)}
     return {**known, ("extends",): Field(annotation=str), ("profiles",): Field(annotation=dict)}
 

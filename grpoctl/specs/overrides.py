@@ -10,6 +10,7 @@ from grpoctl.specs.authored import OF_THE_FILE
 from grpoctl.specs.documents import read_value
 from grpoctl.specs.layers import Keys, Layer, Place, dotted
 from grpoctl.specs.nearest import hint
+from grpoctl.specs.paths import anchored
 from grpoctl.specs.schema import Field, fields, has_parts
 
 _NAMED = 4  # of the keys that an ending may mean
@@ -40,7 +41,7 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
             places[path[:length]] = Place(said=f"in the override {text}")
     if isinstance(stages := tree.get("stages"), Mapping) and isinstance(layer.get("stages"), Mapping):
         layer["stages"] = {name: layer["stages"][name] for name in stages if name in layer["stages"]}  # no new order
-    return Layer(tree=layer, places=places)
+    return anchored(Layer(tree=layer, places=places))
 
 
 def _pair(text: str) -> tuple[str, object, str]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from core.errors import SpecError
 from grpoctl.specs.layers import Keys, Layer, dotted
 from grpoctl.specs.nearest import hint
-from grpoctl.specs.schema import Field, allowed, choices, fields, keys_of, stage_kinds, task_names
+from grpoctl.specs.schema import Field, allowed, choices, fields, item_fields, keys_of, stage_kinds, task_names
 
 _LONGEST = 60
 
@@ -80,7 +80,7 @@ def _field(keys: Keys, layer: Layer) -> Field:
         return Field(annotation=Literal[*task_names()])  # of all tasks, not of the one the document names
     if len(keys) == 3 and keys[0] == "stages" and keys[2] == "kind":
         return Field(annotation=Literal[*stage_kinds()])
-    known = fields(layer.tree)
+    known = {**fields(layer.tree), **item_fields(layer.tree, keys)}
     return next(known[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in known)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from core.spec import Part, RunSpec
 from grpoctl.specs.documents import read_document
+from grpoctl.specs.layers import merge
+from grpoctl.specs.overrides import override_layer
 from grpoctl.specs.problems import spec_error
 
 
@@ -45,9 +47,14 @@ def block_yaml(tree: Mapping[str, object]) -> str:
     return stream.getvalue()
 
 
-def read_resolved(path: Path) -> RunSpec:
-    """The spec of a file that `dump` wrote. Raises NotFoundError, or SpecError naming file, line and key."""
+def read_resolved(path: Path, overrides: Sequence[str] = ()) -> RunSpec:
+    """The spec of a file that `dump` wrote, with overrides where some are given.
+
+    Raises NotFoundError, or SpecError naming file, line and key.
+    """
     document = read_document(path)
+    if overrides:
+        document = merge(document, override_layer(overrides, document.tree))
     try:
         return RunSpec.model_validate(dict(document.tree))
     except ValidationError as error:

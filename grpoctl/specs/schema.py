@@ -42,6 +42,17 @@ def fields(tree: Mapping[str, object], *, all_tasks: bool = False) -> dict[Keys,
     return dict(_fields(known, kinds or (("grpo", "grpo"),)))
 
 
+def item_fields(tree: Mapping[str, object], keys: Keys) -> dict[Keys, Field]:
+    """Every key of the list's item that `keys` lead into (`task.rewards[1].weight`); none where they lead into none."""
+    at = next((place for place, key in enumerate(keys) if isinstance(key, int)), None)
+    owner = fields(tree).get(keys[:at]) if at is not None else None
+    found: dict[Keys, Field] = {}
+    if owner is not None and at is not None and get_origin(owner.annotation) is tuple:
+        for part in _models(get_args(owner.annotation)[0]):
+            _walk(part, keys[: at + 1], {"task": None, "stages": {}}, found)
+    return found
+
+
 @lru_cache(maxsize=64)  # a sweep asks for the same ones at each of its points
 def _fields(task: str | None, stages: tuple[tuple[str, str], ...]) -> dict[Keys, Field]:
     found: dict[Keys, Field] = {}

@@ -25,6 +25,7 @@ from grpoctl.sweeps.spec import SweepSpec
 # them: train_prompts leaves the held-out problems alone, and overlong penalties stay out of evaluations.
 YARDSTICK = (
     "task.name", "task.data_seed", "task.eval_prompts", "task.domains", "task.operator_cost", "task.digits",
+    "task.path", "task.score", "task.format_reward", "task.data", "task.eval_data", "task.rewards",
     "evaluation.num_generations_eval", "evaluation.temperature",
 )  # fmt: skip
 LOOKING = "evaluation.eval_steps"  # how often is measured, which alone changes no run

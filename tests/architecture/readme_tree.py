@@ -14,7 +14,7 @@ LIMIT = 100
 OTHERS = {
     "benchmarks": "scripts that measure; each prints what it measured",
     "docs": "see the table above",
-    "experiments": "p29 to p39, p30-sound, staged, rce-only: data only",
+    "experiments": "p29 to p39, p30-sound, staged, rce-only, g10 to g12: data only",
     "sweeps": "sweep specs: data only",
     "tests": "mirrors the source, plus architecture/, invariants/ and end_to_end/",
     "constraints.txt": "the tested versions",

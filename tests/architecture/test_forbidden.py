@@ -66,7 +66,8 @@ def unsafe(tree: ast.AST) -> list[str]:
             called = ast.unparse(node.func)
             kinds = [ast.unparse(word.value) for word in node.keywords if word.arg == "typ"]
             unsafe_yaml = called.endswith("YAML") and kinds not in (["'safe'"], ["'rt'"], [])
-            trusting = any(w.arg == "trust_remote_code" and ast.unparse(w.value) != "False" for w in node.keywords)
+            trusts = [ast.unparse(w.value) for w in node.keywords if w.arg == "trust_remote_code"]
+            trusting = any(one not in ("False", "spec.trust_remote_code") for one in trusts)  # off unless a spec says so
             found += [called] if called in FORBIDDEN_CALLS or unsafe_yaml or trusting else []
     return found
 
@@ -87,6 +88,7 @@ def test_nothing_loads_a_file_that_can_run_code() -> None:
         ("YAML()", 0),
         ("M.from_pretrained(s, trust_remote_code=True)", 1),
         ("M.from_pretrained(s, trust_remote_code=False)", 0),
+        ("M.from_pretrained(s, trust_remote_code=spec.trust_remote_code)", 0),
         ("model.eval()", 0),
         ("eval(text)", 1),
     ],

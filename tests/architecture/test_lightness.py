@@ -55,6 +55,9 @@ def started(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
         ("validate", "advantage-study"),
         ("run", "--help"),
         ("compare", "--help"),
+        ("eval", "--help"),
+        ("sample", "--help"),
+        ("export", "--help"),
     ],
     ids=" ".join,
 )

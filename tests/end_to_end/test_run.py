@@ -159,14 +159,21 @@ def test_k2_does_not_collapse_by_itself(p30_sound: FullRun) -> None:
     assert [entry["met"] for entry in result["expects"]] == [True]
 
 
+def sums(folder: Path) -> list[str]:
+    """The settings with which a GSM8K experiment learns from twelve problems of our own."""
+    rows = [{"question": f"How much is {n} and {n}?", "answer": f"{n} + {n}\n#### {2 * n}"} for n in range(12)]
+    (folder / "train.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    return [f"task.path={folder}", "task.train_prompts=8"]
+
+
 @pytest.mark.parametrize("name", [one.name for one in experiments()])
 def test_every_shipped_experiment_runs_in_its_tiny_profile(
-    lone: Cli, background: dict[str, Future[FullRun]], name: str
+    lone: Cli, background: dict[str, Future[FullRun]], name: str, tmp_path: Path
 ) -> None:
     full = background.get(name.replace("-", "_"))
-    stages = load(name, profile="tiny").spec.stages
-    two = [text for one in stages for text in (f"stages.{one}.epochs=null", f"stages.{one}.max_steps=2")]
-    small = [*SMALL, *two]
+    spec = load(name, profile="tiny").spec
+    two = [text for one in spec.stages for text in (f"stages.{one}.epochs=null", f"stages.{one}.max_steps=2")]
+    small = [*SMALL, *two, *(sums(tmp_path) if spec.task.name == "gsm8k" else ())]
     done = full.result().done if full else lone.run("run", name, "--profile", "tiny", "--json", *small)
     assert done.returncode == 0, done.stderr
     assert (done.document["experiment"], done.document["profile"]) == (name, "tiny")

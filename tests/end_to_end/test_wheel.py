@@ -139,3 +139,86 @@ def test_python_says_so_in_one_line_where_another_core_comes_first(installed: In
     assert "python -P" in last
     advised = installed.call("python", "-P", "script.py", cwd=tmp_path)
     assert (advised.returncode, advised.stderr) == (0, "")
+
+
+# As TRL's documentation has them: a conversational one, a plain one, and one with an extra column.
+TRL_REWARDS = {
+    "conversational": r'''
+import re
+
+def format_reward_func(completions, **kwargs):
+    """Reward function that checks if the completion has a specific format."""
+    pattern = r"^<think>.*?</think><answer>.*?</answer>$"
+    completion_contents = [completion[0]["content"] for completion in completions]
+    matches = [re.match(pattern, content) for content in completion_contents]
+    return [1.0 if match else 0.0 for match in matches]
+''',
+    "plain": r'''
+def reward_func(completion_ids, **kwargs):
+    """Reward function that assigns higher scores to longer completions (in terms of token count)."""
+    return [float(len(ids)) for ids in completion_ids]
+''',
+    "columns": r"""
+import re
+
+def reward_func(completions, ground_truth, **kwargs):
+    # Regular expression to capture content inside \boxed{}
+    matches = [re.search(r"\\boxed\{(.*?)\}", completion) for completion in completions]
+    contents = [match.group(1) if match else "" for match in matches]
+    # Reward 1 if the content is the same as the ground truth, 0 otherwise
+    return [1.0 if c == gt else 0.0 for c, gt in zip(contents, ground_truth)]
+""",
+}
+GOLD = {"conversational": "<think>t</think><answer>{ground_truth}</answer>", "columns": r"\boxed{{{ground_truth}}}"}
+SPEC = """
+name: {name}
+title: A reward file of TRL's documentation
+model: {{source: builtin:tiny}}
+task:
+  name: custom
+  data: {{path: ../rows.jsonl}}
+  train_prompts: 4
+  eval_prompts: 2
+  {asks}
+  rewards: [{{function: "../{name}.py:{function}"}}]
+  gold: {gold}
+stages:
+  grpo: {{max_steps: 2, prompts_per_step: 2, num_generations: 2, max_completion_length: 8, learning_rate: 1.0e-4}}
+"""
+
+
+@pytest.mark.parametrize("style", TRL_REWARDS)
+def test_a_reward_file_of_trl_runs_unchanged(style: str, installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / f"{style}.py").write_text(TRL_REWARDS[style], encoding="utf-8")
+    rows = [{"prompt": [{"role": "user", "content": f"{n}+1="}], "ground_truth": str(n + 1)} for n in range(6)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    asks = "messages: prompt" if style == "conversational" else 'prompt: "{prompt[0][content]}"'
+    function = "format_reward_func" if style == "conversational" else "reward_func"
+    gold = json.dumps({"completion": GOLD[style]}) if style in GOLD else "null"
+    (tmp_path / "experiments").mkdir()
+    spec = SPEC.format(name=style, asks=asks, function=function, gold=gold)
+    (tmp_path / "experiments" / f"{style}.yaml").write_text(spec, encoding="utf-8")
+    checked = installed.call("grpoctl", "validate", style, "--rewards", "--json", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    process = installed.call("grpoctl", "run", style, "--json", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
+    assert result["status"] == "COMPLETED"
+    recorded = (Path(result["run_dir"]) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    last = json.loads(recorded[-1])
+    assert last["reward/missing"] == 0
+    assert last[f"rewards/{function}"] == pytest.approx(last["reward/mean"])
+    if style == "plain":
+        assert last["reward/mean"] == pytest.approx(last["completions/length"])
+
+
+def test_a_task_of_your_own_starts_with_two_commands(installed: Installed, tmp_path: Path) -> None:
+    assert installed.call("grpoctl", "new", "my-task", cwd=tmp_path).returncode == 0
+    checked = installed.call("grpoctl", "validate", "my-task", "--rewards", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    process = installed.call("grpoctl", "run", "my-task", "--json", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
+    assert result["profile"] == "tiny"
+    # It starts near 0 and ends near 0.6: docs/tasks.md has the numbers.
+    assert result["final"]["eval/reward"] > result["start"]["eval/reward"] + 0.3

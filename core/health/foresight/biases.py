@@ -10,7 +10,7 @@ from core.health.foresight.budget import least_value
 from core.health.foresight.knob import number
 from core.health.foresight.ratio_knobs import acts_on_noise, noise, ratio_is_one
 from core.health.foresight.view import BEST_REWARD, BFLOAT16_NATS, StageView
-from core.spec import GrpoStage
+from core.spec import CustomTaskSpec, GrpoStage
 
 WIDE_FOR_GSPO = 0.05  # its paper's bounds are 3e-4 and 4e-4
 
@@ -49,7 +49,8 @@ def _of_sampling(view: StageView) -> Iterator[Finding]:
             "only the best candidates of a group are learnt from, though they were sampled with the others: the "
             "gradient is no longer that of the expected reward",
         )  # fmt: skip
-    if stage.positive_reward is not None and stage.positive_reward > BEST_REWARD:
+    known = not isinstance(view.spec.task, CustomTaskSpec)
+    if known and stage.positive_reward is not None and stage.positive_reward > BEST_REWARD:
         yield finding(
             view, "unreachable-reward", "error",
             f"positive_reward {number(stage.positive_reward)} is above every reward the task pays (at most "

@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from core.spec import GrpoStage, RceStage, RunSpec, StageBase
+from core.spec import (
+    ArithmeticTaskSpec,
+    CustomTaskSpec,
+    GrpoStage,
+    Gsm8kTaskSpec,
+    RceStage,
+    RunSpec,
+    StageBase,
+    WorkflowDslTaskSpec,
+)
 
-# Rewards a completion can get, before shaping. A cost per operator makes workflow-dsl's a continuum within 0 .. 1.
-_LEVELS = {"workflow-dsl": (0.0, 0.2, 0.4, 0.7, 1.0), "arithmetic": (0.0, 0.2, 1.0)}
-BEST_REWARD = 1.0  # of every task
+BEST_REWARD = 1.0  # of every task of ours
 BFLOAT16_NATS = 0.04  # mean rounding of a token's log-prob; its worst token is off by 0.26 (core.health.integrity)
 
 
@@ -103,13 +110,21 @@ def views(spec: RunSpec) -> Iterator[StageView]:
 def rewards_of(view: StageView) -> Rewards:
     """The task's rewards, widened by what the stage takes off: the overlong penalty, and a KL in the reward."""
     task, stage = view.spec.task, view.grpo
-    levels: tuple[float, ...] | None = _LEVELS[task.name]
-    if getattr(task, "operator_cost", 0.0):
-        levels = None
-    if stage is None:
-        return Rewards(low=0.0, high=BEST_REWARD, levels=levels)
-    if stage.kl_in == "reward" and stage.beta.ever:
+    if isinstance(task, CustomTaskSpec):
+        return Rewards(low=None, high=None, levels=None)  # the user's functions may pay anything
+    if stage is not None and stage.kl_in == "reward" and stage.beta.ever:
         return Rewards(low=None, high=None, levels=None)  # a KL's estimate has either sign and no bound
-    if stage.overlong is not None:
+    if stage is not None and stage.overlong is not None:
         return Rewards(low=-stage.overlong.weight, high=BEST_REWARD, levels=None)
-    return Rewards(low=0.0, high=BEST_REWARD, levels=levels)
+    return Rewards(low=0.0, high=BEST_REWARD, levels=_levels(task))
+
+
+def _levels(task: WorkflowDslTaskSpec | ArithmeticTaskSpec | Gsm8kTaskSpec) -> tuple[float, ...] | None:
+    """What a completion can earn before shaping; None for any number between 0 and the best."""
+    match task:
+        case WorkflowDslTaskSpec():
+            return None if task.operator_cost else (0.0, 0.2, 0.4, 0.7, 1.0)
+        case ArithmeticTaskSpec():
+            return (0.0, 0.2, 1.0)
+        case Gsm8kTaskSpec():
+            return tuple(sorted({0.0, task.format_reward, BEST_REWARD}))

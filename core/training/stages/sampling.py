@@ -12,11 +12,11 @@ from torch import Tensor
 
 from core.algorithms.advantages import dead_groups
 from core.policies.base import ENTROPY, Sampling
-from core.rollout.collect import Groups, collect
+from core.rollout.collect import Groups
 from core.spec import GrpoStage
 from core.training.callbacks.base import Ending
 from core.training.clock import Spent
-from core.training.requests import Request, Score
+from core.training.requests import Request, Reward, Score
 from core.training.stages.base import Done, Here
 from core.training.stages.rewards import kept_candidates
 from core.training.step_metrics import integrity_metrics, rollout_metrics
@@ -98,7 +98,8 @@ def rows_of(groups: Sequence[int], k: int) -> list[int]:
 def _sampled(here: Here, how: Sampling, offset: int, count: int, attempt: int) -> Generator[Request, Any, Groups]:
     prompts = here.prompts(here.progress.prompts + offset, count)
     rollout = yield here.sample(prompts, int(here.stage.num_generations), how, attempt)
-    return collect(here.task, rollout)
+    groups: Groups = yield Reward(task=here.task, rollout=rollout, step=here.progress.step)
+    return groups
 
 
 def _integrity(here: Here, groups: Groups) -> Generator[Request, Any, dict[str, float]]:

@@ -6,7 +6,7 @@ import pytest
 
 from core.health.examine import examine
 from core.health.finding import Finding, Row, all_invalid, steps_of
-from core.health.signal import dead_groups, no_updates
+from core.health.signal import dead_groups, missing_rewards, no_updates
 from core.spec import GuardSpec
 
 GUARDS = GuardSpec(patience=3)
@@ -36,6 +36,27 @@ def test_dead_groups(shares: list[float | None], found: float | None) -> None:
         assert finding is not None
         assert (finding.id, finding.severity) == ("dead-groups", "warning")
         assert finding.evidence == {"share": pytest.approx(found), "steps": len(shares)}
+
+
+@pytest.mark.parametrize(
+    ("shares", "found"),
+    [
+        ([0.0, 0.0], None),
+        ([0.01, 0.01], None),  # one in a hundred is let pass
+        ([0.0, 0.04], 0.02),  # (0 + 0.04) / 2
+        ([1.0], 1.0),  # one step is enough
+        ([None, 0.5], 0.5),  # a supervised step has no rewards
+        ([None], None),
+    ],
+)
+def test_missing_rewards(shares: list[float | None], found: float | None) -> None:
+    rows: list[Row] = [{"step": step, "reward/missing": share} for step, share in enumerate(shares, start=1)]
+    finding = missing_rewards([{"step": 0, "reward/missing": 1.0}, *rows])
+    assert (None if finding is None else finding.evidence["share"]) == (None if found is None else pytest.approx(found))
+    assert finding is None or (finding.id, finding.severity) == ("missing-rewards", "warning")
+    assert [one.id for one in examine(rows, guards=GUARDS, dtype="float32")] == (
+        [] if finding is None else [finding.id]
+    )
 
 
 def test_steps_are_the_rows_from_step_1_on() -> None:

@@ -15,6 +15,7 @@ import torch
 from core.assemble import tiny_pairs
 from core.errors import StorageError
 from core.models import tiny
+from core.models.cache import cache_root, intact
 from core.models.tiny import Recipe
 from core.policies.base import RowKey, Sampling
 from core.policies.causal_lm import CausalLMPolicy
@@ -36,7 +37,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def folder_of(root: Path) -> Path:
-    return root / f"builtin-tiny-{tiny.key(PAIRS, SMALL)}"
+    return tiny.folder_of(PAIRS, SMALL, root)
 
 
 @pytest.fixture(scope="module")
@@ -98,16 +99,16 @@ def test_a_damaged_entry_is_built_again(built: tuple[Path, Any, Any], name: str,
         path.write_bytes(path.read_bytes()[:-1])
     else:
         path.unlink()
-    assert not tiny.intact(folder_of(root))
+    assert not intact(folder_of(root), tiny.FILES)
     again, _ = tiny.load(PAIRS, SMALL, root)
-    assert tiny.intact(folder_of(root))
+    assert intact(folder_of(root), tiny.FILES)
     assert equal(again, model)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null", json.dumps(dict.fromkeys(tiny.FILES, "0"))])
 def test_an_entry_with_other_checksums_is_not_intact(tmp_path: Path, content: str) -> None:
     (tmp_path / "checksums.json").write_text(content)
-    assert not tiny.intact(tmp_path)
+    assert not intact(tmp_path, tiny.FILES)
 
 
 def test_a_cache_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
@@ -118,10 +119,10 @@ def test_a_cache_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> N
 
 def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert tiny.cache_root() == tmp_path / "grpoctl"
+    assert cache_root() == tmp_path / "grpoctl"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert tiny.cache_root() == tmp_path / ".cache" / "grpoctl"
+    assert cache_root() == tmp_path / ".cache" / "grpoctl"
 
 
 TEXTS = [
@@ -210,4 +211,4 @@ def test_two_processes_that_build_at_once_build_once(tmp_path: Path) -> None:
         folder_of(tmp_path).name,
         f"{folder_of(tmp_path).name}.lock",
     ]
-    assert tiny.intact(folder_of(tmp_path))
+    assert intact(folder_of(tmp_path), tiny.FILES)

@@ -9,6 +9,7 @@ import pytest
 
 from core.training.callbacks.base import Ending
 from core.training.drive import drive
+from core.training.machine import Machine
 from core.training.requests import StepDone
 from core.training.trainer import Steps
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
@@ -22,8 +23,8 @@ def test_timings_are_per_kind_and_together_no_more_than_the_step() -> None:
     drive(trainer.steps(), recorder)
     assert [set(timings) for timings in recorder.timings] == [
         {"evaluate", "total"},
-        {"sample", "score", "learn", "total"},
-        {"sample", "score", "learn", "evaluate", "total"},
+        {"sample", "reward", "score", "learn", "total"},
+        {"sample", "reward", "score", "learn", "evaluate", "total"},
     ]
     for timings in recorder.timings:
         parts = [seconds for name, seconds in timings.items() if name != "total"]
@@ -36,7 +37,7 @@ class Busy:
     def __init__(self, name: str, seconds: float) -> None:
         self.name, self._until = name, seconds
 
-    def run(self) -> str:
+    def run(self, machine: Machine) -> str:
         started = time.perf_counter()
         while time.perf_counter() < started + self._until:
             pass

@@ -110,8 +110,8 @@ def kinds(trainer: Trainer) -> list[list[str]]:
     return steps[:-1]
 
 
-SAMPLE, CLEAN, REFERENCE, LEARN = "sample", "score", "score reference", "learn"
-EVALUATE = ["evaluate", "evaluate"]  # sampled, and looked at: an evaluation must be sound, too
+SAMPLE, REWARD, CLEAN, REFERENCE, LEARN = "sample", "reward", "score", "score reference", "learn"
+EVALUATE = ["evaluate", "evaluate", "evaluate"]  # sampled, scored, and looked at: an evaluation must be sound, too
 
 
 @pytest.mark.parametrize(
@@ -120,19 +120,27 @@ EVALUATE = ["evaluate", "evaluate"]  # sampled, and looked at: an evaluation mus
         (
             BEST_IS_2,
             0.0,
-            [[SAMPLE, CLEAN, LEARN], [SAMPLE, CLEAN, LEARN, *EVALUATE], [SAMPLE, CLEAN, LEARN, *EVALUATE]],
+            [
+                [SAMPLE, REWARD, CLEAN, LEARN],
+                [SAMPLE, REWARD, CLEAN, LEARN, *EVALUATE],
+                [SAMPLE, REWARD, CLEAN, LEARN, *EVALUATE],
+            ],
         ),
         (
             BEST_IS_2,
             0.1,
             [
-                [SAMPLE, CLEAN, REFERENCE, LEARN],
-                [SAMPLE, CLEAN, REFERENCE, LEARN, *EVALUATE],
-                [SAMPLE, CLEAN, REFERENCE, LEARN, *EVALUATE],
+                [SAMPLE, REWARD, CLEAN, REFERENCE, LEARN],
+                [SAMPLE, REWARD, CLEAN, REFERENCE, LEARN, *EVALUATE],
+                [SAMPLE, REWARD, CLEAN, REFERENCE, LEARN, *EVALUATE],
             ],
         ),
         # Without signal nothing is learned, but integrity is still looked at.
-        (NO_SIGNAL, 0.1, [[SAMPLE, CLEAN], [SAMPLE, CLEAN, *EVALUATE], [SAMPLE, CLEAN, *EVALUATE]]),
+        (
+            NO_SIGNAL,
+            0.1,
+            [[SAMPLE, REWARD, CLEAN], [SAMPLE, REWARD, CLEAN, *EVALUATE], [SAMPLE, REWARD, CLEAN, *EVALUATE]],
+        ),
     ],
 )
 def test_what_a_step_asks_for(task: PricedTask, beta: float, expected: list[list[str]]) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from grpoctl.analysis.statistics import mean, mean_interval, paired, sample_sd, t_quantile, t_tail, welch
+from grpoctl.analysis.statistics import mean, mean_interval, paired, sample_sd, t_quantile, t_tail, welch, wilson
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,22 @@ def test_one_pair_has_no_interval_and_none_has_no_difference() -> None:
     assert paired({0: 1.0}, {0: 2.0}).method == "none"
     with pytest.raises(ValueError, match="no values"):
         paired({0: 1.0}, {1: 2.0})
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "low", "high"),
+    [
+        (0.5, 100, 0.403832, 0.596168),  # 0.5 -+ z sqrt(0.25 / 100 + z^2 / 40000) / (1 + z^2 / 100)
+        (0.0, 10, 0.0, 0.277533),  # z^2 / (10 + z^2)
+        (1.0, 10, 0.722467, 1.0),
+        (0.2, 10, 0.056682, 0.509838),
+    ],
+)
+def test_wilson(share: float, n: float, low: float, high: float) -> None:
+    assert wilson(share, n) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))
+
+
+@pytest.mark.parametrize(("share", "n"), [(-0.1, 5), (1.1, 5), (0.5, 0)])
+def test_wilson_refuses(share: float, n: float) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        wilson(share, n)

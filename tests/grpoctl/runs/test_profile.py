@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
+from core.models.catalogue import SMOLLM2, SMOLLM2_WHEEL
 from grpoctl.runs import profile
 from grpoctl.specs import Loaded, load
 
@@ -75,3 +76,46 @@ def test_a_model_of_the_hub_that_was_never_downloaded(monkeypatch: pytest.Monkey
 def test_the_built_in_model_fits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     with_memory(monkeypatch, GIB)
     assert profile.choose(load("p31", overrides=["model.source=builtin:tiny"]))[0] == "full"
+
+
+def test_a_refusal_names_what_medium_is_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nextends: p31\nprofiles:\n  medium:\n    model: {source: Qwen/Qwen2.5-1.5B-Instruct}\n")
+    with_memory(monkeypatch, GIB)
+    with pytest.raises(
+        UserError, match=r"download it first \(hf download nobody/x\).*; medium is for one GPU of 24 GB"
+    ):
+        profile.choose(load(file, overrides=["model.source=nobody/x"]))
+
+
+def test_the_small_model_out_of_its_wheel_is_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "grpoctl" / f"gguf-{SMOLLM2_WHEEL.member_sha256[:16]}-float32"
+    folder.mkdir(parents=True)
+    (folder / "checksums.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"x")
+    with_memory(monkeypatch, GIB)
+    assert profile.choose(load("p31", overrides=[f"model.source={SMOLLM2}"]))[0] == "full"
+
+
+@pytest.mark.parametrize(
+    ("free", "bitsandbytes", "says"),
+    [
+        (16 * GIB, True, "a CUDA device with room for the model"),  # 5 Gi weights: 5 * 2 * 1.6 = 16
+        (15 * GIB, True, "a CUDA device with room for the model in 4 bits"),  # 5 * (0.8 + 1.2) = 10
+        (9 * GIB, True, "needs about 10 GiB in 4 bits, the CUDA device has 9 GiB free"),
+        (15 * GIB, False, "needs about 16 GiB, the CUDA device has 15 GiB free"),
+    ],
+)
+def test_4_bits_count_where_they_can_be_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, bitsandbytes: bool, says: str
+) -> None:
+    local(tmp_path / "model", 10 * GIB)
+    loaded = load("p31", overrides=[f"model.source={tmp_path / 'model'}", "load_in_4bit=auto"])
+    with_memory(monkeypatch, free)
+    monkeypatch.setattr(profile.four_bit, "has_bitsandbytes", lambda: bitsandbytes)
+    if says.startswith("a CUDA"):
+        assert profile.choose(loaded) == ("full", says)
+    else:
+        with pytest.raises(UserError, match=says):
+            profile.choose(loaded)

@@ -126,6 +126,17 @@ def test_attempts_are_added_and_secrets_stay_out(tmp_path: Path, monkeypatch: py
     assert "hunter2" not in run.provenance.read_text()
 
 
+def test_the_newest_attempt_says_where_its_weights_came_from(tmp_path: Path) -> None:
+    run = Home(path=tmp_path / "home").create_run("x")
+    start(run, {"run_id": "x"})
+    record(run, ["grpoctl"], cwd=tmp_path)
+    provenance.note_model(run, {"source": "builtin:tiny", "kind": "builtin"})
+    record(run, ["grpoctl"], cwd=tmp_path)
+    first, second = (read_json(run.provenance) or {})["attempts"]
+    assert first["model"] == {"source": "builtin:tiny", "kind": "builtin"}
+    assert "model" not in second  # it has not loaded one yet
+
+
 def test_versions_name_what_is_missing() -> None:
     found = versions(["pydantic", "no-such-package"])
     assert found["no-such-package"] is None

@@ -19,7 +19,9 @@ NAMES = sorted({name for name, _ in SHIPPED})
 
 
 def test_there_are_some() -> None:
-    assert {"p30", "p30-sound", "staged", "rce-only", *(f"p{n}" for n in range(29, 40))} == set(NAMES)
+    assert {"p30", "p30-sound", "staged", "rce-only", *(f"p{n}" for n in range(29, 40)), "g10", "g11", "g12"} == set(
+        NAMES
+    )
 
 
 @pytest.mark.parametrize(("name", "profile"), SHIPPED)
@@ -93,6 +95,13 @@ def test_controls_differ_from_what_they_control_in_what_they_say(profile: str) -
     run = {key for key in differences("p30", "p30-sound", profile) if not key.startswith("guards.")}  # these only watch
     assert run == {"faults", "stages.grpo.top_p", "stages.grpo.top_k"}
     assert differences("p30-sound", "p31", profile) == {"stages.grpo.num_generations", "stages.grpo.prompts_per_step"}
+
+
+def test_the_gsm8k_experiments_differ_in_what_they_ask() -> None:
+    assert differences("g10", "g11", "full") == {"stages.grpo.dynamic_sampling.max_attempts"}
+    assert differences("g10", "g12", "full") == {"stages.grpo.num_generations", "stages.grpo.prompts_per_step"}
+    task = load("g10", library=ONLY_SHIPPED).spec.task
+    assert task.train_prompts + task.eval_prompts == 7473  # the whole training file
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("p29", "p30")])

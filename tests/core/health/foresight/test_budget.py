@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core.health.foresight.biases import bias_warnings
 from core.health.foresight.budget import budget, evaluation_error, evaluations_before_the_end
 from core.health.foresight.view import BEST_REWARD, rewards_of, views
 from core.spec.task import ArithmeticTaskSpec
@@ -54,6 +55,19 @@ def test_evaluations_that_a_stage_can_still_use(every: int, before: int, count: 
 
 def test_the_error_of_an_evaluation() -> None:
     assert evaluation_error(view()) == pytest.approx((0.5 / 128**0.5, 0.5 / 8))  # 64 prompts x 2
+
+
+@pytest.mark.parametrize(("reward", "levels"), [(0.0, (0.0, 1.0)), (0.1, (0.0, 0.1, 1.0)), (1.0, (0.0, 1.0))])
+def test_the_levels_of_gsm8k(reward: float, levels: tuple[float, ...]) -> None:
+    seen = next(views(run_spec(run={"task": {"name": "gsm8k", "format_reward": reward}})))
+    assert (seen.rewards.low, seen.rewards.high, seen.rewards.levels) == (0.0, 1.0, levels)
+
+
+def test_rewards_of_the_users_own_have_no_bounds() -> None:
+    task = {"name": "custom", "data": {"path": "/d.jsonl"}, "prompt": "{q}", "rewards": [{"function": "m:f"}]}
+    seen = next(views(run_spec(run={"task": task}, positive_reward=5.0)))
+    assert seen.rewards.span is None
+    assert "unreachable-reward" not in {finding.id for finding in bias_warnings(seen)}
 
 
 def test_the_levels_are_the_tasks() -> None:

@@ -1,0 +1,20 @@
+"""transformers' own progress bars, switched off for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers.utils import logging as transformers_logging
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars inside: reading a file that is here takes seconds, and standard error is for what matters."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,19 @@
+"""What a user is told while a model is found: on standard error, each sentence once in a process.
+
+Not here: errors (core.errors), and anything about a run: that goes into its records.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from contextlib import suppress
+
+
+@functools.cache  # once: a process that executes many runs loads the same model many times
+def say(text: str) -> None:
+    """Print `text` as a note on standard error, and log it under core.models."""
+    logging.getLogger(__name__).info(text)
+    with suppress(OSError):  # a reader that has gone must not end the run
+        print(f"note: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,59 @@
+"""What a run asks of its task around scoring: that it can be had, and what it holds given back.
+
+Not here: which task a spec means (registry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from core.errors import SpecError
+from core.spec.run import RunSpec
+from core.tasks import registry
+from core.tasks.base import Task
+from core.tasks.custom.task import CustomTask
+
+MOST_SLICES = 50  # of an evaluation: each is a metric of its own
+
+
+def check_task(spec: RunSpec) -> None:
+    """Refuses a task that cannot be had, as far as this machine's files tell; runs nothing. Raises SpecError."""
+    task = registry.build(spec.task)
+    if registry.is_local(spec.task):
+        check_slices(task, spec.evaluation.slice_by)
+
+
+def check_slices(task: Task, slice_by: str | None) -> None:
+    """Raises SpecError where the evaluation is to be cut by what its problems do not have, or what hardly two share."""
+    if slice_by is None:
+        return
+    held_out, key = task.examples("eval"), "evaluation.slice_by"
+    if slice_by not in held_out[0].facts:
+        raise SpecError(f"got {slice_by!r}; this task's problems have: {', '.join(held_out[0].facts)}", key=key)
+    values = len({str(example.facts.get(slice_by)) for example in held_out})
+    if values > MOST_SLICES:
+        got = f"got {slice_by!r}, which has {values} values among {len(held_out)} problems"
+        raise SpecError(f"{got}; allowed: at most {MOST_SLICES}", key=key)
+
+
+def make_ready(task: Task) -> None:
+    """Have what the task needs to score: the user's reward functions imported. Raises SpecError where one cannot be."""
+    if isinstance(task, CustomTask):
+        task.check_rewards()
+
+
+def tell_step(task: Task, step: int) -> None:
+    """Let a task know how many steps are done, where its rewards may depend on that."""
+    if isinstance(task, CustomTask):
+        task.step = step
+
+
+@contextmanager
+def at_work(task: Task) -> Iterator[None]:
+    """A task that is scored inside of this; afterwards the process it may have started has ended."""
+    try:
+        yield
+    finally:
+        if isinstance(task, CustomTask):
+            task.close()

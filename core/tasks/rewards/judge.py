@@ -1,0 +1,231 @@
+"""Judge: the values that a task's reward functions give to completions, and what was lost of them.
+
+What is here: which rows are asked for again, what is counted, and when a run can no longer go on. What is not: the
+process that runs the functions (process), and how values become one reward (the task).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import SpecError, TaskError
+from core.spec.task import RewardSpec
+from core.tasks.rewards.found import EXTRAS, Reward, found
+from core.tasks.rewards.notes import Notes, gist
+from core.tasks.rewards.process import LostError, RewardProcess
+
+LOST_IN_A_ROW = 3  # scorings that may lose every row of a function: then the run ends
+RETRIES = 5.0  # timeouts that asking for single rows again may take in all
+HUNG = 2  # rows that may hang while none has got a value: then the others are not asked for again
+IMPORTS = 120.0  # seconds that importing may take; the longest timeout, where that is longer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What one function said: a value for each row, NaN where it gave none (None, or the row is in `lost`)."""
+
+    values: Sequence[float]
+    lost: frozenset[int] = frozenset()  # rows it raised or hung on, or returned something unusable for
+    first_error: str | None = None
+    call_error: str | None = None  # why the call for all rows failed, also where each row by itself then had a value
+
+    @property
+    def failed(self) -> int:
+        """How many rows were lost; a row for which the function returned None is not."""
+        return len(self.lost)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Said:
+    """What came of one call: `values` of its rows, None for those not applicable or `refused`; or an `error`."""
+
+    values: Sequence[float | None] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    error: str | None = None
+    hung: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rows:
+    """The arguments of one scoring, a value for each row."""
+
+    columns: Mapping[str, Sequence[object]]
+    count: int
+    step: int
+
+    def only(self, row: int) -> _Rows:
+        """One row of it."""
+        return _Rows(columns={name: [values[row]] for name, values in self.columns.items()}, count=1, step=self.step)
+
+
+class Judge:
+    """All reward functions of a task, in one child process, started at the first use. Of one thread.
+
+    `base` is the folder the process works in, from which modules and relative files are taken: the current one where
+    it is None. Raises SpecError where two rewards have one name.
+    """
+
+    def __init__(self, rewards: Sequence[RewardSpec], *, base: Path | None = None) -> None:
+        names = [reward.label for reward in rewards]
+        for name in names:
+            if names.count(name) > 1:
+                raise SpecError(f"two rewards are called {name}; give one of them a `name`", key="task.rewards")
+        self._specs = tuple(rewards)
+        self._base = (base or Path.cwd()).resolve()
+        self._process: RewardProcess | None = None
+        self._rewards: tuple[Reward, ...] = ()
+        self._in_a_row = dict.fromkeys(names, 0)
+        self._notes = Notes()
+
+    def judge(
+        self,
+        prompts: Sequence[object],
+        completions: Sequence[object],
+        completion_ids: Sequence[Sequence[int]],
+        columns: Mapping[str, Sequence[object]],
+        step: int | None = None,
+    ) -> Mapping[str, Verdict]:
+        """What each function says of each row, by the reward's name; all sequences have one value per row.
+
+        `completion_ids` may be empty. `step` is what `trainer_state.global_step` says, 0 where it is None. Raises
+        SpecError where a function cannot be found at the first use, TaskError where one needs an argument that nobody
+        gives, or lost every row of three scorings in a row.
+        """
+        count = len(completions)
+        ids = completion_ids if len(completion_ids) else [[] for _ in completions]
+        given = {**columns, "prompts": prompts, "completions": completions, "completion_ids": ids}
+        if uneven := [name for name, values in given.items() if len(values) != count]:
+            raise ValueError(f"{uneven[0]} has {len(given[uneven[0]])} rows, completions {count}")
+        if count == 0:
+            return {spec.label: Verdict(values=()) for spec in self._specs}
+        if not self._rewards:  # later the process may be lost and started again, which is a call's matter
+            self._ready()
+        self._check_arguments(columns, TaskError)
+        if step is None:
+            self._notes.no_step(self._rewards)
+        rows = _Rows(columns=given, count=count, step=step or 0)
+        return {reward.spec.label: self._verdict(reward, rows) for reward in self._rewards}
+
+    def check(self, columns: Collection[str] | None = None) -> None:
+        """Import every function. Raises SpecError: file or module, what is missing, near names.
+
+        `columns` are those of the data: a function that needs another one is refused too.
+        """
+        self._ready()
+        if columns is not None:
+            self._check_arguments(columns, SpecError)
+
+    def close(self) -> None:
+        """End the process, and all that functions started in it. The next use starts another one."""
+        if self._process is not None:
+            self._process.end()
+
+    def _ready(self) -> None:
+        """Have a process with all functions. Raises SpecError where one cannot be had for the first time."""
+        if self._process is not None and self._process.alive:
+            return
+        self._process = RewardProcess(self._base, self._notes.printed)
+        references = [spec.function for spec in self._specs]
+        limit = max([IMPORTS, *(spec.timeout for spec in self._specs)])
+        try:
+            answer = self._process.ask({"resolve": references, "base": str(self._base)}, limit)
+        except LostError as error:
+            self._notes.not_imported(", ".join(references), str(error))
+            raise SpecError(f"importing {', '.join(references)}: {gist(str(error))}", key="task.rewards") from error
+        rewards = []
+        for number, (spec, facts) in enumerate(zip(self._specs, answer["functions"], strict=True)):
+            if "error" in facts:
+                self.close()
+                if "\n" in facts["error"]:
+                    self._notes.not_imported(spec.function, facts["error"])
+                raise SpecError(f"{spec.function}: {gist(facts['error'])}", key=f"task.rewards.{number}.function")
+            rewards.append(found(spec, number, facts))
+        self._notes.changes(self._rewards, rewards)
+        self._rewards = tuple(rewards)
+
+    def _check_arguments(self, columns: Collection[str], kind: type[SpecError] | type[TaskError]) -> None:
+        for reward in self._rewards:
+            if (lacking := reward.lacks(columns)) is not None:
+                raise kind(lacking)
+
+    def _verdict(self, reward: Reward, rows: _Rows) -> Verdict:
+        said = self._call(reward, rows, reward.spec.timeout)
+        values = dict(enumerate(said.values))
+        errors = dict(said.refused) if said.error is None else dict.fromkeys(range(rows.count), said.error)
+        first = next(iter(errors.values()), None)
+        if errors:
+            errors = self._one_by_one(reward, rows, errors, values)
+        if first is not None:
+            self._notes.losses(reward, rows.count, errors, first)
+        verdict = Verdict(
+            values=[math.nan if (value := values.get(row)) is None else value for row in range(rows.count)],
+            lost=frozenset(errors),
+            first_error=next(iter(errors.values()), None),
+            call_error=first,
+        )
+        self._count(reward, rows.count, verdict)
+        return verdict
+
+    def _one_by_one(
+        self, reward: Reward, rows: _Rows, errors: Mapping[int, str], values: dict[int, float | None]
+    ) -> dict[int, str]:
+        """Ask again for each row with an error: `values` gets what comes, and what stays without is handed back."""
+        lost: dict[int, str] = {}
+        begun, hung, saved = time.monotonic(), 0, 0
+        for row, before in errors.items():
+            # The last row begun has its whole timeout, and all together take no longer than RETRIES of them.
+            late = time.monotonic() - begun > (RETRIES - 1) * reward.spec.timeout
+            if late or (hung >= HUNG and not saved):
+                lost[row] = f"{gist(before)} (not asked for again: that took too long)"
+                continue
+            said = self._call(reward, rows.only(row), reward.spec.timeout)
+            hung += said.hung
+            if said.error is None and not said.refused:
+                values[row], saved = said.values[0], saved + 1
+            else:
+                lost[row] = said.error or said.refused[0]
+        return lost
+
+    def _call(self, reward: Reward, rows: _Rows, seconds: float) -> _Said:
+        """One call of one function. A process that is gone is started again; where that fails, so has the call."""
+        try:
+            self._ready()
+            assert self._process is not None
+            return _said(self._process.ask(_question(reward, rows), seconds))
+        except LostError as error:
+            return _Said(error=str(error), hung=error.hung)
+        except SpecError as error:
+            return _Said(error=str(error))
+
+    def _count(self, reward: Reward, count: int, verdict: Verdict) -> None:
+        name = reward.spec.label
+        self._in_a_row[name] = self._in_a_row[name] + 1 if verdict.failed == count else 0
+        if self._in_a_row[name] >= LOST_IN_A_ROW:
+            raise TaskError(
+                f"reward {name} ({reward.spec.function}) gave no value to any completion, {LOST_IN_A_ROW} times in a "
+                f"row: {gist(verdict.first_error or '')}; mend it, then go on with --resume\n{verdict.first_error}"
+            )
+
+
+def _question(reward: Reward, rows: _Rows) -> dict[str, Any]:
+    return {
+        "function": reward.number,
+        "rows": rows.count,
+        "step": rows.step,
+        "arguments": {
+            name: list(rows.columns[name]) for name in rows.columns if name not in EXTRAS and reward.wants(name)
+        },
+        "extras": [name for name in EXTRAS if reward.wants(name)],
+    }
+
+
+def _said(answer: Mapping[str, Any]) -> _Said:
+    if "error" in answer:
+        return _Said(error=answer["error"])
+    refused = {int(row): why for row, why in answer["refused"].items()}
+    return _Said(values=answer["values"], refused=refused)

@@ -1,0 +1,153 @@
+"""`package.module:function` or `path/file.py:function` -> the function. Runs in the worker: it imports a user's code.
+
+What is here: finding, importing, and what a function takes. What is not: calling it (worker).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+Function = Callable[..., Any]
+
+
+class NotFound(Exception):  # noqa: N818  it is an answer
+    """No such file, module or function: one line that says what was looked for, where, and what is near."""
+
+
+def is_file(place: str) -> bool:
+    """Whether the part before the colon names a file: it ends in .py, or has a slash in it."""
+    return place.endswith(".py") or "/" in place
+
+
+def resolve(reference: str, base: Path) -> Function:
+    """The function that a reference names. Raises NotFound, or whatever importing its module raises."""
+    place, _, name = reference.rpartition(":")
+    module = _from_file(base / Path(place).expanduser()) if is_file(place) else _from_path(place, base)
+    found = getattr(module, name, None)
+    where = getattr(module, "__file__", None) or place
+    if found is None:
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise NotFound(f"{where} has no {name}; {_near(name, functions, 'callables in it')}")
+    if inspect.isclass(found):
+        raise NotFound(f"{name} in {where} is a class; allowed: a function, or an instance that can be called")
+    if not callable(found):
+        raise NotFound(f"{name} in {where} is of type {type(found).__name__}; allowed: a function")
+    return found  # type: ignore[no-any-return]
+
+
+def described(function: Function) -> dict[str, object]:
+    """What the parent needs to know: `named` parameters, those `required`, `anything` (**kwargs), `file`, its `sha256`.
+
+    Raises NotFound where it cannot be called with names alone.
+    """
+    file = getattr(sys.modules.get(getattr(function, "__module__", None) or ""), "__file__", None)
+    facts: dict[str, object] = {"file": file, "sha256": _sha256(file)}
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some callables written in C have none
+        return {**facts, "named": [], "required": [], "anything": True}
+    nameless = [one.name for one in parameters if one.kind is inspect.Parameter.POSITIONAL_ONLY]
+    if nameless:
+        raise NotFound(f"{nameless[0]} is positional-only (before a `/`); allowed: rewards are called with names alone")
+    rest = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    named = [one for one in parameters if one.kind not in rest]
+    return {
+        **facts,
+        "named": [one.name for one in named],
+        "required": [one.name for one in named if one.default is inspect.Parameter.empty],
+        "anything": any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters),
+    }
+
+
+def put_first(folder: Path) -> None:
+    """From now on modules are looked for in this folder first, as Python does for a script in it."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _from_path(dotted: str, base: Path) -> ModuleType:
+    try:
+        return importlib.import_module(dotted)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if not (dotted == missing or dotted.startswith(f"{missing}.")):
+            raise  # something that it imports itself
+        *above, last = missing.split(".")
+        folder = base.joinpath(*above)
+        raise NotFound(
+            f"no module {missing}{'' if missing == dotted else f' (of {dotted})'}: neither installed nor in {base}; "
+            f"{_near(last, _modules_in(folder), f'modules in {folder}')}; a file is given as ./path/file.py:function"
+        ) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    """The module of a file: once, whatever number of functions are taken from it."""
+    path = path.resolve()
+    if not path.is_file():
+        folder = path.parent
+        there = [f.name for f in folder.glob("*.py")] if folder.is_dir() else []
+        what = "is a folder" if path.is_dir() else "no such file"
+        raise NotFound(f"{path}: {what}; {_near(path.name, there, f'Python files in {folder}')}")
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(path):
+            return module
+    name = _name_of(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise NotFound(f"{path}: not a Python file; allowed: one that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    with ExitStack() as undo:
+        sys.modules[name] = module  # before it runs: dataclasses and pickle look their module up
+        undo.callback(sys.modules.pop, name, None)
+        spec.loader.exec_module(module)
+        undo.pop_all()
+    return module
+
+
+def _name_of(path: Path) -> str:
+    """The name under which a file is imported; what it imports from beside itself is found.
+
+    A file inside a package (`__init__.py` beside it) is a module of that package, so relative imports work in it.
+    """
+    put_first(path.parent)
+    root, parts = path.parent, [path.stem]
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        parts.insert(0, root.name)
+        root = root.parent
+    if len(parts) > 1:
+        put_first(root)
+        importlib.import_module(".".join(parts[:-1]))
+        return ".".join(parts)
+    name = path.stem.replace(".", "_")
+    taken = name in sys.modules or name in sys.stdlib_module_names
+    return f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}" if taken else name
+
+
+def _modules_in(base: Path) -> list[str]:
+    packages = [folder.parent.name for folder in base.glob("*/__init__.py")]
+    return sorted({*packages, *(file.stem for file in base.glob("*.py"))})
+
+
+def _near(name: str, names: Iterable[str], what: str) -> str:
+    """`did you mean x?`, or which there are."""
+    there = sorted(names)
+    if near := difflib.get_close_matches(name, there, n=1):
+        return f"did you mean {near[0]}?"
+    return f"{what}: {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}" if there else f"{what}: none"
+
+
+def _sha256(file: str | None) -> str | None:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+    except OSError:
+        return None

@@ -1,0 +1,155 @@
+"""Who does which part of a request, and the parts put together again.
+
+Sampling is shared by prompts and learning by groups, so a group is never split; scoring by rows. Shares are runs of
+neighbours whose sizes differ by one at most, so parts in the order of their ranks are in the order of the whole. What
+does not fit into memory at once is done in pieces, on each rank by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
+from core.tasks.base import Example
+from core.training.machine import Machine
+from core.training.room import SAMPLE, SCORE, Room
+from core.training.world import World
+
+
+def share(world: World, count: int, rank: int | None = None) -> range:
+    """Which of `count` things this rank does, or another one."""
+    rank = world.rank if rank is None else rank
+    return range(count * rank // world.size, count * (rank + 1) // world.size)
+
+
+def own_rows(world: World, rollout: Rollout, rows: Sequence[int]) -> Sequence[int]:
+    """The rows that this rank learns from: whole groups."""
+    if world.size == 1 or not len(rows):
+        return rows
+    _, sizes = torch.unique_consecutive(rollout.prompt_N[list(rows)], return_counts=True)
+    ends = [0, *sizes.cumsum(0).tolist()]
+    mine = share(world, len(sizes))
+    return rows[ends[mine.start] : ends[mine.stop]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draw:
+    """What is to be sampled: K outputs for each of P prompts, `keys` with an entry for each of the P*K rows."""
+
+    policy: Policy
+    prompts: Sequence[Example]
+    k: int
+    how: Sampling
+    keys: Sequence[RowKey]
+
+    def part(self, prompts: range) -> Draw:
+        """The same of these prompts only."""
+        start, stop = prompts.start, prompts.stop
+        return replace(self, prompts=self.prompts[start:stop], keys=self.keys[start * self.k : stop * self.k])
+
+
+def sampled(draw: Draw, machine: Machine) -> Rollout:
+    """The whole rollout, on every rank."""
+    world, count = machine.world, len(draw.prompts)
+    if world.size == 1:
+        return _drawn(draw, machine.room)
+    own = _drawn(draw.part(share(world, count)), machine.room) if share(world, count) else None
+    parts = world.gather(None if own is None else _moved(own, torch.device("cpu"), ()))
+    device = next(iter(draw.policy.trainable().values())).device
+    whole = [
+        _moved(part, device, draw.part(share(world, count, rank)).prompts)
+        for rank, part in enumerate(parts)
+        if part is not None
+    ]
+    return replace(draw.policy.join(whole), prompts=draw.prompts)
+
+
+def _drawn(draw: Draw, room: Room) -> Rollout:
+    """The rollout, in pieces of whole prompts where they fit, else of one prompt's rows; the draws are the same."""
+    k, n, at = draw.k, len(draw.keys), 0
+    parts: list[Rollout] = []
+    while at < n:
+        most, place = room.most(SAMPLE, n - at), at % k
+        rows = most // k * k if place == 0 and most >= k else min(most, k - place)
+        keys, prompts = draw.keys[at : at + rows], draw.prompts[at // k : -(-(at + rows) // k)]
+
+        def piece(keys: Sequence[RowKey] = keys, prompts: Sequence[Example] = prompts) -> Rollout:
+            return draw.policy.sample(prompts, len(keys) // len(prompts), draw.how, keys)
+
+        if (part := room.once(SAMPLE, rows, piece)) is not None:
+            parts.append(part)
+            at += rows
+    if len(parts) == 1:
+        return parts[0]
+    whole = draw.policy.join(parts)
+    prompt_N = torch.arange(len(draw.prompts), device=whole.prompt_N.device).repeat_interleave(k)
+    return replace(whole, prompts=draw.prompts, prompt_N=prompt_N)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is to be scored, without gradients."""
+
+    policy: Policy
+    rollout: Rollout
+    wants: frozenset[str]
+    weights: Weights
+
+
+def scored(question: Question, rows: Sequence[int], machine: Machine) -> Scores:
+    """The scores of all the rows, on every rank."""
+    world, policy = machine.world, question.policy
+
+    def score(part: Sequence[int]) -> Scores:
+        return policy.score(question.rollout, part, wants=question.wants, weights=question.weights)
+
+    mine = share(world, len(rows))
+    own = machine.room.pieces(SCORE, rows[mine.start : mine.stop], score)
+    if world.size == 1:
+        return _stacked(own)
+    device = question.rollout.mask_NT.device
+    found = world.gather(_scores_moved(_stacked(own), torch.device("cpu")) if own else None)
+    return _scores_moved(_stacked([part for part in found if part is not None]), device)
+
+
+def same_start(policy: Policy, world: World) -> None:
+    """Every rank starts from rank 0's weights: how devices round must not tell them apart."""
+    with torch.no_grad():
+        world.spread([parameter for _, parameter in sorted(policy.trainable().items())])
+
+
+def _stacked(parts: Sequence[Scores]) -> Scores:
+    if len(parts) == 1:
+        return parts[0]
+    entropies = [part.entropies_NT for part in parts if part.entropies_NT is not None]
+    return Scores(
+        logprobs_NT=torch.cat([part.logprobs_NT for part in parts]),
+        entropies_NT=torch.cat(entropies) if entropies else None,
+        losses_N={name: torch.cat([part.losses_N[name] for part in parts]) for name in parts[0].losses_N},
+    )
+
+
+def _scores_moved(scores: Scores, device: torch.device) -> Scores:
+    return Scores(
+        logprobs_NT=scores.logprobs_NT.to(device),
+        entropies_NT=None if scores.entropies_NT is None else scores.entropies_NT.to(device),
+        losses_N={name: value.to(device) for name, value in scores.losses_N.items()},
+    )
+
+
+def _moved(rollout: Rollout, device: torch.device, prompts: Sequence[Example]) -> Rollout:
+    """The rollout on a device, with these for its prompts: every rank has those already."""
+    drawn: Tensor | None = rollout.drawn_NT
+    return replace(
+        rollout,
+        prompts=prompts,
+        prompt_N=rollout.prompt_N.to(device),
+        actions={name: value.to(device) for name, value in rollout.actions.items()},
+        mask_NT=rollout.mask_NT.to(device),
+        drawn_NT=None if drawn is None else drawn.to(device),
+        truncated_N=rollout.truncated_N.to(device),
+    )

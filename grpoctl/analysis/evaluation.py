@@ -1,0 +1,93 @@
+"""Scored completions -> means with 95 % intervals over prompts: what `grpoctl eval` says. Pure; imports no torch.
+
+The K completions of a prompt are no independent answers, so the prompts are what is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from grpoctl.analysis.statistics import Interval, mean, mean_interval, sample_sd, wilson
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """One completion: its prompt's number, what it earned (NaN where that could not be computed), and its facts."""
+
+    prompt: int
+    reward: float
+    valid: bool
+    parts: Mapping[str, float] = field(default_factory=dict)
+    slice: str | None = None
+    length: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantity:
+    """A mean over prompts, its standard error and 95 % interval; None where there is nothing to tell it from."""
+
+    mean: float | None
+    se: float | None
+    low: float | None
+    high: float | None
+    prompts: int
+
+
+def summary(rows: Sequence[Scored]) -> dict[str, Any]:
+    """reward, valid, parts, slices (None where no row has one), missing, length, truncated of the rows."""
+    names = dict.fromkeys(name for row in rows for name in row.parts)
+    values = sorted({row.slice for row in rows if row.slice is not None})
+    rewards = [(row.prompt, row.reward) for row in rows]
+    return {
+        "reward": asdict(quantity(rewards)),
+        "valid": asdict(quantity([(row.prompt, float(row.valid)) for row in rows])),
+        "parts": {
+            name: asdict(quantity([(row.prompt, row.parts.get(name, math.nan)) for row in rows])) for name in names
+        },
+        "slices": {
+            value: asdict(quantity([(row.prompt, row.reward) for row in rows if row.slice == value]))
+            for value in values
+        },
+        "missing": sum(math.isnan(row.reward) for row in rows),
+        "truncated": mean([float(row.truncated) for row in rows]),
+        "length": mean([float(row.length) for row in rows]),
+    }
+
+
+def quantity(values: Sequence[tuple[int, float]]) -> Quantity:
+    """The mean over prompts of the mean of each prompt's values, given as (prompt, value); NaN is left out.
+
+    Where every value is 0 or 1 the interval is Wilson's, else Student's t. One prompt has no interval of that kind.
+    """
+    prompts: dict[int, list[float]] = {}
+    for prompt, value in values:
+        if not math.isnan(value):
+            prompts.setdefault(prompt, []).append(value)
+    if not prompts:
+        return Quantity(mean=None, se=None, low=None, high=None, prompts=0)
+    means, n = [mean(found) for found in prompts.values()], len(prompts)
+    sd = sample_sd(means)
+    se = None if sd is None else sd / math.sqrt(n)
+    if all(value in (0.0, 1.0) for found in prompts.values() for value in found):
+        interval: Interval | None = wilson(mean(means), _worth(means, se, sum(map(len, prompts.values()))))
+    else:
+        interval = mean_interval(means).interval
+    low, high = interval or (None, None)
+    return Quantity(mean=mean(means), se=se, low=low, high=high, prompts=n)
+
+
+def _worth(means: Sequence[float], se: float | None, answers: int) -> float:
+    """The independent yes-or-no answers that the prompts' answers are worth.
+
+    p (1 - p) / se^2 of them would have the standard error that was seen, with n / (n - 1) for the sample's own mean, so
+    that one answer a prompt is worth one. No fewer than one, no more than there are answers; where all prompts agree,
+    nothing shows how alike a prompt's answers are, and each prompt counts once.
+    """
+    n, share = len(means), mean(means)
+    if not se:
+        return n
+    return min(float(answers), max(1.0, share * (1 - share) / se**2 * n / (n - 1)))

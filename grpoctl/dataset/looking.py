@@ -1,0 +1,127 @@
+"""A task's problems, looked at as texts: how many, which repeat, which leak into the held-out ones, how long they are.
+
+Not here: what a model earns on them (sampling), and how it is printed (saying).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from core.errors import SpecError, TaskError
+from core.health.dataset.lengths import lengths
+from core.health.dataset.texts import Nearness, Overlap, leaks, repeats
+from core.health.finding import Finding
+from core.spec import RunSpec
+from core.tasks.base import Example, Split, Task
+from grpoctl.analysis.wording import plural
+
+SPLITS: tuple[Split, ...] = ("train", "eval", "test")
+COMPARED = 20_000  # problems of a split whose likeness is looked for: it takes a millisecond each
+SHOWN = 5  # pairs of ids
+Measure = Callable[[Sequence[str]], list[int]]  # the lengths of some texts
+
+
+def characters(texts: Sequence[str]) -> list[int]:
+    """Lengths where no tokenizer is at hand."""
+    return [len(text) for text in texts]
+
+
+def look(task: Task, *, prompts: Callable[[Sequence[Example]], list[int]], answers: Measure) -> dict[str, Any]:
+    """`splits` and `leakage` of the document; `prompts` and `answers` measure lengths.
+
+    Raises SpecError where the training or held-out problems cannot be had; without a test file there are none to test.
+    """
+    examples, absent = _examples(task)
+    texts = {split: {one.id: text_of(one) for one in found} for split, found in examples.items()}
+    compared = {split: dict(islice(found.items(), COMPARED)) for split, found in texts.items()}
+    nearness = Nearness(text for found in compared.values() for text in found.values())
+    splits = {}
+    for split, found in examples.items():
+        same, near = repeats(texts[split]), nearness.near(compared[split])
+        splits[split] = {
+            "problems": len(found),
+            "duplicates": len(same),
+            "near_duplicates": len(near),
+            "examples": _shown([*same, *near]),
+            "prompt": _lengths(prompts(found)),
+            "answer": _lengths(answers(targets(task, found))),
+        }
+    leakage = {}
+    for split in ("eval", "test"):
+        same, near = leaks(texts[split], texts["train"]), nearness.near(compared[split], compared["train"])
+        known = {one.one for one in same}
+        near = [one for one in near if one.one not in known]
+        leakage[split] = {"duplicates": len(same), "near_duplicates": len(near), "examples": _shown([*same, *near])}
+    return {
+        "splits": splits,
+        "leakage": leakage,
+        "compared": {split: len(found) for split, found in compared.items()},
+        "absent": absent,
+    }
+
+
+def _examples(task: Task) -> tuple[dict[Split, Sequence[Example]], str | None]:
+    """The problems of each split, and why there are none to test where their file is at fault."""
+    found: dict[Split, Sequence[Example]] = {split: task.examples(split) for split in ("train", "eval")}
+    try:
+        return {**found, "test": task.examples("test")}, None
+    except SpecError as error:
+        return {**found, "test": ()}, str(error)
+
+
+def text_of(example: Example) -> str:
+    """What a problem says: its prompt, or all messages of its conversation."""
+    if example.messages is None:
+        return example.prompt
+    return "\n".join(str(message.get("content", "")) for message in example.messages)
+
+
+def targets(task: Task, examples: Sequence[Example]) -> list[str]:
+    """The task's own answers to the first so many; none where it has none."""
+    try:
+        return [task.target(example) for example in examples[:COMPARED]]
+    except TaskError:
+        return []
+
+
+def findings(spec: RunSpec, document: Mapping[str, Any], too_long: float | None) -> list[Finding]:
+    """What of this is worth a warning; `too_long` is the share of answers above the run's completion length."""
+    found = []
+    for split, seen in document["leakage"].items():
+        if seen["duplicates"]:
+            text = f"{plural(seen['duplicates'], 'problem')} of {split} also in train"
+            found.append(_finding("leakage", text, seen))
+        if seen["near_duplicates"]:
+            text = f"{plural(seen['near_duplicates'], 'problem')} of {split} nearly the same as one in train"
+            found.append(_finding("near-leakage", text, seen))
+    same = document["splits"]["train"]["duplicates"]
+    if same:
+        text = f"{plural(same, 'problem')} of {document['splits']['train']['problems']} in train said before"
+        found.append(_finding("duplicates", text, document["splits"]["train"]))
+    if too_long is not None and too_long > 0.05:
+        text = (
+            f"{100 * too_long:.0f}% of the task's own answers are longer than max_completion_length = "
+            f"{spec.max_completion_length}"
+        )
+        found.append(Finding(id="answers-cut", severity="warning", summary=text, evidence={"share": too_long}))
+    return found
+
+
+def _finding(name: str, text: str, seen: Mapping[str, Any]) -> Finding:
+    one = seen["examples"][0]
+    return Finding(
+        id=name, severity="warning", summary=f"{text} (e.g. {one['id']} and {one['other']})",
+        evidence={"duplicates": seen["duplicates"], "near_duplicates": seen["near_duplicates"]},
+    )  # fmt: skip
+
+
+def _lengths(values: Sequence[int]) -> dict[str, int] | None:
+    found = lengths(values)
+    return None if found is None else asdict(found)
+
+
+def _shown(overlaps: Sequence[Overlap]) -> list[dict[str, object]]:
+    return [{"id": one.one, "other": one.other, "likeness": round(one.likeness, 3)} for one in overlaps[:SHOWN]]

@@ -1,0 +1,199 @@
+"""The other processes of a run, from the side of rank 0: started, watched, told where to begin, ended.
+
+Rank 0 is the run's own process. The others (`python -P -m grpoctl.executors.rank`) lead sessions of their own, so
+Ctrl-C reaches rank 0 only; they end when their stdin does, so none outlives it, however it dies. What is not here: what
+a rank does (rank), and how they compute together (core.training.world).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.errors import RunError
+from grpoctl.executors.process import last_line
+from grpoctl.executors.slots import Slot
+from grpoctl.runs.children import child_environment
+from grpoctl.runs.records import storage_errors
+from grpoctl.runs.run_dir import RunDir
+
+if TYPE_CHECKING:
+    from core.training.world import World
+
+GRACE = 5.0  # seconds that the others have to end once the run has
+PATIENCE = 10.0  # seconds after a signal until what rank 0 waits for is cut off, so that it can end
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOOK = 0.02  # seconds between two looks whether all are ready to meet
+
+
+class OtherRanks:
+    """Ranks 1 and up of a run under way."""
+
+    def __init__(self, run: RunDir, slots: Sequence[Slot]) -> None:
+        self._run, self._slots, self._size = run, slots, len(slots)
+        self._folder = Path(tempfile.mkdtemp(prefix="grpoctl-ranks-"))  # of this user, on this machine
+        self._logs = {rank: run.path / f"rank-{rank}.log" for rank in range(1, self._size)}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._closing = threading.Event()
+        self._fallen: list[int] = []
+
+    def start(self) -> None:
+        """Start them all; they load what they need and then wait for `begin`. Raises StorageError."""
+        for rank in self._logs:
+            self._processes[rank] = self._start(rank, self._slots[rank])
+
+    def _start(self, rank: int, slot: Slot) -> subprocess.Popen[bytes]:
+        log = self._logs[rank]
+        with storage_errors("start a process that writes", log), log.open("wb") as output:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "grpoctl.executors.rank", str(self._run.path), str(rank),
+                 str(self._size), str(self._folder), str(slot.threads)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=slot.environment(child_environment()),
+                start_new_session=True,
+            )  # fmt: skip
+
+    def begin(self, step: int) -> None:
+        """Tell them which checkpoint the run goes on from, -1 for none: what is on disk is now as it stays."""
+        for process in self._processes.values():
+            with suppress(OSError):  # one that is gone is found when they are to meet
+                assert process.stdin is not None
+                process.stdin.write(json.dumps({"step": step}).encode() + b"\n")
+                process.stdin.flush()
+
+    @contextmanager
+    def joined(self) -> Iterator[World]:
+        """The world of all of them, once every one has loaded its model. Raises RunError where one has died."""
+        from core.training.world import joined_ranks
+
+        while not all((self._folder / f"ready-{rank}").exists() for rank in self._processes):
+            if self.dead():
+                raise RunError(self.obituary())
+            time.sleep(LOOK)
+        with self._watched(), joined_ranks(0, self._size, self._folder / "meeting") as world:
+            try:
+                yield world
+            except RuntimeError as error:  # what waiting for a rank that is gone comes to
+                deadline = time.monotonic() + GRACE  # the connection is gone a moment before the process is
+                while not self.dead() and time.monotonic() < deadline:
+                    time.sleep(LOOK)
+                if self.dead():
+                    raise RunError(self.obituary()) from error
+                raise
+            finally:
+                self.close()
+
+    def dead(self) -> list[int]:
+        """The ranks that have ended."""
+        return [rank for rank, process in self._processes.items() if process.poll() is not None]
+
+    def obituary(self) -> str:
+        """How the first rank that died ended, and its last words."""
+        rank = (self._fallen or self.dead())[0]
+        code, log = self._processes[rank].returncode, self._logs[rank]
+        how = f"ended with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+        why = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
+        said = last_line(log)
+        return f"rank {rank} of {self._size} {how}{why}{f': {said}' if said else ''} (its log: {log})"
+
+    def close(self) -> None:
+        """End them all, gently for GRACE seconds."""
+        self._closing.set()
+        for process in self._processes.values():
+            with suppress(OSError):
+                assert process.stdin is not None
+                process.stdin.close()
+        deadline = time.monotonic() + GRACE
+        for process in self._processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        self._kill()
+        for process in self._processes.values():
+            process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _kill(self) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """A thread that cuts off what this process waits for, when a rank dies or a signal is not heard.
+
+        Waiting for other ranks happens outside of Python, where neither an exception nor a signal gets through.
+        """
+        with ExitStack() as stack:
+            heard, wake = (stack.enter_context(one) for one in socket.socketpair())
+            for one in (heard, wake):
+                one.setblocking(False)
+            if threading.current_thread() is threading.main_thread():
+                before = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+                stack.callback(signal.set_wakeup_fd, before)
+            watcher = threading.Thread(target=self._watch, args=(heard,), daemon=True)
+            watcher.start()
+            try:
+                yield
+            finally:
+                self._closing.set()
+                with suppress(OSError):
+                    wake.send(b"\0")
+                watcher.join()
+
+    def _watch(self, heard: socket.socket) -> None:
+        from core.training.world import abort
+
+        with selectors.DefaultSelector() as selector, ExitStack() as stack:
+            selector.register(heard, selectors.EVENT_READ)
+            for process in self._processes.values():
+                with suppress(ProcessLookupError):
+                    descriptor = os.pidfd_open(process.pid)
+                    stack.callback(os.close, descriptor)
+                    selector.register(descriptor, selectors.EVENT_READ)
+            signalled = _signalled(selector, heard)
+        if not self._closing.wait(PATIENCE if signalled else 0.0):
+            self._fallen = self.dead()  # before the others follow: by our hand, or because they lost it
+            self._kill()
+            abort()
+
+
+def _signalled(selector: selectors.BaseSelector, heard: socket.socket) -> bool:
+    """Waits until this process is to end, True, or until another one has, or all is over: False."""
+    while True:
+        if any(key.fileobj is not heard for key, _ in selector.select()):
+            return False
+        numbers = heard.recv(1 << 10)  # of the signals that Python has taken; 0 is our own
+        if any(number in ENDS for number in numbers):
+            return True
+        if 0 in numbers:
+            return False
+
+
+@contextmanager
+def other_ranks(run: RunDir, slots: Sequence[Slot]) -> Iterator[OtherRanks | None]:
+    """The other ranks of a run that is to have one on each slot; None where there is no more than one."""
+    if len(slots) < 2:
+        yield None
+        return
+    others = OtherRanks(run, slots)
+    try:
+        others.start()
+        yield others
+    finally:
+        others.close()

@@ -1,0 +1,1 @@
+"""`grpoctl check --resources`: what a run needs, estimated from shapes and measured by a one-step probe."""

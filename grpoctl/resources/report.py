@@ -1,0 +1,185 @@
+"""What `grpoctl check --resources` says, as one JSON document: estimates, and beside them what a probe measured.
+
+Bytes and seconds throughout. Not here: the arithmetic (core.health.foresight.resources), the words (wording).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from core.health.foresight.resources.disk import disk
+from core.health.foresight.resources.levers import Levers, levers
+from core.health.foresight.resources.memory import Phase, Place, peak, phases, weights
+from core.health.foresight.resources.pace import evaluation_seconds, evaluations, paces, speed
+from core.health.foresight.resources.shapes import Shape
+from core.spec import RunSpec
+from grpoctl.resources.machine import cores, disk_free
+from grpoctl.resources.model import Known
+from grpoctl.resources.probe import Probe
+from grpoctl.resources.tokens import Lengths
+
+OFF = 1.25  # how far an estimate has been from what was measured (docs/benchmarks.md)
+MEASURED = {"weights": "frozen", "adapter": "trainable", "reference": "reference", "process": "process"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What is to be said: the spec, its model, its lengths, where it is to fit, its other profiles, and a probe."""
+
+    spec: RunSpec
+    model: Known
+    lengths: Lengths
+    place: Place
+    given: bool  # the memory is the user's number, not the machine's
+    profiles: Mapping[str, tuple[RunSpec, Shape]]
+    probe: Probe
+    home: Path
+
+
+def document(asked: Asked) -> dict[str, Any]:
+    """The key `resources` of `check --json`; docs/cli.md has the table."""
+    spec, shape, tokens, place = asked.spec, asked.model.shape, asked.lengths.tokens, asked.place
+    found = phases(spec, shape, tokens, place)
+    most, measured = peak(found), asked.probe.peak
+    needed = most.bytes if measured is None else measured
+    return {
+        "model": _model(asked),
+        "device": place.device,
+        "memory_bytes": place.memory,
+        "memory_given": asked.given,
+        "prompt_tokens": tokens.prompt,
+        "answer_tokens": tokens.answer,
+        "tokens_from": asked.lengths.whence,
+        "parts": _parts(found, asked.probe),
+        "phases": [_phase(one, asked.probe) for one in found],
+        "peak_bytes": most.bytes,
+        "peak_phase": {"stage": most.stage or None, "name": most.name},
+        "measured_peak_bytes": measured,
+        "fits": needed <= place.memory,
+        "close": measured is None and needed / OFF < place.memory < needed * OFF,
+        "stages": _stages(asked),
+        "evaluation": _evaluation(asked),
+        "hours": _hours(asked),
+        "disk": _disk(asked),
+        "changes": _changes(levers(spec, shape, tokens, place, asked.profiles)),
+        "probe": {"ran": bool(asked.probe.events), "why_not": asked.probe.why},
+    }
+
+
+def _model(asked: Asked) -> dict[str, Any]:
+    found = weights(asked.spec.model, asked.model.shape, asked.place.device)
+    return {
+        "source": asked.model.source,
+        "family": asked.model.shape.family,
+        "exact": asked.model.shape.exact,
+        "parameters": found.total,
+        "trainable": found.trainable,
+        "shapes_from": asked.model.whence,
+        "at_hand": asked.model.at_hand,
+    }
+
+
+def _parts(found: Sequence[Phase], probe: Probe) -> list[dict[str, Any]]:
+    """Each part at the largest it gets in any phase, in the order they come about."""
+    loaded, rows = probe.first("loaded"), []
+    for name in dict.fromkeys(name for phase in found for name in phase.parts):
+        largest = max(found, key=lambda phase: phase.parts.get(name, 0))
+        if size := largest.parts.get(name, 0):
+            rows.append(
+                {"name": name, "bytes": size, "measured_bytes": _measured(name, loaded, probe), "phase": largest.name}
+            )
+    return rows
+
+
+def _measured(name: str, loaded: Mapping[str, Any], probe: Probe) -> int | None:
+    if name == "moments":
+        return max((int(event["moments"]) for event in probe.events if "moments" in event), default=None)
+    if name == "weights" and "frozen" in loaded:
+        whole = "reference" in loaded and loaded["reference"]  # all or part of the weights are trained themselves
+        return int(loaded["frozen"]) + (int(loaded["trainable"]) if whole else 0)
+    key = MEASURED.get(name)
+    if key is None or key not in loaded or (key == "process" and loaded["device"] == "cuda"):
+        return None
+    return int(loaded[key])
+
+
+def _phase(one: Phase, probe: Probe) -> dict[str, Any]:
+    event = probe.step(one.stage, full=True) if one.stage else {}
+    return {
+        "stage": one.stage or None,
+        "name": one.name,
+        "bytes": one.bytes,
+        "measured_bytes": event.get("peaks", {}).get(one.name),
+        "parts": dict(one.parts),
+    }
+
+
+def _stages(asked: Asked) -> dict[str, Any]:
+    assumed = speed(asked.place.device, cores())
+    found = {}
+    for pace in paces(asked.spec, asked.model.shape, asked.lengths.tokens, assumed):
+        drawn, full = (asked.probe.step(pace.stage, full=whole) for whole in (False, True))
+        found[pace.stage] = {
+            "steps": {"least": pace.least, "most": pace.most},
+            "estimated_seconds": {**pace.seconds, "total": pace.step},
+            "measured_seconds": {"drawn": drawn.get("seconds"), "full": full.get("seconds")},
+            "completion_tokens": _mean_length(drawn),
+            "max_completion_tokens": full.get("completion_tokens"),
+        }
+    return found
+
+
+def _mean_length(event: Mapping[str, Any]) -> float | None:
+    """Tokens of a completion as it was drawn, the end included."""
+    return event["drawn"] / event["rows"] if event.get("rows") else None
+
+
+def _evaluation(asked: Asked) -> dict[str, Any]:
+    """One evaluation. Measured: what sampling as many rows takes, at the pace of the last step that sampled."""
+    spec = asked.spec
+    assumed = speed(asked.place.device, cores())
+    rows = spec.task.eval_prompts * spec.evaluation.num_generations_eval
+    steps = [step for name in spec.stages if (step := asked.probe.step(name, full=False)).get("drawn")]
+    first = asked.probe.first("evaluated")  # its first calls are slow: only where no step samples
+    pace = (steps[-1]["seconds"]["sample"], steps[-1]["rows"]) if steps else None
+    if pace is None and first.get("rows"):
+        pace = first["seconds"]["total"], first["rows"]
+    whole = pace[0] * rows / pace[1] if pace is not None else None
+    return {
+        "times": evaluations(spec),
+        "completions": rows,
+        "estimated_seconds": evaluation_seconds(spec, asked.model.shape, asked.lengths.tokens, assumed),
+        "measured_seconds": whole,
+    }
+
+
+def _hours(asked: Asked) -> dict[str, Any]:
+    """`least`: steps as they were drawn; `most`: completions at full length, by assumption where nothing was probed."""
+    stages, evaluation = _stages(asked), _evaluation(asked)
+    measured = all(one["measured_seconds"]["full"] for one in stages.values())
+    each = evaluation["measured_seconds"] or evaluation["estimated_seconds"]
+    sums = []
+    for kind, count in (("drawn", "least"), ("full", "most")):
+        seconds = [
+            one["steps"][count] * (one["measured_seconds"][kind] if measured else one["estimated_seconds"])["total"]
+            for one in stages.values()
+        ]
+        sums.append((sum(seconds) + evaluation["times"] * each) / 3600)
+    return {"least": sums[0] if measured else None, "most": sums[1], "measured": measured}
+
+
+def _disk(asked: Asked) -> dict[str, Any]:
+    found = disk(asked.spec, asked.model.shape, asked.place.device)
+    free = disk_free(asked.home)
+    size = 2 if asked.spec.model.dtype == "bfloat16" else 4
+    download = 0 if asked.model.at_hand else asked.model.shape.total * size
+    needed = found.total + download
+    return {**asdict(found), "total": found.total, "model_to_download": download, "free": free, "fits": needed <= free}
+
+
+def _changes(found: Levers) -> dict[str, Any]:
+    alone, together = ([asdict(one) for one in group] for group in (found.alone, found.together))
+    return {"alone": alone, "together": together}

@@ -1,0 +1,153 @@
+"""The weights that a run leaves: RUN/adapter and RUN/merged, copies of them elsewhere, and which weights a name means.
+
+What is here: folders, whole or not there. What is not: the files in them (core.models.exported) and the words about
+them (model_card).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from core.errors import NotFoundError, StorageError, UserError
+from core.spec import ModelSpec, RunSpec
+from grpoctl.runs.listing import summary
+from grpoctl.runs.model_card import hub_id, model_card
+from grpoctl.runs.records import read_json, replace_json, replace_text, storage_errors
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.specs import read_resolved
+
+Format = Literal["peft", "transformers"]
+NOTE = "grpoctl.json"  # in an exported folder: which run and step it is of
+CARD = "README.md"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """A run's exported weights. `step` is the step they are of."""
+
+    run: RunDir
+    folder: Path
+    step: int | None
+    spec: RunSpec
+
+    @property
+    def format(self) -> Format:
+        """`peft`: an adapter for the base model; `transformers`: a model of its own."""
+        return "peft" if self.spec.model.lora is not None else "transformers"
+
+    @property
+    def adapter(self) -> Path | None:
+        """The adapter's folder; None where the weights are a model of their own."""
+        return self.folder if self.format == "peft" else None
+
+    def model(self, said: ModelSpec | None = None) -> ModelSpec:
+        """What is loaded: the base that the adapter is for, else the folder itself; as `said`, else as the run did."""
+        said = said or self.spec.model
+        if self.format == "peft":
+            return said
+        own = {"source": str(self.folder), "revision": None, "trainable": None}
+        return said.model_copy(update=own)
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A folder to write into that takes the target's place at the end, or leaves nothing behind where that fails.
+
+    Raises StorageError where the disk is full or read-only.
+    """
+    with storage_errors("write", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
+            yield draft
+            if target.exists():
+                shutil.rmtree(target)
+            draft.rename(target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def note(folder: Path, run: RunDir, step: int | None) -> None:
+    """Write which run and step the folder is of, and the model it started from. Raises StorageError."""
+    spec = read_resolved(run.spec)
+    name = {"run_id": run.id, "experiment": spec.name, "profile": spec.profile, "step": step}
+    source = spec.model.source
+    public = source.startswith("builtin:") or hub_id(spec.model) is not None  # a path may name its user
+    replace_json(folder / NOTE, {"schema": 1, **name, "source": source if public else None})
+
+
+def noted_source(folder: Path) -> str | None:
+    """The built-in model or hub id that the exported weights in a folder started from; None where it does not say."""
+    try:
+        source = (read_json(folder / NOTE) or {}).get("source")
+    except StorageError:
+        return None
+    return source if isinstance(source, str) else None
+
+
+def exported(run: RunDir) -> Exported | None:
+    """What the run has exported; None where it has nothing."""
+    said = read_json(run.adapter / NOTE) if run.adapter.is_dir() else None
+    if said is None:
+        return None
+    step = said.get("step")
+    return Exported(
+        run=run, folder=run.adapter, step=step if isinstance(step, int) else None, spec=read_resolved(run.spec)
+    )
+
+
+def find_exported(home: Home, run: RunDir, name: str) -> Exported:
+    """The weights of the run that `name` means; where it is an experiment's, those of its newest run that has some.
+
+    Raises NotFoundError where there are none.
+    """
+    if (found := exported(run)) is not None:
+        return found
+    of_name = [one for one in home.runs() if summary(one).get("experiment") == name.lower()]
+    older = next((found for one in of_name if (found := exported(one)) is not None), None)
+    if older is not None:
+        return older
+    how = summary(run)["status"]
+    instead = "wait until it ends" if how == "RUNNING" else "let it reach its end (grpoctl run ... --resume)"
+    raise NotFoundError(f"{run.id} ({how}) has exported no weights; {instead}, or name another run")
+
+
+def write_card(run: RunDir, folder: Path, *, merged: bool) -> None:
+    """Write the model card of the run's weights in this folder. Raises StorageError."""
+    result, provenance = read_json(run.result) or {}, read_json(run.provenance) or {}
+    said = read_json(folder / NOTE) or {}
+    card = model_card(read_resolved(run.spec), result, provenance, step=said.get("step"), merged=merged)
+    replace_text(folder / CARD, card)
+
+
+def check_target(folder: Path) -> None:
+    """Raises UserError where an export to this folder would touch something that is there."""
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"{folder} is there already; give a folder that is not, or an empty one")
+
+
+def copy(found: Exported, folder: Path) -> None:
+    """The exported weights as they are, in another folder. Raises StorageError."""
+    with whole_folder(folder) as draft:
+        shutil.copytree(found.folder, draft, dirs_exist_ok=True)
+
+
+def merge(found: Exported, folder: Path) -> None:
+    """The adapter added into its base's weights, as a model of its own with tokenizer and card.
+
+    Raises ModelError where the base is held in 4 bits or cannot be loaded, StorageError.
+    """
+    from core.assemble import write_merged
+
+    with whole_folder(folder) as draft:
+        write_merged(found.spec.model, found.folder, draft)
+        note(draft, found.run, found.step)
+        write_card(found.run, draft, merged=True)

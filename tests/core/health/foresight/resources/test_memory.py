@@ -1,0 +1,168 @@
+"""Memory by part, on paper: P prompts of 3 tokens, completions of 5, a model of two blocks (paper.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.health.foresight.resources import memory
+from core.health.foresight.resources.memory import Place, Tokens, kept, peak, phases, weights
+from core.policies import batches
+from core.spec import RunSpec
+from core.training import trainer
+from tests.core.health.foresight.resources.paper import PAPER, run
+
+PLACE = Place(device="cuda", memory=2**30)
+TOKENS = Tokens(prompt=3, answer=4)
+
+
+def phase(spec: RunSpec, name: str, place: Place = PLACE) -> dict[str, int]:
+    (found,) = (one for one in phases(spec, PAPER, TOKENS, place) if one.name == name and one.stage)
+    return dict(found.parts)
+
+
+def test_what_is_held() -> None:
+    # 2600 weights of 4 bytes; r=2 on q (8 -> 8) and k (8 -> 4): 2 * (16 + 12) elements in each of two blocks
+    found = weights(run().model, PAPER, "cuda")
+    assert (found.total, found.trainable) == (2600, 112)
+    assert dict(found.held) == {"process": memory.PROCESS["cuda"], "weights": 10_400, "adapter": 448}
+    assert phase(run(), "learn")["moments"] == 2 * 448
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_"),
+    [
+        ({"dtype": "bfloat16"}, 5_200),
+        # 1640 elements outside the blocks' linear layers in 2 bytes; 960 in half a byte and 1/16 for their scales
+        ({"dtype": "bfloat16", "load_in_4bit": "always"}, 3_280 + 540),
+        ({"mixed_precision": "bf16"}, 10_400),
+    ],
+)
+def test_weights_by_precision(model: dict[str, Any], bytes_: int) -> None:
+    found = weights(run(model=model).model, PAPER, "cuda").held
+    assert (found["weights"], found["adapter"]) == (bytes_, 448)  # an adapter is fp32 beside any weights
+
+
+def test_without_an_adapter_all_weights_move_and_are_kept_twice() -> None:
+    found = weights(run(model={"lora": None}).model, PAPER, "cuda")
+    assert (found.trainable, found.each, found.held["reference"]) == (2600, 4, 10_400)
+    bf16 = weights(run(model={"lora": None, "dtype": "bfloat16"}).model, PAPER, "cuda")
+    assert (bf16.trainable, bf16.each, bf16.held["reference"]) == (2600, 2, 5_200)
+
+
+def test_a_frozen_backbone_moves_what_its_patterns_name() -> None:
+    spec = run(model={"lora": None, "trainable": ["model.layers.1.mlp.*"]})
+    found = weights(spec.model, PAPER, "cuda")
+    assert (found.trainable, found.held["reference"]) == (288, 1_152)  # three of 8 x 12
+    # Nothing below the second block keeps anything for backward.
+    one = 4 * (8 * kept(spec.model, PAPER) + 64 * 4)
+    assert phase(spec, "learn")["activations"] == one
+
+
+def test_sampling() -> None:
+    # 2 prompts x 2 = 4 rows of 8 tokens; a token's keys and values are 2 * 4 elements a block. Two blocks, one block's
+    # copy while a token is added, and its 2 * 8 elements once the keys are repeated for each head.
+    parts = phase(run(), "sample")
+    assert parts["KV cache"] == 4 * 8 * 4 * (2 * 8 + 8 + 16)
+    assert parts["folded weights"] == 2 * (64 + 32) * 4  # q and k of each block, in fp32
+    assert parts["logits"] == 4 * 100 * 20
+    assert phase(run(model={"dtype": "bfloat16"}), "sample")["folded weights"] == 0
+
+
+def test_scoring_takes_a_group_or_a_micro_batch_of_the_reference() -> None:
+    # Without a KL one group of 2 is scored; with one, all 4 rows in two micro-batches of 2, or at once.
+    assert phase(run(), "score")["logits"] == 2 * 5 * 100 * 12
+    whole = run(grpo={"beta": 0.1, "gradient_accumulation_steps": 1})
+    assert phase(whole, "score")["logits"] == 4 * 5 * 100 * 12
+    assert phase(run(grpo={"beta": 0.1, "gradient_accumulation_steps": 2}), "score")["logits"] == 2 * 5 * 100 * 12
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_"),
+    [
+        # fp32: norms 2 * 8 * 4; attention 4 * 8 * 4 and its input 8 * 4; MLP 3 * 12 * 4; two adapters of r=2 in fp32
+        ({}, 64 + 128 + 32 + 144 + 16),
+        # bf16: norms as before; the rest halves; a cast of its own for each of the two adapters, 8 * 4 each
+        ({"dtype": "bfloat16"}, 64 + 64 + 16 + 72 + 16 + 64),
+        ({"mixed_precision": "bf16"}, 64 + 64 + 16 + 72 + 16 + 64),
+        # all weights: both norms' products, both inputs, and the MLP's product for down_proj
+        ({"lora": None}, 64 + 64 + 128 + 32 + 144 + 32 + 48),
+    ],
+)
+def test_what_a_block_keeps_of_a_token(model: dict[str, Any], bytes_: int) -> None:
+    assert kept(run(model=model).model, PAPER) == bytes_
+
+
+def test_dropout_keeps_a_dropped_copy_and_its_mask() -> None:
+    plain = run().model
+    assert plain.lora is not None
+    dropped = plain.model_copy(update={"lora": plain.lora.model_copy(update={"lora_dropout": 0.1})})
+    assert kept(dropped, PAPER) - kept(plain, PAPER) == 2 * 8 * 5
+
+
+def test_learning() -> None:
+    # 4 rows of 3 + 5 tokens in one pass; two blocks, and a mask of 8 x 8 in each
+    parts = phase(run(), "learn")
+    assert parts["activations"] == 2 * 4 * (8 * 384 + 64 * 4)
+    assert parts["logits"] == 4 * 5 * 100 * 12
+    assert parts["gradients"] == 448 * 2  # the sum, and the one term's share of it
+
+
+def test_on_the_cpu_the_heap_keeps_some() -> None:
+    cpu = phase(run(), "learn", Place(device="cpu", memory=2**30))
+    assert cpu["heap"] == int(cpu["activations"] * memory.HEAP)
+    assert phase(run(), "learn")["heap"] == 0
+
+
+def test_every_term_of_the_loss_has_a_gradient_of_its_own() -> None:
+    spec = run(grpo={"beta": 0.1, "entropy_coef": 0.01})
+    parts = phase(spec, "learn")
+    assert parts["gradients"] == 448 * 4
+    assert parts["logits"] == 4 * 5 * 100 * 16  # entropies keep the probabilities, too
+    assert phase(run(grpo={"beta": 0.1, "kl_in": "reward"}), "learn")["gradients"] == 448 * 2
+
+
+def test_checkpointing_keeps_block_inputs_and_what_the_shares_hold_on_to() -> None:
+    # 4 rows x 8 tokens x 8 x 4 bytes for each of two blocks, and both blocks made again
+    parts = phase(run(model={"gradient_checkpointing": True}), "learn")
+    assert parts["activations"] == 2 * 4 * 8 * 8 * 4 + phase(run(), "learn")["activations"] * memory.KEPT_FOR_SHARES
+
+
+def test_supervised_stages_learn_from_answers() -> None:
+    spec = run(stages={"sft": {"kind": "sft", "max_steps": 1, "prompts_per_step": 3, "learning_rate": 0.1}})
+    (found,) = (one for one in phases(spec, PAPER, TOKENS, PLACE) if one.stage)
+    assert (found.name, found.parts["logits"]) == ("learn", 3 * 4 * 100 * 12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "lower"),
+    [
+        ({"grpo": {"gradient_accumulation_steps": 4}}, True),
+        ({"grpo": {"max_completion_length": 2}}, True),
+        ({"grpo": {"num_generations": 4}}, False),
+        ({"grpo": {"max_completion_length": 6}}, False),
+        ({"grpo": {"prompts_per_step": 3}}, False),
+        ({"model": {"dtype": "bfloat16"}}, True),
+    ],
+)
+def test_which_way_each_setting_moves_the_update(changes: dict[str, Any], lower: bool) -> None:
+    before, after = sum(phase(run(), "learn").values()), sum(phase(run(**changes), "learn").values())
+    assert (after < before) is lower
+    assert after != before
+
+
+def test_the_peak_is_the_largest_phase() -> None:
+    found = phases(run(), PAPER, TOKENS, PLACE)
+    assert peak(found).bytes == max(sum(one.parts.values()) for one in found)
+
+
+def test_sampling_is_bounded_as_the_policy_bounds_it() -> None:
+    assert memory.SAMPLED_WORD == batches.PER_WORD
+    assert memory.SAMPLING_ROOM == {"cpu": batches.ON_CPU, "cuda": batches.OF_A_DEVICE}
+    assert memory.SCORED_EVALUATION == trainer.EVALUATION_CHECKED
+    # Room for 5 rows, groups of 2: 4 rows; of a group there is always one.
+    row = 2 * 2 * 4 * 4 * 8 + 24 * 100
+    five = Place(device="cuda", memory=4 * 5 * row)
+    sizes = [memory.at_once(run().model, PAPER, group=group, width=8, place=five) for group in (1, 2, 8)]
+    assert sizes == [5, 4, 8]

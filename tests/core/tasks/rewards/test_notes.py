@@ -1,0 +1,74 @@
+"""What the log is told of reward functions, and that it stays small."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from core.tasks.rewards import notes
+from core.tasks.rewards.notes import Notes, gist
+from tests.core.tasks.rewards.judging import reward
+
+RAISED = """Traceback (most recent call last):
+  File "{dir}/mine.py", line 4, in f
+    return one(completions)
+  File "{dir}/lib/python3.12/json/decoder.py", line 355, in raw_decode
+    raise JSONDecodeError
+ValueError: no
+  and a second line"""
+HUNG = """no answer within 2 s
+the last that it printed:
+Current thread 0x7f (most recent call first):
+  File "{dir}/lib/python3.12/re/__init__.py", line 166 in match
+  File "{dir}/mine.py", line 7 in hang
+  File "{dir}/mine.py", line 30 in f"""
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (RAISED, "ValueError: no ({dir}/mine.py line 4)"),  # the user's own place, not the library's
+        (HUNG, "no answer within 2 s ({dir}/mine.py line 7)"),
+        ("its process ended with exit code 3", "its process ended with exit code 3"),
+        ("", ""),
+        ("x" * 5000, "x" * 300),
+    ],
+)
+def test_an_error_in_one_line(error: str, line: str) -> None:
+    assert gist(error) == line
+
+
+def test_an_error_is_told_in_full_once(caplog: pytest.LogCaptureFixture) -> None:
+    note = Notes()
+    for _ in range(3):
+        note.losses(reward("f"), 8, {2: RAISED}, RAISED)
+    note.losses(reward("f"), 8, {}, HUNG)
+    texts = [record.getMessage() for record in caplog.records]
+    assert sum("in full" in text for text in texts) == 2
+    assert texts[0] == (
+        "reward f: the call for 8 completions failed: ValueError: no ({dir}/mine.py line 4); "
+        "asked for one by one, 1 of them got no value"
+    )
+    assert {record.name for record in caplog.records} == {"core.tasks.rewards"}
+
+
+def test_what_is_printed_is_noted_up_to_a_limit(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "PRINTED", 30)
+    note = Notes()
+    with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
+        for _ in range(5):
+            note.printed("0123456789\n", 11)
+        note.printed("tail", 5_000_000)
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts == ["printed by rewards: 0123456789"] * 3 + [
+        "printed by rewards: more than 30 bytes; the rest is not noted"
+    ]
+
+
+def test_text_that_was_cut_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
+        Notes().printed("tail", 5_000_000)
+    assert caplog.records[0].getMessage() == "printed by rewards: (the end of 5000000 bytes) tail"

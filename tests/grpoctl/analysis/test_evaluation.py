@@ -1,0 +1,77 @@
+"""Means and intervals over prompts, each against numbers worked out on paper."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from grpoctl.analysis.evaluation import Scored, quantity, summary
+
+NAN = math.nan
+
+
+def test_the_completions_of_a_prompt_are_averaged_first() -> None:
+    # prompt means 0.5 (of 1, 0, 0.5) and 0.2 (of one): mean 0.35, not the 0.425 of all four
+    found = quantity([(0, 1.0), (0, 0.0), (0, 0.5), (1, 0.2)])
+    assert found.mean == pytest.approx(0.35)
+    assert found.prompts == 2
+    # sd of 0.5 and 0.2 = 0.3 / sqrt(2); se = 0.3 / 2; t(0.975, 1) = 12.7062: 0.35 -+ 1.90593
+    assert found.se == pytest.approx(0.15)
+    assert (found.low, found.high) == (pytest.approx(-1.555931, abs=1e-6), pytest.approx(2.255931, abs=1e-6))
+
+
+def test_missing_rewards_are_left_out_not_zero() -> None:
+    found = quantity([(0, 0.4), (0, NAN), (1, NAN), (2, 0.6)])
+    assert (found.mean, found.prompts) == (pytest.approx(0.5), 2)
+    assert quantity([(0, NAN)]) == quantity([])
+    assert quantity([]).mean is None
+
+
+def test_yes_or_no_answers_have_wilsons_interval() -> None:
+    # 2 of 10, Wilson: centre (0.2 + 1.92073 / 10) / 1.384146 = 0.283260, half 0.226583 (z^2 = 3.841459)
+    found = quantity([(n, float(n < 2)) for n in range(10)])
+    assert (found.low, found.high) == (pytest.approx(0.056682, abs=1e-5), pytest.approx(0.509838, abs=1e-5))
+
+
+@pytest.mark.parametrize(("value", "low", "high"), [(0.0, 0.0, 0.277533), (1.0, 0.722467, 1.0)])
+@pytest.mark.parametrize("k", [1, 8])
+def test_where_all_agree_each_prompt_counts_once(value: float, low: float, high: float, k: int) -> None:
+    # 10 of 10: 1 / (1 + 3.841459 / 10) = 0.722467, whether each was asked once or eight times
+    found = quantity([(n, value) for n in range(10) for _ in range(k)])
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))
+
+
+def width(values: list[tuple[int, float]]) -> float:
+    found = quantity(values)
+    assert found.low is not None
+    assert found.high is not None
+    return found.high - found.low
+
+
+def test_answers_that_repeat_themselves_are_worth_no_more_than_one() -> None:
+    once = [(n, float(n % 2)) for n in range(20)]
+    assert width([pair for pair in once for _ in range(4)]) == pytest.approx(width(once))
+    # 20 prompts with two answers each that have nothing to do with their prompt (00, 01, 10, 11 equally often) are
+    # worth 40: p (1-p) / se^2 x n / (n-1) = 0.25 x 20 x 19 / 2.5 x 20 / 19
+    mixed = [(n, float(bit)) for n in range(20) for bit in divmod(n % 4, 2)]
+    assert width(mixed) == pytest.approx(width([(n, float(n % 2)) for n in range(40)]))
+
+
+def test_one_prompt_has_no_t_interval() -> None:
+    found = quantity([(0, 0.5), (0, 0.7)])
+    assert (found.mean, found.se, found.low, found.high) == (pytest.approx(0.6), None, None, None)
+
+
+def test_a_summary_has_parts_and_slices() -> None:
+    rows = [
+        Scored(prompt=0, reward=1.0, valid=True, parts={"exact": 1.0}, slice="math", length=3),
+        Scored(prompt=0, reward=0.0, valid=True, parts={"exact": 0.0}, slice="math", length=5, truncated=True),
+        Scored(prompt=1, reward=NAN, valid=False, parts={"exact": NAN, "style": 0.25}, slice="qa", length=4),
+    ]
+    found = summary(rows)
+    assert found["reward"]["mean"] == 0.5
+    assert found["valid"]["mean"] == 0.5  # prompts 1 and 0
+    assert {name: part["mean"] for name, part in found["parts"].items()} == {"exact": 0.5, "style": 0.25}
+    assert {name: part["mean"] for name, part in found["slices"].items()} == {"math": 0.5, "qa": None}
+    assert (found["missing"], found["length"], found["truncated"]) == (1, 4.0, pytest.approx(1 / 3))
