@@ -1,4 +1,4 @@
-"""How far recorded log-probs lie from a clean forward's, sound and with the rollout fault, by precision and temperature.
+"""How far recorded log-probs lie from a clean forward's, sound and with the fault, by precision and temperature.
 
     python benchmarks/integrity.py                 the built-in model
     python benchmarks/integrity.py small           SmolLM2-135M-Instruct (minutes)

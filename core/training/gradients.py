@@ -25,29 +25,16 @@ def add_gradients(parameters: Sequence[Tensor], world: World) -> None:
     world.add([one.grad for one in moved if one.grad is not None])
 
 
-class GradientShares:
-    """The gradient of each term, added up over micro-batches: a share of the *loss* says nothing about its pull."""
+def norm_of(parameters: Sequence[Tensor]) -> float:
+    """The norm of the parameters' gradients together; 0 where none has one."""
+    norms = [one.grad.norm() for one in parameters if one.grad is not None]
+    return float(torch.stack(norms).norm()) if norms else 0.0
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self._parameters = parameters
-        self._gradients: dict[str, list[Tensor]] = {}
 
-    def add(self, terms: Mapping[str, Tensor]) -> None:
-        """Measure the terms of one micro-batch; leaves their graph as it was."""
-        for name, term in terms.items():
-            found = torch.autograd.grad(term, self._parameters, retain_graph=True, allow_unused=True)
-            sums = self._gradients.setdefault(name, [torch.zeros_like(one) for one in self._parameters])
-            for place, one in enumerate(found):
-                if one is not None:
-                    sums[place] += one
+def shares_of(norms: Mapping[str, float]) -> dict[str, float]:
+    """`grad_share/<term>`: its norm over the sum of all terms' norms; nothing where no term pulls.
 
-    def metrics(self, world: World) -> dict[str, float]:
-        """`grad_share/<term>`: its norm over the sum of all terms' norms; nothing where no term pulls."""
-        for name in dict.fromkeys(name for names in world.gather(list(self._gradients)) for name in names):
-            world.add(self._gradients.setdefault(name, [torch.zeros_like(one) for one in self._parameters]))
-        norms = {
-            name: float(torch.stack([one.norm() for one in gradients]).norm())
-            for name, gradients in self._gradients.items()
-        }
-        whole = sum(norms.values())
-        return {f"grad_share/{name}": norm / whole for name, norm in norms.items()} if whole > 0 else {}
+    A share of the *loss* says nothing about a term's pull.
+    """
+    whole = sum(norms.values())
+    return {f"grad_share/{name}": norm / whole for name, norm in norms.items()} if whole > 0 else {}

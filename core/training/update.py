@@ -13,7 +13,7 @@ from core.errors import CheckpointError
 from core.policies.base import Policy, Rollout, RowKey, Scores
 from core.rollout.uniforms import seeded
 from core.spec import StageBase
-from core.training.gradients import GradientShares, add_gradients
+from core.training.gradients import add_gradients, norm_of, shares_of
 from core.training.machine import Machine
 from core.training.room import LEARN
 from core.training.shares import own_rows
@@ -50,10 +50,10 @@ class Batch:
 class _Accumulated:
     """What the micro-batches so far have added up to, besides the gradient itself."""
 
-    def __init__(self, shares: GradientShares | None) -> None:
-        self.shares = shares
+    def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.maxima: dict[str, Tensor] = {}
+        self.terms: dict[str, None] = {}  # names, in order
 
     def add(self, parts: LossParts) -> None:
         """A micro-batch more."""
@@ -61,6 +61,7 @@ class _Accumulated:
             self.sums[name] = self.sums[name] + value if name in self.sums else value
         for name, value in parts.maxima.items():
             self.maxima[name] = torch.maximum(self.maxima[name], value) if name in self.maxima else value
+        self.terms |= dict.fromkeys(parts.terms)
 
     def metrics(self, world: World) -> dict[str, float]:
         """Of the whole batch, the same on every rank."""
@@ -97,16 +98,23 @@ class Update:
         """One optimiser step over all batches; metrics of the loss. Where loss or gradient is not finite, none is made.
 
         `key` names the dropout of this update; torch's global generator is left as it was found. With `shares`, each
-        term's share of the gradient norm is measured too (a backward pass more for each term). Each rank learns from
-        its own groups; gradient and metrics are those of all. Raises RunError where not one row fits into memory.
+        term's share of the gradient norm is measured too (a pass more for each term: to keep one graph for all of them
+        would keep what gradient checkpointing recomputes). Each rank learns from its own groups; gradient and metrics
+        are those of all. Raises RunError where not one row fits into memory.
         """
         machine = machine or Machine()
         world = machine.world
         wanted = max(min(batch.micro_rows, len(batch.rows)) for batch in batches)
         key = key._replace(attempt=2 * world.rank)  # dropout of its own for each rank; odd ones are a fault's
         own = [replace(batch, rows=own_rows(world, batch.rollout, batch.rows)) for batch in batches]
-        found = machine.room.whole(LEARN, wanted, lambda rows: self._accumulated(own, rows, key, shares), world)
-        add_gradients(self._parameters(), world)
+
+        def accumulated(term: str | None = None) -> _Accumulated:
+            found = machine.room.whole(LEARN, wanted, lambda rows: self._accumulated(own, rows, key, term), world)
+            add_gradients(self._parameters(), world)
+            return found
+
+        found = accumulated()
+        measured = self._shares(found, accumulated, world) if shares else {}
         norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self._max_grad_norm)
         metrics = {**found.metrics(world), "grad_norm": float(norm)}
         sound = math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])
@@ -115,23 +123,39 @@ class Update:
                 group["lr"] = learning_rate
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        measured = found.shares.metrics(world) if found.shares is not None else {}
         return {**metrics, **measured, "learning_rate": learning_rate, "update": float(sound)}
 
-    def _accumulated(self, batches: Sequence[Batch], limit: int, key: RowKey, shares: bool) -> _Accumulated:
-        """The gradient of the batches, in micro-batches of at most `limit` rows; whatever was there before is gone."""
+    def _accumulated(self, batches: Sequence[Batch], limit: int, key: RowKey, term: str | None) -> _Accumulated:
+        """The gradient of the batches, in micro-batches of at most `limit` rows; whatever was there before is gone.
+
+        Of all of the loss, or of one of its terms.
+        """
         self._optimizer.zero_grad(set_to_none=True)
-        found = _Accumulated(shares=GradientShares(self._parameters()) if shares else None)
+        found = _Accumulated()
         with torch.enable_grad(), seeded(key):
             for batch in batches:
                 for rows in self._policy.split(batch.rollout, batch.rows, min(batch.micro_rows, limit)):
                     scores = self._policy.score(batch.rollout, rows, wants=batch.wants, weights="current")
                     parts = batch.loss(scores, rows)
-                    if found.shares is not None:
-                        found.shares.add(parts.terms)
-                    parts.total.backward()  # type: ignore[no-untyped-call]
+                    pulling = parts.total if term is None else parts.terms.get(term)
+                    if pulling is not None and (term is None or pulling.requires_grad):
+                        pulling.backward()  # type: ignore[no-untyped-call]
                     found.add(parts)
         return found
+
+    def _shares(
+        self, found: _Accumulated, accumulated: Callable[[str], _Accumulated], world: World
+    ) -> dict[str, float]:
+        """`grad_share/<term>` of every term of the loss; leaves the gradient as it was."""
+        names = list(dict.fromkeys(name for names in world.gather(list(found.terms)) for name in names))
+        kept = [parameter.grad for parameter in self._parameters()]
+        norms = {}
+        for name in names:
+            accumulated(name)
+            norms[name] = norm_of(self._parameters())
+        for parameter, gradient in zip(self._parameters(), kept, strict=True):
+            parameter.grad = gradient
+        return shares_of(norms)
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's moments and step counts as `parameter.slot`; empty before the first step."""

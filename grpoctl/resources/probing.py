@@ -9,6 +9,7 @@ nothing to teach. Evaluation is made of a few prompts. Nothing is written. Not h
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys

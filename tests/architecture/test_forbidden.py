@@ -67,7 +67,9 @@ def unsafe(tree: ast.AST) -> list[str]:
             kinds = [ast.unparse(word.value) for word in node.keywords if word.arg == "typ"]
             unsafe_yaml = called.endswith("YAML") and kinds not in (["'safe'"], ["'rt'"], [])
             trusts = [ast.unparse(w.value) for w in node.keywords if w.arg == "trust_remote_code"]
-            trusting = any(one not in ("False", "spec.trust_remote_code") for one in trusts)  # off unless a spec says so
+            trusting = any(
+                one not in ("False", "spec.trust_remote_code") for one in trusts
+            )  # off unless a spec says so
             found += [called] if called in FORBIDDEN_CALLS or unsafe_yaml or trusting else []
     return found
 

@@ -23,7 +23,7 @@ LOADED = load(EVERYTHING, library=LIBRARY)
 AUTHORED = read_authored(EVERYTHING, LIBRARY)
 ALL = fields(LOADED.authored)
 # One choice, the keys below change with it, or another key must go for it: tested elsewhere.
-ONLY_VALUE = {"task.name", "stages.grpo.kind", "budget.tokens"}
+ONLY_VALUE = {"task.name", "stages.grpo.kind", "budget.tokens", "model.trainable"}
 CONSTANT = ("stages.grpo.beta", "stages.grpo.entropy_coef")  # what adapts starts from a plain number
 LEAVES = {
     dotted(path): field
@@ -61,7 +61,8 @@ def another(key: str, field: Field) -> Any:
     if get_origin(field.annotation) is Literal:
         return next(choice for choice in get_args(field.annotation) if choice != old)
     if old is None:  # a limit that is not watched: any number turns it on, and every optional number takes this one
-        return 3 if "an integer" in allowed(field) else 0.5
+        said = allowed(field)
+        return 3 if "an integer" in said else 0.5 if "a number" in said else "domain"
     if isinstance(old, bool):
         return not old
     if isinstance(old, (int, float)):

@@ -72,7 +72,7 @@ def test_the_listing_names_origin_title_and_profiles(library: Library) -> None:
     listed = {item.name: item for item in experiments(library)}
     assert list(listed) == sorted(listed)
     assert (listed["mine"].title, listed["mine"].origin, listed["mine"].profiles) == (
-        "My own", "user", ("full", "tiny", "small"),
+        "My own", "user", ("full", "tiny", "small", "medium"),
     )  # fmt: skip
     assert (listed["p31"].title, listed["p31"].origin) == ("The user's p31", "user")
     assert listed["p30"].origin == "shipped"

@@ -89,9 +89,9 @@ VALUES = [
         "task: {name: workflows-dsl}",
         3,
         "task.name",
-        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic; did you mean workflow-dsl?",
+        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom; did you mean workflow-dsl?",
     ),
-    ("task: 3", 3, "task", "got 3; allowed: a mapping that names its task (name: workflow-dsl or arithmetic)"),
+    ("task: 3", 3, "task", "got 3; allowed: a mapping that names its task (name: workflow-dsl or arithmetic or gsm8k or custom)"),
     ("task: {domains: {maths: 1}}", 3, "task.domains.maths", "got the name 'maths'; allowed: one of math, qa, code"),
     (
         "task: {domains: {math: x}}",
@@ -134,7 +134,7 @@ VALUES = [
         "evaluation: null",
         3,
         "evaluation",
-        "got null; allowed: a mapping with eval_steps, num_generations_eval, temperature",
+        "got null; allowed: a mapping with eval_steps, num_generations_eval, temperature, slice_by",
     ),
     ("checkpoints: {save_total_limit: 1}", 3, "checkpoints.save_total_limit", "got 1; allowed: an integer >= 2"),
     ("early_stopping: {min_delta: 1}", 3, "early_stopping.patience", "is missing; allowed: an integer >= 1"),
@@ -150,7 +150,7 @@ VALUES = [
         "expects: [kl < 1, advantage/sdt > 1]",
         3,
         "expects[1]",
-        "unknown metric 'advantage/sdt'; did you mean 'advantage/std'?",
+        "unknown metric 'advantage/sdt'; did you mean advantage/std?",
     ),
     (
         "recorded: {updates: many}",
@@ -208,7 +208,7 @@ def test_an_unknown_key_names_the_one_that_was_meant(text: str, meant: str, tmp_
 
 
 def test_an_unknown_key_like_no_other_lists_what_is_known_there(tmp_path: Path) -> None:
-    known = "unknown key; known here: eval_steps, num_generations_eval, temperature"
+    known = "unknown key; known here: eval_steps, num_generations_eval, temperature, slice_by"
     assert refusal(tmp_path, "evaluation: {zzz: 1}").message == known
 
 

@@ -65,10 +65,10 @@ def test_a_profile_of_the_base_will_do() -> None:
     spec = sweep("axes: {beta: [0, 0.1]}", profile="small-memory")
     assert spec.profile == "small-memory"
     assert spec.budget.completions == 96 * 4 * 2  # what p31 samples under it
-    with pytest.raises(SpecError, match="no profile 'tyni' of p31; there are: full, tiny, small-memory"):
+    with pytest.raises(SpecError, match="no profile 'tyni' of p31; there are: full, tiny, small, medium, small-memory"):
         sweep("axes: {beta: [0, 0.1]}", profile="tyni")
     text = "axes: {beta: [0, 0.1]}\nprofiles: {quick: {trials: 1}}"
-    with pytest.raises(SpecError, match="no profile 'quick' of p31; there are: full, tiny, small-memory, quick"):
+    with pytest.raises(SpecError, match="no profile 'quick' of p31; there are: full, tiny, small, medium, small-memory, quick"):
         sweep(text, profile="quick")
 
 
