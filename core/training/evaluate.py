@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from core.rollout.collect import Groups
-from core.training.step_metrics import part_means
 
 SLUG = re.compile(r"[^\w.-]+")  # what a of a slice may not stand in a metric's name
 
@@ -16,12 +15,12 @@ SLUG = re.compile(r"[^\w.-]+")  # what a of a slice may not stand in a metric's 
 def evaluation_metrics(groups: Groups, slice_by: str | None = None) -> dict[str, float]:
     """`eval/*` of one evaluation: expected reward with its standard error over prompts (not over completions).
 
-    `slice_by` is a fact of the prompts; `eval/slices/<value>` is then the mean over the prompts with that value.
+    Parts, too, are means over prompts. `slice_by` is a fact of the prompts; `eval/slices/<value>` is then the mean over
+    the prompts with that value.
     """
     k = groups.rewards_PK.shape[1]
     expected = [outcome.expected for outcome in groups.outcomes]
-    per_prompt = [present for i in range(0, len(expected), k) if (present := _present(expected[i : i + k]))]
-    means = [fmean(values) for values in per_prompt]
+    means = _prompt_means(expected, k)
     rollout = groups.rollout
     return {
         "eval/reward": fmean(means) if means else math.nan,
@@ -29,7 +28,7 @@ def evaluation_metrics(groups: Groups, slice_by: str | None = None) -> dict[str,
         "eval/valid": fmean(outcome.valid for outcome in groups.outcomes),
         "eval/length": float(rollout.mask_NT.sum(-1).double().mean()),
         "eval/truncated": float(rollout.truncated_N.double().mean()),
-        **part_means(groups.outcomes, "eval/rewards"),
+        **_parts(groups, k),
         **(_slices(groups, slice_by) if slice_by is not None else {}),
     }
 
@@ -39,11 +38,19 @@ def _slices(groups: Groups, slice_by: str) -> dict[str, float]:
     k = groups.rewards_PK.shape[1]
     for index, example in enumerate(groups.rollout.prompts):
         name = SLUG.sub("_", str(example.facts.get(slice_by)))
-        values.setdefault(name, []).extend(
-            _present([outcome.expected for outcome in groups.outcomes[index * k : (index + 1) * k]])
-        )
+        expected = [outcome.expected for outcome in groups.outcomes[index * k : (index + 1) * k]]
+        values.setdefault(name, []).extend(_prompt_means(expected, k))
     return {f"eval/slices/{name}": fmean(found) if found else math.nan for name, found in sorted(values.items())}
 
 
-def _present(values: Sequence[float]) -> list[float]:
-    return [value for value in values if not math.isnan(value)]
+def _parts(groups: Groups, k: int) -> dict[str, float]:
+    names = dict.fromkeys(name for outcome in groups.outcomes for name in outcome.parts)
+    values = {name: [outcome.parts.get(name, math.nan) for outcome in groups.outcomes] for name in names}
+    means = {name: _prompt_means(found, k) for name, found in values.items()}
+    return {f"eval/rewards/{name}": fmean(found) if found else math.nan for name, found in means.items()}
+
+
+def _prompt_means(values: Sequence[float], k: int) -> list[float]:
+    """The mean of each prompt's k values; what is missing is left out, and so is a prompt that lacks them all."""
+    present = ([v for v in values[start : start + k] if not math.isnan(v)] for start in range(0, len(values), k))
+    return [fmean(found) for found in present if found]

@@ -38,16 +38,16 @@ def rollout_metrics(groups: Groups, advantages_PK: Tensor, virtual_best: float |
         "completions/length": float(lengths_N.mean()),
         "completions/truncated": float(rollout.truncated_N.double().mean()),
         "completions/distinct": len(set(rollout.outputs)) / len(rollout),
-        **part_means(groups.outcomes, "rewards"),
+        **_part_means(groups.outcomes),
     }
 
 
-def part_means(outcomes: Sequence[Outcome], family: str) -> dict[str, float]:
-    """`<family>/<name>` of every part that outcomes have: its mean over those where it is there."""
+def _part_means(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """`rewards/<name>` of every part that outcomes have: its mean over those where it is there."""
     names = dict.fromkeys(name for outcome in outcomes for name in outcome.parts)
     found = {name: [outcome.parts.get(name, math.nan) for outcome in outcomes] for name in names}
     present = {name: [value for value in values if not math.isnan(value)] for name, values in found.items()}
-    return {f"{family}/{name}": fmean(values) if values else math.nan for name, values in present.items()}
+    return {f"rewards/{name}": fmean(values) if values else math.nan for name, values in present.items()}
 
 
 def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores) -> dict[str, float]:

@@ -90,7 +90,7 @@ def _completed(rows: list[Row], where: str) -> Sequence[Row]:
 def _beside(path: Path) -> str:
     """The file of nearly the same name that is there instead."""
     try:
-        names = [one.name for one in path.parent.iterdir() if one.suffix.lower() in READERS]
+        names = [one.name for one in path.parent.iterdir() if one.suffix.lower() in READERS and one != path]
     except OSError:
         return f"; there is no folder {path.parent} either"
     stems = {Path(name).stem: name for name in names}

@@ -16,7 +16,7 @@ from typing import Literal
 Form = Literal["hashes", "boxed"]
 
 _LONGEST = 40  # characters of a number: int() of a hostile digit string is slow, then an error
-_HASHES = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+_HASHES = re.compile(r"(?<!#)####(?!#)[ \t]*((?:(?!####)[^\n])*)")
 _BRACES = re.compile(r"\\boxed[ \t]*\{|\\[{}]|[{}]")
 _PLAIN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,]*\d)|\d+(?:\.\d+)?|\.\d+"
 # A mixed number, a fraction, or a plain number. Of `a/b` both are plain; `18/hour` is 18.

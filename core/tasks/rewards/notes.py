@@ -67,12 +67,19 @@ class Notes:
 
 
 def gist(error: str) -> str:
-    """One line of it: a traceback's last line and the user's place in it, else the first line and where it hung."""
+    """One line of it: what a traceback ends in and the user's place in it, else the first line and where it hung."""
     lines = error.strip().splitlines() or [""]
     places = [place for place in _PLACE.findall(error) if not any(part in place[0] for part in _LIBRARY)]
     if lines[0].startswith("Traceback"):
-        last = next((line for line in reversed(lines) if not line.startswith(" ")), lines[-1])
+        last = _raised(lines)
         place = places[-1:]
     else:
         last, place = lines[0], places[:1]  # a hung process tells the innermost call first
     return last[:_LINE] + "".join(f" ({file} line {number})" for file, number in place)
+
+
+def _raised(lines: Sequence[str]) -> str:
+    """The line that names the exception: the first one after the last frame; its message may go on for more."""
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[max(frames, default=0) + 1 :]
+    return next((line for line in after if not line.startswith((" ", "... "))), lines[-1])

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 
+LARGEST = 1e30  # in size: rewards are weighted, added, squared and then float32, which ends at 3.4e38
+
+
 class UnusableError(Exception):
     """What was returned is no list of one value for each row: what it is, and what is allowed."""
 
@@ -56,6 +59,8 @@ def _number(value: object) -> tuple[float | None, str]:
         number = float(value)  # type: ignore[arg-type]  # numpy's and torch's scalars too
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return None, _described(value)
+    if math.isfinite(number) and abs(number) > LARGEST:
+        return None, f"{number}, beyond {LARGEST:.0e}"
     return (number, "") if math.isfinite(number) else (None, str(number))
 
 

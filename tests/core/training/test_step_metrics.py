@@ -130,3 +130,13 @@ def test_an_expectation_that_is_missing_is_left_out_of_the_evaluation() -> None:
     assert got["eval/reward"] == pytest.approx(0.3)
     assert got["eval/reward_se"] == 0.0  # of one prompt there is none
     assert isnan(evaluation_metrics(groups(*[1.0] * 6, expected=(nan,) * 6))["eval/reward"])
+
+
+def test_parts_and_slices_of_an_evaluation_are_means_over_prompts() -> None:
+    # One prompt lost two of its three values: it still counts as much as the other. 1 and 0 give 0.5, not 1 / 4.
+    values = (1.0, nan, nan, 0.0, 0.0, 0.0)
+    outcomes = [Outcome(reward=v, expected=v, valid=True, parts={"exact": v}) for v in values]
+    prompts = [Example(id=name, prompt=name, facts={"kind": "all"}) for name in "pq"]
+    found = replace(groups(*values), outcomes=outcomes, rollout=replace(ROLLOUT, prompts=prompts))
+    got = evaluation_metrics(found, slice_by="kind")
+    assert (got["eval/reward"], got["eval/rewards/exact"], got["eval/slices/all"]) == (0.5, 0.5, 0.5)

@@ -91,7 +91,12 @@ VALUES = [
         "task.name",
         "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom; did you mean workflow-dsl?",
     ),
-    ("task: 3", 3, "task", "got 3; allowed: a mapping that names its task (name: workflow-dsl or arithmetic or gsm8k or custom)"),
+    (
+        "task: 3",
+        3,
+        "task",
+        "got 3; allowed: a mapping that names its task (name: workflow-dsl or arithmetic or gsm8k or custom)",
+    ),
     ("task: {domains: {maths: 1}}", 3, "task.domains.maths", "got the name 'maths'; allowed: one of math, qa, code"),
     (
         "task: {domains: {math: x}}",

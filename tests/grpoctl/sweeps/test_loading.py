@@ -68,7 +68,9 @@ def test_a_profile_of_the_base_will_do() -> None:
     with pytest.raises(SpecError, match="no profile 'tyni' of p31; there are: full, tiny, small, medium, small-memory"):
         sweep("axes: {beta: [0, 0.1]}", profile="tyni")
     text = "axes: {beta: [0, 0.1]}\nprofiles: {quick: {trials: 1}}"
-    with pytest.raises(SpecError, match="no profile 'quick' of p31; there are: full, tiny, small, medium, small-memory, quick"):
+    with pytest.raises(
+        SpecError, match="no profile 'quick' of p31; there are: full, tiny, small, medium, small-memory, quick"
+    ):
         sweep(text, profile="quick")
 
 

@@ -26,8 +26,7 @@ PROCESS: Mapping[Device, int] = {"cpu": 425 * 2**20, "cuda": 600 * 2**20}  # the
 FOUR_BIT = 0.5 + 4 / 64  # bytes of a weight: nf4, and a scale in fp32 for each 64
 LOGITS = 12  # bytes of a completion token's vocabulary entry: three fp32 copies, forward and backward alike
 SAMPLED_WORD = 24  # bytes of a row's vocabulary entry, as core.policies.batches bounds them
-HEAP = 0.7  # of the activations: what the C library does not give back on the CPU once gradients' shares were measured
-KEPT_FOR_SHARES = 1  # of what checkpointing makes again: all of it; 0 once shares no longer keep the graph
+HEAP = 0.7  # of all blocks' activations: what the C library does not give back on the CPU, checkpointing or not
 SAMPLING_LOGITS = 20  # of a row's: logits, log-probs, probabilities in fp32, their sum in fp64
 SCORED_EVALUATION = 8  # rows of an evaluation that are scored
 SAMPLING_ROOM: Mapping[Device, float] = {"cpu": 2**30, "cuda": 0.25}  # bytes, or a share: core.policies.batches' bound
@@ -161,9 +160,7 @@ class _Stage:
         block = rows * width * kept(model, shape) + rows * width**2 * _size(model)
         if model.gradient_checkpointing:
             inputs = layers * rows * width * shape.hidden * _size(model)
-            # One layer's are made again after the logits are gone; but while shares are measured the graph is kept, and
-            # with it what was made again: on those steps checkpointing saves nothing (measured: docs/benchmarks.md).
-            activations, backward = inputs + layers * block * KEPT_FOR_SHARES, block
+            activations, backward = inputs, block  # one layer's are made again after the logits are gone
         else:
             activations, backward = layers * block, 0
         autocast = 2 * shape.layers * shape.block_linear if model.mixed_precision == "bf16" else 0
@@ -172,28 +169,16 @@ class _Stage:
         activations += max(0, backward - logits) + autocast
         parts = {
             **self.held,
-            "gradients": gradients * (1 + self._terms()),
+            "gradients": gradients * 2,  # one term's beside the sum, on a step that an evaluation follows
             "activations": activations,
             "logits": logits,
-            "heap": int(HEAP * activations) if self._leaves_holes() else 0,
+            "heap": int(HEAP * layers * block) if self.place.device == "cpu" else 0,
         }
         return Phase(stage=self.name, name="learn", parts=parts)
-
-    def _leaves_holes(self) -> bool:
-        return self.place.device == "cpu" and not self.spec.model.gradient_checkpointing
 
     def _entropy(self) -> int:
         stage = self.stage
         return int(isinstance(stage, GrpoStage) and (stage.entropy_coef.ever or stage.adaptive_entropy is not None))
-
-    def _terms(self) -> int:
-        """Gradients of single terms, which are held beside the sum on a step that an evaluation follows."""
-        stage = self.stage
-        if not isinstance(stage, GrpoStage):
-            return 1
-        kl = stage.beta.ever and stage.kl_in == "loss"
-        others = (stage.supervised_weight.ever, stage.consistency_weight.ever)
-        return 1 + kl + self._entropy() + sum(others)
 
 
 def micro_rows(stage: StageBase) -> int:

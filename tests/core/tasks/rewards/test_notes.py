@@ -29,6 +29,8 @@ Current thread 0x7f (most recent call first):
     ("error", "line"),
     [
         (RAISED, "ValueError: no ({dir}/mine.py line 4)"),  # the user's own place, not the library's
+        (RAISED.replace("\n  and", "\nand"), "ValueError: no ({dir}/mine.py line 4)"),  # a message of several lines
+        ("Traceback (most recent call last):\nSyntaxError: bad\nmore", "SyntaxError: bad"),  # no frame at all
         (HUNG, "no answer within 2 s ({dir}/mine.py line 7)"),
         ("its process ended with exit code 3", "its process ended with exit code 3"),
         ("", ""),

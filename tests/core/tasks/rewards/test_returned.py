@@ -44,6 +44,7 @@ def test_a_number_or_none_for_each_row(returned: Any, values: list[float | None]
         (math.nan, "nan"),
         (math.inf, "inf"),
         (-math.inf, "-inf"),
+        (-1e31, "-1e+31, beyond 1e+30"),  # finite, but its square and its float32 may not be
         (np.float64("nan"), "nan"),
         ("1.0", "str '1.0'"),
         (b"1", "bytes b'1'"),
