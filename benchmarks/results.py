@@ -12,16 +12,18 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from grpoctl.analysis.statistics import mean_interval
 from grpoctl.analysis.wording import label
-from grpoctl.runs.records import read_json
-from grpoctl.runs.run_dir import Home
+from grpoctl.runs.records import read_json, read_rows
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.specs import read_resolved
 
 COLUMNS = (
-    "experiment", "seeds", "ended", "eval/reward: start", "final", "gain", "eval/valid", "dead groups",
-    "all invalid after an update", "after none", "minutes",
+    "experiment", "seeds", "ended", "eval/reward: start", "before GRPO", "final", "gain by GRPO", "eval/valid",
+    "dead groups", "all invalid after an update", "after none", "minutes",
 )  # fmt: skip
 
 
@@ -40,10 +42,11 @@ def rows(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[list[str]
     """One row of cells for each label."""
     for name, runs in found.items():
         final = [run["final"] for run in runs]
+        before = [before_grpo(run) for run in runs]
         gains = [
-            run["final"]["eval/reward"] - run["start"]["eval/reward"]
-            for run in runs
-            if "eval/reward" in run["final"] and "eval/reward" in run["start"]
+            run["final"]["eval/reward"] - start
+            for run, start in zip(runs, before, strict=True)
+            if start is not None and "eval/reward" in run["final"]
         ]
         ended = Counter(str(run["status"]) for run in runs)
         yield [
@@ -51,6 +54,7 @@ def rows(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[list[str]
             ", ".join(str(run["seed"]) for run in runs),
             ", ".join(f"{count} {status}" for status, count in ended.items()),
             _estimate([run["start"][key] for run in runs if (key := "eval/reward") in run["start"]]),
+            _estimate([start for start in before if start is not None]),
             _estimate([one[key] for one in final if (key := "eval/reward") in one]),
             _estimate(gains, signed=True),
             _estimate([one[key] for one in final if (key := "eval/valid") in one]),
@@ -59,6 +63,15 @@ def rows(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[list[str]
             _counts(final, "collapsed_after_skip", "followed_skips"),
             f"{sum(run['seconds'] for run in runs) / len(runs) / 60:.1f}",
         ]
+
+
+def before_grpo(run: Mapping[str, Any]) -> float | None:
+    """The evaluation that the last stage started from; None where it was unsound, or the run had ended before."""
+    directory = RunDir(path=Path(run["run_dir"]))
+    last, rows = len(read_resolved(directory.spec).stages) - 1, read_rows(directory.metrics)
+    if not any(row.get("stage") == last for row in rows):
+        return None
+    return [row for row in rows if row.get("stage", -1) < last and "eval/valid" in row][-1].get("eval/reward")
 
 
 def _estimate(values: Sequence[float], *, signed: bool = False) -> str:

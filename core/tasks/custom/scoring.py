@@ -38,5 +38,6 @@ def _outcome(
     lost = any(row in verdicts[reward.label].lost for reward in counted)
     given = [reward.weight * parts[reward.label] for reward in counted if not math.isnan(parts[reward.label])]
     total = math.nan if lost or not given else math.fsum(given)
-    valid = bool(output.strip()) if valid_above is None else total > valid_above
+    # What was lost is no worse for it: a step whose rewards are missing must not look like a collapse.
+    valid = bool(output.strip()) if valid_above is None or math.isnan(total) else total > valid_above
     return Outcome(reward=total, expected=total, valid=valid, parts=parts)

@@ -56,7 +56,8 @@ def test_a_weight_of_nothing_is_only_logged() -> None:
         (1.0, " \n", None, False),  # blank
         (0.5, "text", 0.5, False),
         (0.6, "text", 0.5, True),
-        (NAN, "text", 0.0, False),
+        (NAN, "text", 0.0, True),  # missing is not bad
+        (NAN, " ", 0.0, False),
     ],
 )
 def test_what_counts_as_valid(value: float, output: str, above: float | None, valid: bool) -> None:

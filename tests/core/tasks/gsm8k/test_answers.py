@@ -75,6 +75,7 @@ def test_what_is_no_answer(text: str) -> None:
         ("so 9 + 9 = 18\n#### 18", "hashes", 18),
         ("#### 18\nI hope this helps, 100%!", "hashes", 18),
         ("#### 5\n#### 7", "hashes", 7),  # the last counts
+        ("#### 5 #### 7", "hashes", 7),  # ... on one line, too
         ("#### 5\n####", "hashes", 5),  # an empty one is none
         ("#### Step 1: 5 eggs\n18", "hashes", None),  # a heading
         ("#### 1 2 3 18", "hashes", None),  # naming many earns nothing
