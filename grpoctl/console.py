@@ -54,7 +54,7 @@ def print_error(message: str) -> None:
     line, _, rest = message.partition("\n")
     _say(Line(label="", mark="error", tone="bad", text=line), sys.stderr)
     if rest:
-        write(rest, sys.stderr)
+        write(harmless(rest), sys.stderr)
 
 
 def print_note(message: str) -> None:

@@ -40,8 +40,8 @@ class ModelSpec(Part):
 
     @property
     def computes_in(self) -> Literal["float32", "bfloat16"]:
-        """The precision its products are taken in: what rounding is to be expected from."""
-        return "bfloat16" if self.mixed_precision == "bf16" else self.dtype
+        """The precision its products are taken in: what rounding is to be expected from. 4-bit weights use bfloat16."""
+        return "bfloat16" if self.mixed_precision == "bf16" or self.load_in_4bit == "always" else self.dtype
 
     @model_validator(mode="after")
     def _one_way_to_train(self) -> ModelSpec:

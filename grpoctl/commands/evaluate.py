@@ -35,7 +35,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Measure a model or a run on a task's problems, with intervals."""
-    from grpoctl import console
+    from grpoctl import console, exits
     from grpoctl.commands import evaluating
 
     asked = evaluating.Asked(
@@ -47,3 +47,5 @@ def evaluate(
         console.print_json(document)
     else:
         evaluating.say(document)
+    if document["reward"]["mean"] is None:  # nothing was measured: a script must not take it for a result
+        raise typer.Exit(exits.FAILED)

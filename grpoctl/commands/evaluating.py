@@ -104,6 +104,7 @@ def plan(asked: Asked, home: Home) -> Plan:
     if asked.split not in SPLITS:
         raise UserError(f"got --split {asked.split}; allowed: eval, test, train")
     weights = subject(home, asked.model)
+    _check_overrides(weights, bool(names), overrides)
     spec = _spec(weights, names[0] if names else None, asked.profile, overrides, home)
     temperature = _temperature(asked, spec.evaluation.temperature)
     if temperature == 0 and (asked.k or 1) > 1:
@@ -115,6 +116,15 @@ def plan(asked: Asked, home: Home) -> Plan:
         subject=weights, model=weights.model(like), spec=spec, split=cast(Split, asked.split), k=k,
         temperature=temperature, seed=seed,
     )  # fmt: skip
+
+
+def _check_overrides(weights: Subject, has_spec: bool, overrides: Sequence[str]) -> None:
+    """Raises UserError for a setting of the model that the first argument says already: it would do nothing."""
+    of_a_run = weights.exported is not None and has_spec
+    for text in overrides:
+        key = text.partition("=")[0].strip()
+        if key == "model.source" or (of_a_run and key.startswith("model.")):
+            raise UserError(f"got {text}, but what is evaluated is {weights.name}; leave {key} out, or name that model")
 
 
 def _temperature(asked: Asked, default: float) -> float:

@@ -73,9 +73,9 @@ def _cache() -> dict[str, Any]:
     from core.models.cache import cache_root, intact
 
     root = cache_root()
-    built = sorted(path.name for path in root.glob("builtin-tiny-*") if path.is_dir())
-    damaged = [name for name in built if not intact(root / name)]
-    state = ", ".join(built) or "empty: the built-in model is built by the first run"
+    made = sorted(path.name for path in root.glob("[!.]*-*") if path.is_dir() and "." not in path.name)
+    damaged = [name for name in made if not intact(root / name)]
+    state = ", ".join(made) or "empty: the built-in model is built by the first run"
     if damaged:
-        state += f"; damaged, rebuilt when used: {', '.join(damaged)}"
+        state += f"; damaged, made again when used: {', '.join(damaged)}"
     return _check("model cache", True, f"{root} ({state})")

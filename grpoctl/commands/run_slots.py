@@ -9,12 +9,18 @@ from dataclasses import replace
 
 from core.errors import UserError
 from grpoctl.commands.seeds import seeds_of
-from grpoctl.executors.slots import VISIBLE, Slot, cpu_slots, gpu_slots
+from grpoctl.executors.slots import VISIBLE, Slot, cpu_slots, gpu_slots, usable_cores
+
+PER_CORE = 4  # processes; each holds a model, and more only wait for each other
 
 
 def slots_of(gpus: str | None, processes: int | None) -> tuple[Slot, ...]:
-    """A slot for each process, none where neither was asked for. Raises UserError for both, and for GPUs not there."""
+    """A slot for each process, none where neither was asked for.
+
+    Raises UserError for both, for GPUs that are not there, and for far more processes than cores.
+    """
     if gpus is None:
+        _check_processes(processes or 1)
         return () if processes is None else tuple(replace(slot, device="") for slot in cpu_slots(processes))
     if processes is not None:
         raise UserError("got --gpus and --processes; --gpus runs one process on each GPU, --processes uses none")
@@ -36,6 +42,12 @@ def take_first(slots: Sequence[Slot]) -> None:
         import torch
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+def _check_processes(processes: int) -> None:
+    cores = usable_cores()
+    if processes > PER_CORE * cores:
+        raise UserError(f"got --processes {processes} on {cores} core(s); allowed: at most {PER_CORE * cores} here")
 
 
 def _numbers(gpus: str) -> list[int]:

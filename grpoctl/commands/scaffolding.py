@@ -30,15 +30,14 @@ def write(name: str, folder: Path, *, force: bool = False) -> tuple[Path, Path, 
     there = [str(file.relative_to(folder)) for file in texts if file.exists() or file.is_symlink()]
     if there and not force:
         raise UserError(f"{', '.join(there)} exists already; choose another name, or --force to replace it")
-    for file, source in texts.items():
-        text = (resources(scaffold) / source).read_text(encoding="utf-8")
+    for file in texts:  # all the folders before the first file: where one cannot be had, nothing is written
         with storage_errors("write", file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            # The data know no names; "x" keeps what another process has written in the meantime.
-            with file.open("w" if force else "x", encoding="utf-8", newline="") as stream:
-                stream.write(
-                    text.replace("name: NAME", f"name: {written}").replace("NAME", name).replace("MODULE", module)
-                )
+    for file, source in texts.items():
+        text = (resources(scaffold) / source).read_text(encoding="utf-8")
+        # The data know no names; "x" keeps what another process has written in the meantime.
+        with storage_errors("write", file), file.open("w" if force else "x", encoding="utf-8", newline="") as stream:
+            stream.write(text.replace("name: NAME", f"name: {written}").replace("NAME", name).replace("MODULE", module))
     experiment, rewards, data = texts
     return experiment, rewards, data
 

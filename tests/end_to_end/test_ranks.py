@@ -92,6 +92,7 @@ def test_two_processes_write_what_one_writes(lone: Cli) -> None:
         (("--gpus", "a"), "expected numbers from 0, each once"),
         (("--gpus", "0", "--processes", "2"), "got --gpus and --processes"),
         (("--processes", "0"), "--processes"),
+        (("--processes", "9999"), "got --processes 9999 on "),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(cli: Cli, options: tuple[str, ...], said: str) -> None:

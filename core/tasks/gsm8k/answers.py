@@ -27,6 +27,7 @@ _LOOSE = re.compile(rf"(?:(?<![\w)])-)?(?<![\w^])(?:{_UNSIGNED})", re.ASCII)
 _MORE = re.compile(r"^ ?(?:\^ ?-?\d|[eE][-+]?\d|[.,:/*x-] ?\d)|(?<![A-Za-z^\d])\d")
 _FRACTION = re.compile(r"\\[dtc]?frac *(?:\{([^{}]*)\} *\{([^{}]*)\}|(\d) *(\d))")
 _NOISE = re.compile(r"\\(?:left|right|displaystyle|[!,;:()\[\]])|[$€£¥`]|(?<![\d*])\*+|\*+(?![\d*])")
+_COMMAND = re.compile(r"(?<=[A-Za-z])(?=\{)")  # between a command that is left and what it holds: 18\sqrt{2} is not 18
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname|boxed) *(?=\{)")
 
 
@@ -105,4 +106,5 @@ def _plain(text: str) -> str:
     text = text.replace("\u2212", "-").replace("\u00a0", " ").replace("{,}", ",").replace("~", " ")
     text = text.replace("\\%", "%").replace("\\$", "$").replace("\\ ", " ")
     text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _NOISE.sub("", _WRAPPER.sub("", text)))
+    text = _COMMAND.sub(" ", text)
     return re.sub(r"[ \t]+", " ", text.replace("{", "").replace("}", ""))

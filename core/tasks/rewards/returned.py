@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Set, Sized
 from dataclasses import dataclass
 from itertools import islice
 
-
 LARGEST = 1e30  # in size: rewards are weighted, added, squared and then float32, which ends at 3.4e38
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from core.spec import AdvantageSpec, GrpoStage, RunSpec, Schedule
+from core.spec import AdvantageSpec, GrpoStage, ModelSpec, RunSpec, Schedule
 from core.spec.expectation import holds, parse
 
 STAGE: dict[str, Any] = {"max_steps": 10, "num_generations": 2, "prompts_per_step": 3, "learning_rate": 1e-3}
@@ -215,3 +215,18 @@ def test_an_expectation_is_met_or_not(text: str, observed: float, met: bool) -> 
 @pytest.mark.parametrize("text", ["kl", "kl = 1", "kl < x", "kl < nan", "kl < inf", "foo < 1", "advantage/sdt > 1", ""])
 def test_what_is_no_expectation_is_refused(text: str) -> None:
     assert refused({"expects": [text]})["loc"] == ("expects", 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "float32"),
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"mixed_precision": "bf16"}, "bfloat16"),
+        ({"load_in_4bit": "always"}, "bfloat16"),  # loaded so: the rounding of bfloat16 is no fault of the sampler
+        ({"load_in_4bit": "auto"}, "float32"),
+    ],
+)
+def test_the_precision_that_rounding_is_expected_from(settings: dict[str, Any], expected: str) -> None:
+    lora = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    assert ModelSpec.model_validate({"source": "a/b", "lora": lora, **settings}).computes_in == expected

@@ -127,6 +127,7 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["eval", "tiny", "p31", "--samples", "no/such/file"], ["no folder", "such"]),
     (["eval", "tiny", "p31", "evaluation.slice_by=colour"], ["colour", "domain"]),
     (["eval", "tiny", "p31", "nonsense=1"], ["nonsense"]),
+    (["eval", "tiny", "p31", "model.source=x"], ["model.source=x", "tiny"]),
     (["eval", "nobody"], ["no run and no model 'nobody'", "grpoctl ls"]),
     (["eval", "./nobody", "p31"], ["./nobody"]),
     (["eval", "nobody.gguf", "p31"], ["nobody.gguf"]),
@@ -157,6 +158,19 @@ def test_bad_input_is_one_line_and_writes_nothing(
     for word in named:
         assert word in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_reward_could_be_had_nothing_was_measured(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    (tmp_path / "lost.py").write_text("def lost(prompts, completions, **columns):\n    raise ValueError('away')\n")
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"q": "{n}"}}\n' for n in range(6)))
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nextends: p31\ntitle: Mine\ntask:\n  name: custom\n  data: {path: rows.jsonl}\n"
+        "  prompt: '{q}'\n  train_prompts: 2\n  eval_prompts: 2\n  rewards: [{function: ./lost.py:lost}]\n"
+    )
+    said = grpoctl("eval", "tiny", str(tmp_path / "mine.yaml"), "-p", "tiny", "task.train_prompts=2",
+                   "task.eval_prompts=2", "--json")  # fmt: skip
+    assert said.document["reward"]["mean"] is None
+    assert said.code == 3
 
 
 def test_a_run_without_weights_says_what_to_do(grpoctl: Grpoctl, recorded: Recorded) -> None:

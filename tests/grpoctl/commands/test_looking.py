@@ -171,6 +171,16 @@ def test_doctor_says_what_is_wrong_and_goes_on(home: Home, tmp_path: Path, monke
     assert "model cache" in checks
 
 
+def test_doctor_looks_at_every_model_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
+    for name in ("builtin-tiny-1", "gguf-2-float32", "gguf-2-float32.work-3"):  # the last is not made yet
+        (tmp_path / "grpoctl" / name).mkdir(parents=True)
+    (cache,) = [check for check in examination() if check["name"] == "model cache"]
+    names = "builtin-tiny-1, gguf-2-float32"
+    assert cache["detail"].endswith(f"({names}; damaged, made again when used: {names})")  # without checksums
+
+
 def test_ui_says_what_it_would_start(grpoctl: Grpoctl) -> None:
     (line,) = grpoctl("ui", "--dry-run", "--port", "5005").out.splitlines()
     assert "-m mlflow ui --host 127.0.0.1 --port 5005" in line

@@ -58,7 +58,9 @@ def test_a_bad_name_is_refused(name: str, message: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "experiments").write_text("a file")
-    with pytest.raises(StorageError, match=r"experiments/my-task\.yaml"):
+@pytest.mark.parametrize("folder", ["experiments", "data"])
+def test_a_folder_that_cannot_be_written_is_one_error(folder: str, tmp_path: Path) -> None:
+    (tmp_path / folder).write_text("a file")
+    with pytest.raises(StorageError, match=rf"{folder}/my-task\."):
         write("my-task", tmp_path)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [folder]

@@ -89,7 +89,8 @@ VALUES = [
         "task: {name: workflows-dsl}",
         3,
         "task.name",
-        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom; did you mean workflow-dsl?",
+        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom; "
+        "did you mean workflow-dsl?",
     ),
     (
         "task: 3",

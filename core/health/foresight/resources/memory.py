@@ -270,4 +270,4 @@ def _moves(model: ModelSpec, name: str) -> bool:
 
 def _size(model: ModelSpec) -> int:
     """Bytes of one activation; 4-bit weights compute in bf16."""
-    return 2 if model.computes_in == "bfloat16" or model.load_in_4bit == "always" else 4
+    return 2 if model.computes_in == "bfloat16" else 4

@@ -88,6 +88,7 @@ def test_what_is_no_answer(text: str) -> None:
         ("\\boxed{\\frac{3}{4}}", "boxed", Fraction(3, 4)),  # braces in braces
         ("\\boxed{\\text{18 eggs}}", "boxed", 18),
         ("\\boxed{\\boxed{5}}", "boxed", 5),
+        ("\\boxed{18\\sqrt{2}}", "boxed", None),  # a product, and no number with a unit
         ("\\boxed{18\\}", "boxed", None),  # never closed: the brace is escaped
         ("\\boxed{18} and \\boxed{1", "boxed", 18),  # cut off
         ("#### 18", "boxed", None),
@@ -108,6 +109,7 @@ def test_the_last_answer_in_the_asked_form(text: str, form: str, value: int | No
         ("there are 5 1/2 cups", Fraction(11, 2)),
         ("\\boxed{18} of the 20", 18),  # an answer in a form goes before the last number
         ("#### Step 2: 18", 18),
+        ("so \\fbox{18}", 18),  # whatever the command
         ("m2 has no number", None),
         ("none", None),
         ("", None),
