@@ -10,19 +10,72 @@ Row = Mapping[str, float | None]
 StepTable = Sequence[Row]
 Severity = Literal["info", "warning", "error"]
 
+# certain: arithmetic, or the code's own statement, no other reading.
+# strong: a contrast at step level with p < 0.001, or a measured invariant that is broken, the alternatives ruled out.
+# moderate: a pattern that has other causes too, which the data at hand cannot rule out.
+# weak: a hint; worth a look before anything is changed for it.
+Confidence = Literal["certain", "strong", "moderate", "weak"]
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+CONFIDENCES: tuple[Confidence, ...] = ("certain", "strong", "moderate", "weak")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuledOut:
+    """A cause that the evidence excludes. `id` is a rule's, or the name of a cause that no rule stands for."""
+
+    id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.why}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decider:
+    """The next experiment, whose outcome would confirm or refute a finding. Overrides and expectations of a spec."""
+
+    question: str
+    overrides: tuple[str, ...] = ()  # key=value, as `grpoctl run` takes them
+    expects: tuple[str, ...] = ()  # met where the finding is right
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One sentence about a run, and the numbers behind it."""
+    """One sentence about a run, and the numbers behind it.
+
+    suggest: the change, as overrides of a spec; advice: what no override can do, as one sentence.
+    """
 
     id: str
     severity: Severity
     summary: str
-    evidence: Mapping[str, float | str] = field(default_factory=dict)
+    evidence: Mapping[str, float | str | Sequence[str]] = field(default_factory=dict)
+    rules_out: tuple[RuledOut, ...] = ()
+    suggest: tuple[str, ...] = ()
+    advice: str = ""
+    confidence: Confidence = "strong"
+    decider: Decider | None = None
 
     def as_json(self) -> dict[str, object]:
         """The finding as a JSON object."""
-        return {"id": self.id, "severity": self.severity, "summary": self.summary, "evidence": dict(self.evidence)}
+        document: dict[str, object] = {
+            "id": self.id,
+            "severity": self.severity,
+            "summary": self.summary,
+            "evidence": dict(self.evidence),
+            "rules_out": [str(one) for one in self.rules_out],
+            "suggest": list(self.suggest),
+            "advice": self.advice,
+            "confidence": self.confidence,
+        }
+        if self.decider is not None:
+            document["decider"] = {
+                "question": self.decider.question,
+                "overrides": list(self.decider.overrides),
+                "expects": list(self.decider.expects),
+            }
+        return document
 
 
 def steps_of(table: StepTable) -> list[Row]:

@@ -193,12 +193,13 @@ def _write_cards(run: RunDir) -> None:
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str, Any]:
     """result.json: what was reached, from the files; also for a run that failed before its first step."""
+    from core.health.case import case_of
     from core.health.examine import examine
     from core.training.outcome import check_expectations, outcome
 
     table = read_rows(run.metrics)
     reached = outcome(table)
-    findings = examine(table, guards=spec.guards, dtype=spec.model.computes_in)
+    findings = examine(case_of(spec, table))
     return {
         "schema": 1,
         **identity_of(run),

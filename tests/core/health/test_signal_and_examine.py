@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Finding, Row, all_invalid, steps_of
 from core.health.signal import dead_groups, missing_rewards, no_updates
@@ -54,9 +55,7 @@ def test_missing_rewards(shares: list[float | None], found: float | None) -> Non
     finding = missing_rewards([{"step": 0, "reward/missing": 1.0}, *rows])
     assert (None if finding is None else finding.evidence["share"]) == (None if found is None else pytest.approx(found))
     assert finding is None or (finding.id, finding.severity) == ("missing-rewards", "warning")
-    assert [one.id for one in examine(rows, guards=GUARDS, dtype="float32")] == (
-        [] if finding is None else [finding.id]
-    )
+    assert [one.id for one in examine(Case(rows=rows, guards=GUARDS))] == ([] if finding is None else [finding.id])
 
 
 def test_steps_are_the_rows_from_step_1_on() -> None:
@@ -88,13 +87,13 @@ def healthy(step: int) -> Row:
 
 
 def ids(table: list[Row]) -> list[str]:
-    return [finding.id for finding in examine(table, guards=GUARDS, dtype="float32")]
+    return [finding.id for finding in examine(Case(rows=table, guards=GUARDS))]
 
 
 def test_a_healthy_table_has_no_findings() -> None:
     rows: list[Row] = [{"step": 0, "completions": 0, "eval/reward": 0.5}, *map(healthy, range(1, 101))]
-    assert examine(rows, guards=GUARDS, dtype="float32") == []
-    assert examine([], guards=GUARDS, dtype="float32") == []
+    assert examine(Case(rows=rows, guards=GUARDS)) == []
+    assert examine(Case(rows=[], guards=GUARDS)) == []
 
 
 def test_p30_in_small_shows_everything_and_the_most_telling_first() -> None:
@@ -115,7 +114,10 @@ def test_p30_in_small_shows_everything_and_the_most_telling_first() -> None:
 
 def test_a_finding_goes_out_as_json() -> None:
     finding = Finding(id="a", severity="info", summary="b", evidence={"c": 1.0})
-    assert finding.as_json() == {"id": "a", "severity": "info", "summary": "b", "evidence": {"c": 1.0}}
+    assert finding.as_json() == {
+        "id": "a", "severity": "info", "summary": "b", "evidence": {"c": 1.0}, "rules_out": [], "suggest": [],
+        "advice": "", "confidence": "strong",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

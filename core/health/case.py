@@ -1,0 +1,65 @@
+"""What a rule looks at: one run as a step table, its samples, what libraries said, and what is known of its settings.
+
+Ours or foreign: grpoctl.diagnose.readers makes a case of any log. A rule sees nothing else, and never a spec's faults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.health.finding import StepTable
+from core.health.settings import Settings, settings_of
+from core.spec import GuardSpec, RunSpec
+
+# Columns of a step table that only foreign logs have; all others are declared in core.metrics.
+FOREIGN = {
+    "advantage/std_all": "std over all advantages of a step, those of dead groups (0) included: what most logs call it",
+    "advantage/max": "the largest advantage, signed",
+    "groups/right": "share of groups whose completions all earned the best reward",
+    "kl_loss": "the KL's contribution to the loss, weighted",
+    "consistency/loss": "a consistency term's loss",
+    "eval/loss": "loss on held-out data",
+    "samples": "completions of the step that the log has",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One completion. `group` names the prompt it answers; None where the log does not say."""
+
+    step: int
+    row: int | None = None
+    group: str | None = None
+    text: str | None = None
+    valid: bool | None = None
+    reward: float | None = None
+    advantage: float | None = None
+    domain: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """A line that a library printed and that bears on a cause. `kind` is one of the readers' names for them."""
+
+    kind: str
+    text: str
+    line: int | None = None  # of the file, from 1
+    step: int | None = None  # printed while this step ran
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One run, as much as is known of it. `rows` are ordered by step; columns are core.metrics' names or FOREIGN's."""
+
+    rows: StepTable
+    samples: tuple[Sample, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    guards: GuardSpec = field(default_factory=GuardSpec)
+    eval_groups: frozenset[str] = frozenset()  # the prompts of evaluation, named as Sample.group names them
+    averaged_over: int = 1  # steps that one row stands for (TRL's logging_steps)
+
+
+def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) -> Case:
+    """A run of ours as a case. Nothing of the spec's `faults` passes."""
+    return Case(rows=rows, samples=samples, settings=settings_of(spec), guards=spec.guards)
