@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
 
 from core.spec import GrpoStage, RunSpec
 
@@ -52,51 +54,40 @@ class Settings:
     first_update_lr: float | None = None  # the rate of the first optimiser step, where the log or its code says it
 
 
+_OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key of the same name
+    "temperature": "temperature.start",
+    "beta": "beta.start",
+    "epsilon": "epsilon.start",
+    "supervised_weight": "supervised_weight.start",
+    "consistency_weight": "consistency_weight.start",
+    "transform": "advantage.transform",
+    "baseline": "advantage.baseline",
+    "scale_rewards": "advantage.scale_rewards",
+    "ddof": "advantage.ddof",
+    "eps": "advantage.eps",
+    "std_floor": "advantage.std_floor",
+    "advantage_clip": "advantage.clip",
+}
+
+
 def settings_of(spec: RunSpec) -> Settings:
     """What a spec says. Only what does not depend on a GRPO stage is known where it has none."""
     stages = [stage for stage in spec.stages.values() if isinstance(stage, GrpoStage)]
-    dropout = spec.model.lora.lora_dropout if spec.model.lora else 0.0
-    common = {
-        "lora_dropout": dropout,
+    known: dict[str, Any] = {
+        "lora_dropout": spec.model.lora.lora_dropout if spec.model.lora else 0.0,
         "gradient_checkpointing": spec.model.gradient_checkpointing,
         "dtype": spec.model.computes_in,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
     }
     if not stages:
-        return Settings(**common)  # type: ignore[arg-type]
+        return Settings(**known)
     stage = stages[-1]
-    how = stage.advantage
+    known |= {name: attrgetter(path)(stage) for name, path in _OF_STAGE.items()}
+    known |= {field.name: getattr(stage, field.name) for field in fields(Settings) if _shared(stage, field.name, known)}
     return Settings(
-        **common,  # type: ignore[arg-type]
-        num_generations=stage.num_generations,
-        prompts_per_step=stage.prompts_per_step,
-        max_steps=stage.max_steps,
-        max_completion_length=stage.max_completion_length,
-        temperature=stage.temperature.start,
-        top_p=stage.top_p,
-        top_k=stage.top_k,
-        learning_rate=stage.learning_rate,
-        lr_scheduler_type=stage.lr_scheduler_type,
-        warmup_steps=stage.warmup_steps,
-        max_grad_norm=stage.max_grad_norm,
-        gradient_accumulation_steps=stage.gradient_accumulation_steps,
-        beta=stage.beta.start,
-        kl_estimator=stage.kl_estimator,
-        kl_in=stage.kl_in,
-        transform=how.transform,
-        baseline=how.baseline,
-        scale_rewards=how.scale_rewards,
-        ddof=how.ddof,
-        eps=how.eps,
-        std_floor=how.std_floor,
-        advantage_clip=how.clip,
-        surrogate=stage.surrogate,
-        epsilon=stage.epsilon.start,
-        updates_per_rollout=stage.updates_per_rollout,
-        dynamic_sampling=stage.dynamic_sampling is not None,
-        supervised_weight=stage.supervised_weight.start,
-        consistency_weight=stage.consistency_weight.start,
-        skip_without_signal=stage.skip_without_signal,
-        offline=False,
-        old_is_reference=False,
+        **known | {"dynamic_sampling": stage.dynamic_sampling is not None, "offline": False, "old_is_reference": False}
     )
+
+
+def _shared(stage: GrpoStage, name: str, known: dict[str, Any]) -> bool:
+    return name not in known and hasattr(stage, name)

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 import torch
 
+from core.health.case import FOREIGN
 from core.health.collapse import policy_collapse
 from core.health.integrity import rollout_integrity
 from core.metrics import EVAL, FAMILIES, METRICS, RUN, START, STEP, Metric, declared
@@ -94,7 +95,12 @@ def mentioned() -> Iterator[tuple[str, str]]:
 def test_every_mention_is_of_a_declared_metric() -> None:
     found = list(mentioned())
     assert len(found) > 20
-    assert [f"{where}: {name}" for where, name in found if declared(name) is None and name not in PREFIXES] == []
+    known = {*PREFIXES, *FOREIGN}
+    assert [f"{where}: {name}" for where, name in found if declared(name) is None and name not in known] == []
+
+
+def test_a_foreign_column_is_none_of_ours() -> None:
+    assert [name for name in FOREIGN if declared(name) is not None] == []
 
 
 # A limit of the collapse guard -> the metric it watches, and a value that breaks it.
