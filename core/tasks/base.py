@@ -24,6 +24,12 @@ class Example:
     plain: bool = False
 
 
+def names_of(example: Example) -> tuple[str, str]:
+    """What two problems are the same by: the id, or what the model is given."""
+    said = example.prompt if example.messages is None else repr([dict(turn) for turn in example.messages])
+    return f"id {example.id}", f"text {said}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """One scored completion. `reward` is NaN where it could not be computed: missing, never 0.

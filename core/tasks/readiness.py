@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from core.errors import SpecError
 from core.spec.run import RunSpec
+from core.spec.task import CustomTaskSpec
 from core.tasks import registry
 from core.tasks.base import Task
 from core.tasks.custom.task import CustomTask
+from core.tasks.rewards.resolving import NotFound, check_file, is_file
 
 MOST_SLICES = 50  # of an evaluation: each is a metric of its own
 
@@ -22,6 +25,18 @@ def check_task(spec: RunSpec) -> None:
     task = registry.build(spec.task)
     if registry.is_local(spec.task):
         check_slices(task, spec.evaluation.slice_by)
+    if isinstance(spec.task, CustomTaskSpec):
+        _check_reward_files(spec.task)
+
+
+def _check_reward_files(task: CustomTaskSpec) -> None:
+    for number, reward in enumerate(task.rewards):
+        place = reward.function.rpartition(":")[0]
+        try:
+            if is_file(place):
+                check_file(Path(place).expanduser().resolve())
+        except NotFound as error:
+            raise SpecError(f"{reward.function}: {error}", key=f"task.rewards.{number}.function") from None
 
 
 def check_slices(task: Task, slice_by: str | None) -> None:

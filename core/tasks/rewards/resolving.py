@@ -45,6 +45,16 @@ def resolve(reference: str, base: Path) -> Function:
     return found  # type: ignore[no-any-return]
 
 
+def check_file(path: Path) -> None:
+    """Raises NotFound where there is no such file, naming what is near."""
+    if path.is_file():
+        return
+    folder = path.parent
+    there = [f.name for f in folder.glob("*.py")] if folder.is_dir() else []
+    what = "is a folder" if path.is_dir() else "no such file"
+    raise NotFound(f"{path}: {what}; {_near(path.name, there, f'Python files in {folder}')}")
+
+
 def described(function: Function) -> dict[str, object]:
     """What the parent needs to know: `named` parameters, those `required`, `anything` (**kwargs), `file`, its `sha256`.
 
@@ -93,11 +103,7 @@ def _from_path(dotted: str, base: Path) -> ModuleType:
 def _from_file(path: Path) -> ModuleType:
     """The module of a file: once, whatever number of functions are taken from it."""
     path = path.resolve()
-    if not path.is_file():
-        folder = path.parent
-        there = [f.name for f in folder.glob("*.py")] if folder.is_dir() else []
-        what = "is a folder" if path.is_dir() else "no such file"
-        raise NotFound(f"{path}: {what}; {_near(path.name, there, f'Python files in {folder}')}")
+    check_file(path)
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(path):
             return module

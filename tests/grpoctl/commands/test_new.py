@@ -9,7 +9,9 @@ import pytest
 from core.errors import StorageError, UserError
 from core.tasks.readiness import check_task
 from grpoctl.commands.scaffolding import write
+from grpoctl.runs.run_dir import Home
 from grpoctl.specs import load
+from tests.grpoctl.commands.conftest import Grpoctl
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +30,18 @@ def test_what_it_writes_is_sound_in_every_profile(name: str, tmp_path: Path) -> 
         check_task(spec)
         assert spec.task.rewards[0].function == f"{files[1]}:right_place"  # type: ignore[union-attr]
     assert load(name).profiles == ("full", "tiny", "small")
+
+
+def test_a_run_whose_reward_file_is_gone_is_refused_before_it_begins(
+    grpoctl: Grpoctl, home: Home, tmp_path: Path
+) -> None:
+    files = write("my-task", tmp_path)
+    files[1].rename(tmp_path / "rewards" / "mine.py")
+    said = grpoctl("run", "my-task", "--profile", "tiny")
+    assert said.code == 2
+    assert "task.rewards.0.function: " in said.err
+    assert "my_task.py: no such file; Python files in " in said.err
+    assert not home.path.exists()
 
 
 def test_nothing_is_written_where_one_of_the_files_is_there(tmp_path: Path) -> None:
