@@ -14,12 +14,14 @@ from core.health.finding import Row
 from core.models import adapters, exported, sources
 from core.models.catalogue import TINY
 from core.models.origin import Origin
+from core.policies import faulty as faulty_policies
 from core.policies.base import Policy
 from core.policies.causal_lm import CausalLMPolicy
-from core.policies.faulty import RolloutInTrainMode
 from core.spec import ArithmeticTaskSpec, ModelSpec, RunSpec
 from core.spec.fit import check_fit
 from core.tasks import arithmetic, registry
+from core.tasks import faulty as faulty_tasks
+from core.tasks.base import Task
 from core.tasks.readiness import check_slices, make_ready
 from core.tasks.workflow_dsl import demonstrations as workflow_dsl
 from core.training.callbacks.base import Callback, Ending
@@ -28,7 +30,9 @@ from core.training.callbacks.collapse_guard import CollapseGuard
 from core.training.callbacks.control import Control
 from core.training.callbacks.early_stopping import EarlyStopping
 from core.training.callbacks.rollout_integrity import RolloutIntegrity
+from core.training.callbacks.watching import Watching
 from core.training.checkpoint import Checkpoints, Snapshot
+from core.training.faulty import FaultyTrainer
 from core.training.initial import initial_weights
 from core.training.trainer import Parts, Trainer
 
@@ -68,8 +72,10 @@ def assemble(
     check_slices(task, spec.evaluation.slice_by)
     make_ready(task)
     policy, origin = _policy(spec)
+    task = with_faults(task, spec)
     start = {} if initial is None or restart is not None else initial_weights(policy, initial)
-    trainer = Trainer(Parts(spec=spec, policy=policy, task=task, start=start, origin=origin))
+    parts = Parts(spec=spec, policy=policy, task=task, start=start, origin=origin)
+    trainer = FaultyTrainer(parts, spec.faults) if spec.faults else Trainer(parts)
     if restart is not None:
         trainer.restore(restart, table)
     trainer.callbacks = callbacks(spec, trainer, checkpoints, control)
@@ -97,7 +103,15 @@ def _policy(spec: RunSpec) -> tuple[Policy, Origin]:
         checkpointing=spec.model.gradient_checkpointing,
         mixed_precision=spec.model.mixed_precision,
     )
-    return RolloutInTrainMode(policy) if "rollout-in-train-mode" in spec.faults else policy, loaded.origin
+    wrong = [faulty_policies.FAULTS[fault] for fault in spec.faults if fault in faulty_policies.FAULTS]
+    return (wrong[0](policy) if wrong else policy), loaded.origin
+
+
+def with_faults(task: Task, spec: RunSpec) -> Task:
+    """The task, wrapped in the faults a spec asks for."""
+    for fault in spec.faults:
+        task = faulty_tasks.FAULTS[fault](task) if fault in faulty_tasks.FAULTS else task
+    return task
 
 
 def build_sampler(spec: ModelSpec, adapter: Path | None = None) -> CausalLMPolicy:
@@ -133,6 +147,7 @@ def callbacks(
 ) -> list[Callback]:
     """The run's callbacks in the order they are asked; checkpoints come last."""
     watching: list[Callback] = [RolloutIntegrity(spec.guards, spec.model.computes_in), CollapseGuard(spec.guards)]
+    watching.append(Watching(spec))
     if spec.early_stopping is not None:
         watching.append(EarlyStopping(spec.early_stopping))
     if control is not None:

@@ -49,6 +49,7 @@ STEP = _declare(
     reward/group_std | reward | neither | mean over groups of the standard deviation inside the group (ddof 0)
     reward/missing | fraction | lower | share of completions whose reward could not be computed
     groups/discarded | count | lower | groups sampled on this step that nothing was learned from
+    groups/held_out | fraction | lower | share of the step's prompts that evaluation asks too, by id or by text
     groups/dead | fraction | lower | share of groups whose rewards are all equal: no learning signal
     advantage/mean | 1 | neither | mean advantage over completions
     advantage/std | 1 | neither | std (ddof 0) of the advantages of live groups; absent where none is live
@@ -64,6 +65,8 @@ STEP = _declare(
     learning_rate | 1 | neither | learning rate the optimiser used on this step
     loss | 1 | neither | all weighted terms together, as differentiated
     policy/loss | 1 | neither | minus the surrogate; near 0 at ratio 1 whatever its gradient is
+    policy/tokens | tokens | neither | tokens that the policy term learned from, of one optimiser step
+    policy/tokens_drawn | tokens | neither | tokens drawn in those completions: as many, or the mask is off
     policy/ratio_max | 1 | neither | largest importance ratio pi_new / pi_old over tokens
     policy/clip_low | fraction | neither | share of tokens clipped from below (advantage < 0)
     policy/clip_high | fraction | neither | share of tokens clipped from above (advantage > 0)

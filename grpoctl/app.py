@@ -12,6 +12,7 @@ from core.errors import GrpoError
 from grpoctl import __version__, exits
 from grpoctl.commands.check import check
 from grpoctl.commands.compare import compare
+from grpoctl.commands.diagnose import diagnose
 from grpoctl.commands.doctor import doctor
 from grpoctl.commands.evaluate import evaluate
 from grpoctl.commands.export import export
@@ -37,13 +38,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich's help imports a markdown parser and doubles the time of --help
     help="Finds a GRPO configuration that works on your task, and tells you, with evidence, why the others did not.",
-    epilog="Exit codes: 0 good, 2 bad usage or spec, 3 failed, 4 stopped by a guard, 130 interrupted.",
+    epilog="Exit codes: 0 good, 1 found (diagnose --fail-on), 2 bad usage or spec, 3 failed, 4 stopped by a guard, "
+    "130 interrupted.",
 )
 for command in (run, sweep, promote, new, ls, show, validate, check, compare, logs, stop, models, ui, doctor, sync):
     app.command()(command)
 app.command("eval")(evaluate)
 app.command()(sample)
 app.command()(export)
+app.command()(diagnose)
 
 
 def _print_version(asked: bool) -> None:

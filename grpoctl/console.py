@@ -22,7 +22,7 @@ from grpoctl.analysis.outcome import Line, beside_the_record, evaluations, sente
 from grpoctl.analysis.statistics import Interval
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.analysis.sweeps.section import Section
-from grpoctl.analysis.wording import metric_text, setting_text
+from grpoctl.analysis.wording import harmless, metric_text, setting_text
 from grpoctl.runs.records import finite
 
 if TYPE_CHECKING:
@@ -196,15 +196,16 @@ def _tolerant(stream: TextIO) -> TextIO:
 
 
 def _say(line: Line, stream: TextIO | None = None) -> None:
-    """Print a labelled sentence, wrapped under itself; a path or an id is never broken."""
+    """Print a labelled sentence, wrapped under itself; a path or an id is never broken, a command not even wrapped."""
     from rich.text import Text
 
     console = console_on(stream or sys.stdout)
     label = line.label.ljust(_LABEL) if line.label else ""
     mark = f"{line.mark}: " if line.mark else ""
+    wide = line.verbatim or console.width == _UNWRAPPED
     wrapped = textwrap.wrap(
-        label + mark + line.text,
-        width=console.width if console.width == _UNWRAPPED else min(console.width, _WIDEST),
+        label + mark + harmless(line.text),
+        width=_UNWRAPPED if wide else min(console.width, _WIDEST),
         subsequent_indent=" " * len(label),
         break_long_words=False,
         break_on_hyphens=False,
@@ -230,11 +231,6 @@ def _fitted(section: Section, width: int) -> tuple[tuple[str, ...], list[tuple[s
 def _wide(section: Section, kept: Sequence[int]) -> int:
     cells = [section.columns, *section.rows]
     return sum(max(len(row[index]) for row in cells) + _GUTTER for index in kept)
-
-
-def harmless(text: str) -> str:
-    """The text with control characters spelled out: a model's output must not drive the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 
 
 def _side(side: Side) -> str:

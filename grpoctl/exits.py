@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from core.errors import UserError
 
 OK = 0
+FOUND = 1  # `diagnose --fail-on`: a finding at least as grave is there
 USAGE = 2
 FAILED = 3
 GUARD = 4

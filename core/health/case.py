@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.health.finding import StepTable
+from core.health.finding import Row, StepTable, steps_of
 from core.health.settings import Settings, settings_of
 from core.spec import GuardSpec, RunSpec
 
@@ -58,6 +58,12 @@ class Case:
     guards: GuardSpec = field(default_factory=GuardSpec)
     eval_groups: frozenset[str] = frozenset()  # the prompts of evaluation, named as Sample.group names them
     averaged_over: int = 1  # steps that one row stands for (TRL's logging_steps)
+
+    @property
+    def stage_rows(self) -> list[Row]:
+        """The rows of training steps that `settings` are of: those of its stage, all where there are no stages."""
+        stage = self.settings.stage
+        return [row for row in steps_of(self.rows) if stage is None or row.get("stage") in (None, stage)]
 
 
 def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) -> Case:

@@ -25,10 +25,23 @@ def policy_collapse(table: StepTable, guards: GuardSpec) -> Finding | None:
 
 
 def first_collapse(table: StepTable, guards: GuardSpec) -> Finding | None:
-    """The finding at the first step that had one, for a run that was told only to warn."""
-    rows, window = steps_of(table), LOOK_BACK * guards.patience
-    windows = (rows[max(0, end - window) : end] for end in range(1, len(rows) + 1))
-    return next((found for part in windows if (found := policy_collapse(part, guards))), None)
+    """What `policy_collapse` would have said at the first step it had said anything, had it been asked at each.
+
+    One pass: each step is asked about the newest `patience` values of each metric, no older than the look back.
+    """
+    rows, limits = steps_of(table), [limit for limit in _limits(guards) if limit[1] is not None]
+    seen: dict[str, list[int]] = {metric: [] for metric, *_ in limits}
+    for end, row in enumerate(rows):
+        if (found := _not_a_number([row])) is not None:
+            return found
+        for metric, _, broken, word in limits:
+            if row.get(metric) is None:
+                continue
+            seen[metric] = [*seen[metric][-guards.patience + 1 :], end] if guards.patience > 1 else [end]
+            near = [rows[index] for index in seen[metric] if index > end - LOOK_BACK * guards.patience]
+            if (found := _streak(near, metric, broken, word, guards.patience)) is not None:
+                return found
+    return None
 
 
 def _limits(guards: GuardSpec) -> list[tuple[str, float | None, Callable[[float], bool], str]]:

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from core.health.advantage_mismatch import advantage_mismatch
 from core.health.case import Case
-from core.health.collapse import first_collapse
+from core.health.completion_mask import completion_mask
+from core.health.consistency import consistency
+from core.health.constant_reward import constant_reward
+from core.health.dead_groups import dead_groups
 from core.health.finding import CONFIDENCES, SEVERITIES, Finding
+from core.health.gap_pattern import integrity
+from core.health.impossible_advantage import impossible_advantage
+from core.health.inert_live import inert_live
 from core.health.initial import initial_weights
-from core.health.integrity import worst_integrity
+from core.health.kl import kl
+from core.health.leakage import leakage
+from core.health.learning_rate import learning_rate
+from core.health.missed_stop import missed_stop
+from core.health.missing_eos import missing_eos
+from core.health.no_validation import no_validation
+from core.health.noise import noise
+from core.health.numerical import numerical
+from core.health.odd_advantages import odd_advantages
+from core.health.overfitting import overfitting
+from core.health.policy_collapse import policy_collapse
+from core.health.policy_loss import policy_loss
+from core.health.reward_hacking import reward_hacking
+from core.health.reward_sign import reward_sign
 from core.health.rollout_mode import rollout_mode
-from core.health.signal import dead_groups, missing_rewards, no_updates
+from core.health.signal import missing_rewards, no_updates
+from core.health.small_advantage import small_advantage
+from core.health.small_groups import small_groups
+from core.health.supervised_flat import supervised_flat
+from core.health.weak_reward import weak_reward
 
 Rule = Callable[[Case], Sequence[Finding]]
 
@@ -19,19 +43,35 @@ def _one(found: Finding | None) -> Sequence[Finding]:
     return () if found is None else (found,)
 
 
-def _integrity(case: Case) -> Sequence[Finding]:
-    dtype = case.settings.dtype or "float32"
-    return _one(worst_integrity(case.rows, dtype=dtype, override=case.guards.max_logprob_gap))
-
-
 # One rule a line. Their order is the order of findings that are equally grave and equally certain.
 RULES: tuple[Rule, ...] = (
     lambda case: _one(initial_weights(case.rows)),
-    lambda case: _one(rollout_mode(case.rows)),
-    _integrity,
-    lambda case: _one(first_collapse(case.rows, case.guards)),
-    lambda case: _one(no_updates(case.rows) or dead_groups(case.rows)),
+    rollout_mode,
+    integrity,
+    completion_mask,
+    lambda case: advantage_mismatch(case) or reward_sign(case),
+    leakage,
+    missing_eos,
+    learning_rate,
+    policy_collapse,
+    numerical,
+    kl,
+    reward_hacking,
+    lambda case: constant_reward(case) or _one(no_updates(case.rows)) or dead_groups(case),
     lambda case: _one(missing_rewards(case.rows)),
+    impossible_advantage,
+    odd_advantages,
+    small_advantage,
+    overfitting,
+    noise,
+    missed_stop,
+    no_validation,
+    small_groups,
+    weak_reward,
+    policy_loss,
+    supervised_flat,
+    consistency,
+    inert_live,
 )
 
 

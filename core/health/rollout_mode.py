@@ -7,12 +7,13 @@ not independent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import comb
 
-from core.health.finding import Finding, Row, StepTable, all_invalid, sampled, steps_of
+from core.health.case import Case
+from core.health.finding import Decider, Finding, Row, RuledOut, StepTable, all_invalid, sampled, steps_of
 
 SIGNIFICANT = 1e-3
 SEEN = 3
@@ -30,13 +31,19 @@ class Contrast:
     still_collapsed: int = 0  # ... by another all-invalid one
 
 
+def pairs(table: StepTable) -> Iterator[tuple[Row, Row]]:
+    """Each step that sampled something, behind the step right before it: a supervised step cannot collapse."""
+    for before, after in pairwise(steps_of(table)):
+        if sampled(after) and (after["step"] or 0) - (before["step"] or 0) == 1:
+            yield before, after
+
+
 def contrast(table: StepTable) -> Contrast:
-    """Counts over consecutive steps of the table whose second sampled something: a supervised step cannot collapse."""
-    rows = steps_of(table)
-    pairs: Sequence[tuple[Row, Row]] = [pair for pair in pairwise(rows) if sampled(pair[1])]
-    updated = [after for before, after in pairs if before.get("update") == 1]
-    skipped = [after for before, after in pairs if before.get("update") == 0]
-    after_collapse = [after for before, after in pairs if before.get("update") == 0 and all_invalid(before)]
+    """Counts over consecutive steps of the table. A step that does not say whether it made an update counts nowhere."""
+    followed = list(pairs(table))
+    updated = [after for before, after in followed if before.get("update") == 1]
+    skipped = [after for before, after in followed if before.get("update") == 0]
+    after_collapse = [after for before, after in followed if before.get("update") == 0 and all_invalid(before)]
     return Contrast(
         after_update=len(updated),
         collapsed_after_update=sum(map(all_invalid, updated)),
@@ -50,43 +57,123 @@ def contrast(table: StepTable) -> Contrast:
 def fisher_p(c: Contrast) -> float:
     """One-sided Fisher exact p: collapse at least this concentrated after updates if the update did not matter."""
     total, collapsed = c.after_update + c.after_skip, c.collapsed_after_update + c.collapsed_after_skip
-    ways = comb(total, collapsed)
-    upper = min(c.after_update, collapsed)
-    tail = sum(
-        comb(c.after_update, k) * comb(c.after_skip, collapsed - k) for k in range(c.collapsed_after_update, upper + 1)
-    )
+    ways, tail, k = comb(total, collapsed), 0, c.collapsed_after_update
+    term = comb(c.after_update, k) * comb(c.after_skip, collapsed - k)
+    while term:  # exact: each term from the one before, since thousands of binomials would take seconds
+        tail += term
+        term = term * (c.after_update - k) * (collapsed - k) // ((k + 1) * (c.after_skip - collapsed + k + 1))
+        k += 1
     return tail / ways
 
 
-def rollout_mode(table: StepTable) -> Finding | None:
-    """An error where all-invalid steps follow updates (p < 0.001) and were seen to heal on steps without one.
+def tied_to_updates(case: Case) -> Contrast | None:
+    """The contrast where it says that the rollout is at fault: all-invalid steps follow updates (p < 0.001) and heal.
 
     Healing must have been seen: at least three all-invalid steps that skipped their update, at most a tenth of them
     followed by another all-invalid step. A collapse that is updated at every step proves nothing about the weights.
     """
-    c = contrast(table)
-    if not c.after_update or not c.after_skip:
+    if case.averaged_over > 1:
         return None
-    p = fisher_p(c)
+    c = contrast(case.rows)
     healed = c.collapsed_and_skipped >= SEEN and c.still_collapsed <= 0.1 * c.collapsed_and_skipped
-    if p >= SIGNIFICANT or not healed:
-        return None
-    return Finding(
-        id="rollout-mode",
-        severity="error",
-        summary=(
-            f"{c.collapsed_after_update} of {c.after_update} steps after an update were all-invalid, "
-            f"{c.collapsed_after_skip} of {c.after_skip} after a skipped one (p = {p:.0e}), and "
-            f"{c.collapsed_and_skipped - c.still_collapsed} of {c.collapsed_and_skipped} healed without an update: "
-            "the weights are sound and the rollout is not (sampling in train mode, a dropped KV cache)"
+    return c if c.after_update and c.after_skip and healed and fisher_p(c) < SIGNIFICANT else None
+
+
+def rollout_mode(case: Case) -> Sequence[Finding]:
+    """An error where steps collapse after updates and heal without one: sampler and trainer do not agree.
+
+    What libraries printed is cited as support; by itself it proves nothing, since a sound run can print it too.
+    """
+    c = tied_to_updates(case)
+    if c is None:
+        return ()
+    p, healed, zero = fisher_p(c), c.collapsed_and_skipped - c.still_collapsed, _at_rate_zero(case)
+    evidence: dict[str, float | str | Sequence[str]] = {**asdict(c), "healed": healed, "p": p, **zero}
+    warnings = [_cited(one.line, one.text) for one in case.notices if "checkpointing" in one.kind]
+    texts = [_cited(one.line, one.text) for one in case.notices if one.kind == "unparsed-output"]
+    evidence |= {"warnings": warnings} if warnings else {}
+    evidence |= {"texts": texts} if texts else {}
+    return (
+        Finding(
+            id="rollout-mode",
+            severity="error",
+            summary=(
+                f"{c.collapsed_after_update} of {c.after_update} steps after an update were all-invalid, "
+                f"{c.collapsed_after_skip} of {c.after_skip} after a skipped one (p = {p:.0e}), and "
+                f"{healed} of {c.collapsed_and_skipped} healed without an update: "
+                "the weights are sound and the rollout is not (sampling in train mode, a dropped KV cache)"
+            ),
+            evidence=evidence,
+            rules_out=_ruled_out(case, c, zero),
+            suggest=("guards.rollout_integrity=stop",),
+            advice=(
+                "sample in eval mode, with gradient checkpointing off and the KV cache on, and put back what was found "
+                "there; or sample with an engine of its own whose weights are known to be the trainer's"
+            ),
+            confidence="strong",
+            decider=_decider(case),
         ),
-        evidence={
-            "after_update": c.after_update,
-            "collapsed_after_update": c.collapsed_after_update,
-            "after_skip": c.after_skip,
-            "collapsed_after_skip": c.collapsed_after_skip,
-            "collapsed_and_skipped": c.collapsed_and_skipped,
-            "still_collapsed": c.still_collapsed,
-            "p": p,
-        },
     )
+
+
+def _at_rate_zero(case: Case) -> dict[str, float]:
+    """Updates at a learning rate of exactly 0 that a step followed, and what became of it: they moved nothing.
+
+    `lr_0_step` is the first of them that a collapse followed, where there is one.
+    """
+    followed = [(before, after) for before, after in pairs(case.rows) if before.get("update") == 1]
+    still = [(before, after) for before, after in followed if before.get("learning_rate") == 0.0]
+    steps = steps_of(case.rows)
+    first = next((row for row in steps if row.get("update") == 1), None)
+    if not still and case.settings.first_update_lr == 0.0 and steps[0].get("step") == 1:
+        still = [pair for pair in followed if pair[0] is first]
+    if not still:
+        return {}
+    collapsed = [before for before, after in still if all_invalid(after)]
+    step = float((collapsed or [still[0][0]])[0]["step"] or 0)
+    counts = {"lr_0_step": step, "updates_at_lr_0": len(still), "collapsed_after_lr_0": len(collapsed)}
+    return {"first_update_step": float((first or {}).get("step") or 0), **counts}
+
+
+def _ruled_out(case: Case, c: Contrast, zero: Mapping[str, float]) -> tuple[RuledOut, ...]:
+    """What the contrast excludes, most of all when an update that moved nothing was followed by a collapse too."""
+    healed = f"{c.collapsed_and_skipped - c.still_collapsed} of {c.collapsed_and_skipped}"
+    lasting = f"{healed} all-invalid steps were followed by a sound one with nothing updated between"
+    unmoved = ""
+    if zero.get("collapsed_after_lr_0"):
+        step, first = zero["lr_0_step"], zero["lr_0_step"] == zero["first_update_step"]
+        which = f"the first update (step {step:.0f})" if first else f"the update of step {step:.0f}"
+        unmoved = (
+            f"{which} had a learning rate of exactly 0, moved no weight, and was followed by an all-invalid step too"
+        )
+    k = case.settings.num_generations
+    return (
+        RuledOut(id="policy-collapse", why=f"{lasting}: a policy that collapsed would stay so"),
+        RuledOut(id="damaged-weights", why=unmoved or f"{lasting}: damage does not heal by itself"),
+        RuledOut(id="learning-rate", why=unmoved or f"{lasting}: what too large a step broke would stay broken"),
+        RuledOut(
+            id="group-size" if k is None else f"num_generations={k}",
+            why=(
+                f"advantages act through the weights alone, and {unmoved or lasting}; a larger group would have "
+                "collapsed in the same way"
+            ),
+        ),
+    )
+
+
+def _decider(case: Case) -> Decider:
+    """The same run with its rollouts sound; the sweep crosses that with the size of the group."""
+    k = case.settings.num_generations
+    same = () if k is None else (f"num_generations={k}",)
+    return Decider(
+        question=(
+            "is it the sampler or the group size? The same configuration with sound rollouts tells; `grpoctl sweep "
+            "collapse-study` crosses both (2 or 8 completions, fault off or on)"
+        ),
+        overrides=(*same, "guards.rollout_integrity=stop"),
+        expects=("collapse_rate < 0.05",),
+    )
+
+
+def _cited(line: int | None, text: str) -> str:
+    return text if line is None else f"line {line}: {text}"

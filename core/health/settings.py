@@ -32,12 +32,15 @@ class Settings:
     kl_estimator: str | None = None
     kl_in: str | None = None
     transform: str | None = None
+    ranks_break_ties: bool | None = None  # equal rewards get different ranks (a double argsort), not their mean rank
     baseline: str | None = None
     scale_rewards: str | None = None
     ddof: int | None = None
     eps: float | None = None
     std_floor: float | None = None
     advantage_clip: float | None = None
+    weighting: str | None = None
+    reshaped: bool | None = None  # more than a normaliser is between rewards and advantages: some are left out or added
     surrogate: str | None = None
     epsilon: float | None = None
     updates_per_rollout: int | None = None
@@ -51,10 +54,11 @@ class Settings:
     offline: bool | None = None  # completions were drawn and scored in advance
     old_is_reference: bool | None = None  # the "old" log-probs are the reference's, for the whole run
     eval_completions: int | None = None  # behind one evaluation
+    stage: int | None = None  # index of the stage that these settings are of; None where a log has no stages
     first_update_lr: float | None = None  # the rate of the first optimiser step, where the log or its code says it
 
 
-_OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key of the same name
+OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key of the same name
     "temperature": "temperature.start",
     "beta": "beta.start",
     "epsilon": "epsilon.start",
@@ -67,12 +71,13 @@ _OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key o
     "eps": "advantage.eps",
     "std_floor": "advantage.std_floor",
     "advantage_clip": "advantage.clip",
+    "weighting": "advantage.weighting",
 }
 
 
 def settings_of(spec: RunSpec) -> Settings:
     """What a spec says. Only what does not depend on a GRPO stage is known where it has none."""
-    stages = [stage for stage in spec.stages.values() if isinstance(stage, GrpoStage)]
+    stages = [(index, one) for index, one in enumerate(spec.stages.values()) if isinstance(one, GrpoStage)]
     known: dict[str, Any] = {
         "lora_dropout": spec.model.lora.lora_dropout if spec.model.lora else 0.0,
         "gradient_checkpointing": spec.model.gradient_checkpointing,
@@ -81,12 +86,17 @@ def settings_of(spec: RunSpec) -> Settings:
     }
     if not stages:
         return Settings(**known)
-    stage = stages[-1]
-    known |= {name: attrgetter(path)(stage) for name, path in _OF_STAGE.items()}
+    index, stage = stages[-1]
+    known |= {name: attrgetter(path)(stage) for name, path in OF_STAGE.items()}
     known |= {field.name: getattr(stage, field.name) for field in fields(Settings) if _shared(stage, field.name, known)}
-    return Settings(
-        **known | {"dynamic_sampling": stage.dynamic_sampling is not None, "offline": False, "old_is_reference": False}
-    )
+    known |= {"dynamic_sampling": stage.dynamic_sampling is not None, "offline": False, "old_is_reference": False}
+    return Settings(**known | {"ranks_break_ties": False, "reshaped": _reshaped(stage), "stage": index})
+
+
+def _reshaped(stage: GrpoStage) -> bool:
+    """Whether advantages are of other rewards than those of the step's completions, or of some of them only."""
+    partial = (stage.advantage.virtual_best, stage.keep_candidates, stage.positive_reward, stage.overlong)
+    return any(one is not None for one in partial) or (stage.kl_in == "reward" and stage.beta.ever)
 
 
 def _shared(stage: GrpoStage, name: str, known: dict[str, Any]) -> bool:

@@ -17,7 +17,19 @@ from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, kind_of, step
 from core.spec.task import TaskSpec
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
-Fault = Literal["rollout-in-train-mode"]
+Fault = Literal[
+    "rollout-in-train-mode",
+    "stale-sampler-weights",
+    "dropout-in-scoring",
+    "missing-eos",
+    "wrong-group-order",
+    "reward-sign-flipped",
+    "completion-mask-off-by-one",
+    "constant-reward",
+    "evaluation-in-training",
+]
+IN_THE_POLICY = ("rollout-in-train-mode", "stale-sampler-weights", "dropout-in-scoring", "missing-eos")  # one at a time
+IN_THE_TASK = ("constant-reward", "evaluation-in-training")  # of built-in tasks only
 
 
 Stage = Annotated[
@@ -140,11 +152,19 @@ class RunSpec(Part):
         last, stage = list(self.stages.items())[-1]
         if self.budget is not None and not stage.rows_per_step:
             raise refusal("budget", f"got a budget, and the last stage, {last}, samples nothing; allowed: null")
-        if len(set(self.faults)) < len(self.faults):
-            raise refusal("faults", f"got {', '.join(self.faults)}; allowed: each fault once")
         for name in self.recorded:
             if declared(name) is None:
                 raise refusal(f"recorded.{name}", f"unknown metric; {unknown_metric(name)}")
+        return self
+
+    @model_validator(mode="after")
+    def _faults_fit(self) -> RunSpec:
+        if len(set(self.faults)) < len(self.faults):
+            raise refusal("faults", f"got {', '.join(self.faults)}; allowed: each fault once")
+        if len(odd := [fault for fault in self.faults if fault in IN_THE_POLICY]) > 1:
+            raise refusal("faults", f"got {', '.join(odd)}; allowed: one of them at a time")
+        if self.task.name == "custom" and (odd := [fault for fault in self.faults if fault in IN_THE_TASK]):
+            raise refusal("faults", f"got {odd[0]} with your own task; allowed: with a built-in task")
         return self
 
 

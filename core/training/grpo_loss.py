@@ -88,6 +88,7 @@ class GrpoLoss:
         terms = {"policy": now.policy_weight * policy}
         sums = {
             "policy/loss": policy.detach(),
+            "policy/tokens": (~outside_NT).sum().double(),
             "policy/clip_low": weighted_sum(found.low_NT.double(), fraction_NT),
             "policy/clip_high": weighted_sum(found.high_NT.double(), fraction_NT),
         }

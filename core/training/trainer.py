@@ -19,7 +19,7 @@ from core.models.origin import Origin
 from core.policies.base import ENTROPY, Policy, RowKey, Sampling
 from core.rollout.uniforms import EVALUATE
 from core.spec import RunSpec, Stage
-from core.tasks.base import Task
+from core.tasks.base import Task, names_of
 from core.training.callbacks.base import Callback, Ending
 from core.training.checkpoint import Progress, Snapshot
 from core.training.clock import clock
@@ -65,6 +65,7 @@ class Trainer:
         self._stages: Sequence[Stage] = list(parts.spec.stages.values())
         self.update = Update(self.policy, self._stages[0])
         self._held_out = parts.task.examples("eval")
+        self._held_names = frozenset(name for example in self._held_out for name in names_of(example))
 
     def steps(self) -> Steps:
         """The whole run; returns how it ended. Starts where `progress` stands."""
@@ -96,6 +97,7 @@ class Trainer:
             table=self._stage_rows(),
             look=lambda row: self._first_ending(callback.before_update(row) for callback in self.callbacks),
             clock=now,
+            held_out=self._held_names,
         )
         done = yield from STEPS[stage.kind](here)
         row = {

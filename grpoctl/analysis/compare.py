@@ -7,7 +7,7 @@ the numbers (remarks), printing (grpoctl.console).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from core.errors import UserError
 from core.metrics import EVAL, RUN
@@ -67,6 +67,7 @@ class Comparison:
     metrics: Mapping[str, Row]
     notes: tuple[str, ...]
     verdict: str
+    findings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # side -> id -> severity and runs
     axis: str = "completions"  # what the curves are over
 
     def document(self) -> dict[str, object]:
@@ -76,6 +77,7 @@ class Comparison:
             "changed": {key: list(pair) for key, pair in self.changed.items()},
             "metrics": {name: row.document() for name, row in self.metrics.items()},
             "runs": {"a": list(self.a.run_ids), "b": list(self.b.run_ids)},
+            "findings": {letter: dict(found) for letter, found in self.findings.items()},
             "notes": list(self.notes),
             "verdict": self.verdict,
         }
@@ -98,6 +100,7 @@ def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
         changed=changed,
         metrics=metrics,
         notes=remarks.notes(a, b, changed),
+        findings={"a": remarks.findings(a), "b": remarks.findings(b)},
         axis=axis,
         verdict=remarks.verdict(HEADLINE, (side_a.name, side_b.name), headline.a, headline.b, headline.difference),
     )

@@ -27,21 +27,26 @@ _CLEAR = 2.0  # a change of this many standard errors is told from noise
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One labelled sentence; `mark` is the word that carries the tone."""
+    """One labelled sentence; `mark` is the word that carries the tone. `verbatim`: a command, to be copied whole."""
 
     label: str
     mark: str = ""
     tone: Tone = "plain"
     text: str
+    verbatim: bool = False
 
 
 def sentences(result: Mapping[str, Any]) -> list[Line]:
-    """How the run ended, what it reached against its start, its expectations and its findings, in this order."""
+    """How the run ended, what it reached against its start, its expectations and its findings, in this order.
+
+    Where a finding is more than information: also the command that tells the evidence.
+    """
     return [
         _ending(result),
         Line(label="Reached", text=reached(result)),
         *(_expectation(entry) for entry in result.get("expects", ())),
         *(_finding(entry) for entry in result.get("findings", ())),
+        *_evidence(result),
     ]
 
 
@@ -112,4 +117,14 @@ def _expectation(entry: Mapping[str, Any]) -> Line:
 def _finding(entry: Mapping[str, Any]) -> Line:
     severity = str(entry["severity"])
     tone = _SEVERITIES.get(severity.lower(), "warn")
-    return Line(label="Finding", mark=severity.upper(), tone=tone, text=f"{entry['id']}: {entry['summary']}")
+    sure = f" ({entry['confidence']})" if entry.get("confidence") else ""
+    ruled = ", ".join(str(cause).partition(":")[0] for cause in entry.get("rules_out") or ())
+    text = f"{entry['id']}{sure}: {entry['summary']}" + (f"; ruled out: {ruled}" if ruled else "")
+    return Line(label="Finding", mark=severity.upper(), tone=tone, text=text)
+
+
+def _evidence(result: Mapping[str, Any]) -> list[Line]:
+    """The command that tells the evidence, if a finding is worth it."""
+    if all(str(entry["severity"]).lower() == "info" for entry in result.get("findings", ())):
+        return []
+    return [Line(label="Evidence", text=f"grpoctl diagnose {result['run_id']}", verbatim=True)]

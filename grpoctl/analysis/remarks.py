@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from core.health.finding import SEVERITIES
 from grpoctl.analysis.collect import Leaves, RunRecord, number
 from grpoctl.analysis.statistics import Difference, Estimate, mean
 from grpoctl.analysis.wording import metric_text, plural, setting_text
@@ -26,6 +27,7 @@ def notes(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> t
     """What stands between the numbers and a conclusion, the heaviest first."""
     return (
         *_fault(a[0].spec, b[0].spec),
+        *_errors(a, b),
         *_same_runs(a, b, changed),
         *_attribution(a, b, changed),
         *_ruler(changed),
@@ -33,6 +35,19 @@ def notes(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> t
         *_seeds(a, b),
         *_endings(a, b),
     )
+
+
+def findings(runs: Sequence[RunRecord]) -> dict[str, dict[str, object]]:
+    """Id of each finding of a side's runs -> its gravest `severity`, and the ids of the `runs` that have it."""
+    found: dict[str, dict[str, object]] = {}
+    for severity in SEVERITIES:
+        for run in runs:
+            for name in _found(run, severity):
+                entry = found.setdefault(name, {"severity": severity, "runs": []})
+                named = entry["runs"]
+                assert isinstance(named, list)
+                named += [] if run.run_id in named else [run.run_id]
+    return found
 
 
 def verdict(metric: str, names: tuple[str, str], a: Estimate | None, b: Estimate | None, gap: Difference | None) -> str:
@@ -75,6 +90,28 @@ def _fault(a: Leaves, b: Leaves) -> list[str]:
     said = " and ".join(f"{letter} with {fault}" for letter, fault in zip("AB", faults, strict=True) if fault)
     other = {0: "A", 1: "B"}[faults.index("")] if "" in faults else None
     return [f"a fault was switched on: {said}" + (f"; {other} without any" if other else "")]
+
+
+def _errors(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
+    """A side with an error: until it is explained, nothing can be put down to the settings."""
+    said = []
+    for letter, side in (("A", a), ("B", b)):
+        with_error = [run for run in side if _found(run, "error")]
+        if with_error:
+            names = ", ".join(dict.fromkeys(name for run in with_error for name in _found(run, "error")))
+            said.append(
+                f"{letter} has an error in {len(with_error)} of {plural(len(side), 'run')} ({names}): until it is "
+                "explained, no difference can be put down to the settings; its evidence: "
+                f"grpoctl diagnose {with_error[0].run_id}"
+            )
+    return said
+
+
+def _found(run: RunRecord, severity: str) -> list[str]:
+    """The ids of a run's findings of this severity."""
+    entries = run.result.get("findings")
+    entries = entries if isinstance(entries, list) else []
+    return [str(entry["id"]) for entry in entries if entry.get("severity") == severity]
 
 
 def _listed(faults: object) -> str:

@@ -33,10 +33,19 @@ def check(
     no_probe: Annotated[
         bool, typer.Option("--no-probe", help="With --resources: estimate only, load no model.")
     ] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="What K, B, normaliser and filter are worth, in a bandit.")
+    ] = False,
+    pass_rate: Annotated[
+        list[float] | None, typer.Option(metavar="P", help="With --simulate: of the prompts; may be repeated.")
+    ] = None,
+    rewards: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="With --simulate: as earned by what `diagnose` reads.")
+    ] = None,
 ) -> None:
     """Say what a spec can and cannot do: advantages, dead groups, knobs that do nothing, problems and their rewards."""
     from grpoctl import console
-    from grpoctl.commands import checking, checking_data, checking_resources, checking_sweep
+    from grpoctl.commands import checking, checking_data, checking_resources, checking_simulation, checking_sweep
     from grpoctl.sweeps.loading import kinds_of
 
     profile, given = "full" if profile == "auto" else profile, tuple(overrides or ())
@@ -46,6 +55,9 @@ def check(
     )
     options = checking_resources.Options(asked=resources, memory=memory, no_probe=no_probe)
     asked = checking_resources.wanted(options, kinds, name)
+    chances = checking_simulation.wanted(
+        checking_simulation.Options(asked=simulate, pass_rates=pass_rate or (), rewards=rewards), kinds, name
+    )
     found: dict[str, Any] = {}
     if "experiment" in kinds:
         found = checking.check(name, profile, given, json=json)
@@ -53,6 +65,8 @@ def check(
         found["data"] = checking_data.check(name, profile, given, looked, json=json)
     if asked is not None:
         found["resources"] = checking_resources.check(name, profile, given, asked, json=json)
+    if chances is not None:
+        found["simulation"] = checking_simulation.check(name, profile, given, chances, json=json)
     if "sweep" in kinds:
         found = {"schema": 1, **found, "sweep": checking_sweep.check(name, profile, given, json=json)}
     if json:

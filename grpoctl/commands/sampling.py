@@ -13,6 +13,7 @@ from core.errors import UserError
 from core.spec import ModelSpec, RunSpec
 from core.tasks.base import Example
 from grpoctl import console
+from grpoctl.analysis.wording import harmless
 from grpoctl.commands.evaluating import sampling
 from grpoctl.commands.subjects import subject
 from grpoctl.runs.run_dir import Home
@@ -81,7 +82,7 @@ def say(document: Mapping[str, Any]) -> None:
     for number, one in enumerate(found, start=1):
         if len(found) > 1:
             console.print_text(f"--- {number}{' (cut off)' if one['truncated'] else ''}")
-        console.print_text(console.harmless(one["text"]) if console.is_terminal() else one["text"])
+        console.print_text(harmless(one["text"]) if console.is_terminal() else one["text"])
     cut = sum(one["truncated"] for one in found)
     if cut:
         some = "it was" if len(found) == 1 else f"{cut} of {len(found)} were"

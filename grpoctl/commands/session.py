@@ -13,6 +13,7 @@ from core.spec import RunSpec
 from core.spec.fit import check_fit
 from core.tasks.readiness import check_task
 from grpoctl import console
+from grpoctl.commands.live_warnings import LiveWarnings
 from grpoctl.commands.run_slots import take_first
 from grpoctl.executors.inline import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
@@ -45,6 +46,7 @@ class Live(Hooks):
 
     def __init__(self, asked: Asked, why: str) -> None:
         self._progress = LiveProgress(json=asked.json, quiet=asked.quiet)
+        self._warnings = LiveWarnings(quiet=asked.quiet)
         self._why = why
         self._spec: RunSpec | None = None
         self._recent: list[Row] = []
@@ -52,6 +54,7 @@ class Live(Hooks):
     def started(self, spec: RunSpec, run: RunDir) -> None:
         """The header and an empty bar."""
         self._spec = spec
+        self._warnings.start(run)
         header = f"{spec.name}, profile {spec.profile} ({self._why}), seed {spec.seed}: {spec.title}\n{run.path}"
         if spec.budget is None:
             self._progress.start(spec.max_steps, header)
@@ -67,6 +70,7 @@ class Live(Hooks):
     def finished(self) -> None:
         """The terminal given back."""
         self._progress.finish()
+        self._warnings.finish()
 
 
 def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:

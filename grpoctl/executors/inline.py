@@ -32,6 +32,7 @@ from grpoctl.specs import read_resolved, spec_sha
 from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_mirror
 
 if TYPE_CHECKING:
+    from core.health.finding import Finding
     from core.training.callbacks.base import Ending
     from core.training.checkpoint import Checkpoints
     from core.training.trainer import Trainer
@@ -193,13 +194,9 @@ def _write_cards(run: RunDir) -> None:
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str, Any]:
     """result.json: what was reached, from the files; also for a run that failed before its first step."""
-    from core.health.case import case_of
-    from core.health.examine import examine
     from core.training.outcome import check_expectations, outcome
 
-    table = read_rows(run.metrics)
-    reached = outcome(table)
-    findings = examine(case_of(spec, table))
+    reached = outcome(read_rows(run.metrics))
     return {
         "schema": 1,
         **identity_of(run),
@@ -214,8 +211,22 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str
         "final": reached.final,
         "best": reached.best,
         "expects": check_expectations(spec.expects, reached.final),
-        "findings": [finding.as_json() for finding in findings],
+        "findings": [finding.as_json() for finding in _findings(run)],
     }
+
+
+def _findings(run: RunDir) -> Sequence[Finding]:
+    """What the rules make of the run. One that fails must not cost the result: the finding then says so."""
+    from core.health.examine import examine
+    from core.health.finding import Finding
+    from grpoctl.diagnose.readers.run_dir import case_of_run
+
+    try:
+        return examine(case_of_run(run))
+    except Exception as error:  # noqa: BLE001  the boundary around what is said of a run
+        add_text(run, traceback.format_exc())
+        why = f"the run could not be diagnosed: {type(error).__name__}: {error} (traceback in {run.log})"
+        return [Finding(id="diagnosis-failed", severity="warning", summary=why, confidence="certain")]
 
 
 def _set_status(run: RunDir, now: Status, message: str) -> None:

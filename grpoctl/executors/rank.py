@@ -36,6 +36,7 @@ def work(run: RunDir, rank: int, size: int, folder: Path, step: int) -> None:
     from core.assemble import assemble, open_checkpoints
     from core.tasks.readiness import at_work
     from core.training.callbacks.checkpointing import Checkpointing
+    from core.training.callbacks.watching import Watching
     from core.training.drive import drive
     from core.training.machine import Machine
     from core.training.shares import same_start
@@ -58,7 +59,9 @@ def work(run: RunDir, rank: int, size: int, folder: Path, step: int) -> None:
     )
     with at_work(trainer.task):
         pass  # rank 0 asks for rewards: what was started here to check them (a judge's model, perhaps) is ended again
-    trainer.callbacks = [callback for callback in trainer.callbacks if not isinstance(callback, Checkpointing)]
+    trainer.callbacks = [
+        callback for callback in trainer.callbacks if not isinstance(callback, (Checkpointing, Watching))
+    ]
     (folder / f"ready-{rank}").touch()
     with joined_ranks(rank, size, folder / "meeting") as world:
         joined.append(world)

@@ -6,7 +6,6 @@ What is here: which trial, which settings make it what it ran as, and the file. 
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -14,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.errors import NotFoundError, SpecError, StorageError, UserError
+from core.errors import NotFoundError, SpecError, UserError
 from core.spec import RunSpec
 from core.spec.fit import check_fit
 from core.tasks import registry
-from grpoctl.runs.records import read_json, storage_errors
+from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.runs.study_status import study_status
-from grpoctl.specs import Library, load, plain, read_resolved, shipped_folder
-from grpoctl.specs.authored import NAME
+from grpoctl.specs import Library, load, plain, read_resolved
 from grpoctl.specs.layers import leaves
+from grpoctl.specs.new_file import create, new_file
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.promoted import Winner, not_apart, text_of
 from grpoctl.sweeps.space import EXPERIMENT
@@ -60,32 +59,17 @@ def promote(wanted: Wanted, home: Home) -> Promoted:
     Raises UserError (a name that is taken or no name, a trial that did not come to its end, a base that is gone),
     NotFoundError, and StorageError where the file cannot be written. Nothing is left behind then.
     """
-    file = _new_file(wanted.name, wanted.library)
+    file = new_file(wanted.name, wanted.library)
     study = find_study(home, wanted.study)
     winner = _winner(study, wanted.trial)
     text = settled(winner, wanted.name, wanted.library)
-    _create(file, text)
+    create(file, text)
     notes = []
     if winner.status == "RUNNING":
         notes.append(f"{study.id} is still under way: this is its best so far")
     if (said := not_apart(winner)) is not None:
         notes.append(said)
     return Promoted(name=wanted.name, file=file, winner=winner, notes=tuple(notes))
-
-
-def _new_file(name: str, library: Library) -> Path:
-    """Where the experiment of this name will stand. Raises UserError where that is no name, or taken."""
-    known = library.files()
-    if name.lower() in known:
-        file, origin = known[name.lower()]
-        whose = "shipped with grpoctl" if origin == "shipped" else f"yours, {file}"
-        raise UserError(f"there is an experiment {name.lower()} already ({whose}); choose another name")
-    sweeps = Library(user=library.user.parent / "sweeps", shipped=shipped_folder("sweeps"), kind="sweep")
-    if name.lower() in sweeps.files():
-        raise UserError(f"{name.lower()} is the name of a sweep; choose another name")
-    if not NAME.fullmatch(name):
-        raise UserError(f"got the name {name!r}; allowed: lower-case letters, digits, - and _ (at most 64)")
-    return library.user / f"{name}.yaml"
 
 
 def _winner(study: StudyDir, number: int | None) -> Winner:
@@ -199,31 +183,3 @@ def _unsound(draft: Path, profile: str, library: Library) -> tuple[str, ...]:
 def _comparable(spec: RunSpec) -> dict[str, object]:
     """Dotted key -> value of everything that must be as it was."""
     return leaves({key: value for key, value in plain(spec).items() if key not in OWN})
-
-
-def _create(file: Path, text: str) -> None:
-    """Write a new file whole or not at all, and never over another's."""
-    new_folder = not file.parent.exists()
-    with storage_errors("create", file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    draft: Path | None = None
-    try:
-        with storage_errors("write", file):
-            handle, made = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")
-            draft = Path(made)
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                os.fchmod(stream.fileno(), 0o644)  # mkstemp's is for its maker alone
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.link(draft, file)  # fails where the file exists, unlike a rename
-    except StorageError as error:
-        if isinstance(error.__cause__, FileExistsError):
-            raise UserError(f"{file} is there already; choose another name") from None
-        raise
-    finally:
-        if draft is not None:
-            draft.unlink(missing_ok=True)
-        if new_folder and not file.exists():
-            with suppress(OSError):
-                file.parent.rmdir()

@@ -5,8 +5,6 @@ Pure text from records; that it loads as what the trial ran is settled by its ca
 
 from __future__ import annotations
 
-import json
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +14,12 @@ from typing import Any
 from core.spec import RunSpec
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.specs.authored import FULL
+from grpoctl.specs.commented import commented, nested, one_line
 from grpoctl.specs.resolved import block_yaml
 from grpoctl.sweeps.spec import SweepSpec
 
 WIDTH = 112
 _INDENT = "  "
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
-_LOOKS_OTHERWISE = ("null", "true", "false")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,14 +76,14 @@ def text_of(winner: Winner, name: str, chosen: Mapping[str, object], dropped: Se
     lines = [*_header(winner), *block_yaml({**own, "source": _source(winner)}).splitlines(), ""]
     if expects := [one["expectation"] for one in winner.trial.get("expects") or []]:
         lines += [*block_yaml({"expects": expects}).splitlines(), ""]
-    tree = _nested(chosen)
+    tree = nested(chosen)
     if profile == FULL:
-        lines += _mapping(tree, "", said, 0)
+        lines += commented(tree, "", said, 0)
         if dropped:
             lines += ["", "profiles:"]
     else:
         start = f"{_INDENT}{profile}:" if tree else f"{_INDENT}{profile}: {{}}"  # a profile of null is none
-        lines += ["profiles:", start, *_mapping(tree, "", said, 2)]
+        lines += ["profiles:", start, *commented(tree, "", said, 2)]
     lines += [f"{_INDENT}{one}: null  # {base}'s own does not fit these settings" for one in dropped]
     return "\n".join(lines) + "\n"
 
@@ -126,7 +123,7 @@ def _header(winner: Winner) -> list[str]:
     lines = ["Written by grpoctl promote. Yours to change; raise the revision when you do.", ""]
     for label, text in facts.items():
         lines += textwrap.wrap(
-            f"{label:<14}{_harmless(text)}", WIDTH, subsequent_indent=" " * 14, break_long_words=False,
+            f"{label:<14}{one_line(text)}", WIDTH, subsequent_indent=" " * 14, break_long_words=False,
             break_on_hyphens=False,
         )  # fmt: skip
     return [f"# {line}".rstrip() for line in [*lines, "", *_untested(profile, base)]]
@@ -178,45 +175,3 @@ def _of_rest(winner: Winner, key: str) -> str:
     if last in ("max_steps", "epochs"):
         return "from the budget"
     return f"as the trial ran; {winner.spec.name} says otherwise today"
-
-
-def _nested(flat: Mapping[str, object]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in flat.items():
-        *parts, last = key.split(".")
-        node = tree
-        for part in parts:
-            node = node.setdefault(part, {})
-        node[last] = value
-    return tree
-
-
-def _mapping(tree: Mapping[str, Any], at: str, said: Mapping[str, str], depth: int) -> list[str]:
-    """The lines of a mapping; a part that has a comment of its own stands on one line."""
-    lines = []
-    for key, value in tree.items():
-        here = f"{at}.{key}" if at else key
-        comment = f"  # {_harmless(said[here])}" if here in said else ""
-        start = f"{_INDENT * depth}{key}:"
-        if isinstance(value, Mapping) and value and not comment:
-            lines += [start, *_mapping(value, here, said, depth + 1)]
-        else:
-            lines.append(f"{start} {_flow(value)}{comment}")
-    return lines
-
-
-def _flow(value: object) -> str:
-    """The value on one line of YAML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(below)}" for key, below in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_flow, value))}]"
-    if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and value.lower() not in _LOOKS_OTHERWISE
-        return value if plain else json.dumps(value)
-    return block_yaml({"x": value}).removeprefix("x:").strip()
-
-
-def _harmless(text: str) -> str:
-    """The text on one line, nothing in it that ends a comment or drives a terminal."""
-    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())

@@ -51,6 +51,7 @@ def started(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
         ("validate", "p31", "--json"),
         ("check", "p31"),
         ("check", "p30", "beta=0.1", "--json"),
+        ("check", "p31", "--simulate", "--pass-rate", "0.3"),
         ("check", "advantage-study", "-p", "tiny"),
         ("validate", "advantage-study"),
         ("run", "--help"),

@@ -53,5 +53,5 @@ def test_every_inline_command_names_a_real_one() -> None:
     named = {words[1] for text in re.findall(r"`(grpoctl [^`]+)`", README) if (words := shlex.split(text))}
     assert named <= {
         "run", "sweep", "promote", "logs", "stop", "ls", "show", "validate", "check", "compare", "eval", "sample",
-        "export", "new", "models", "ui", "doctor", "sync",
+        "export", "new", "models", "ui", "doctor", "sync", "diagnose",
     }  # fmt: skip

@@ -14,6 +14,8 @@ import pytest
 from grpoctl import console
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, compare
+from grpoctl.analysis.outcome import Line
+from grpoctl.analysis.sweeps.section import Section
 from grpoctl.progress import LiveProgress, progress_text
 
 Capture = pytest.CaptureFixture[str]
@@ -93,6 +95,7 @@ def test_result(capsys: Capture) -> None:
         "",
         "Expected  refuted: collapse_rate < 0.05 (observed 1.000)",
         "Finding   ERROR: rollout-mode: " + " ".join(["samples [B, K] come from train mode."] * 4),
+        "Evidence  grpoctl diagnose p30-tiny-s0-aaaa-1",
         "",
         "The record and this run",
         "                 record   this run",
@@ -123,6 +126,14 @@ def test_in_a_terminal_nothing_but_a_path_is_wider_than_it(monkeypatch: pytest.M
     assert "\x1b[" in text
     wide = [line for line in plain(text) if len(line) > 80]
     assert [line.split()[-1] for line in wide] == [result()["run_dir"]]
+
+
+def test_a_sentence_drives_no_terminal_and_a_command_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    command = "grpoctl run p31 " + " ".join(f"stages.grpo.beta_{i}=0.1" for i in range(6))
+    lines = (Line(label="Note", text="a\x1b[2Jb\u202ec [red]d[/red]"), Line(label="Try", text=command, verbatim=True))
+    console.print_sections([Section(lines=lines)])
+    assert plain(stream.getvalue()) == ["Note      a\\x1b[2Jb\\u202ec [red]d[/red]", f"Try       {command}"]
 
 
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:

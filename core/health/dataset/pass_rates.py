@@ -28,14 +28,14 @@ class PassRates:
         if self.correlation <= 0:
             return dead_group(self.mean, size)
         strength = 1.0 / self.correlation - 1.0
-        return _all_of(self.mean * strength, strength, size) + _all_of((1.0 - self.mean) * strength, strength, size)
+        return all_of(self.mean * strength, strength, size) + all_of((1.0 - self.mean) * strength, strength, size)
 
     def size_needed(self, enough: float = ENOUGH) -> int | None:
         """The smallest of SIZES at which no more than this share of the groups is dead; None where none is enough."""
         return next((size for size in SIZES if self.dead(size) <= enough), None)
 
 
-def _all_of(part: float, strength: float, size: int) -> float:
+def all_of(part: float, strength: float, size: int) -> float:
     """E[p^size] of a beta distribution: the product of (a + j) / (a + b + j)."""
     chance = 1.0
     for index in range(size):

@@ -53,6 +53,7 @@ class Here:
     table: Sequence[Row]  # the stage's rows so far
     look: Callable[[Row], Ending | None]
     clock: Clock  # as it stands before the step
+    held_out: frozenset[str] = frozenset()  # the evaluation's problems, by core.tasks.base.names_of
 
     @property
     def step(self) -> int:

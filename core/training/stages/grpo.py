@@ -139,8 +139,16 @@ def _learn(
             micro_rows=here.micro_rows(len(rows)),
             wants=loss.wants,
         )
-        learned.append((yield here.learn([own, *supervised] if rows else supervised, index, spent=spent)))
+        counted = {"policy/tokens_drawn": _drawn_tokens(stage, rollout, rows)} if rows else {}
+        metrics = yield here.learn([own, *supervised] if rows else supervised, index, spent=spent)
+        learned.append({**metrics, **counted})
     return {**averaged(learned), **_weights_used(here, signals, importance_NT, mask_NT, used)}
+
+
+def _drawn_tokens(stage: GrpoStage, rollout: Rollout, rows: Sequence[int]) -> float:
+    """How many tokens of these rows a loss should learn from: by what was drawn, not by the loss's own mask."""
+    lengths, cut = rollout.mask_NT.sum(-1).tolist(), rollout.truncated_N.tolist()
+    return float(sum(lengths[row] for row in rows if not (cut[row] and stage.mask_truncated_completions)))
 
 
 def _supervised(here: Here) -> Generator[Request, Any, list[Batch]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from core.algorithms.advantages import dead_groups
 from core.policies.base import ENTROPY, Sampling
 from core.rollout.collect import Groups
 from core.spec import GrpoStage
+from core.tasks.base import names_of
 from core.training.callbacks.base import Ending
 from core.training.clock import Spent
 from core.training.requests import Request, Reward, Score
@@ -31,6 +33,7 @@ class Gathered:
     prompts: int
     integrity: Mapping[str, float]
     ending: Ending | None
+    held_out: float
     virtual_best: float | None = None
 
     def row(self, advantages_PK: Tensor) -> dict[str, float]:
@@ -39,6 +42,7 @@ class Gathered:
         return {
             **rollout_metrics(self.groups, advantages_PK, self.virtual_best),
             "groups/discarded": discarded,
+            "groups/held_out": self.held_out,
             **self.integrity,
         }
 
@@ -86,6 +90,7 @@ def gather(here: Here, how: Sampling) -> Generator[Request, Any, Gathered]:
         prompts=drawn,
         integrity=integrity,
         ending=ending,
+        held_out=fmean(not here.held_out.isdisjoint(names_of(prompt)) for prompt in groups.rollout.prompts),
         virtual_best=_virtual_best(stage),
     )
 

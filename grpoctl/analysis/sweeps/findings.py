@@ -6,6 +6,7 @@ What is here: the choice of sentences. What is not: the numbers (ranking, region
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ def found(of: Digest) -> list[StudyFinding]:
     """The same as records, of a study that is taken apart already."""
     rules: list[Callable[[Digest], list[StudyFinding]]] = [
         _ladder, _best, _noise, deciding.sentences, _importances, _edges, _no_better, _cost, _pruned, _failed,
+        _of_runs,
     ]  # fmt: skip
     return [finding for rule in rules for finding in rule(of)]
 
@@ -184,3 +186,15 @@ def _where(axis: Axis, bad: set[int], of: Digest) -> str:
     ranked = {level.label: set(level.numbers) & set(of.ranking.order) for level in axis.levels}
     whole = [label for label, numbers in ranked.items() if len(numbers) > 1 and numbers <= bad]
     return f"{axis.name}={' and '.join(whole)}" if whole and len(whole) < len(ranked) else ""
+
+
+def _of_runs(of: Digest) -> list[StudyFinding]:
+    """How many of the runs that ended have a finding of each rule."""
+    counts = Counter(rule for fact in of.facts for rule in set(fact.rules))
+    if not counts:
+        return []
+    listed = ", ".join(f"{rule} in {count}" for rule, count in counts.most_common())
+    worst = max(of.facts, key=lambda fact: (len(fact.events), len(fact.rules)))
+    example = f"grpoctl diagnose {of.document.get('study')}-t{worst.trial:04d}-s{worst.seed}"
+    text = f"findings of the {plural(len(of.facts), 'run')} that ended: {listed}; evidence: {example}"
+    return [StudyFinding(id="runs", text=text, numbers={"runs": len(of.facts), "rules": dict(counts.most_common())})]

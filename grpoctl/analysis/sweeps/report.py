@@ -19,7 +19,7 @@ _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "RUNNING": "plain", "FAILED":
 _LABELS = {
     "best": "Best", "noise": "Noise", "ladder": "Ladder", "collapse": "Collapse", "invalid-rollout": "Invalid",
     "no-updates": "Signal", "no-better-than-start": "Learning", "importances": "Axes", "edge": "Edge", "cost": "Cost",
-    "pruned": "Pruned", "failed": "Failed",
+    "pruned": "Pruned", "failed": "Failed", "runs": "Runs",
 }  # fmt: skip
 _GRAVE = frozenset({"collapse", "invalid-rollout", "no-updates", "failed"})
 

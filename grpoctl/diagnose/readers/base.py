@@ -37,7 +37,7 @@ class Read:
     spec: str | None = None  # the experiment of ours it was run from
     notes: tuple[str, ...] = ()
     extra: Mapping[str, float] = field(default_factory=dict)
-    document: Mapping[str, Any] | None = None  # result.json of a run of ours
+    document: Mapping[str, Any] | None = None  # result.json of a run of ours; before that, what it was started as
 
 
 class Reader(Protocol):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import comb
+from typing import Any
 
 import pytest
 
-from core.health.finding import Row, StepTable
+from core.health.case import Case, Notice
+from core.health.finding import Finding, Row, StepTable
 from core.health.rollout_mode import Contrast, contrast, fisher_p, rollout_mode
+from core.health.settings import Settings
 
 
 def counts(after_update: int, collapsed_after_update: int, after_skip: int, collapsed_after_skip: int) -> Contrast:
@@ -29,6 +32,10 @@ def table_of(c: Contrast) -> StepTable:
         rows.append({"step": len(rows), "update": update, "completions/valid": 0.5})
         rows.append({"step": len(rows), "completions/valid": 0.0 if collapsed else 0.2})
     return rows
+
+
+def the_finding(table: StepTable) -> Finding | None:
+    return next(iter(rollout_mode(Case(rows=table))), None)
 
 
 P30 = counts(38, 37, 56, 0)
@@ -92,10 +99,11 @@ def story(steps: str) -> StepTable:
         ("Us" * 20 + "X" * 56, False),  # significant (55 of 75 against 1 of 20), but nobody saw it heal
         ("Us" * 20 + "Uxxx" + "X" * 50, False),  # seen, and it did not
         ("Us" * 40 + "UxUx", False),  # two healed: too few to say so
+        ("U" + "X" * 9 + "x" + "s" * 30 + "Ux" + "sss", False),  # 11 of 11 against 0 of 35, and two healed: too few
     ],
 )
 def test_rollout_mode_needs_a_contrast_and_healing(steps: str, found: bool) -> None:
-    finding = rollout_mode(story(steps))
+    finding = the_finding(story(steps))
     assert (finding is not None) == found
     if finding is not None:
         c = contrast(story(steps))
@@ -119,5 +127,93 @@ def test_a_step_that_samples_nothing_is_on_neither_side() -> None:
     table = [{**row, "step": i} for i, row in enumerate([*supervised, *story("Ux" * 30 + "s" * 5)], 1)]
     found = contrast(table)
     assert (found.after_update, found.collapsed_after_update) == (31, 30)  # one follows the last supervised update
-    assert rollout_mode(table) is not None
+    assert the_finding(table) is not None
     assert contrast(table[:50]).after_update == 0
+
+
+FAULT = story("Ux" * 30 + "s" * 5)
+
+
+def found_in(rows: StepTable, notices: tuple[Notice, ...] = (), **settings: Any) -> Finding:
+    (found,) = rollout_mode(Case(rows=rows, notices=notices, settings=Settings(**settings)))
+    return found
+
+
+def why(found: Finding) -> dict[str, str]:
+    return {one.id: one.why for one in found.rules_out}
+
+
+def test_steps_that_do_not_follow_each_other_say_nothing() -> None:
+    """Every other row left out of a sound run with updates: what is next in the table is not next in the run."""
+    assert contrast([row for row in FAULT if (row["step"] or 0) % 2]).after_update == 0
+    assert rollout_mode(Case(rows=[{**row, "step": 10 * (row["step"] or 0)} for row in FAULT])) == ()
+    assert rollout_mode(Case(rows=FAULT, averaged_over=2)) == ()
+
+
+def test_healing_rules_out_the_weights() -> None:
+    found = found_in(FAULT)
+    assert set(why(found)) == {"policy-collapse", "damaged-weights", "learning-rate", "group-size"}
+    assert all("30 of 30 all-invalid steps were followed by a sound one" in text for text in why(found).values())
+    assert found.evidence["healed"] == 30
+    assert "lr_0_step" not in found.evidence
+    assert found.decider is not None
+    assert found.decider.overrides == ("guards.rollout_integrity=stop",)
+
+
+@pytest.mark.parametrize(
+    ("rates", "first_update_lr", "counted"),
+    [
+        ({1: 0.0}, None, (1, 1, 1)),  # the rows say it
+        ({}, 0.0, (1, 1, 1)),  # the settings say it of the first update, which is step 1's
+        ({1: 0.0, 3: 0.0, 5: 1e-6}, None, (1, 2, 2)),
+        ({1: 1e-6}, None, None),
+        ({}, 1e-6, None),
+    ],
+)
+def test_an_update_that_moves_nothing(
+    rates: dict[int, float], first_update_lr: float | None, counted: tuple[int, int, int] | None
+) -> None:
+    rows: list[Row] = [
+        {**row, **({"learning_rate": rates[step]} if (step := int(row["step"] or 0)) in rates else {})} for row in FAULT
+    ]
+    found = found_in(rows, first_update_lr=first_update_lr, num_generations=2)
+    names = ("lr_0_step", "updates_at_lr_0", "collapsed_after_lr_0")
+    assert tuple(found.evidence[name] for name in names if name in found.evidence) == (counted or ())
+    for cause in ("damaged-weights", "learning-rate", "num_generations=2"):
+        assert ("the first update (step 1) had a learning rate of exactly 0" in why(found)[cause]) == (
+            counted is not None
+        )
+    assert found.decider is not None
+    assert found.decider.overrides[0] == "num_generations=2"
+
+
+def test_a_later_update_that_moves_nothing_counts_too() -> None:
+    rows: list[Row] = [{**row, "learning_rate": 0.0 if row["step"] == 3 else 1e-6} for row in FAULT]
+    assert "the update of step 3 had" in why(found_in(rows))["learning-rate"]
+
+
+def test_an_update_at_rate_zero_that_nothing_followed_is_no_argument() -> None:
+    """The first update's step is followed by a sound one here: it shows nothing."""
+    rows = story("Us" + "Ux" * 30 + "s" * 5)
+    found = found_in(rows, first_update_lr=0.0)
+    assert (found.evidence["updates_at_lr_0"], found.evidence["collapsed_after_lr_0"]) == (1, 0)
+    assert "30 of 30" in why(found)["damaged-weights"]
+
+
+def test_the_first_update_of_a_tail_is_not_the_first() -> None:
+    rows: list[Row] = [{**row, "step": (row["step"] or 0) + 50} for row in FAULT]
+    assert "lr_0_step" not in found_in(rows, first_update_lr=0.0).evidence
+
+
+def test_what_libraries_printed_is_support_and_no_proof() -> None:
+    said = Notice(kind="cache-dropped-by-checkpointing", text="Caching is incompatible", line=7, step=2)
+    wrote = Notice(kind="unparsed-output", text="1. 1. 1.", line=9, step=2)
+    found = found_in(FAULT, (said, wrote))
+    assert found.evidence["warnings"] == ["line 7: Caching is incompatible"]
+    assert found.evidence["texts"] == ["line 9: 1. 1. 1."]
+    assert rollout_mode(Case(rows=story("Us" * 40), notices=(said,))) == ()
+
+
+def test_a_long_run_is_counted_at_once() -> None:
+    """Ten thousand steps, half of them collapsed: binomials of that size, one by one, would take seconds."""
+    assert fisher_p(counts(5000, 2600, 5000, 2400)) == pytest.approx(3.4e-5, rel=0.1)

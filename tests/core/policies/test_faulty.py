@@ -1,13 +1,16 @@
-"""P30's fault: after an update the sampler no longer draws from the policy; a clean scoring heals it."""
+"""P30's fault: after an update the sampler draws from another policy; a clean scoring heals it. And the others."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import Tensor
 
 from core.algorithms.masking import token_mean
-from core.policies.base import Rollout, RowKey, Sampling
-from core.policies.faulty import RolloutInTrainMode
+from core.policies.base import Policy, Rollout, RowKey, Sampling
+from core.policies.faulty import DropoutInScoring, MissingEos, RolloutInTrainMode, StaleSamplerWeights
 from core.tasks.base import Example
 from core.training.update import Update
 from tests.fakes import batch_of, grpo_stage, loss_of, small_policy
@@ -68,3 +71,81 @@ def test_a_restored_policy_is_as_broken_as_the_one_that_was_saved(policy: Rollou
     gap_then_healed(policy, broken)
     other.load(policy.state())
     assert torch.equal(sampled(other).actions["ids"], sampled(policy).actions["ids"])
+
+
+def scored(policy: Policy, rollout: Rollout) -> Tensor:
+    """Clean log-probs of all rows."""
+    with torch.no_grad():
+        return policy.score(rollout, range(len(rollout)), wants=frozenset(), weights="current").logprobs_NT
+
+
+def gap(policy: Policy, rollout: Rollout) -> float:
+    """Mean |recorded - clean|."""
+    assert rollout.drawn_NT is not None
+    return float(token_mean((rollout.drawn_NT - scored(policy, rollout)).abs(), rollout.mask_NT))
+
+
+def moved(policy: Policy) -> None:
+    """Every trained weight a little further."""
+    with torch.no_grad():
+        for parameter in policy.trainable().values():
+            parameter.add_(0.05)
+
+
+def test_a_stale_sampler_draws_from_the_first_weights_and_leaves_the_new_ones_in_place() -> None:
+    policy, sound = StaleSamplerWeights(small_policy()), small_policy()
+    first = policy.sample(PROMPTS, 4, HOW, KEYS)
+    assert gap(policy, first) < 1e-5
+    moved(policy)
+    now = policy.trainable()
+    wanted = {name: value.detach().clone() for name, value in now.items()}
+    again = policy.sample(PROMPTS, 4, HOW, KEYS)
+    assert torch.equal(again.actions["ids"], first.actions["ids"])
+    assert gap(policy, again) > 1e-2
+    assert all(torch.equal(now[name], value) for name, value in wanted.items())
+    moved(sound)
+    assert gap(sound, sound.sample(PROMPTS, 4, HOW, KEYS)) < 1e-5
+
+
+def test_a_restored_stale_sampler_still_has_its_old_weights() -> None:
+    policy, other = StaleSamplerWeights(small_policy()), StaleSamplerWeights(small_policy(seed=1))
+    moved(policy)
+    drawn = policy.sample(PROMPTS, 4, HOW, KEYS)
+    other.load(policy.state())
+    assert torch.equal(other.sample(PROMPTS, 4, HOW, KEYS).actions["ids"], drawn.actions["ids"])
+    assert torch.equal(scored(other, drawn), scored(policy, drawn))
+
+
+def test_weights_without_a_samplers_are_where_it_starts() -> None:
+    """Those that a run starts from (`init_from`)."""
+    policy, source = StaleSamplerWeights(small_policy(seed=1)), small_policy()
+    policy.load(source.state())
+    assert gap(policy, policy.sample(PROMPTS, 4, HOW, KEYS)) < 1e-5
+
+
+def test_noisy_scoring_differs_from_the_first_rollout_on_and_learning_is_left_alone() -> None:
+    policy = DropoutInScoring(small_policy())
+    before = torch.get_rng_state()
+    rollout = policy.sample(PROMPTS, 4, HOW, KEYS)
+    first, second = scored(policy, rollout), scored(policy, rollout)
+    assert gap(policy, rollout) > 1e-2
+    assert not torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before)
+    learning = policy.score(rollout, range(8), wants=frozenset(), weights="current").logprobs_NT.detach()
+    assert rollout.drawn_NT is not None
+    assert float(token_mean((rollout.drawn_NT - learning).abs(), rollout.mask_NT)) < 1e-5
+    policy.sample(PROMPTS, 4, HOW, KEYS)  # noise is that of the rollout, and counted from there
+    assert torch.equal(scored(policy, rollout), first)
+
+
+def test_without_an_end_token_every_completion_is_cut_off() -> None:
+    how, keys = replace(HOW, max_completion_length=40), [RowKey(0, 0, 1, 0, row) for row in range(64)]
+    policy, sound = MissingEos(small_policy()), small_policy()
+    rollout, other = policy.sample(PROMPTS, 32, how, keys), sound.sample(PROMPTS, 32, how, keys)
+    assert not bool(other.truncated_N.all())  # some end, of 64 with one chance in forty a token
+    assert bool(rollout.truncated_N.all())
+    assert bool(rollout.mask_NT.all())
+    assert gap(policy, rollout) < 1e-5  # nothing else is wrong
+    drawn = other.mask_NT
+    assert torch.equal(rollout.actions["ids"][:, : drawn.shape[1]][drawn], other.actions["ids"][drawn])
+    assert policy.replay(PROMPTS, ["ab", "c"]).mask_NT.tolist() == sound.replay(PROMPTS, ["ab", "c"]).mask_NT.tolist()

@@ -19,6 +19,8 @@ RUN: dict[str, Any] = {
     "stages": {"grpo": STAGE},
 }
 
+OWN = {"name": "custom", "data": {"path": "x.jsonl"}, "prompt": "{q}", "rewards": [{"function": "module:reward"}]}
+
 
 def refused(change: dict[str, Any]) -> dict[str, Any]:
     """The one error of a run with these top-level keys changed."""
@@ -82,6 +84,8 @@ def test_a_step_needs_no_more_prompts_than_there_are() -> None:
     [
         ({"recorded": {"updates": 38, "updatez": 1}}, "recorded.updatez"),
         ({"faults": ["rollout-in-train-mode", "rollout-in-train-mode"]}, "faults"),
+        ({"faults": ["rollout-in-train-mode", "missing-eos"]}, "faults"),  # both are the policy's
+        ({"faults": ["constant-reward"], "task": OWN}, "faults"),
     ],
 )
 def test_recorded_metrics_are_declared_and_faults_named_once(change: dict[str, Any], key: str) -> None:

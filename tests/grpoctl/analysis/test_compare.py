@@ -104,7 +104,7 @@ def test_a_seed_that_lacks_the_metric_is_left_out_and_not_paired(build: Any) -> 
 
 def test_document(build: Any) -> None:
     document = json.loads(json.dumps(sides(build, [0.4, 0.5], [0.5, 0.6]).document(), allow_nan=False))
-    assert set(document) == {"schema", "changed", "metrics", "runs", "notes", "verdict"}
+    assert set(document) == {"schema", "changed", "metrics", "runs", "findings", "notes", "verdict"}
     assert document["schema"] == 1
     assert document["changed"] == {LR: [2e-6, 1e-5]}
     assert document["runs"] == {"a": ["p30-tiny-s0-aaaa-1", "p30-tiny-s1-aaaa-1"], "b": ["p31-0", "p31-1"]}
@@ -239,3 +239,23 @@ T = "stages.grpo.temperature"
 )
 def test_knobs_counts_decisions(a: dict[str, Any], b: dict[str, Any], decisions: list[str]) -> None:
     assert knobs(changed_settings(a, b), a, b) == decisions
+
+
+def test_a_side_with_an_error_is_named_before_its_numbers_are_believed(build: Any) -> None:
+    """What only warns is in the document and makes no comparison unsafe."""
+    error = {"id": "rollout-mode", "severity": "error", "summary": "35 of 35"}
+    warning = {"id": "dead-groups", "severity": "warning", "summary": "half"}
+    a = [build(0.5, 0, findings=[warning]), build(0.5, 1, findings=[error, warning])]
+    comparison = compare(a, [build(0.5, seed, findings=[warning], run_id=f"b-{seed}") for seed in (0, 1)])
+    assert comparison.notes[0] == (
+        "A has an error in 1 of 2 runs (rollout-mode): until it is explained, no difference can be put down to the "
+        "settings; its evidence: grpoctl diagnose p30-tiny-s1-aaaa-1"
+    )
+    assert not any("B has an error" in note for note in comparison.notes)
+    assert comparison.document()["findings"] == {
+        "a": {
+            "rollout-mode": {"severity": "error", "runs": ["p30-tiny-s1-aaaa-1"]},
+            "dead-groups": {"severity": "warning", "runs": ["p30-tiny-s0-aaaa-1", "p30-tiny-s1-aaaa-1"]},
+        },
+        "b": {"dead-groups": {"severity": "warning", "runs": ["b-0", "b-1"]}},
+    }

@@ -10,6 +10,7 @@ from grpoctl.analysis.outcome import beside_the_record, evaluations, reached, se
 from grpoctl.analysis.wording import metric_text, plural, setting_text
 
 RESULT: dict[str, Any] = {
+    "run_id": "p31-tiny-s0-aaaaaaaa-1",
     "recorded_as": "p31@1",
     "profile": "tiny",
     "seed": 0,
@@ -72,7 +73,26 @@ def test_sentences() -> None:
         ("Expected", "untested", "warn", "advantage/std > 0.5 (not observed)"),
         ("Finding", "ERROR", "bad", "rollout-mode: the model samples in train mode."),
         ("Finding", "WARNING", "warn", "dead-groups: half the groups are dead."),
+        ("Evidence", "", "plain", "grpoctl diagnose p31-tiny-s0-aaaaaaaa-1"),
     ]
+
+
+def test_a_finding_with_its_certainty_and_what_it_rules_out() -> None:
+    """Reasons of what is ruled out are for `grpoctl diagnose`; a run from before either was said has neither."""
+    finding = {
+        "id": "rollout-mode", "severity": "error", "summary": "35 of 35.", "confidence": "strong",
+        "rules_out": ["policy-collapse: it healed: 35 of 35", "num_generations=2: no weight moved"],
+    }  # fmt: skip
+    told = sentences(RESULT | {"expects": [], "findings": [finding]})[2:]
+    assert [line.text for line in told] == [
+        "rollout-mode (strong): 35 of 35.; ruled out: policy-collapse, num_generations=2",
+        "grpoctl diagnose p31-tiny-s0-aaaaaaaa-1",
+    ]
+
+
+@pytest.mark.parametrize("findings", [[], [{"id": "noise", "severity": "info", "summary": "small."}]])
+def test_where_nothing_is_wrong_no_evidence_is_offered(findings: list[dict[str, Any]]) -> None:
+    assert "Evidence" not in [line.label for line in sentences(RESULT | {"findings": findings})]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from threading import Thread
 import pytest
 
 from core.errors import BusyError, NotFoundError, SpecError
+from core.health import examine
 from grpoctl.executors.inline import Hooks, _result, execute
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.runs.launch import Launch, prepare
@@ -143,3 +144,21 @@ def test_a_run_that_failed_before_its_first_step_has_a_result_too(home: Home) ->
     assert result["final"] == {"completions": 0, "tokens": 0}  # what was spent
     assert {entry["met"] for entry in result["expects"]} == {None}
     assert read_json(run.result) is None
+
+
+def test_a_result_is_judged_by_the_samples_too(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seen = recorded(), []
+    monkeypatch.setattr(examine, "RULES", (lambda case: seen.append(case) or (),))
+    assert _result(read_resolved(run.spec), run, Status.COMPLETED, "")["findings"] == []
+    assert (len(seen[0].rows), len(seen[0].samples)) == (4, 6)
+
+
+def test_a_rule_that_fails_does_not_cost_the_result(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded()
+    monkeypatch.setattr(examine, "RULES", (lambda case: [1 / 0],))
+    result = _result(read_resolved(run.spec), run, Status.COMPLETED, "")
+    assert result["steps"] == 3
+    (finding,) = result["findings"]
+    assert (finding["id"], finding["severity"]) == ("diagnosis-failed", "warning")
+    assert "ZeroDivisionError" in finding["summary"]
+    assert "ZeroDivisionError" in run.log.read_text()

@@ -17,7 +17,7 @@ def texts(document: dict[str, Any]) -> dict[str, str]:
 def test_a_whole_study() -> None:
     found = study_findings(advantage_study())
     assert [one["id"] for one in found] == [
-        "best", "noise", "collapse", "importances", "cost", "pruned", "failed",
+        "best", "noise", "collapse", "importances", "cost", "pruned", "failed", "runs",
     ]  # fmt: skip
     assert all(set(one) == {"id", "text", "numbers"} for one in found)
     json.dumps(found, allow_nan=False)
@@ -97,3 +97,18 @@ def test_a_ladder_says_which_rung_ended_it() -> None:
     document = ladder_study()
     document["trials"].pop()
     assert texts(document)["ladder"] == "no rung so far meets all it was to meet (tried: A, A+B)"
+
+
+def test_the_rules_that_spoke_are_counted_over_runs() -> None:
+    """Two runs have dead groups, one of them no update either: the most frequent rule first, with a run to look at."""
+    trials = [
+        trial(0, [0.4, 0.5], findings=[[], ["no-updates", "dead-groups"]]),
+        trial(1, [0.4, 0.5], findings=[["dead-groups"], []]),
+    ]
+    found = next(one for one in study_findings(study(trials)) if one["id"] == "runs")
+    assert found["text"] == (
+        "findings of the 4 runs that ended: dead-groups in 2, no-updates in 1; evidence: "
+        "grpoctl diagnose advantage-study-tiny-1a2b3c4d-1-t0000-s1"
+    )
+    assert found["numbers"] == {"runs": 4, "rules": {"dead-groups": 2, "no-updates": 1}}
+    assert "runs" not in texts(study([trial(0, [0.4, 0.5])]))

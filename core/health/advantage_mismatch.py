@@ -1,0 +1,197 @@
+"""Are the recorded advantages those of the recorded rewards? Computed again from each step's samples.
+
+Where they are not: minus them (a sign is flipped), those of another grouping (rows and rewards are in different
+orders), or neither. Only where nothing but the run's normaliser stands between rewards and advantages, and its settings
+are known; running statistics are not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from core.health.case import Case, Sample
+from core.health.finding import Finding, RuledOut
+from core.health.settings import Settings
+from core.health.simulation.normaliser import advantages
+from core.spec import AdvantageSpec
+
+SAME = 1e-6
+MOST = 200  # steps that are looked at, the first
+MOST_ROWS = 4096  # completions of a step: more are not computed again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """The completions of one step in their order, and the groups that they are of, by their places."""
+
+    number: int
+    rewards: Sequence[float | None]
+    recorded: Sequence[float]
+    groups: Sequence[Sequence[int]]
+
+
+def advantage_mismatch(case: Case) -> Sequence[Finding]:
+    """An error where the advantages are not the rewards', under the id of what was done to them."""
+    how = _normaliser(case.settings)
+    if how is None or case.settings.num_generations is None:
+        return ()
+    steps = whole_steps(case, case.settings.num_generations)
+    wrong = [step for step in steps if not _equal(step.recorded, recomputed(step.rewards, step.groups, how))]
+    if not wrong:
+        return ()
+    explained = next((e for e in _EXPLANATIONS if all(_equal(s.recorded, e.gives(s, how)) for s in steps)), None)
+    return (_finding(steps, wrong, explained, how),)
+
+
+def whole_steps(case: Case, k: int) -> list[Step]:
+    """The steps of the settings' stage of which every completion is known: each prompt k times."""
+    numbers = {int(row["step"] or 0) for row in case.stage_rows}
+    samples = [sample for sample in case.samples if sample.step in numbers]
+    found: list[Step] = []
+    for number, part in groupby(samples, key=lambda sample: sample.step):
+        step = _whole(number, list(part), k) if len(found) < MOST else None
+        found += [] if step is None else [step]
+    return found
+
+
+def _whole(number: int, samples: Sequence[Sample], k: int) -> Step | None:
+    if [sample.row for sample in samples] != list(range(len(samples))) or len(samples) > MOST_ROWS:
+        return None
+    places: dict[str | None, list[int]] = {}
+    for place, sample in enumerate(samples):
+        places.setdefault(sample.group, []).append(place)
+    recorded = [sample.advantage for sample in samples if sample.advantage is not None]
+    if None in places or any(len(rows) != k for rows in places.values()) or len(recorded) < len(samples):
+        return None
+    rewards = [sample.reward for sample in samples]
+    return Step(number=number, rewards=rewards, recorded=recorded, groups=list(places.values()))
+
+
+def recomputed(rewards: Sequence[float | None], groups: Sequence[Sequence[int]], how: AdvantageSpec) -> list[float]:
+    """The advantage of each completion: of its reward in its group; 0 where the reward is missing."""
+    present = [[place for place in group if rewards[place] is not None] for group in groups]
+    present = [group for group in present if group]
+    cells = [[(reward, 1) for place in group if (reward := rewards[place]) is not None] for group in present]
+    found = [0.0] * len(rewards)
+    for group, values in zip(present, advantages(cells, how) if cells else [], strict=True):
+        for place, value in zip(group, values, strict=True):
+            found[place] = value
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Explanation:
+    """What was done instead, and the advantages that it gives."""
+
+    id: str
+    what: str
+    gives: Callable[[Step, AdvantageSpec], Sequence[float]]
+
+
+def _negated(step: Step, how: AdvantageSpec) -> Sequence[float]:
+    return [-value for value in recomputed(step.rewards, step.groups, how)]
+
+
+def _in_runs(step: Step, how: AdvantageSpec) -> Sequence[float]:
+    k, n = len(step.groups[0]), len(step.rewards)
+    return recomputed(step.rewards, [range(start, start + k) for start in range(0, n, k)], how)
+
+
+def _strided(step: Step, how: AdvantageSpec) -> Sequence[float]:
+    p, n = len(step.groups), len(step.rewards)
+    return recomputed(step.rewards, [range(start, n, p) for start in range(p)], how)
+
+
+def _transposed(step: Step, how: AdvantageSpec) -> Sequence[float]:
+    """The right values in the wrong places: completion p * K + k has that of k * P + p."""
+    own, p = recomputed(step.rewards, step.groups, how), len(step.groups)
+    return [own[place] for first in range(p) for place in range(first, len(own), p)]
+
+
+def _shifted(step: Step, how: AdvantageSpec) -> Sequence[float]:
+    """Each group has those of the group before it."""
+    own, found = recomputed(step.rewards, step.groups, how), [0.0] * len(step.rewards)
+    for group, other in zip(step.groups, [step.groups[-1], *step.groups[:-1]], strict=True):
+        for place, theirs in zip(group, other, strict=True):
+            found[place] = own[theirs]
+    return found
+
+
+_MIXED = "the completions of different prompts are compared with each other"
+_ELSEWHERE = "the right advantages are given to other completions"
+_EXPLANATIONS = (
+    _Explanation(
+        id="reward-sign", what="they are minus what the rewards give: the policy learns to earn less", gives=_negated
+    ),
+    _Explanation(id="group-order", what=f"every K neighbours were taken for a group: {_MIXED}", gives=_in_runs),
+    _Explanation(id="group-order", what=f"every P-th completion was taken for a group: {_MIXED}", gives=_strided),
+    _Explanation(id="group-order", what=f"rows and columns are exchanged: {_ELSEWHERE}", gives=_transposed),
+    _Explanation(id="group-order", what=f"each group has its neighbour's: {_ELSEWHERE}", gives=_shifted),
+)
+
+
+def _finding(
+    steps: Sequence[Step], wrong: Sequence[Step], explained: _Explanation | None, how: AdvantageSpec
+) -> Finding:
+    first = wrong[0]
+    given = recomputed(first.rewards, first.groups, how)
+    place = max(range(len(given)), key=lambda at: abs(given[at] - first.recorded[at]))
+    certain = explained is not None and len(wrong) >= 3
+    return Finding(
+        id="advantage-mismatch" if explained is None else explained.id,
+        severity="error",
+        summary=(
+            f"on {len(wrong)} of {len(steps)} steps the advantages are not those of the recorded rewards (step "
+            f"{first.number}, completion {place}: {first.recorded[place]:.4g}, and {given[place]:.4g} by its rewards)"
+            + (f"; {explained.what}" if explained else "")
+        ),
+        evidence={
+            "wrong_steps": len(wrong), "steps": len(steps), "step": first.number, "completion": place,
+            "recorded": first.recorded[place], "recomputed": given[place],
+        },
+        rules_out=() if explained is None else _RULED_OUT[explained.id],
+        advice=(
+            "look at what is between the rewards and the normaliser: a sign, or the order of rows"
+            if explained is not None
+            else "look at what is between the rewards and the loss, or whether these are the settings that it ran with"
+        ),
+        confidence="certain" if certain else "strong",
+    )  # fmt: skip
+
+
+_RULED_OUT = {
+    "reward-sign": (RuledOut(id="reward-hacking", why="the policy follows its advantages, which ask for less reward"),),
+    "group-order": (RuledOut(id="weak-reward", why="the rewards may be telling: they do not reach their completions"),),
+}
+
+
+def _normaliser(settings: Settings) -> AdvantageSpec | None:
+    """The run's normaliser; None where it is not known, or where more than it makes the advantages."""
+    known = (
+        settings.transform,
+        settings.baseline,
+        settings.scale_rewards,
+        settings.ddof,
+        settings.eps,
+        settings.std_floor,
+    )
+    followed = "running" not in known and settings.weighting == "rows" and not settings.ranks_break_ties
+    own = settings.baseline in ("group", "leave_one_out") and settings.scale_rewards in ("group", "none")
+    filtered = settings.dynamic_sampling and not own  # else a group that is left out is dead, and 0 in either case
+    if None in known or settings.reshaped is not False or not followed or filtered:
+        return None
+    return AdvantageSpec.model_validate(
+        {
+            **{
+                name: getattr(settings, name)
+                for name in ("transform", "baseline", "scale_rewards", "ddof", "eps", "std_floor")
+            },
+            "clip": settings.advantage_clip,
+        }
+    )
+
+
+def _equal(recorded: Sequence[float], expected: Sequence[float]) -> bool:
+    return all(abs(a - b) <= SAME * max(1.0, abs(b)) for a, b in zip(recorded, expected, strict=True))

@@ -1,0 +1,237 @@
+"""What a log-prob gap that rounding does not explain tells by its pattern over steps: whose fault is it?
+
+From the start, before any update: the scoring is noisy (dropout), or sampler and trainer are not one model. After
+updates, and healed by a step without one: the mode the update left behind. After updates, and not healed or growing:
+the sampler keeps old weights. What fits none of these is told as what it is (core.health.integrity).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from core.health.case import Case
+from core.health.finding import Decider, Finding, RuledOut, all_invalid, steps_of
+from core.health.integrity import max_gap_of, worst_integrity
+from core.health.trend import chance_above
+
+ENOUGH = 6  # gaps after an update: fewer show no growth
+SIGNIFICANT = 1e-3
+LIKELY = 0.05  # of the growth, where a step without an update had the gap as well
+AT_ONE = 0.1  # of the gap: a ratio this near to 1 was computed from the sampler's own log-probs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """One measured gap, or NaN, and what had happened before it."""
+
+    step: int
+    updates: int  # before it
+    after_update: bool  # whether the step right before it made one
+    gap: float
+    entropy: float  # of the same completions; 0 where unknown
+    broken: bool
+    collapsed: bool
+
+
+def integrity(case: Case) -> Sequence[Finding]:
+    """An error where sampler and trainer do not agree, by the pattern where there is one."""
+    dtype, override = case.settings.dtype or "float32", case.guards.max_logprob_gap
+    plain = worst_integrity(case.rows, dtype=dtype, override=override)
+    if plain is None:
+        return ()
+    seen = gaps(case)
+    found = _from_the_start(case, seen) or _healed(plain, seen) or _stale(case, seen)
+    return (found or plain,)
+
+
+def gaps(case: Case) -> list[Seen]:
+    """The gaps of a run in order: of its steps, and first of its evaluation before step 1."""
+    limit_at = max_gap_of(case.settings.dtype or "float32", case.guards.max_logprob_gap)
+    found, updates, before = [], 0, 0
+    for row in [*(row for row in case.rows if not row.get("step")), *steps_of(case.rows)]:
+        metric, temperature = ("rollout/logprob_gap", "temperature") if row.get("step") else _OF_EVALUATION
+        if metric in row:
+            value = row[metric]
+            gap = math.nan if value is None else value
+            found.append(
+                Seen(
+                    step=int(row.get("step") or 0),
+                    updates=updates,
+                    after_update=before == 1,
+                    gap=gap,
+                    entropy=row.get("entropy") or 0.0,
+                    broken=not gap <= limit_at(row.get(temperature) or 1.0),
+                    collapsed=all_invalid(row),
+                )
+            )
+        before = int(row.get("update") or 0)
+        updates += before
+    return found
+
+
+_OF_EVALUATION = ("eval/logprob_gap", "eval/temperature")
+
+
+def _from_the_start(case: Case, seen: Sequence[Seen]) -> Finding | None:
+    """Broken before any update, and mostly afterwards: the weights were equal, so something else is not."""
+    first = [one for one in seen if one.updates == 0]
+    bad = [one for one in first if one.broken]
+    share = fmean(one.broken for one in seen)
+    if not bad or len(bad) < len(first) or share < 0.5 or any(one.collapsed or math.isnan(one.gap) for one in bad):
+        return None
+    agrees = _update_agrees(case, seen)
+    where = {
+        True: "the update's own forward agrees with the sampler, so it is the clean scoring that is noisy",
+        False: "the update's forward does not agree with the sampler either: every scoring is noisy, or the sampler "
+        "draws from another model",
+        None: "the scoring is noisy (dropout), or the sampler draws from another model",
+    }[agrees]
+    evidence = {"first_gap": bad[0].gap, "gaps_before_an_update": len(bad), "median_gap": median(o.gap for o in seen)}
+    return Finding(
+        id="scoring-noise",
+        severity="error",
+        summary=(
+            f"the log-probs of {sum(one.broken for one in seen)} of {len(seen)} rollouts differ from the scored ones "
+            f"(median {evidence['median_gap']:.2g} nats a token), {len(bad)} of them before any update: {where}"
+        ),
+        evidence={**evidence, "share": share},
+        rules_out=(
+            RuledOut(id="stale-sampler", why="before the first update there are no older weights to draw from"),
+            RuledOut(id="rollout-mode", why="before the first update no mode had been left behind"),
+        ),
+        suggest=("model.lora.lora_dropout=0",) if case.settings.lora_dropout else (),
+        advice="score in eval mode: old, reference and clean log-probs without dropout",
+        confidence="strong" if agrees or len(bad) > 1 else "moderate",
+        decider=Decider(
+            question="is the gap there without an update, and gone without dropout?",
+            overrides=("learning_rate=0", "guards.rollout_integrity=stop"),
+        ),
+    )
+
+
+def _update_agrees(case: Case, seen: Sequence[Seen]) -> bool | None:
+    """Whether the first update of a rollout saw the sampler's log-probs: its ratio is 1. None where it cannot tell."""
+    if case.settings.updates_per_rollout != 1 or case.settings.lora_dropout:
+        return None
+    gap_at = {one.step: one.gap for one in seen}
+    pairs = [
+        (abs(ratio - 1.0), gap_at[int(row["step"] or 0)])
+        for row in case.stage_rows
+        if (ratio := row.get("policy/ratio_max")) is not None and int(row["step"] or 0) in gap_at
+    ]
+    return median(away for away, _ in pairs) < AT_ONE * median(gap for _, gap in pairs) if pairs else None
+
+
+def _healed(plain: Finding, seen: Sequence[Seen]) -> Finding | None:
+    """Broken after an update, sound after none: what the update leaves behind is a mode and not the weights."""
+    later = [one for one in seen if one.updates]
+    updated, skipped = ([one for one in later if one.after_update is way] for way in (True, False))
+    broken, left = sum(one.broken for one in updated), sum(one.broken for one in skipped)
+    if len(skipped) < 2 or not updated or broken <= 0.5 * len(updated) or left > 0.1 * len(skipped):
+        return None
+    counts = {"after_update": len(updated), "broken_after_update": broken}
+    return replace(
+        plain,
+        summary=(
+            f"the sampler did not draw from the policy the trainer scores on {broken} of {len(updated)} steps after "
+            f"an update (first on step {plain.evidence['step']}, gap {_shown(plain.evidence['logprob_gap'])} nats a "
+            f"token), and on {left} of {len(skipped)} after a skipped one: an update leaves a mode behind that "
+            "sampling does not undo (train mode, a dropped KV cache)"
+        ),
+        evidence={**plain.evidence, **counts, "after_skip": len(skipped), "broken_after_skip": left},
+        rules_out=(
+            RuledOut(id="stale-sampler", why=f"{len(skipped) - left} of {len(skipped)} healed without new weights"),
+        ),
+        advice="sample in eval mode, with gradient checkpointing off and the KV cache on, and put back what was found",
+    )
+
+
+def _stale(case: Case, seen: Sequence[Seen]) -> Finding | None:
+    """Sound before any update, broken ever after, steps without an update included, or more with each: old weights.
+
+    The adapter's own dropout in the scoring would look so too, having nothing to drop before the first update.
+    """
+    later = [one for one in seen if one.updates]
+    kept = [one for one in later if not one.after_update]
+    before = [one for one in seen if not one.updates]
+    if len(later) < ENOUGH or not before or any(o.broken for o in before) or any(math.isnan(o.gap) for o in later):
+        return None
+    broken, lasting = sum(one.broken for one in later), sum(one.broken for one in kept)
+    rho, p = _growth(later)
+    unhealed = bool(kept) and lasting >= 0.8 * len(kept) and not any(one.collapsed for one in later)
+    grown = p < (LIKELY if unhealed else SIGNIFICANT)
+    if broken < 0.8 * len(later) or not (grown or (unhealed and len(kept) > 1)) or _update_agrees(case, later):
+        return None
+    sure = (p < SIGNIFICANT or len(kept) > 1) and not case.settings.lora_dropout
+    third = max(2, len(later) // 3)
+    first, last = median(one.gap for one in later[:third]), median(one.gap for one in later[-third:])
+    said = [f"on {lasting} of {len(kept)} after a skipped update too"] if unhealed else []
+    said += [f"and it grows with the updates (rank correlation {rho:.2f}, p = {p:.0e})"] if grown else []
+    return Finding(
+        id="stale-sampler",
+        severity="error",
+        summary=(
+            f"the sampler draws from old weights: no gap before the first update, one on {broken} of {len(later)} "
+            f"steps since, {', '.join(said)}; {first:.2g} nats a token at first, {last:.2g} in the end"
+        ),
+        evidence={
+            "broken": broken, "steps": len(later), "first_third": first, "last_third": last, "rank_correlation": rho,
+            "p": p, "after_skip": len(kept), "broken_after_skip": lasting,
+        },
+        rules_out=(*_mode_ruled_out(kept), RuledOut(id="scoring-noise", why="before the first update both agreed")),
+        advice="hand the sampler the trainer's weights after every update, and check that they arrived",
+        confidence="strong" if sure else "moderate",
+        decider=Decider(
+            question="does the gap stay at rounding while no update moves anything?",
+            overrides=("learning_rate=0", "guards.rollout_integrity=stop"),
+        ),
+    )  # fmt: skip
+
+
+def _growth(later: Sequence[Seen]) -> tuple[float, float]:
+    """The rank correlation of the gap with the updates before it, and its one-sided p.
+
+    In units of the entropy where it is known: where a policy is sure of a token, old and new weights agree.
+    """
+    unit = all(one.entropy > 0 for one in later)
+    sizes = [one.gap / one.entropy if unit else one.gap for one in later]
+    rho = rank_correlation([one.updates for one in later], sizes)
+    # Fisher's transform, with the variance that Fieller, Hartley and Pearson (1957) give for ranks.
+    return rho, chance_above(math.atanh(min(max(rho, -0.9999), 0.9999)) * math.sqrt((len(later) - 3) / 1.06))
+
+
+def _mode_ruled_out(kept: Sequence[Seen]) -> tuple[RuledOut, ...]:
+    broken = sum(one.broken for one in kept)
+    if len(kept) < 2 or broken < 0.8 * len(kept):
+        return ()
+    why = f"{broken} of {len(kept)} steps after a skipped update had the gap too: it is no mode that an update leaves"
+    return (RuledOut(id="rollout-mode", why=why),)
+
+
+def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Spearman's: of the ranks, ties sharing theirs; 0 where either side has no spread."""
+    a, b = _ranks(xs), _ranks(ys)
+    mean_a, mean_b = fmean(a), fmean(b)
+    both = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
+    spread = math.sqrt(sum((x - mean_a) ** 2 for x in a) * sum((y - mean_b) ** 2 for y in b))
+    return both / spread if spread > 0 else 0.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks, at = [0.0] * len(values), 0
+    while at < len(order):
+        end = at
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
+            end += 1
+        for index in order[at : end + 1]:
+            ranks[index] = (at + end) / 2
+        at = end + 1
+    return ranks
+
+
+def _shown(gap: object) -> str:
+    return f"{gap:.2g}" if isinstance(gap, float) else str(gap)

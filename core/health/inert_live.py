@@ -1,0 +1,138 @@
+"""What could not act while it ran: a clip that never clipped, an "old" policy that is the reference for good.
+
+core.health.foresight.inert says the same before a run, by its spec; here the log says it, whoever wrote it. Also ratios
+that explode. Not here: a ratio that is off 1 although each rollout is learned from once (the sampler's fault, and
+core.health.integrity's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.health.case import Case
+from core.health.finding import Decider, Finding, RuledOut
+from core.health.onset import number
+from core.health.trend import chance_above, series, shown_p, trend
+
+ENOUGH = 10  # steps with an update
+NEAR_ONE = 1e-3  # float32 rounds a ratio to 1 +- 3e-6, bfloat16 to 1 +- 0.3 at its worst token
+EXPLODED = 10.0  # the largest ratio of a step; four updates a rollout give 1.9 at most in sound runs of ours
+SIGNIFICANT = 1e-3
+BOUNDLESS = ("reinforce", "sapo", "cispo")  # surrogates that do not clip a ratio from both sides
+
+
+def inert_live(case: Case) -> Sequence[Finding]:
+    """What never clipped, what is always clipped against the reference, and ratios beyond all bounds."""
+    found = (_never_clips(case), _frozen_old(case), _explodes(case))
+    return [one for one in found if one is not None]
+
+
+def _clipped(case: Case) -> list[float]:
+    """The share of clipped tokens of each step that has both; a log of one column has that one."""
+    found = []
+    for row in case.stage_rows:
+        sides = [value for name in ("policy/clip_low", "policy/clip_high") if (value := number(row, name)) is not None]
+        if sides:
+            found.append(sum(sides))
+    return found
+
+
+def _ratios(case: Case) -> list[tuple[float, float]]:
+    return series(case.stage_rows, "policy/ratio_max")
+
+
+def _never_clips(case: Case) -> Finding | None:
+    """An info: it is no fault, but whoever sweeps epsilon sweeps nothing."""
+    shares = _clipped(case)
+    if len(shares) < ENOUGH or any(shares) or case.settings.surrogate in BOUNDLESS:
+        return None
+    furthest = max((abs(value - 1.0) for _, value in _ratios(case)), default=None)
+    built_in = case.settings.updates_per_rollout == 1 or (furthest is not None and furthest < NEAR_ONE)
+    evidence: dict[str, float | str] = {"steps": len(shares), "clipped": 0.0}
+    if furthest is not None:
+        evidence["ratio_furthest_from_1"] = furthest
+    if case.settings.epsilon is not None:
+        evidence["epsilon"] = case.settings.epsilon
+    why = "each rollout is learned from once, so old and new log-probs are equal and the ratio is 1"
+    if not built_in:
+        far = "" if furthest is None else f": the ratio is within {furthest:.2g} of 1"
+        why = f"no ratio reached the bound{far}"
+    return Finding(
+        id="inert-clip",
+        severity="info",
+        summary=f"not one token was clipped in {len(shares)} steps{' by construction' if built_in else ''}: {why}",
+        evidence=evidence,
+        rules_out=_no_trust_region(built_in),
+        advice="epsilon and the surrogate change nothing here; nothing is wrong with that, and nothing to be swept",
+        confidence="certain" if built_in else "strong",
+        decider=Decider(
+            question="does epsilon change anything once a rollout is learned from twice?",
+            overrides=("num_iterations=2",),
+            expects=("policy/clip_high > 0",),
+        ),
+    )
+
+
+def _no_trust_region(built_in: bool) -> tuple[RuledOut, ...]:
+    if not built_in:
+        return ()
+    return (RuledOut(id="clip-range", why="a clip that never acts neither stabilises a run nor holds it back"),)
+
+
+def _frozen_old(case: Case) -> Finding | None:
+    """The ratio to a policy that never moves: it measures the way from the reference, and grows with it."""
+    known = case.settings
+    if not known.old_is_reference:
+        return None
+    grows = _growth(case)
+    offline = " to samples that were drawn in advance" if known.offline else ""
+    said = "" if grows is None else f"; {grows[0]} ({shown_p(grows[1])})"
+    p = {} if grows is None else {"p": grows[1]}
+    return Finding(
+        id="frozen-old-policy",
+        severity="info" if grows is None else "warning",
+        summary=(
+            f'the "old" log-probs are the reference\'s for the whole run: the importance ratio{offline} is the one to '
+            f"the reference, so the clip and the KL pull at the same thing{said}"
+        ),
+        evidence={"old_is_reference": 1, "offline": float(bool(known.offline)), **p},
+        advice="record the log-probs of the policy that drew the samples, and draw anew; or keep one of clip and KL",
+        confidence="certain",
+    )  # fmt: skip
+
+
+def _growth(case: Case) -> tuple[str, float] | None:
+    """What grows with the distance from the old policy, and its p; None where nothing does, or it is unknown."""
+    clipped = [(float(place), value) for place, value in enumerate(_clipped(case))]
+    for name, points in (("the largest ratio", _ratios(case)), ("the clipped share", clipped)):
+        line = trend(points)
+        if line is not None and line.slope > 0 and (p := chance_above(line.z)) < SIGNIFICANT:
+            return f"{name} grows from {points[0][1]:.3g} to {points[-1][1]:.3g}", p
+    return None
+
+
+def _explodes(case: Case) -> Finding | None:
+    points = _ratios(case)
+    if case.settings.updates_per_rollout == 1 or case.settings.old_is_reference:
+        return None
+    far = [(int(step), value) for step, value in points if value > EXPLODED]
+    if len(points) < ENOUGH or len(far) < 0.05 * len(points):
+        return None
+    step, largest = max(far, key=lambda one: one[1])
+    return Finding(
+        id="ratio-explosion",
+        severity="warning",
+        summary=(
+            f"the importance ratio of a token exceeded {EXPLODED:g} on {len(far)} of {len(points)} steps (largest "
+            f"{largest:.3g} at step {step}): the last updates of a rollout learn from a policy that is far away"
+        ),
+        evidence={"steps": len(points), "beyond": len(far), "limit": EXPLODED, "largest": largest, "at_step": step},
+        suggest=("num_iterations=1",),
+        advice="fewer updates a rollout, or a smaller learning rate; a clip bounds the objective and not the ratio",
+        confidence="moderate",
+        decider=Decider(
+            question="is it the number of updates per rollout?",
+            overrides=("num_iterations=1",),
+            expects=("policy/ratio_max < 1.01",),
+        ),
+    )

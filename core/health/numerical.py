@@ -1,0 +1,178 @@
+"""Numbers that are none, gradients out of all proportion, rounding taken for a signal, and a loss of exactly 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from core.health.case import Case
+from core.health.finding import Decider, Finding, Row, RuledOut, steps_of
+from core.health.onset import acted, number
+from core.health.trend import series
+
+ENOUGH = 20  # steps with a gradient
+# What no update may give. Rewards are not here: those of a step may all be missing.
+WATCHED = (
+    "loss", "policy/loss", "grad_norm", "kl", "kl_loss", "entropy", "rollout/logprob_gap", "policy/ratio_max",
+    "supervised/loss", "consistency/loss", "rce/loss", "advantage/mean", "advantage/std", "advantage/max_abs",
+)  # fmt: skip
+SPIKE = 30.0  # times the median: the largest of sound runs of ours is 9
+MOSTLY = 0.9  # of the updates: then clipping is no exception but the rule
+EQUAL = 1e-6  # a group's std against the size of its rewards: below it is float32's rounding
+NONE = 1e-9
+FELT = 0.01  # an advantage below this moves nothing: an eps of 1e-4 holds rounding at 2e-4 or so
+CENTRED = (None, "group", "leave_one_out")
+
+
+def numerical(case: Case) -> Sequence[Finding]:
+    """An error for a NaN, warnings for spikes, rounding and a loss of 0 without a gradient; infos for the harmless."""
+    found = (_not_finite(case), _spikes(case), _always_clipped(case), _rounding(case), _zero_loss(case))
+    return [one for one in found if one is not None]
+
+
+def _not_finite(case: Case) -> Finding | None:
+    """Recorded and no number. Only where the column has one elsewhere, or the log is of updates: else it is unused."""
+    rows = steps_of(case.rows)
+    bad = [(row, name) for row in rows for name in WATCHED if name in row and number(row, name) is None]
+    if not bad:
+        return None
+    first = bad[0][0]
+    step, steps = int(first.get("step") or 0), len({row.get("step") for row, _ in bad})
+    names = sorted({name for row, name in bad if row is first}, key=WATCHED.index)
+    kept = "; the update was not applied" if first.get("update") == 0 else ""
+    more = f" (and on {steps - 1} more of {len(rows)} steps)" if steps > 1 else ""
+    rate = case.settings.learning_rate
+    return Finding(
+        id="numerical",
+        severity="error",
+        summary=f"step {step}: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not a finite number{kept}{more}",
+        evidence={"step": step, "metric": names[0], "metrics": names, "steps": steps},
+        suggest=() if rate is None else (f"learning_rate={rate / 10:.1g}",),
+        advice="see what came before it: a reward or an advantage without bound, a KL that grows, a sum in float16",
+        confidence="certain",
+    )
+
+
+def _gradients(case: Case) -> list[tuple[int, float]]:
+    """(step, norm) of the updates that had something to learn from: the gradients of rounding are no measure."""
+    rows = [row for row in case.stage_rows if acted(row) and row.get("groups/dead") != 1]
+    return [(int(row.get("step") or 0), norm) for row in rows if (norm := number(row, "grad_norm"))]
+
+
+def _spikes(case: Case) -> Finding | None:
+    norms = _gradients(case)
+    if len(norms) < ENOUGH:
+        return None
+    middle = median(norm for _, norm in norms)
+    far = [(step, norm) for step, norm in norms if norm > SPIKE * middle]
+    if not far or len(far) > 0.2 * len(norms):
+        return None
+    step, largest = max(far, key=lambda one: one[1])
+    limit = case.settings.max_grad_norm
+    held = limit is not None and limit <= SPIKE * middle
+    return Finding(
+        id="grad-norm",
+        severity="info" if held else "warning",
+        summary=(
+            f"the gradient norm reached {largest:.3g} at step {step}, {largest / middle:.0f} times its median; "
+            f"{len(far)} of {len(norms)} updates were over {SPIKE:g} times"
+            f"{f', and max_grad_norm {limit:g} held them' if held else ''}"
+        ),
+        evidence={
+            "largest": largest, "step": step, "median": middle, "spikes": len(far), "updates": len(norms),
+            **({} if limit is None else {"max_grad_norm": limit}),
+        },
+        suggest=() if held else (f"max_grad_norm={4 * middle:.1g}",),
+        advice="read the samples of that step: one odd reward or one very long completion is the usual cause",
+        confidence="moderate",
+    )  # fmt: skip
+
+
+def _always_clipped(case: Case) -> Finding | None:
+    norms, limit = _gradients(case), case.settings.max_grad_norm
+    if len(norms) < ENOUGH or limit is None:
+        return None
+    over = sum(norm > limit for _, norm in norms)
+    if over < MOSTLY * len(norms):
+        return None
+    return Finding(
+        id="always-clipped",
+        severity="info",
+        summary=(
+            f"{over} of {len(norms)} gradients were above max_grad_norm {limit:g} (median "
+            f"{median(norm for _, norm in norms):.3g}): every update has one length, whatever its gradient says"
+        ),
+        evidence={"clipped": over, "updates": len(norms), "max_grad_norm": limit},
+        advice="Adam divides by the gradient's size anyway: what is lost is that uncertain steps are shorter",
+        confidence="certain",
+    )
+
+
+def _rounding(case: Case) -> Finding | None:
+    """Steps whose groups all had equal rewards, up to rounding, and whose advantages are not 0 all the same."""
+    if case.settings.baseline not in CENTRED or case.settings.reshaped:
+        return None
+    odd = [row for row in case.stage_rows if _is_rounding(row)]
+    if not odd:
+        return None
+    row = max(odd, key=lambda one: number(one, "advantage/max_abs") or 0.0)
+    step, largest = int(row.get("step") or 0), number(row, "advantage/max_abs") or 0.0
+    eps, spread = case.settings.eps, number(row, "reward/group_std")
+    return Finding(
+        id="rounding-as-signal",
+        severity="warning" if largest >= FELT else "info",
+        summary=(
+            f"on {len(odd)} steps the rewards of every group were equal and advantages reached {largest:.2g} (step "
+            f"{step}{'' if spread is None else f', std inside the groups {spread:.1e}'}): rounding over rounding"
+        ),
+        evidence={
+            "steps": len(odd), "step": step, "max_abs": largest,
+            **({} if spread is None else {"group_std": spread}), **({} if eps is None else {"eps": eps}),
+        },
+        suggest=("advantage.eps=1e-4",) if eps is None or eps < 1e-4 else (),
+        advice="compute group statistics in float64, and set the advantages of a group of equal rewards to exactly 0",
+        confidence="certain",
+    )  # fmt: skip
+
+
+def _is_rounding(row: Row) -> bool:
+    largest, spread, size = (number(row, name) for name in ("advantage/max_abs", "reward/group_std", "reward/mean"))
+    if largest is None or largest <= NONE:
+        return False
+    if spread is not None:
+        return spread <= EQUAL * max(abs(size or 0.0), 1e-3)
+    return number(row, "groups/dead") == 1.0
+
+
+def _zero_loss(case: Case) -> Finding | None:
+    rows = [row for row in case.stage_rows if number(row, "loss") is not None]
+    if len(rows) < ENOUGH or any(row["loss"] for row in rows):
+        return None
+    norms = [norm for row in rows if (norm := number(row, "grad_norm")) is not None]
+    if not norms:
+        return None
+    if any(norms):
+        why = "at a ratio of 1 centred advantages add up to 0"
+        return Finding(
+            id="zero-loss",
+            severity="info",
+            summary=f"the loss is exactly 0 on all {len(rows)} steps, no gradient is (up to {max(norms):.3g}): {why}",
+            evidence={"steps": len(rows), "grad_norm_max": max(norms)},
+            rules_out=(RuledOut(id="zero-loss-no-learning", why=why),),
+            confidence="certain",
+        )
+    dead = [value for _, value in series(rows, "groups/dead")]
+    all_dead = bool(dead) and math.isclose(min(dead), 1.0)
+    return Finding(
+        id="zero-loss",
+        severity="warning",
+        summary=(
+            f"loss and gradient are exactly 0 on all {len(rows)} steps: nothing was learned"
+            f"{', every group having equal rewards' if all_dead else ''}"
+        ),
+        evidence={"steps": len(rows), "grad_norm_max": 0.0},
+        advice="see that rewards differ inside a group, and that some weight is trained",
+        confidence="certain",
+        decider=Decider(question="is a single group's reward spread above 0?", expects=("reward/group_std > 0",)),
+    )

@@ -1,0 +1,161 @@
+"""A stage's own setting beside its alternatives, in numbers that no learning rate changes, and one sentence on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from core.health.simulation.alternatives import Kind, Setting, settings
+from core.health.simulation.rewards import RewardModel
+from core.health.simulation.signal import Bandit, Signal, signal_of
+from core.spec import GrpoStage
+
+PASS_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)  # where nothing is known
+LIMITS = (
+    "a bandit, not a language model: one answer per completion, completions independent and equally long",
+    "one update from fresh samples at fixed weights: no clip, KL, entropy term or momentum, and nothing on how large a "
+    "learning rate holds",
+    "the length of a gradient is a learning rate: settings are compared by direction only",
+    "prompts are drawn at random; where each comes up once in every pass, their part of the noise averages out",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worth:
+    """How many completions of the own setting one of another is worth, for equal signal to noise; None: not defined.
+
+    answers, prompts: where all noise is that of answers that earn the same, and where none is. se: of `value`.
+    """
+
+    value: float | None
+    se: float
+    answers: float | None
+    prompts: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One setting."""
+
+    kind: Kind
+    label: str
+    overrides: tuple[str, ...]
+    signal: Signal
+    worth: Worth
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulation:
+    """All settings, the own one first."""
+
+    bandit: Bandit
+    rewards: RewardModel
+    rows: tuple[Row, ...]
+    conclusion: str
+
+    @property
+    def own(self) -> Row:
+        """The stage as it stands."""
+        return self.rows[0]
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "rewards": {
+                "source": self.rewards.source,
+                "levels": list(self.rewards.levels),
+                "prompts": len(self.rewards.prompts),
+                "mean": self.rewards.mean,
+                "std": self.rewards.std,
+                "notes": list(self.rewards.notes),
+            },
+            "bandit": asdict(self.bandit),
+            "settings": [
+                {
+                    "kind": row.kind,
+                    "label": row.label,
+                    "overrides": list(row.overrides),
+                    **row.signal.as_json(),
+                    "worth": asdict(row.worth),
+                }
+                for row in self.rows
+            ],
+            "conclusion": self.conclusion,
+            "limits": list(LIMITS),
+        }
+
+
+def simulate(stage: GrpoStage, rewards: RewardModel, *, bandit: Bandit | None = None, seed: int = 0) -> Simulation:
+    """The stage and its alternatives where completions earn so. The same seed gives the same numbers."""
+    model = bandit or Bandit()
+    every = list(settings(stage))
+    own = signal_of(every[0].stage, rewards, model, seed=seed)
+    rows = [_row(every[0], own, own)]
+    rows += [_row(one, signal_of(one.stage, rewards, model, seed=seed), own) for one in every[1:]]
+    return Simulation(bandit=model, rewards=rewards, rows=tuple(rows), conclusion=_conclusion(rows))
+
+
+def _row(setting: Setting, signal: Signal, own: Signal) -> Row:
+    value = _ratio(signal.per_1000, own.per_1000)
+    value = None if value is None else value * abs(value)
+    drawn = () if signal is own else (signal, own)
+    relative = [one.se / one.per_1000 for one in drawn if one.per_1000]
+    return Row(
+        kind=setting.kind,
+        label=setting.label,
+        overrides=setting.overrides,
+        signal=signal,
+        worth=Worth(
+            value=value,
+            se=0.0 if value is None else 2.0 * abs(value) * math.sqrt(sum(part * part for part in relative)),
+            answers=_ratio(signal.answers, own.answers),
+            prompts=_ratio(signal.prompts, own.prompts),
+        ),
+    )
+
+
+def _ratio(one: float, other: float) -> float | None:
+    return one / other if other > 0 else None
+
+
+def _conclusion(rows: Sequence[Row]) -> str:
+    """One sentence: the own K against 8 (or 2), the best of the others, and what dynamic sampling adds."""
+    own = rows[0]
+    if own.worth.value is None:
+        return (
+            f"Nothing to learn: {100 * own.signal.dead:.1f} % of groups are dead and the expected gradient is 0, or "
+            f"against the rewards"
+        )
+    k = own.signal.num_generations
+    sizes = [row for row in rows if row.kind == "size"]
+    other = next(row for row in sizes if row.signal.num_generations == (8 if k != 8 else 2))
+    parts = [
+        f"at equal completions one of K={other.signal.num_generations} is worth {said(other.worth)} of K={k} "
+        f"(SNR per 1,000 completions {per(other.signal)} against {per(own.signal)}; dead groups "
+        f"{100 * other.signal.dead:.1f} % against {100 * own.signal.dead:.1f} %)"
+    ]
+    normalisers = [row for row in rows if row.kind == "normaliser" and row.worth.value is not None]
+    if normalisers:
+        best = max(normalisers, key=lambda row: row.worth.value or 0.0)
+        parts.append(f"of the normalisers {best.label} is worth most, {said(best.worth)}")
+    for row in rows:
+        if row.kind == "filter" and "dynamic" in row.label:
+            completions = f"{row.signal.completions:.1f} completions a step against {own.signal.completions:.1f}"
+            parts.append(f"{row.label} {said(row.worth)} ({completions})")
+    drawn = any(row.signal.groups for row in rows)
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:] + (" (± one standard error of the draws)" if drawn else " (all exact)")
+
+
+def said(worth: Worth) -> str:
+    """A worth with its standard error where it was drawn."""
+    if worth.value is None:
+        return "-"
+    return f"{worth.value:.2f}" + (f" ± {max(worth.se, 0.01):.2f}" if worth.se else "")
+
+
+def per(signal: Signal) -> str:
+    """The signal to noise of a thousand completions, with its standard error where it was drawn."""
+    return f"{signal.per_1000:.2f}" + (f" ± {signal.se:.2f}" if signal.groups else "")

@@ -1,0 +1,109 @@
+"""From what the user named to a case: the list of readers, and which of them a source belongs to.
+
+What is here: the order of the readers, standard input, and what is said of a source that nobody knows. What is not: any
+format (the readers' own files) and what --set means (said).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from core.errors import NotFoundError, StorageError
+from grpoctl.diagnose.readers import console, csv_table, mlflow_runs, run_dir, seed_log, trainer_state
+from grpoctl.diagnose.readers.base import Asked, Read, Reader
+from grpoctl.diagnose.readers.said import settings_said
+from grpoctl.runs.records import storage_errors
+from grpoctl.runs.run_dir import Home
+
+STANDARD_INPUT = "-"
+_OF_FILES = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".db")
+_LONGEST = 255  # characters of a name
+
+# The most specific first: the first that knows a source reads it.
+READERS: tuple[Reader, ...] = (
+    mlflow_runs.READER,
+    trainer_state.READER,
+    run_dir.READER,
+    csv_table.READER,
+    seed_log.READER,
+    console.READER,
+)
+
+
+def open_source(asked: Asked) -> Read:
+    """The source as a case, with what the user said of its settings put over what was found.
+
+    Raises NotFoundError for a source that is not there or that no reader knows (it says what each looks for), SpecError
+    for a setting that there is not, and what a reader raises where its format is broken.
+    """
+    said = settings_said(asked.settings)
+    with _placed(asked) as placed:
+        reader = next((one for one in READERS if one.knows(placed)), None)
+        if reader is None:
+            raise NotFoundError(_nobody_knows(placed))
+        read = reader.read(placed)
+    if placed.path is not None and not placed.path.exists():  # a file for standard input is gone by now
+        read = replace(read, source="standard input" if asked.name == STANDARD_INPUT else asked.name)
+    return replace(read, case=replace(read.case, settings=replace(read.case.settings, **said))) if said else read
+
+
+@contextmanager
+def _placed(asked: Asked) -> Iterator[Asked]:
+    """What was asked for, with its path where there is one; standard input and pipes are a file while they are read."""
+    path = None if asked.name == STANDARD_INPUT else asked.path or _path(asked.name)
+    if asked.name != STANDARD_INPUT and (path is None or not path.is_fifo()):
+        yield replace(asked, path=path)
+        return
+    with tempfile.TemporaryDirectory(prefix="grpoctl-") as folder:
+        file = Path(folder) / "standard-input"
+        with storage_errors("write", file), file.open("wb") as out, _stream(path) as stream:
+            while block := stream.read(1 << 20):
+                out.write(block)
+        yield replace(asked, path=file)
+
+
+@contextmanager
+def _stream(fifo: Path | None) -> Iterator[IO[bytes]]:
+    """What can be read only once: a pipe with a name, as a shell's <(command) has, else standard input."""
+    if fifo is None:
+        yield sys.stdin.buffer
+        return
+    with fifo.open("rb") as stream:
+        yield stream
+
+
+def _path(name: str) -> Path | None:
+    """The path of that name, where there is something; a name that no path can have has none."""
+    with suppress(OSError, ValueError, RuntimeError):
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    return None
+
+
+def _nobody_knows(asked: Asked) -> str:
+    """One line: what was looked for, or which run may have been meant."""
+    looked = "; ".join(f"{one.name}: {one.looks_for}" for one in READERS)
+    if asked.path is None:
+        if len(asked.name) > _LONGEST or "/" in asked.name or Path(asked.name).suffix in _OF_FILES:
+            return f"no such file: {asked.name[:_LONGEST]}"
+        try:
+            Home.locate().find(asked.name)
+        except (NotFoundError, StorageError) as error:
+            return f"{error}; and there is no file of that name"
+        except (OSError, ValueError, RuntimeError):  # what no path can be called
+            pass
+        return f"no run and no file {asked.name!r}"
+    with suppress(OSError):
+        if asked.path.is_file() and asked.path.stat().st_size == 0:
+            return f"{_called(asked)} is empty"
+    return f"{_called(asked)} has no format that grpoctl reads; looked for: {looked}"
+
+
+def _called(asked: Asked) -> str:
+    return "standard input" if asked.name == STANDARD_INPUT else asked.name

@@ -1,0 +1,99 @@
+"""What the user says of a source's configuration: --set KEY=VALUE -> typed fields of core.health.settings.Settings.
+
+A key is a field's name or any ending of its key in a spec (beta, stages.grpo.beta, advantage.scale_rewards).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from core.errors import SpecError
+from core.health.settings import OF_STAGE, Settings
+from core.spec import GrpoStage
+from core.spec.grpo_stage import AdvantageSpec
+from grpoctl.specs.aliases import ALIASES
+
+UNKNOWN = "null"  # takes a setting back that a reader found
+_OF_MODEL = {"lora_dropout": "lora.lora_dropout", "gradient_checkpointing": "gradient_checkpointing", "dtype": "dtype"}
+_DTYPES = ("float32", "bfloat16")  # what a run computes in, as far as rules tell
+
+
+def settings_said(said: Mapping[str, str]) -> dict[str, Any]:
+    """Field of Settings -> value. Raises SpecError for an unknown key, with the nearest, or a value of another kind."""
+    found: dict[str, Any] = {}
+    for key, text in said.items():
+        name = _field(key)
+        if name in found:
+            raise SpecError("set twice", key=key)
+        found[name] = _typed(name, text.strip(), key)
+    return found
+
+
+def _field(key: str) -> str:
+    """The field that a key means. Raises SpecError."""
+    known = _names()
+    wanted = key.strip().lower().replace("-", "_")
+    parts = wanted.split(".")
+    tail = ".".join(parts[2:]) if parts[0] == "stages" and len(parts) > 2 else wanted
+    tail = tail.removeprefix("model.").removesuffix(".start")
+    if tail in known:
+        return known[tail]
+    elsewhere = ALIASES.get(tail)
+    if elsewhere in known:
+        raise SpecError(f"unknown setting; did you mean {known[elsewhere]}?", key=key)
+    near = difflib.get_close_matches(tail, known, n=1)
+    hint = (
+        f"did you mean {known[near[0]]}?" if near else f"known: {', '.join(field.name for field in fields(Settings))}"
+    )
+    raise SpecError(f"unknown setting; {hint}", key=key)
+
+
+def _names() -> dict[str, str]:
+    """Every name of a field: its own, and the ending of the spec's key."""
+    of_spec = {path.removesuffix(".start"): name for name, path in (OF_STAGE | _OF_MODEL).items()}
+    return of_spec | {field.name: field.name for field in fields(Settings)}
+
+
+def _typed(name: str, text: str, key: str) -> Any:
+    if text == UNKNOWN:
+        return None
+    kind = get_args(get_type_hints(Settings)[name])[0]
+    if kind is str:
+        return _chosen(name, text, key)
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise SpecError(f"got {text!r}; allowed: true, false, {UNKNOWN}", key=key)
+        return text.lower() == "true"
+    try:
+        value = kind(text) if kind is float else _whole(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        what = "a whole number" if kind is int else "a number"
+        raise SpecError(f"got {text!r}; allowed: {what} of at least 0, or {UNKNOWN}", key=key)
+    return value
+
+
+def _whole(text: str) -> int:
+    value = float(text)  # 1e3 is a thousand
+    if not value.is_integer():
+        raise ValueError(text)
+    return int(value)
+
+
+def _chosen(name: str, text: str, key: str) -> str:
+    """The word, where the spec allows it; schedulers of other trainers have names of their own."""
+    allowed = _DTYPES if name == "dtype" else _choices(name)
+    if name == "lr_scheduler_type" or text in allowed:
+        return text
+    raise SpecError(f"got {text!r}; allowed: {', '.join(map(str, allowed))}", key=key)
+
+
+def _choices(name: str) -> tuple[object, ...]:
+    """The words that the spec allows for a setting of text."""
+    of = GrpoStage.model_fields.get(name) or AdvantageSpec.model_fields[name]
+    return get_args(of.annotation) if get_origin(of.annotation) is Literal else ()

@@ -1,0 +1,107 @@
+"""The lines of a text file that may be gzipped, cut off, in UTF-16 or without an end: bounded, and never a traceback.
+
+What is here: bytes to numbered lines. What is not: what stands in them.
+"""
+
+from __future__ import annotations
+
+import codecs
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from core.errors import StorageError
+
+LONGEST = 1 << 20  # characters of a line: what is longer comes in pieces
+CUT_OFF = "the gzip file is cut off or damaged: what could be unpacked was read"
+
+_HEAD = 8192
+_BLOCK = 1 << 16
+_GZIP = b"\x1f\x8b"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class Line(NamedTuple):
+    """A line, or a piece of one. `number` counts from 1 as an editor does."""
+
+    number: int
+    text: str
+
+
+def text_lines(path: Path, notes: list[str] | None = None) -> Iterator[Line]:
+    """The lines of the file, unpacked where it is gzipped, without their ends; undecodable bytes become U+FFFD.
+
+    A gzip that was cut off gives the lines it has, and `notes` is told. Raises StorageError where the file cannot be
+    read.
+    """
+    number, rest = 1, ""
+    for block in _decoded(path, [] if notes is None else notes):
+        lines = (rest + block).split("\n")
+        rest = lines.pop()
+        for text in lines:
+            yield Line(number, text.removesuffix("\r"))
+            number += 1
+        while len(rest) > LONGEST:
+            yield Line(number, rest[:LONGEST])
+            rest = rest[LONGEST:]
+    if rest:
+        yield Line(number, rest)
+
+
+def head(path: Path, size: int = _HEAD) -> bytes:
+    """The first bytes of the file, unpacked; b"" where it cannot be read."""
+    start = b""
+    with suppress(StorageError):
+        for block in _unpacked(path, []):
+            start += block
+            if len(start) >= size:
+                break
+    return start[:size]
+
+
+def is_text(path: Path) -> bool:
+    """Whether the file begins like text: no zero bytes, but for UTF-16."""
+    start = head(path)
+    return bool(start) and (b"\0" not in start or start.startswith(_UTF_16))
+
+
+def _decoded(path: Path, notes: list[str]) -> Iterator[str]:
+    encoding = "utf-16" if head(path).startswith(_UTF_16) else "utf-8-sig"
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for block in _unpacked(path, notes):
+        yield decoder.decode(block)
+    yield decoder.decode(b"", final=True)
+
+
+def _unpacked(path: Path, notes: list[str]) -> Iterator[bytes]:
+    """The file's bytes in blocks, none of them empty, unpacked where they are a gzip's."""
+    try:
+        with path.open("rb") as file:
+            blocks = iter(lambda: file.read(_BLOCK), b"")
+            first = next(blocks, b"")
+            if first.startswith(_GZIP):
+                yield from _gunzipped(first, blocks, notes)
+            elif first:
+                yield first
+                yield from blocks
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _gunzipped(first: bytes, blocks: Iterator[bytes], notes: list[str]) -> Iterator[bytes]:
+    """What the gzip has, as far as it goes: `gzip` would lose the block in which it was cut."""
+    unpacker, packed = zlib.decompressobj(31), first
+    while packed:
+        try:
+            data = unpacker.decompress(packed)
+        except zlib.error:
+            break
+        if data:
+            yield data
+        packed = unpacker.unused_data if unpacker.eof else next(blocks, b"")
+        if unpacker.eof and (packed or (packed := next(blocks, b""))):
+            unpacker = zlib.decompressobj(31)  # gzips can be put behind each other
+    if not unpacker.eof:
+        notes.append(CUT_OFF)

@@ -1,0 +1,189 @@
+"""What Hugging Face's Trainer logged, entry by entry -> a case. For every reader of such logs.
+
+What is here: entries of one step made one row, what they say of the settings, and what was left out. What is not: names
+(trl_names) and files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+from core.health.case import Case, Notice, Sample
+from core.health.finding import StepTable
+from core.health.settings import Settings
+from grpoctl.diagnose.readers.sample_columns import columns_of
+from grpoctl.diagnose.readers.trl_names import (
+    ARGUMENTS_OF_GRPO,
+    is_older,
+    left_out,
+    name_of,
+    settings_of_arguments,
+    settings_of_rows,
+    translated,
+)
+
+_ROUNDING = 1e-6  # float32 has 6e-8
+_NAMED = 6  # of the columns that were left out
+_OF_TRAINING = ("loss", "grad_norm", "learning_rate", "reward")
+_SUMMARY = ("train_runtime", "train_loss")  # the last entry of a run: its totals
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One dictionary that the trainer logged, its values as numbers (None where they are none)."""
+
+    step: int
+    cells: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What is known besides the entries: the trainer's arguments as plain values, our settings, and samples."""
+
+    arguments: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
+    samples: tuple[Sample, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+def number(value: object) -> float | None:
+    """The number of a logged value, which transformers 5 writes as text; NaN and infinities as they are; None else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_entry(cells: Iterable[str]) -> bool:
+    """Whether a dictionary with these keys is one that a trainer logs: it has at least one metric that we know."""
+    return any(name not in ("step", "update") and name_of(name) is not None for name in cells)
+
+
+def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
+    """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
+    kept = [entry for entry in entries if is_entry(entry.cells) and not set(entry.cells).intersection(_SUMMARY)]
+    arguments = settings_of_arguments(known.arguments or {})
+    settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
+    rows = _rows(kept)
+    if (known.arguments or {}).get("fp16") is True:
+        rows = [_without_overflow(row) for row in rows]
+    span = _span(rows)
+    if span == 1 and rows and rows[0].get("step") == 1 and rows[0].get("learning_rate") is not None:
+        settings.setdefault("first_update_lr", rows[0]["learning_rate"])
+    notes = _notes(kept, span)
+    if rounded := _rounded(kept, rows):
+        notes.append(f"{rounded} steps have rewards that are equal but for rounding: their groups are counted as dead")
+    if span == 1:
+        rows = _with_samples(rows, known.samples)
+    if settings.get("scale_rewards") == "batch" and any("groups/dead" in row for row in rows):
+        rows = [{name: value for name, value in row.items() if name != "groups/dead"} for row in rows]
+        notes.append("frac_reward_zero_std is all or nothing with scale_rewards=batch, so dead groups are not known")
+    fitting = {name: value for name, value in settings.items() if name in _FIELDS}
+    case = Case(
+        rows=_with_constants(rows, fitting),
+        samples=known.samples,
+        notices=known.notices,
+        settings=replace(Settings(), **fitting),
+        averaged_over=span,
+    )
+    return case, notes
+
+
+_FIELDS = {field.name for field in fields(Settings)}
+
+
+def _rows(entries: Sequence[Entry]) -> StepTable:
+    """One row a step: an evaluation's values stand in the row of its step."""
+    names = {name for entry in entries for name in entry.cells}
+    older = is_older(names)
+    found: dict[int, dict[str, float | None]] = {}
+    for entry in entries:
+        row = found.setdefault(entry.step, {"step": float(entry.step)})
+        if any(name in entry.cells for name in _OF_TRAINING):
+            row["update"] = 1.0
+        row |= translated(entry.cells, older=older)
+    rows = [found[step] for step in sorted(found)]
+    equal = [row for row in rows if _is_equal(row)]
+    if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
+        for row in equal:  # of the others it is not known how many are dead, where TRL does not say so
+            row["groups/dead"] = 1.0
+    return rows
+
+
+def _without_overflow(row: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The row; in fp16 the loss's scale is found by overflows, which skip their step: nothing is wrong with it."""
+    if "grad_norm" not in row or row["grad_norm"] is not None:
+        return dict(row)
+    return {**{name: value for name, value in row.items() if name != "grad_norm"}, "update": 0.0}
+
+
+def _is_equal(row: Mapping[str, float | None]) -> bool:
+    """Whether a step's rewards were all equal, but for float32's rounding, by which TRL takes such groups for live."""
+    mean, spread = row.get("reward/mean"), row.get("reward/group_std", row.get("reward/std"))
+    return mean is not None and spread is not None and spread <= _ROUNDING * max(abs(mean), _ROUNDING)
+
+
+def _rounded(entries: Sequence[Entry], rows: StepTable) -> int:
+    """Steps whose groups TRL took for live though their rewards are equal: its tolerance is an absolute 1e-8."""
+    equal = {row["step"] for row in rows if _is_equal(row)}
+    return sum(entry.cells.get("frac_reward_zero_std", 1.0) != 1.0 for entry in entries if entry.step in equal)
+
+
+def _with_samples(rows: StepTable, samples: Sequence[Sample]) -> StepTable:
+    """The rows, with what only the completions of their step can tell."""
+    told = columns_of(samples)
+    return [{**told.get(int(row["step"] or 0), {}), **row} for row in rows]
+
+
+def _with_constants(rows: StepTable, settings: Mapping[str, Any]) -> StepTable:
+    """The rows of training, with what this trainer keeps as it is for a whole run."""
+    known = {name: float(settings[name]) for name in ("beta", "temperature") if settings.get(name)}
+    return [{**known, **row} if "update" in row else row for row in rows]
+
+
+def _span(rows: StepTable) -> int:
+    """Steps that a row stands for: the usual distance between rows of training."""
+    steps = [int(row["step"] or 0) for row in rows if row.get("update") is not None]
+    gaps = Counter(after - before for before, after in pairwise(steps))
+    return max(1, gaps.most_common(1)[0][0]) if gaps else 1
+
+
+def _notes(entries: Sequence[Entry], span: int) -> list[str]:
+    notes = []
+    if span > 1:
+        notes.append(f"a row is the mean of {span} steps (logging_steps): what changes inside is not seen")
+    steps = Counter(entry.step for entry in entries if "loss" in entry.cells)
+    if repeated := sum(count > 1 for count in steps.values()):
+        notes.append(f"{repeated} steps were logged more than once (a resumed run): the last value stands")
+    if lost := left_out(name for entry in entries for name in entry.cells):
+        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+        notes.append(f"columns left out, for no rule reads them: {', '.join(lost[:_NAMED])}{more}")
+    if is_older(name for entry in entries for name in entry.cells):
+        notes.append("an older TRL: its reward_std is taken for the mean deviation inside groups")
+    return notes
+
+
+def plain_value(text: str) -> Any:
+    """A configuration's value that was written down as text: 1e-06, True, None, SchedulerType.LINEAR."""
+    words = {"True": True, "true": True, "False": False, "false": False, "None": None, "null": None}
+    if text in words:
+        return words[text]
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    if math.isfinite(value) and value.is_integer() and not any(mark in text for mark in ".eE"):
+        return int(value)
+    return value
+
+
+def is_grpo_configuration(arguments: Mapping[str, Any]) -> bool:
+    """Whether a trainer's arguments are those of a GRPO trainer."""
+    return ARGUMENTS_OF_GRPO in arguments

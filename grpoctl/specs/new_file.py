@@ -1,0 +1,56 @@
+"""A new experiment of the user's own: where it will stand, and putting it there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from core.errors import StorageError, UserError
+from grpoctl.runs.records import storage_errors
+from grpoctl.specs.authored import NAME
+from grpoctl.specs.library import Library, shipped_folder
+
+
+def new_file(name: str, library: Library) -> Path:
+    """Where the experiment of this name will stand. Raises UserError where that is no name, or taken."""
+    known = library.files()
+    if name.lower() in known:
+        file, origin = known[name.lower()]
+        whose = "shipped with grpoctl" if origin == "shipped" else f"yours, {file}"
+        raise UserError(f"there is an experiment {name.lower()} already ({whose}); choose another name")
+    sweeps = Library(user=library.user.parent / "sweeps", shipped=shipped_folder("sweeps"), kind="sweep")
+    if name.lower() in sweeps.files():
+        raise UserError(f"{name.lower()} is the name of a sweep; choose another name")
+    if not NAME.fullmatch(name):
+        raise UserError(f"got the name {name!r}; allowed: lower-case letters, digits, - and _ (at most 64)")
+    return library.user / f"{name}.yaml"
+
+
+def create(file: Path, text: str) -> None:
+    """Write a new file whole or not at all, and never over another's."""
+    new_folder = not file.parent.exists()
+    with storage_errors("create", file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    draft: Path | None = None
+    try:
+        with storage_errors("write", file):
+            handle, made = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")
+            draft = Path(made)
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                os.fchmod(stream.fileno(), 0o644)  # mkstemp's is for its maker alone
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.link(draft, file)  # fails where the file exists, unlike a rename
+    except StorageError as error:
+        if isinstance(error.__cause__, FileExistsError):
+            raise UserError(f"{file} is there already; choose another name") from None
+        raise
+    finally:
+        if draft is not None:
+            draft.unlink(missing_ok=True)
+        if new_folder and not file.exists():
+            with suppress(OSError):
+                file.parent.rmdir()

@@ -1,0 +1,79 @@
+"""A reward that is the same for everything, and runs whose equal rewards are right."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.case import Case, Sample
+from core.health.constant_reward import constant_reward
+from core.health.examine import examine
+from core.health.finding import Row
+from core.health.settings import Settings
+
+
+def rows(steps: int = 20, *, mean: float = 0.5, std: float = 0.0, **more: float) -> list[Row]:
+    return [
+        {"step": step, "update": 0, "reward/mean": mean, "reward/std": std, "groups/dead": 1.0, **more}
+        for step in range(1, steps + 1)
+    ]
+
+
+def found(table: list[Row], **case: object) -> bool:
+    return bool(constant_reward(Case(rows=table, **case)))  # type: ignore[arg-type]
+
+
+def test_it_is_found_as_itself() -> None:
+    findings = examine(Case(rows=rows(**{"completions/valid": 0.7, "completions/distinct": 0.5})))
+    assert [one.id for one in findings] == ["constant-reward"]  # neither dead groups nor a run without updates
+    (finding,) = findings
+    assert (finding.severity, finding.confidence) == ("error", "strong")
+    assert "every completion of 20 steps earned 0.5, valid or not" in finding.summary
+    assert "the reward does not depend on the completion" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (rows(), True),
+        (rows(std=3e-8), True),  # fp32's std of equal rewards
+        (rows(9), False),
+        (rows(std=0.01), False),
+        (rows()[:-1] + rows(1, mean=0.6), False),  # one step paid another reward
+        (rows(mean=0.0), True),
+        (rows(mean=0.0, **{"completions/valid": 0.0}), False),  # nothing valid: the policy, not the reward
+        (rows(mean=1.0, **{"completions/valid": 1.0}), True),
+        (rows(**{"completions/valid": 0.5})[:-1] + rows(1, **{"completions/valid": 0.0}), True),  # one step invalid
+    ],
+)
+def test_constant(table: list[Row], expected: bool) -> None:
+    assert found(table) == expected
+
+
+def test_a_row_of_ten_steps_is_ten_steps() -> None:
+    assert found(rows(1), averaged_over=10)
+
+
+def test_completions_that_are_all_the_same_earn_the_same() -> None:
+    settings = Settings(num_generations=8, prompts_per_step=2)
+    assert not found(rows(**{"completions/distinct": 1 / 16}), settings=settings)
+    assert found(rows(**{"completions/distinct": 2 / 16}), settings=settings)
+
+
+def test_samples_that_differ_make_it_sure() -> None:
+    pairs = tuple(
+        Sample(step=step, group="p", reward=0.5, text=text)
+        for step in range(1, 21)
+        for text in (f"a{step}", f"b{step}")
+    )
+    (finding,) = constant_reward(Case(rows=rows(), samples=pairs))
+    assert finding.evidence["varied_groups"] == 20
+    assert finding.confidence == "strong"
+    assert constant_reward(Case(rows=rows()))[0].confidence == "moderate"
+    other = (*pairs, Sample(step=20, group="q", reward=0.5), Sample(step=20, group="q", reward=0.7))
+    assert constant_reward(Case(rows=rows(), samples=other)) == ()
+
+
+def test_nothing_earned_at_all_may_be_the_prompts() -> None:
+    (finding,) = constant_reward(Case(rows=rows(mean=0.0)))
+    assert finding.confidence == "moderate"
+    assert "or no prompt can be solved" in finding.summary

@@ -1,0 +1,53 @@
+"""Every completion cut off, from the first step on."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.case import Case
+from core.health.finding import Row
+from core.health.missing_eos import missing_eos
+from core.health.settings import Settings
+
+
+def case_of(start: float | None, *cut: float, drawn: float | None = 320.0) -> Case:
+    """A run of steps with these shares of truncated completions, `drawn` completions in all."""
+    first: Row = {"step": 0} if start is None else {"step": 0, "eval/truncated": start}
+    rows: list[Row] = [
+        {"step": i, "completions/valid": 0.0, "completions/truncated": share, "completions": drawn}
+        for i, share in enumerate(cut, start=1)
+    ]
+    return Case(rows=[first, *rows], settings=Settings(max_completion_length=48))
+
+
+@pytest.mark.parametrize(
+    ("start", "cut", "found"),
+    [
+        (1.0, [1.0] * 5, True),
+        (None, [1.0] * 5, True),  # a log without an evaluation before its first step
+        (1.0, [1.0] * 2, False),  # two steps say little
+        (0.0, [1.0] * 5, False),  # it ended its completions before it was trained
+        (1.0, [0.9, *[1.0] * 9], False),  # ... and so on the first step: a policy that collapsed later
+        (1.0, [*[1.0] * 5, *[0.5] * 5], False),  # training taught it to end
+        (0.1, [0.1] * 5, False),
+    ],
+)
+def test_from_the_first_step_on(start: float | None, cut: list[float], found: bool) -> None:
+    assert bool(missing_eos(case_of(start, *cut))) == found
+
+
+def test_where_not_one_of_many_ended_it_is_no_limit() -> None:
+    (finding,) = missing_eos(case_of(1.0, *[1.0] * 5))
+    assert (finding.id, finding.severity, finding.confidence) == ("missing-eos", "error", "strong")
+    assert finding.suggest == ()
+    assert "all 320 completions were cut off at 48 tokens" in finding.summary
+    assert {"policy-collapse", "learning-rate"} == {one.id for one in finding.rules_out}
+
+
+@pytest.mark.parametrize("case", [case_of(1.0, *[1.0] * 4, 0.99), case_of(1.0, *[1.0] * 5, drawn=99.0)])
+def test_where_one_ended_or_few_were_drawn_it_may_be_the_limit(case: Case) -> None:
+    (finding,) = missing_eos(case)
+    assert finding.confidence == "moderate"
+    assert "or the limit is far too small" in finding.summary
+    assert finding.suggest == ("max_completion_length=192",)
+    assert finding.decider is not None

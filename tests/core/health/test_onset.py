@@ -1,0 +1,60 @@
+"""Before and after the first update, and when a column has left its start."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.finding import Row
+from core.health.onset import acted, onset, parted, standard_errors
+
+
+@pytest.mark.parametrize(
+    ("row", "moved"),
+    [
+        ({"update": 1, "learning_rate": 0.1}, True),
+        ({"update": 1}, True),  # a log that does not say its rate
+        ({"update": 1, "learning_rate": 0.0}, False),  # the first step of a warm-up
+        ({"update": 0, "learning_rate": 0.1}, False),
+        ({"learning_rate": 0.1, "grad_norm": 2.0}, True),  # a log without update marks
+        ({"learning_rate": 0.1, "grad_norm": 0.0}, False),
+        ({"learning_rate": 0.1}, True),
+        ({"reward/mean": 0.1}, False),
+    ],
+)
+def test_acted(row: Row, moved: bool) -> None:
+    assert acted(row) is moved
+
+
+def test_a_step_is_drawn_before_its_own_update() -> None:
+    # Update marks 0 1 0 1 1: steps 1 and 2 are the start's; then 1, 1 and 2 updates have acted.
+    rows: list[Row] = [{"step": 0, "eval/valid": 0.9}]
+    rows += [{"step": i, "update": u, "completions/valid": 0.5} for i, u in enumerate((0, 1, 0, 1, 1), 1)]
+    before, after = parted(rows)
+    assert [row["step"] for row in before] == [0, 1, 2]
+    assert [(count, row["step"]) for count, row in after] == [(1, 3), (1, 4), (2, 5)]
+    assert parted([*rows[:3], {"step": 3, "update": 1}])[1] == []  # a supervised step draws nothing
+
+
+def rows_of(*values: float) -> list[Row]:
+    return [{"step": i, "update": 1, "completions/valid": v, "entropy": v} for i, v in enumerate(values, 1)]
+
+
+def test_onset_is_where_it_left_for_good() -> None:
+    # Start 0.8. Below half of it: 0.3 (once, back again), then 0.3 0.2 0.1 from step 4 on; their median is 0.2.
+    left = onset(rows_of(0.8, 0.3, 0.8, 0.3, 0.2, 0.1), "entropy", lambda start, now: now < 0.5 * start)
+    assert left is not None
+    assert (left.step, left.updates, left.before, left.after) == (4, 3, 0.8, 0.2)
+    assert onset(rows_of(0.8, 0.3, 0.2, 0.8, 0.8, 0.8), "entropy", lambda start, now: now < 0.5 * start) is None
+    assert onset(rows_of(0.8, 0.3, 0.3), "entropy", lambda start, now: now < 0.5 * start) is None  # two are chance
+    assert onset(rows_of(0.8, 0.3, 0.3, 0.3), "kl", lambda start, now: now < 0.5 * start) is None  # unknown
+
+
+def test_standard_errors() -> None:
+    # Means 2 and 5. Squares around them 2 and 2, pooled over 3 + 3 - 2 = 4: s = 1. 3 / sqrt(1/3 + 1/3) = 3.674.
+    assert standard_errors([1, 2, 3], [4, 5, 6], least=0.0) == pytest.approx(3.6742, abs=1e-4)
+    assert standard_errors([4, 5, 6], [1, 2, 3], least=0.0) == pytest.approx(-3.6742, abs=1e-4)
+    # One value before: s is that of the others, 1 (2 squares over 1 + 3 - 2); -3 / sqrt(1 + 1/3).
+    assert standard_errors([5], [1, 2, 3], least=0.0) == pytest.approx(-2.598, abs=1e-3)
+    assert standard_errors([5], [1, 1, 1], least=2.0) == pytest.approx(-4 / (2 * (4 / 3) ** 0.5))  # the least spread
+    assert standard_errors([], [1, 2, 3, 4], least=0.0) == 0.0
+    assert standard_errors([1], [2, 3], least=0.0) == 0.0

@@ -1,0 +1,42 @@
+"""A supervised loss that does not fall, one that does, and one of which nobody can tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.case import Case
+from core.health.finding import Row
+from core.health.settings import Settings
+from core.health.supervised_flat import supervised_flat
+
+
+def case(start: float, end: float, *, noise: float = 0.01, steps: int = 41) -> Case:
+    rows: list[Row] = [
+        {"step": i + 1, "supervised/loss": start + (end - start) * i / (steps - 1) + (noise if i % 2 else -noise)}
+        for i in range(steps)
+    ]
+    return Case(rows=rows, settings=Settings(supervised_weight=0.3))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "noise", "found"),
+    [
+        (1.0, 1.0, 0.01, True),
+        (1.0, 1.2, 0.01, True),  # it rises
+        (1.0, 0.95, 0.01, True),  # 5 % in 40 steps is no fall
+        (1.0, 0.85, 0.01, False),
+        (1.0, 0.5, 0.01, False),
+        (1.0, 1.0, 0.5, False),  # too noisy: the slope's se is 0.5 / (11.8 sqrt 41) = 0.0066, 3 x 40 x that is 0.8
+        (0.05, 0.05, 0.001, False),  # nothing is left to learn
+    ],
+)
+def test_flat(start: float, end: float, noise: float, found: bool) -> None:
+    assert bool(supervised_flat(case(start, end, noise=noise))) == found
+
+
+def test_what_is_said() -> None:
+    (found,) = supervised_flat(case(1.0, 1.0))
+    assert (found.id, found.severity, found.suggest) == ("supervised-flat", "warning", ("supervised_weight=0.6",))
+    assert found.evidence["start"] == pytest.approx(1.0, abs=0.01)
+    assert supervised_flat(case(1.0, 1.0, steps=19)) == ()
+    assert supervised_flat(Case(rows=[{"step": 1, "loss": 1.0}])) == ()

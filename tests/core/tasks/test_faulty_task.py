@@ -1,0 +1,31 @@
+"""Faults of a task: a reward that is always the same, and evaluation's problems in training."""
+
+from __future__ import annotations
+
+from core.tasks.base import Example, names_of
+from core.tasks.faulty import ConstantReward, EvaluationInTraining
+from tests.fakes import PricedTask
+
+TASK = PricedTask(lambda problem, output: problem + int(output), valid=lambda output: output != "3")
+
+
+def test_a_constant_reward_pays_the_same_and_judges_validity_as_before() -> None:
+    examples = TASK.examples("train")[:2]
+    outcomes = ConstantReward(TASK).score(examples, ["2", "3"])
+    assert [(one.reward, one.expected, one.valid) for one in outcomes] == [(0.5, 0.5, True), (0.5, 0.5, False)]
+
+
+def test_evaluation_s_problems_come_after_training_s_own() -> None:
+    task = EvaluationInTraining(TASK)
+    assert task.examples("train") == (*TASK.examples("train"), *TASK.examples("eval"))
+    assert list(task.examples("eval")) == TASK.examples("eval")
+    assert list(task.examples("test")) == TASK.examples("test")
+    assert task.score(task.examples("train")[:1], ["1"]) == TASK.score(TASK.examples("train")[:1], ["1"])
+
+
+def test_problems_are_the_same_by_id_or_by_what_the_model_is_given() -> None:
+    one, other = Example(id="a", prompt="2 + 2"), Example(id="b", prompt="2 + 2")
+    chat = Example(id="b", prompt="2 + 2", messages=({"role": "user", "content": "2 + 2"},))
+    assert set(names_of(one)) & set(names_of(other)) == {"text 2 + 2"}
+    assert set(names_of(chat)) & set(names_of(other)) == {"id b"}
+    assert not set(names_of(one)) & set(names_of(chat))

@@ -1,0 +1,79 @@
+"""The rules while a run goes on: said once, in the log, and the run as if nobody looked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from core.health.finding import Row
+from core.training.callbacks import watching
+from core.training.callbacks.watching import Watching, looks
+from tests.fakes import PricedTask, TabularPolicy, ran, run_spec, trainer_of
+
+BROKEN = 2.0  # nats between what was drawn and what is scored: rounding explains 1e-4
+
+
+def table(steps: int, broken_from: int) -> list[Row]:
+    """Rows 0 to `steps`; from one of them on the sampler is at fault."""
+    rows: list[Row] = [{"step": 0}]
+    for step in range(1, steps + 1):
+        gap = BROKEN if step >= broken_from else 1e-6
+        rows.append({"step": step, "update": 1, "completions/valid": 0.9, "rollout/logprob_gap": gap})
+    return rows
+
+
+def said(caplog: pytest.LogCaptureFixture, rows: list[Row]) -> list[tuple[int, str]]:
+    """What is logged while the table grows step by step: (step, the finding's id)."""
+    caplog.clear()
+    callback = Watching(run_spec())
+    with caplog.at_level(logging.WARNING, logger=watching.__name__):
+        assert all(callback.after_step(rows[: step + 1]) is None for step in range(len(rows)))
+    found = [record.getMessage().split(": ")[:2] for record in caplog.records]
+    return [(int(step.removeprefix("step ")), id_) for step, id_ in found]
+
+
+def test_when_it_looks() -> None:
+    # 25, then by 25 up to 100, then by a quarter of what there is: 100 + 25, 125 + 31, 156 + 39.
+    assert looks(24) == []
+    assert looks(25) == [25]
+    assert looks(195) == [25, 50, 75, 100, 125, 156, 195]
+    assert sum(looks(10_000)) < 10 * 10_000  # all looks together: some times the table, not its square
+
+
+def test_a_finding_is_said_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert said(caplog, table(130, broken_from=60)) == [(75, "rollout-integrity")]
+    assert said(caplog, table(130, broken_from=999)) == []
+
+
+def test_what_a_resumed_run_says_is_what_the_undisturbed_one_says(caplog: pytest.LogCaptureFixture) -> None:
+    rows = table(130, broken_from=60)
+    callback = Watching(run_spec())  # begins at step 90: nothing is remembered, and nothing is said again
+    with caplog.at_level(logging.WARNING, logger=watching.__name__):
+        for step in range(90, 131):
+            callback.after_step(rows[: step + 1])
+    assert caplog.records == []
+
+
+def test_a_rule_that_fails_does_not_end_a_run(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(case: object) -> list[object]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(watching, "examine", fails)
+    with caplog.at_level(logging.INFO, logger=watching.__name__):
+        assert Watching(run_spec()).after_step(table(25, broken_from=1)) is None
+    assert "could not be asked: ZeroDivisionError()" in caplog.text
+
+
+def test_a_watched_run_records_what_an_unwatched_one_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "FIRST", 2)  # looks at 2, 4, 6, ...
+
+    def rows(*, watched: bool) -> Sequence[Row]:
+        trainer = trainer_of(TabularPolicy(), PricedTask(lambda prompt, output: float(len(set(output)))))
+        trainer.callbacks = [Watching(trainer.spec)] if watched else []
+        return ran(trainer).rows
+
+    assert rows(watched=True) == rows(watched=False)

@@ -1,0 +1,104 @@
+"""Dictionaries that a trainer printed, among everything else that a log has."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from grpoctl.diagnose.readers.base import Asked, Read
+from grpoctl.diagnose.readers.console import READER
+
+PLAIN = """\
+Loading weights: 100%|##########| 290/290 [00:01<00:00, 200it/s]
+`use_cache=True` is incompatible with gradient checkpointing. Setting `use_cache=False`.
+{'loss': 0.0, 'grad_norm': 1.25, 'learning_rate': 1e-06, 'reward': 0.25, 'reward_std': 0.5, 'kl': 0.0, 'epoch': 0.01}
+some {braces} and {'a': 'dictionary of nothing'} and {'loss': broken}
+{'eval_loss': 0.5, 'eval_reward': 0.75, 'eval_runtime': 3.0}
+{'loss': 0.1, 'grad_norm': nan, 'learning_rate': 9e-07, 'reward': 0.5, 'reward_std': inf, 'epoch': 0.02}
+{'train_runtime': 40.2, 'train_loss': 0.05, 'epoch': 0.02}
+"""
+# What transformers 5 and tqdm make of it: text for numbers, and a bar that is drawn over itself.
+NOISY = (
+    "  0%|          | 0/400 [00:00<?, ?it/s]\r  0%|  | 1/400 [00:01<07:00]{'loss': '0', 'reward': '0.5'}\r\n"
+    "  1%|          | 2/400 [00:02<07:00, 1.0s/it]\r{'loss': '0.125', 'grad_norm': 'nan', 'reward': '0.25'}\n"
+    "Writing model shards: 100%|##| 1/1 [00:00<00:00]\n"
+    "  1%|  | 3/400 [00:03<07:00]\r  1%|  | 4/400 [00:04<07:00]{'loss': '1e-06', 'reward': '1'}{'eval_reward': '0.9'}\n"
+)
+
+
+def read(tmp_path: Path, text: str) -> Read:
+    (tmp_path / "run.log").write_text(text)
+    asked = Asked(name="run.log", path=tmp_path / "run.log")
+    assert READER.knows(asked)
+    return READER.read(asked)
+
+
+def test_dictionaries_become_rows(tmp_path: Path) -> None:
+    found = read(tmp_path, PLAIN)
+    first, second = found.case.rows
+    assert first == {
+        "step": 1.0, "update": 1.0, "loss": 0.0, "grad_norm": 1.25, "learning_rate": 1e-6, "reward/mean": 0.25,
+        "reward/std": 0.5, "kl": 0.0, "eval/loss": 0.5, "eval/reward": 0.75,
+    }  # fmt: skip
+    assert (second["step"], second["grad_norm"], second["reward/std"]) == (2.0, None, None)
+    assert "the log has no step numbers: a row is counted as one step" in found.notes
+
+
+def test_library_warnings_are_cited_by_line(tmp_path: Path) -> None:
+    (notice,) = read(tmp_path, PLAIN).case.notices
+    assert (notice.kind, notice.line) == ("cache-disabled-by-checkpointing", 2)
+
+
+def test_steps_come_from_the_progress_bar(tmp_path: Path) -> None:
+    found = read(tmp_path, NOISY)
+    assert [row["step"] for row in found.case.rows] == [1.0, 2.0, 4.0]
+    assert [row["loss"] for row in found.case.rows] == [0.0, 0.125, 1e-6]
+    assert found.case.rows[-1]["eval/reward"] == 0.9
+    assert found.case.settings.max_steps == 400
+    assert "steps are the progress bar's" in found.notes
+
+
+def test_a_bar_that_lags_numbers_nothing(tmp_path: Path) -> None:
+    bars = "".join(f" | {bar}/9 [00:01<00:09]{{'loss': 0.{bar}}}\n" for bar in (1, 1, 3))
+    found = read(tmp_path, bars)
+    assert [row["step"] for row in found.case.rows] == [1.0, 2.0, 3.0]
+
+
+def test_json_lines_with_their_own_steps(tmp_path: Path) -> None:
+    found = read(tmp_path, '{"step": 10, "loss": 0.5, "grad_norm": NaN}\n{"step": 20, "loss": null, "reward": 1}\n')
+    assert [(row["step"], row["loss"]) for row in found.case.rows] == [(10.0, 0.5), (20.0, None)]
+    assert found.case.rows[0]["grad_norm"] is None
+    assert found.case.averaged_over == 10
+
+
+def test_a_packed_log_that_was_cut_off(tmp_path: Path) -> None:
+    lines = "".join(f"{{'loss': 0.{number:06d}, 'reward': 0.5}}\n" for number in range(20_000))
+    packed = gzip.compress(lines.encode())
+    (tmp_path / "run.log.gz").write_bytes(packed[: len(packed) // 2])
+    found = READER.read(Asked(name="run.log.gz", path=tmp_path / "run.log.gz"))
+    assert 1000 < len(found.case.rows) < 20_000
+    assert any("cut off" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no dictionary\n",
+        "{'a': 1}\n{'loss': 'high'}\n",  # none of it a metric with a number
+        "{'loss': __import__('os').system('true')}\n",  # read, never run
+        "{'loss': " + "(" * 9000 + "}\n",
+        "{'loss': 1",
+        "{'loss': [0.1]}\n",
+    ],
+)
+def test_what_is_no_log(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(text)
+    assert not READER.knows(Asked(name="run.log", path=tmp_path / "run.log"))
+
+
+def test_a_line_of_ten_megabytes(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("{" * 10_000_000 + "\n{'loss': 0.5}\n")
+    found = READER.read(Asked(name="run.log", path=tmp_path / "run.log"))
+    assert [row["loss"] for row in found.case.rows] == [0.5]

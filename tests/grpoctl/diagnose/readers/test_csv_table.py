@@ -1,0 +1,100 @@
+"""Tables of metrics: columns by name or by --map, and one clear line for what is no table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import SpecError
+from grpoctl.diagnose.readers.base import Asked, Read
+from grpoctl.diagnose.readers.csv_table import READER
+
+
+def read(tmp_path: Path, text: str | bytes, **columns: str) -> Read:
+    file = tmp_path / "table.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    asked = Asked(name="table.csv", path=file, columns={name.replace("_", " "): to for name, to in columns.items()})
+    assert READER.knows(asked)
+    return READER.read(asked)
+
+
+def test_columns_of_our_names_and_of_trls(tmp_path: Path) -> None:
+    found = read(tmp_path, "step,reward/mean,frac_reward_zero_std,advantage/std_all,colour\n1,0.5,0.25,0.006,red\n")
+    assert found.case.rows == [
+        {"step": 1.0, "reward/mean": 0.5, "groups/dead": 0.25, "advantage/std_all": 0.006, "update": 1.0}
+    ]
+    assert any("columns left out (colour)" in note for note in found.notes)
+
+
+def test_a_map_goes_before_names(tmp_path: Path) -> None:
+    text = "Epoch;Mean reward;Acc;loss\n1;0.5;12.5 %;2\n2;0.6;;1e-3\n"
+    found = read(tmp_path, "\ufeff" + text, Mean_reward="reward/mean", Acc="eval/reward")
+    assert found.case.rows == [
+        {"step": 1.0, "reward/mean": 0.5, "eval/reward": 0.125, "loss": 2.0, "update": 1.0},
+        {"step": 2.0, "reward/mean": 0.6, "loss": 1e-3, "update": 1.0},  # an empty cell is unknown, not a NaN
+    ]
+    assert "rows are numbered by the column Epoch" in found.notes
+
+
+def test_tabs_quotes_empty_lines_and_no_numbers(tmp_path: Path) -> None:
+    found = read(tmp_path, '"step"\t"loss"\t"kl"\n1\tnan\t"0.1"\n\n2\t-inf\tn/a\n')
+    assert found.case.rows == [
+        {"step": 1.0, "loss": None, "kl": 0.1, "update": 1.0}, {"step": 2.0, "loss": None, "update": 1.0}
+    ]  # fmt: skip
+
+
+def test_rows_without_whole_steps_are_counted(tmp_path: Path) -> None:
+    found = read(tmp_path, "epoch,loss\n0.5,3\n1.0,2\n1.5,1\n")
+    assert [row["step"] for row in found.case.rows] == [1.0, 2.0, 3.0]
+    assert any("a row is counted as one step" in note for note in found.notes)
+
+
+def test_a_table_from_zero_is_moved_where_its_first_row_trains(tmp_path: Path) -> None:
+    trained = read(tmp_path, "epoch,loss\n0,3\n1,2\n")
+    assert [row["step"] for row in trained.case.rows] == [1.0, 2.0]
+    evaluated = read(tmp_path, "step,loss,eval/reward\n0,,0.1\n1,2,0.2\n")
+    assert [row["step"] for row in evaluated.case.rows] == [0.0, 1.0]
+    assert "update" not in evaluated.case.rows[0]
+
+
+def test_a_repeated_step_and_the_tables_own_updates(tmp_path: Path) -> None:
+    found = read(tmp_path, "step,loss,update\n2,3,1\n1,2,0\n2,1,1\n")
+    assert [(row["step"], row["loss"], row["update"]) for row in found.case.rows] == [(1, 2, 0), (2, 1, 1)]
+    assert any("repeat a step" in note for note in found.notes)
+    assert not any("taken to" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("", {}, "is empty"),
+        ("step,loss\n", {}, "this has none"),
+        ("loss\n1\n", {}, "this has 1"),
+        (b"\x7fELF\0\1\2,\0", {}, "is not text"),
+        ("step,loss\n1,2\n3\n", {}, "line 3: has 1 cells, the header has 2"),
+        ("step,loss\n1,2,3\n", {}, "line 2: has 3 cells"),
+        ("step,loss,loss\n1,2,3\n", {}, "two columns called 'loss'"),
+        ("step;loss\n1;0,5\n", {}, "line 2: loss: got '0,5'; write a decimal point"),
+        ("step,loss\n1,high\n", {}, "line 2: loss: got 'high'; a number belongs there"),
+        ("step,loss\n1,1_0\n", {}, "got '1_0'"),
+        ("step,colour\n1,2\n", {}, "no column is known (step, colour)"),
+        ("step,loss\n1,2\n", {"lose": "kl"}, "no column 'lose'; did you mean 'loss'"),
+        ("step,loss\n1,2\n", {"loss": "reward/maen"}, "did you mean reward/mean"),
+        ("step,a,b\n1,2,3\n", {"a": "kl", "b": "kl"}, "two columns are mapped to kl"),
+        ("step,loss\n" + "1" * 10_000_000 + ",2\n", {}, "line 2: is longer than"),
+        ('step,loss\n1,"' + "x" * 200_000 + '"\n', {}, "is no table: field larger"),
+    ],
+)
+def test_what_is_no_table_is_one_line(text: str | bytes, columns: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, text, **columns)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_any_name_is_a_table_once_columns_are_mapped(tmp_path: Path) -> None:
+    (tmp_path / "numbers.txt").write_text("step,x\n1,2\n")
+    assert not READER.knows(Asked(name="numbers.txt", path=tmp_path / "numbers.txt"))
+    assert READER.knows(Asked(name="numbers.txt", path=tmp_path / "numbers.txt", columns={"x": "loss"}))

@@ -1,0 +1,125 @@
+"""Which reader a source belongs to, and what is said of one that nobody knows."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from core.errors import NotFoundError, SpecError
+from grpoctl.diagnose.readers.base import Asked
+from grpoctl.diagnose.readers.opening import READERS, open_source
+
+ROOT = Path(__file__).parents[4]
+TRL = ROOT / "tests" / "data" / "trl"
+LINES = "{'loss': 0.5, 'reward': 0.25}\n{'loss': 0.4, 'reward': 0.5}\n"
+
+
+def asked(name: object, **more: object) -> Asked:
+    return Asked(name=str(name), path=None, **more)  # type: ignore[arg-type]
+
+
+def test_every_reader_says_what_it_looks_for() -> None:
+    names = [reader.name for reader in READERS]
+    assert names == ["mlflow", "trainer-state", "grpoctl", "csv", "seed-log", "console"]
+    assert all(reader.looks_for for reader in READERS)
+
+
+def test_each_format_goes_to_its_reader(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(LINES)
+    (tmp_path / "run.csv").write_text("step,loss\n1,0.5\n2,0.4\n")
+    assert open_source(asked(TRL / "healthy.json")).kind == "trainer-state"
+    assert open_source(asked(tmp_path / "run.log")).kind == "console"
+    assert open_source(asked(tmp_path / "run.csv")).kind == "csv"
+
+
+def test_standard_input_is_read_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(LINES.encode())))
+    read = open_source(asked("-"))
+    assert (read.kind, read.source) == ("console", "standard input")
+    assert [row["reward/mean"] for row in read.case.rows] == [0.25, 0.5]
+
+
+def test_a_pipe_with_a_name_is_read_once(tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=fifo.write_text, args=(LINES,))
+    writer.start()
+    read = open_source(asked(fifo))
+    writer.join()
+    assert (read.kind, read.source, len(read.case.rows)) == ("console", str(fifo), 2)
+
+
+def test_what_the_user_says_goes_over_what_was_found() -> None:
+    source = TRL / "healthy.json"
+    assert open_source(asked(source)).case.settings.beta == 0.0  # TRL logs no kl there
+    read = open_source(asked(source, settings={"beta": "0.04", "learning_rate": "3e-4", "max_steps": "null"}))
+    assert (read.case.settings.beta, read.case.settings.learning_rate) == (0.04, 3e-4)
+    assert read.case.settings.max_steps is None
+
+
+def test_a_wrong_setting_is_told_before_anything_is_read() -> None:
+    with pytest.raises(SpecError, match="did you mean num_generations"):
+        open_source(asked("no-such-file.json", settings={"num_generation": "8"}))
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"no such file: .*gone\.log"):
+        open_source(asked(tmp_path / "gone.log"))
+
+
+def test_a_name_that_is_no_run_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
+    with pytest.raises(NotFoundError, match=r"no run 'p99' in .*; and there is no file of that name"):
+        open_source(asked("p99"))
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "~nobody-of-that-name/x"])
+def test_a_name_that_no_path_can_have(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
+    with pytest.raises(NotFoundError):
+        open_source(asked(name))
+
+
+@pytest.mark.parametrize("content", [b"nothing here\n", b"\x7fELF\0\0\1\2" * 50, b"{}", b"[]"])
+def test_an_unknown_format_names_what_was_looked_for(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "thing").write_bytes(content)
+    with pytest.raises(NotFoundError) as caught:
+        open_source(asked(tmp_path / "thing"))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(reader.name in message for reader in READERS)
+
+
+def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty.log").touch()
+    with pytest.raises(NotFoundError, match=r"empty.log is empty"):
+        open_source(asked(tmp_path / "empty.log"))
+
+
+def test_an_empty_folder_has_no_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(NotFoundError, match="looked for"):
+        open_source(asked(tmp_path / "folder"))
+
+
+@pytest.mark.process
+def test_reading_loads_nothing_heavy() -> None:
+    heavy = "torch transformers optuna pandas mlflow pyarrow numpy matplotlib"
+    code = (
+        "import sys; from grpoctl.diagnose.readers.base import Asked; "
+        "from grpoctl.diagnose.readers.opening import open_source; "
+        f"open_source(Asked(name={str(TRL / 'healthy.json')!r}, path=None)); "
+        f"print([name for name in '{heavy}'.split() if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

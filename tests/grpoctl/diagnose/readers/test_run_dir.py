@@ -1,0 +1,134 @@
+"""Runs of ours, by path and by name; whole, under way, torn, failed; and studies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import NotFoundError, StorageError
+from grpoctl.diagnose.readers.base import Asked
+from grpoctl.diagnose.readers.opening import open_source
+from grpoctl.diagnose.readers.run_dir import READER, case_of_run
+from grpoctl.runs.records import replace_json
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.study_dir import create_study
+
+Recorded = Callable[..., RunDir]
+
+
+@pytest.fixture
+def at_home(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The home that names are looked up in."""
+    monkeypatch.setenv("GRPOCTL_HOME", str(home.path))
+    return home
+
+
+def asked(name: object) -> Asked:
+    path = Path(str(name))
+    return Asked(name=str(name), path=path if path.exists() else None)
+
+
+def test_a_run_is_a_case(recorded: Recorded) -> None:
+    run = recorded(steps=3)
+    case = case_of_run(run)
+    assert [row["step"] for row in case.rows] == [0, 1, 2, 3]
+    assert [(one.step, one.row, one.group, one.reward, one.valid) for one in case.samples[:2]] == [
+        (1, 0, "train-0", 0.0, True), (1, 1, "train-0", 0.1, True)
+    ]  # fmt: skip
+    assert case.settings.num_generations == 8
+    assert "eval-00000" in case.eval_groups
+    assert case.notices == ()
+
+
+def test_a_planted_fault_is_not_seen(recorded: Recorded) -> None:
+    sound, planted = recorded(), recorded(seed=1, faults="[rollout-in-train-mode]")
+    assert case_of_run(planted).settings == case_of_run(sound).settings
+
+
+def test_it_is_found_by_path_file_id_and_experiment(recorded: Recorded, at_home: Home) -> None:
+    run = recorded()
+    for name in (run.path, run.metrics, run.result, run.id, run.id[:-2], "p31"):
+        read = READER.read(asked(name)) if READER.knows(asked(name)) else None
+        assert read is not None, name
+        assert (read.kind, read.source, read.spec) == ("grpoctl", str(run.path), "p31")
+        assert read.document is not None
+        assert read.document["run_id"] == run.id
+
+
+def test_a_folder_that_is_called_as_an_experiment_is_not_in_the_way(
+    recorded: Recorded, at_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p31").mkdir()
+    assert READER.read(asked("p31")).spec == "p31"
+
+
+def test_a_run_under_way_with_a_torn_line(recorded: Recorded) -> None:
+    run = recorded(steps=2, ended="RUNNING")
+    with run.metrics.open("ab") as file:
+        file.write(b'{"step": 3, "rew')
+    with run.samples.open("ab") as file:
+        file.write(b'{"step": 3')
+    read = READER.read(asked(run.path))
+    assert [row["step"] for row in read.case.rows] == [0, 1, 2]
+    assert len(read.case.samples) == 4
+    assert read.document is not None
+    assert "status" not in read.document  # no result yet, but what it was started as
+    assert read.document["profile"] == "tiny"
+    assert any("has not ended (RUNNING): read to step 2" in note for note in read.notes)
+
+
+def test_a_run_without_rows_or_samples(recorded: Recorded) -> None:
+    run = recorded(steps=0, ended="FAILED")
+    run.metrics.unlink()
+    run.samples.unlink()
+    read = READER.read(asked(run.path))
+    assert (read.case.rows, read.case.samples) == ([], ())
+    assert any("ended before its first step" in note for note in read.notes)
+
+
+def test_damage_in_the_middle_is_one_line(recorded: Recorded) -> None:
+    run = recorded()
+    run.metrics.write_bytes(b"{}\nhalf\n{}\n")
+    with pytest.raises(StorageError, match="row 2 is damaged"):
+        READER.read(asked(run.path))
+
+
+def test_library_warnings_in_its_log_are_notices(recorded: Recorded) -> None:
+    run = recorded()
+    run.log.write_text("2026 INFO begun\nCaching is incompatible with gradient checkpointing in Qwen2. Setting None\n")
+    (notice,) = case_of_run(run).notices
+    assert (notice.kind, notice.line) == ("cache-dropped-by-checkpointing", 2)
+
+
+def test_a_study_names_its_worst_run(recorded: Recorded, at_home: Home) -> None:
+    study = create_study(at_home, "demo-tiny-1a2b3c4d")
+    study.spec.write_text("name: demo\n")
+    template = recorded()
+    results: list[dict[str, Any]] = [
+        {"status": "COMPLETED", "final": {"eval/reward": 0.7}}, {"status": "COMPLETED", "final": {"eval/reward": 0.4}}
+    ]  # fmt: skip
+    for number, result in enumerate(results):
+        run = study.run(number, 0)
+        run.path.mkdir(parents=True)
+        run.spec.write_bytes(template.spec.read_bytes())
+        replace_json(run.result, result)
+    for name in (study.path, study.id, "demo"):
+        with pytest.raises(NotFoundError, match=rf"is a study; its 2 runs .* diagnose {study.run(1, 0).id}"):
+            open_source(asked(name))
+    replace_json(study.run(0, 0).result, {"status": "COLLAPSED", "final": {"eval/reward": 0.7}})
+    with pytest.raises(NotFoundError, match=study.run(0, 0).id):
+        open_source(asked(study.id))
+
+
+def test_names_that_fit_several_or_none_say_so(recorded: Recorded, at_home: Home) -> None:
+    recorded(seed=0)
+    recorded(seed=1)
+    with pytest.raises(NotFoundError, match="fits 2 runs"):
+        open_source(asked("p31-ti"))
+    with pytest.raises(NotFoundError, match="did you mean 'p31'"):
+        open_source(asked("p31x"))

@@ -1,0 +1,67 @@
+"""--set: keys by their name or the end of their key in a spec, values of the field's kind."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from core.errors import SpecError
+from core.health.settings import Settings
+from grpoctl.diagnose.readers.said import settings_said
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "name", "value"),
+    [
+        ("num_generations", "8", "num_generations", 8),
+        ("max_steps", "1e3", "max_steps", 1000),
+        ("learning_rate", "2e-6", "learning_rate", 2e-6),
+        ("stages.grpo.beta", "0.01", "beta", 0.01),
+        ("stages.warm-up.beta.start", "0.01", "beta", 0.01),
+        ("advantage.scale_rewards", "batch", "scale_rewards", "batch"),
+        ("stages.grpo.advantage.clip", "5", "advantage_clip", 5.0),
+        ("model.lora.lora_dropout", "0.05", "lora_dropout", 0.05),
+        ("gradient_checkpointing", "true", "gradient_checkpointing", True),
+        ("skip_without_signal", "False", "skip_without_signal", False),
+        ("transform", "rank", "transform", "rank"),
+        ("dtype", "bfloat16", "dtype", "bfloat16"),
+        ("lr_scheduler_type", "constant_with_warmup", "lr_scheduler_type", "constant_with_warmup"),
+        ("beta", "null", "beta", None),
+        ("scale_rewards", "none", "scale_rewards", "none"),  # a word of the spec, not "unknown"
+    ],
+)
+def test_a_setting_is_typed(key: str, text: str, name: str, value: object) -> None:
+    said = settings_said({key: text})
+    assert said == {name: value}
+    assert type(said[name]) is type(value)
+
+
+def test_every_field_can_be_said() -> None:
+    assert all(settings_said({field.name: "null"}) == {field.name: None} for field in fields(Settings))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("lr", "1e-6", "did you mean learning_rate"),
+        ("kl_coef", "0.1", "did you mean beta"),
+        ("num_generation", "8", "did you mean num_generations"),
+        ("zzz", "1", "known: num_generations"),
+        ("num_generations", "2.5", "a whole number"),
+        ("num_generations", "-1", "at least 0"),
+        ("learning_rate", "fast", "a number"),
+        ("learning_rate", "nan", "a number"),
+        ("gradient_checkpointing", "1", "true, false"),
+        ("scale_rewards", "rank", "allowed: none, group, batch"),
+        ("dtype", "int4", "float32, bfloat16"),
+    ],
+)
+def test_what_is_wrong_is_said(key: str, text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        settings_said({key: text})
+
+
+def test_one_setting_by_two_names_is_refused() -> None:
+    with pytest.raises(SpecError, match="set twice"):
+        settings_said({"beta": "0.1", "stages.grpo.beta": "0.2"})

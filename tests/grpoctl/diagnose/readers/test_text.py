@@ -1,0 +1,78 @@
+"""Lines of files that are whole, cut off, packed, of other encodings, or no text at all."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from core.errors import StorageError
+from grpoctl.diagnose.readers.text import CUT_OFF, LONGEST, head, is_text, text_lines
+
+TEXT = "".join(f"line {number} {'x' * 50}\n" for number in range(1, 5001))
+
+
+def texts(path: Path, notes: list[str] | None = None) -> list[str]:
+    return [line.text for line in text_lines(path, notes)]
+
+
+def test_lines_are_numbered_as_an_editor_does(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"\xef\xbb\xbfone\r\ntwo\x0cstill two\rand still\n\nfour")
+    assert [(line.number, line.text) for line in text_lines(tmp_path / "log")] == [
+        (1, "one"), (2, "two\x0cstill two\rand still"), (3, ""), (4, "four")
+    ]  # fmt: skip
+
+
+def test_a_gzip_reads_as_its_text(tmp_path: Path) -> None:
+    (tmp_path / "log.gz").write_bytes(gzip.compress(TEXT.encode()) + gzip.compress(b"more\n"))
+    notes: list[str] = []
+    assert texts(tmp_path / "log.gz", notes) == [*TEXT.splitlines(), "more"]
+    assert notes == []
+
+
+def test_a_gzip_that_was_cut_off_gives_what_it_has(tmp_path: Path) -> None:
+    packed = gzip.compress(TEXT.encode())
+    (tmp_path / "log.gz").write_bytes(packed[: len(packed) // 2])
+    notes: list[str] = []
+    found = texts(tmp_path / "log.gz", notes)
+    assert 1000 < len(found) < 5000
+    assert found[:-1] == TEXT.splitlines()[: len(found) - 1]
+    assert notes == [CUT_OFF]
+
+
+def test_a_gzip_that_is_damaged_is_told(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(TEXT.encode()))
+    packed[20:40] = b"\xff" * 20
+    (tmp_path / "log.gz").write_bytes(packed)
+    notes: list[str] = []
+    texts(tmp_path / "log.gz", notes)
+    assert notes == [CUT_OFF]
+
+
+def test_utf_16_and_what_no_encoding_explains(tmp_path: Path) -> None:
+    (tmp_path / "wide").write_bytes("日志\nzwei\n".encode("utf-16"))
+    (tmp_path / "odd").write_bytes(b"a\xff\xfeb\n")
+    assert texts(tmp_path / "wide") == ["日志", "zwei"]
+    assert texts(tmp_path / "odd") == ["a\ufffd\ufffdb"]
+    assert is_text(tmp_path / "wide")
+
+
+def test_a_line_without_an_end_comes_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"x" * (2 * LONGEST + 10))
+    lines = list(text_lines(tmp_path / "log"))
+    assert [line.number for line in lines] == [1] * len(lines)
+    assert max(len(line.text) for line in lines) <= LONGEST
+    assert sum(len(line.text) for line in lines) == 2 * LONGEST + 10
+
+
+def test_the_beginning_is_what_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "log.gz").write_bytes(gzip.compress(TEXT.encode()))
+    assert head(tmp_path / "log.gz", 100_000) == TEXT.encode()[:100_000]
+    assert head(tmp_path / "gone") == b""
+    assert not is_text(tmp_path / "gone")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot read"):
+        texts(tmp_path)

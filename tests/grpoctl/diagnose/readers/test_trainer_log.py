@@ -1,0 +1,145 @@
+"""Entries that a trainer logged, as rows of steps."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from core.health.case import Sample
+from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, number, plain_value
+
+
+def entry(step: int, **cells: float | None) -> Entry:
+    return Entry(step=step, cells={name.replace("__", "/"): value for name, value in cells.items()})
+
+
+def test_one_row_a_step_and_an_evaluation_stands_in_its_step() -> None:
+    case, notes = case_of_entries(
+        [
+            entry(0, eval_reward=0.1),
+            entry(1, loss=0.5, reward=0.2),
+            entry(2, loss=0.4, reward=0.3),
+            entry(2, eval_reward=0.35, eval_loss=0.1),
+            entry(2, train_runtime=3.0, train_loss=0.45),
+        ],
+        Known(),
+    )
+    assert case.rows == [
+        {"step": 0.0, "eval/reward": 0.1},
+        {"step": 1.0, "update": 1.0, "loss": 0.5, "reward/mean": 0.2},
+        {"step": 2.0, "update": 1.0, "loss": 0.4, "reward/mean": 0.3, "eval/reward": 0.35, "eval/loss": 0.1},
+    ]
+    assert notes == []
+
+
+def test_a_repeated_step_keeps_its_last_value_and_is_told() -> None:
+    case, notes = case_of_entries([entry(1, loss=0.5), entry(2, loss=0.4), entry(2, loss=0.3)], Known())
+    assert [row["loss"] for row in case.rows] == [0.5, 0.3]
+    assert notes == ["1 steps were logged more than once (a resumed run): the last value stands"]
+
+
+def test_rows_that_stand_for_several_steps() -> None:
+    steps = (1, 10, 20, 30)  # logging_first_step, logging_steps = 10
+    case, notes = case_of_entries([entry(step, loss=0.5, learning_rate=1e-6) for step in steps], Known())
+    assert case.averaged_over == 10
+    assert case.settings.first_update_lr is None
+    assert "mean of 10 steps" in notes[0]
+
+
+def test_the_first_rate_is_known_where_the_first_step_was_logged() -> None:
+    case, _ = case_of_entries([entry(1, learning_rate=0.0), entry(2, learning_rate=1e-7)], Known())
+    assert case.settings.first_update_lr == 0.0
+
+
+def test_groups_equal_but_for_rounding_are_dead() -> None:
+    """TRL 1.16 on eight rewards of float32(0.2): their deviation is 1.5e-8, above its tolerance of 1e-8."""
+    case, notes = case_of_entries(
+        [
+            entry(1, reward=0.2, reward_std=1.5e-8, frac_reward_zero_std=0.0),
+            entry(2, reward=0.2, reward_std=0.1, frac_reward_zero_std=0.25),
+            entry(3, reward=0.0, reward_std=0.0, frac_reward_zero_std=1.0),
+        ],
+        Known(),
+    )
+    assert [row["groups/dead"] for row in case.rows] == [1.0, 0.25, 1.0]
+    assert any(note.startswith("1 steps have rewards that are equal but for rounding") for note in notes)
+
+
+def test_dead_groups_of_an_older_log_are_known_only_where_all_are() -> None:
+    case, _ = case_of_entries([entry(1, reward=0.5, reward_std=0.0), entry(2, reward=0.5, reward_std=0.0)], Known())
+    assert [row["groups/dead"] for row in case.rows] == [1.0, 1.0]
+    case, _ = case_of_entries([entry(1, reward=0.5, reward_std=0.0), entry(2, reward=0.5, reward_std=0.1)], Known())
+    assert all("groups/dead" not in row for row in case.rows)  # a share of 1 on the rows that say so would be a lie
+
+
+def test_all_or_nothing_is_no_share_of_dead_groups() -> None:
+    entries = [entry(1, reward=0.5, reward_std=0.1, frac_reward_zero_std=0.0)]
+    case, notes = case_of_entries(entries, Known(arguments={"num_generations": 8, "scale_rewards": "batch"}))
+    assert "groups/dead" not in case.rows[0]
+    assert any("scale_rewards=batch" in note for note in notes)
+
+
+def test_completions_tell_what_the_log_does_not() -> None:
+    # Two groups of two: advantages +-1, and a dead one's 0.0001 of rounding. The live deviation is 1; 3 of 4 texts.
+    samples = tuple(
+        Sample(step=1, group=group, text=text, reward=reward, advantage=advantage)
+        for group, text, reward, advantage in [
+            ("a", "x", 1.0, 1.0), ("a", "y", 0.0, -1.0), ("b", "z", 0.2, 1e-4), ("b", "z", 0.2, 1e-4)
+        ]
+    )  # fmt: skip
+    case, _ = case_of_entries([entry(1, loss=0.0, reward=0.35)], Known(samples=samples))
+    row = case.rows[0]
+    assert row["advantage/std"] == 1.0
+    assert row["advantage/max_abs"] == 1.0
+    assert row["reward/group_std"] == 0.25  # (0.5 + 0) / 2
+    assert row["completions/distinct"] == 0.75
+    assert row["reward/mean"] == 0.35  # the log's own
+
+
+def test_an_overflow_in_fp16_is_a_skipped_update() -> None:
+    entries = [entry(1, loss=0.5, grad_norm=math.inf), entry(2, loss=0.5, grad_norm=1.0)]
+    case, _ = case_of_entries(entries, Known(arguments={"fp16": True}))
+    assert [(row["update"], row.get("grad_norm", "gone")) for row in case.rows] == [(0.0, "gone"), (1.0, 1.0)]
+    case, _ = case_of_entries(entries, Known(arguments={"bf16": True}))
+    assert case.rows[0]["grad_norm"] is None  # measured, and no number
+
+
+def test_what_stays_as_it_is_stands_in_every_row_of_training() -> None:
+    arguments = {"num_generations": 8, "beta": 0.04, "temperature": 0.5}
+    case, _ = case_of_entries([entry(0, eval_reward=0.1), entry(1, loss=0.5)], Known(arguments=arguments))
+    assert case.rows == [
+        {"step": 0.0, "eval/reward": 0.1},
+        {"step": 1.0, "update": 1.0, "loss": 0.5, "beta": 0.04, "temperature": 0.5},
+    ]
+
+
+def test_unknown_columns_are_named() -> None:
+    _, notes = case_of_entries([entry(1, loss=0.5, my_metric=1.0, epoch=0.1, step_time=2.0)], Known())
+    assert notes == ["columns left out, for no rule reads them: my_metric"]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [(1, 1.0), ("0.5", 0.5), ("1e-06", 1e-6), (True, None), ("text", None), ([1], None), (10**400, None)],
+)
+def test_a_number(value: object, wanted: float | None) -> None:
+    assert number(value) == wanted
+
+
+def test_no_number_at_all() -> None:
+    assert math.isnan(number("nan") or 0.0)
+    assert number("-inf") == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("True", True), ("None", None), ("8", 8), ("1e-06", 1e-6), ("1.0", 1.0), ("cosine", "cosine"), ("nan", None)],
+)
+def test_a_plain_value(text: str, wanted: object) -> None:
+    found = plain_value(text)
+    if text == "nan":
+        assert math.isnan(found)
+    else:
+        assert found == wanted
+        assert type(found) is type(wanted)

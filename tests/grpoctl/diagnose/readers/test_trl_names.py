@@ -1,0 +1,121 @@
+"""TRL's names of metrics and settings in ours."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from core.health.case import FOREIGN
+from core.health.settings import Settings
+from core.metrics import declared
+from grpoctl.diagnose.readers.trl_names import (
+    OURS,
+    left_out,
+    name_of,
+    settings_of_arguments,
+    settings_of_rows,
+    translated,
+)
+
+LOGGED = Path(__file__).parents[3] / "data" / "trl" / "healthy.json"
+
+
+def test_every_name_it_gives_is_declared() -> None:
+    assert [name for name in OURS.values() if declared(name) is None and name not in FOREIGN] == []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("reward", "reward/mean"),
+        ("rewards/accuracy/mean", "rewards/accuracy"),
+        ("rewards/my reward(2)/mean", "rewards/my_reward_2_"),
+        ("eval_rewards/accuracy/mean", "eval/rewards/accuracy"),
+        ("rewards/accuracy/std", None),
+        ("rewards/accuracy_reward", "rewards/accuracy_reward"),  # TRL before 0.17
+        ("frac_reward_zero_std", "groups/dead"),
+        ("reward_std", "reward/std"),
+        ("completions/mean_length", "completions/length"),
+        ("completions/clipped_ratio", "completions/truncated"),
+        ("clip_ratio/low_mean", "policy/clip_low"),
+        ("clip_ratio/high_mean", "policy/clip_high"),
+        ("clip_ratio/region_mean", None),
+        ("policy_loss", "policy/loss"),
+        ("sampling/sampling_logp_difference/mean", "rollout/logprob_gap"),
+        ("sampling/sampling_logp_difference/max", "rollout/logprob_gap_max"),
+        ("eval_reward", "eval/reward"),
+        ("eval_completions/clipped_ratio", "eval/truncated"),
+        ("reward/mean", "reward/mean"),  # ours stay
+        ("num_tokens", None),
+        ("nonsense", None),
+    ],
+)
+def test_a_name(theirs: str, ours: str | None) -> None:
+    assert name_of(theirs) == ours
+
+
+def test_everything_that_trl_logs_is_taken_or_known_to_be_of_no_use() -> None:
+    names = {name for entry in json.loads(LOGGED.read_text())["log_history"] for name in entry}
+    assert left_out(names) == []
+    assert left_out({"my_metric", "loss"}) == ["my_metric"]
+
+
+def test_no_number_is_none_and_older_deviations_are_inside_groups() -> None:
+    assert translated({"loss": math.nan, "grad_norm": math.inf, "kl": None, "junk": 1.0}) == {
+        "loss": None, "grad_norm": None, "kl": None
+    }  # fmt: skip
+    assert translated({"reward_std": 0.5}) == {"reward/std": 0.5}
+    assert translated({"reward_std": 0.5}, older=True) == {"reward/group_std": 0.5}
+
+
+def test_rows_say_that_beta_is_zero_only_where_trl_would_have_logged_a_kl() -> None:
+    assert settings_of_rows([{"loss": 0.1}]) == {}  # no GRPO trainer
+    assert settings_of_rows([{"frac_reward_zero_std": 0.0}])["beta"] == 0.0
+    assert "beta" not in settings_of_rows([{"frac_reward_zero_std": 0.0, "kl": 0.1}])
+    assert settings_of_rows([{"frac_reward_zero_std": 0.0, "sampling/sampling_logp_difference/mean": 0.01}])[
+        "dtype"
+    ] == ("bfloat16")
+
+
+def test_arguments_become_settings() -> None:
+    # 64 completions a generation are 8 prompts of 8; 2 iterations x 2 batches / 2 accumulated = 2 updates
+    arguments = {
+        "num_generations": 8, "generation_batch_size": 64, "steps_per_generation": 2, "gradient_accumulation_steps": 2,
+        "num_iterations": 2, "learning_rate": 1e-6, "beta": 0.04, "bf16": True, "fp16": False, "scale_rewards": "group",
+        "loss_type": "dapo", "max_steps": -1, "lr_scheduler_type": "SchedulerType.COSINE",
+        "use_bias_correction_kl": False, "temperature": 0.9,
+    }  # fmt: skip
+    known = settings_of_arguments(arguments)
+    wanted = {
+        "num_generations": 8, "prompts_per_step": 8, "updates_per_rollout": 2, "learning_rate": 1e-6, "beta": 0.04,
+        "dtype": "bfloat16", "scale_rewards": "group", "surrogate": "clip", "lr_scheduler_type": "cosine",
+        "kl_estimator": "k3", "temperature": 0.9, "ddof": 1, "eps": 1e-4,
+    }  # fmt: skip
+    assert {name: known[name] for name in wanted} == wanted
+    assert "max_steps" not in known
+    assert Settings(**known)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        ({"scale_rewards": True}, "scale_rewards", "group"),  # TRL before 0.22
+        ({"scale_rewards": False}, "scale_rewards", "none"),
+        ({"scale_rewards": "group", "multi_objective_aggregation": "normalize_then_sum"}, "scale_rewards", None),
+        ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, "surrogate", "gspo"),
+        ({"loss_type": "vespo"}, "surrogate", None),
+        ({"use_bias_correction_kl": True}, "kl_estimator", "k3_ratio"),
+        ({"bf16": False, "fp16": False}, "dtype", "float32"),
+        ({"bf16": False, "fp16": True}, "dtype", "bfloat16"),
+        ({"bf16": False, "fp16": False, "use_vllm": True}, "dtype", "bfloat16"),
+    ],
+)
+def test_an_argument(arguments: dict[str, object], name: str, value: object) -> None:
+    assert settings_of_arguments({"num_generations": 8, **arguments}).get(name) == value
+
+
+def test_arguments_of_another_trainer_say_nothing() -> None:
+    assert settings_of_arguments({"learning_rate": 1e-6}) == {}

@@ -1,0 +1,63 @@
+"""The commands of a report: to be pasted, of the experiment and profile that was run, with what it was started with."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from core.health.finding import Decider
+from grpoctl.diagnose import again
+from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
+
+TINY = {"profile": "tiny", "overrides": ["num_generations=2", "beta=0.1"]}
+
+
+def test_a_run_of_ours_is_run_again_as_it_was_started(diagnosed: Diagnosed) -> None:
+    read = diagnosed(GRAVE, spec="p31@2", document=TINY).read
+    assert again.command(read, ["stages.grpo.num_generations=8"]) == (
+        "grpoctl run p31 -p tiny beta=0.1 stages.grpo.num_generations=8"
+    )
+    assert again.command(diagnosed(spec="p31", document={"profile": "full"}).read, []) == "grpoctl run p31"
+
+
+@pytest.mark.parametrize("before", ["beta=0.1", "stages.grpo.beta=0.1", "beta.start=0.1", "stages.grpo.beta.end=0"])
+def test_what_is_set_anew_is_not_set_twice(diagnosed: Diagnosed, before: str) -> None:
+    read = diagnosed(spec="p31", document={"overrides": [before, "max_grad_norm=1"]}).read
+    assert again.started_with(read, ["stages.grpo.beta=0.2"]) == ["max_grad_norm=1"]
+
+
+def test_a_foreign_log_has_no_experiment(diagnosed: Diagnosed) -> None:
+    """Whatever a document of another tool says."""
+    read = diagnosed(document=TINY).read
+    assert again.command(read, ["beta=0.1"]) == "grpoctl run NAME beta=0.1"
+
+
+def test_what_a_shell_would_read_is_quoted(diagnosed: Diagnosed) -> None:
+    command = again.command(diagnosed().read, ["faults=[]", "title=a; rm -rf ~"])
+    assert shlex.split(command)[2:] == ["NAME", "faults=[]", "title=a; rm -rf ~"]
+    odd = diagnosed(GRAVE, source="my log; $(reboot).txt")
+    assert shlex.split(again.proposing(odd)) == ["grpoctl", "diagnose", "my log; $(reboot).txt", "--propose", "NAME"]
+
+
+def test_the_deciding_experiment_of_a_faulted_run_has_no_fault(diagnosed: Diagnosed) -> None:
+    """p30 injects one; p30-sound, a foreign log and an experiment that is gone do not, as far as is known."""
+    decider = Decider(question="?", overrides=("num_generations=8",))
+    asked = {
+        spec: again.deciding_overrides(diagnosed(spec=spec).read, decider) for spec in ("p30", "p31", "gone", None)
+    }
+    assert asked["p30"] == ("num_generations=8", "faults=[]")
+    assert asked["p31"] == asked["gone"] == asked[None] == ("num_generations=8",)
+    cured = diagnosed(spec="p30", document={"overrides": ["faults=[]"]}).read
+    assert again.deciding_overrides(cured, decider) == ("num_generations=8",)
+    assert again.decider_command(diagnosed(spec="p30").read, Decider(question="?")) == ""
+
+
+def test_the_first_finding_that_an_experiment_would_decide(diagnosed: Diagnosed) -> None:
+    vague = replace(MILD, decider=Decider(question="is it?", expects=("kl < 1",)))
+    found = again.deciding(diagnosed(MILD, vague, GRAVE))
+    assert found is not None
+    assert found[0].id == "rollout-mode"
+    assert again.deciding(diagnosed(MILD, vague)) is None
+    assert again.proposing(diagnosed(MILD)) == ""

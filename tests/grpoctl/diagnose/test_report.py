@@ -1,0 +1,64 @@
+"""The report of the terminal: what stands where, whole where it is piped, wrapped where it is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.finding import Finding
+from grpoctl import console
+from grpoctl.diagnose.report import report
+from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_whole_report(diagnosed: Diagnosed, capsys: Capture) -> None:
+    console.print_sections(report(diagnosed(GRAVE, MILD, notes=("the log is cut off",))))
+    assert capsys.readouterr().out.splitlines() == [
+        "Source    old.log (console)",
+        "Facts     steps 9, updates 3",
+        "Note      the log is cut off",
+        "Verdict   ERROR: 1 error, 1 warning; the gravest and most certain: rollout-mode (strong)",
+        "",
+        "Finding   ERROR: rollout-mode (strong): 3 of 3 steps after an update were all-invalid",
+        "Evidence  after_update 3, p 1.25e-09, metric completions/valid",
+        "          warnings: line 7: `use_cache=True`",
+        "          b",
+        "Ruled out policy-collapse - it healed: without an update",
+        "Try       grpoctl run NAME guards.rollout_integrity=stop",
+        "Advice    sample in eval mode",
+        "Decides   Is it the sampler?",
+        "          grpoctl run NAME num_generations=4 guards.rollout_integrity=stop",
+        "          if it is right: collapse_rate < 0.05",
+        "",
+        "Finding   WARNING: dead-groups (moderate): half were dead",
+        "",
+        "Next      grpoctl diagnose old.log --propose NAME   # writes the deciding experiment",
+        "Note      NAME above: an experiment of yours with this run's settings; that command writes one",
+    ]
+
+
+def test_nothing_found_is_said_to_be_fine(diagnosed: Diagnosed, capsys: Capture) -> None:
+    console.print_sections(report(diagnosed()))
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Verdict   OK: nothing wrong that the rules look for")
+
+
+def test_sentences_are_wrapped_and_commands_are_not(
+    diagnosed: Diagnosed, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    long = Finding(id="a", severity="info", summary="word " * 40, suggest=tuple(f"key_{i}=0.1" for i in range(12)))
+    console.print_sections(report(diagnosed(long)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:18] for line in lines if len(line) > 60] == ["Try       grpoctl "]
+
+
+def test_a_log_drives_no_terminal(diagnosed: Diagnosed, capsys: Capture) -> None:
+    """Neither a control character nor markup of ours is anything but text, wherever the log put it."""
+    evil = "\x1b[2J[red]x[/red]\u202e"
+    finding = Finding(id="a", severity="error", summary=evil, evidence={"k": [evil]}, advice=evil)
+    console.print_sections(report(diagnosed(finding, source=evil, notes=(evil,))))
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert out.count("[red]x[/red]") == 5
