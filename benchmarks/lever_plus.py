@@ -20,8 +20,8 @@ from core.health.trend import chance_beyond
 LOGGED = 0.0062
 BEAMS, QUERIES = 5, 20_000
 FLOORED = Normaliser(transform="none", baseline="group", scale_rewards="group", std_floor=0.1, eps=1e-8)
-# What is compared, before and after (points), and on how many samples. Where a document gives only the difference it is
-# put around one half, where the standard error of shares is largest.
+# What is compared, before and after (points), and on how many samples. Where a document gives only the difference it
+# starts from one half, where the standard error of shares is largest.
 COMPARED = (
     ("001's follow-up: plan 5", 50.0, 50.38, 800),
     ("001's follow-up: plans 5 and 6", 50.0, 50.33, 800),
@@ -63,7 +63,7 @@ def normalised() -> Iterator[Case]:
         ("0 or 1, half each", right_PK),
         ("std 0.5 inside groups", 0.5 * normal_PK),
         ("std 0.00062 inside groups", 0.00074 * normal_PK),  # by n = 5: 0.00074 x 0.940 x sqrt(4 / 5) on average
-        ("0 or 1 in 0.74 % of the groups, equal in the others", right_PK * few_P1),
+        ("0 or 1 in 0.74 % of the groups, equal in the others (0.69 % live)", right_PK * few_P1),  # 1 in 16 all equal
         ("all equal", torch.full_like(normal_PK, 0.3)),
     ):
         made_PK = advantages(values_PK, FLOORED)
@@ -75,13 +75,13 @@ def main() -> None:
     print(f"logged: {LOGGED}\n\n| rewards | ranks | z-score, std floor 0.1 |\n|---|---|---|")
     for case in normalised():
         print(f"| {case.rewards} | {case.ranks:.4f} | {case.z_score:.4f} |")
-    print("\n| compared | samples | difference | standard error | p | samples a side that would decide |")
+    print("\n| compared | samples | difference | standard error | p | samples a side, for 4 of 5 tries |")
     print("|---|---|---|---|---|---|")
     for what, before, after, n in COMPARED:
         p1, p2 = before / 100, after / 100
         se, needed = difference_se(p1, p2, n), answers_needed(p1, p2)
         p = chance_beyond((p2 - p1) / se)
-        print(f"| {what} | {n} | {after - before:+.2f} | {100 * se:.1f} | {p:.2f} | {needed:,.0f} |")
+        print(f"| {what} | {n} | {after - before:+.2f} | {100 * se:.1f} | {p:.2f} | {float(f'{needed:.2g}'):,.0f} |")
 
 
 if __name__ == "__main__":

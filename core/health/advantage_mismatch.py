@@ -2,14 +2,16 @@
 
 Where they are not: minus them (a sign is flipped), those of another grouping (rows and rewards are in different
 orders), or neither. Only where nothing but the run's normaliser stands between rewards and advantages, and its settings
-are known; running statistics are not followed.
+are known; running statistics are not followed. Where a log only lacks `scale_rewards`, a sign or an order that gives
+every step's advantages under one scale is found all the same, and nothing else is said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from statistics import pstdev
 
 from core.health.case import Case, Sample
 from core.health.finding import Finding, RuledOut
@@ -17,8 +19,11 @@ from core.health.settings import Settings
 from core.health.simulation.normaliser import advantages
 from core.spec import AdvantageSpec
 
-SAME = 1e-6
+SAME = 1e-6  # of an advantage, and of a reward: what float32 leaves of their difference
+TINY = 0.01  # an advantage that rounding over a tiny deviation can give: rounding-as-signal is about those
+SCALES = ("group", "none")  # a group's advantages depend on no other group
 MOST = 200  # steps that are looked at, the first
+ENOUGH = 3  # wrong steps that one explanation gives: no accident
 MOST_ROWS = 4096  # completions of a step: more are not computed again
 
 
@@ -34,15 +39,20 @@ class Step:
 
 def advantage_mismatch(case: Case) -> Sequence[Finding]:
     """An error where the advantages are not the rewards', under the id of what was done to them."""
-    how = _normaliser(case.settings)
-    if how is None or case.settings.num_generations is None:
+    guessed = case.settings.scale_rewards is None
+    settings = [replace(case.settings, scale_rewards=scale) for scale in SCALES] if guessed else [case.settings]
+    normalisers = [how for one in settings if (how := _normaliser(one)) is not None]
+    if not normalisers or case.settings.num_generations is None:
         return ()
-    steps = whole_steps(case, case.settings.num_generations)
-    wrong = [step for step in steps if not _equal(step.recorded, recomputed(step.rewards, step.groups, how))]
-    if not wrong:
+    steps = _of_one_batch(case, whole_steps(case, case.settings.num_generations))
+    wrong = {how: [step for step in steps if not _own(step, how)] for how in normalisers}
+    if not all(wrong.values()):
         return ()
-    explained = next((e for e in _EXPLANATIONS if all(_equal(s.recorded, e.gives(s, how)) for s in steps)), None)
-    return (_finding(steps, wrong, explained, how),)
+    for how in normalisers:
+        explained = next((e for e in _EXPLANATIONS if all(_gives(e, step, how) for step in steps)), None)
+        if not guessed or (explained is not None and len(wrong[how]) >= ENOUGH):
+            return (_finding(steps, wrong[how], explained, how),)
+    return ()
 
 
 def whole_steps(case: Case, k: int) -> list[Step]:
@@ -56,6 +66,14 @@ def whole_steps(case: Case, k: int) -> list[Step]:
     return found
 
 
+def _of_one_batch(case: Case, steps: Sequence[Step]) -> Sequence[Step]:
+    """The steps; over a batch those without an evaluation: TRL keeps its completions with the step's, two batches."""
+    if case.settings.scale_rewards in (None, *SCALES) and case.settings.baseline != "batch":
+        return steps
+    evaluated = {int(row["step"] or 0) for row in case.stage_rows if "eval/reward" in row}
+    return [step for step in steps if step.number not in evaluated]
+
+
 def _whole(number: int, samples: Sequence[Sample], k: int) -> Step | None:
     if [sample.row for sample in samples] != list(range(len(samples))) or len(samples) > MOST_ROWS:
         return None
@@ -66,6 +84,8 @@ def _whole(number: int, samples: Sequence[Sample], k: int) -> Step | None:
     if None in places or any(len(rows) != k for rows in places.values()) or len(recorded) < len(samples):
         return None
     rewards = [sample.reward for sample in samples]
+    if all(reward is None for reward in rewards):  # not earned, or not known: of several functions no sum is
+        return None
     return Step(number=number, rewards=rewards, recorded=recorded, groups=list(places.values()))
 
 
@@ -138,7 +158,7 @@ def _finding(
     first = wrong[0]
     given = recomputed(first.rewards, first.groups, how)
     place = max(range(len(given)), key=lambda at: abs(given[at] - first.recorded[at]))
-    certain = explained is not None and len(wrong) >= 3
+    certain = explained is not None and len(wrong) >= ENOUGH
     return Finding(
         id="advantage-mismatch" if explained is None else explained.id,
         severity="error",
@@ -193,5 +213,37 @@ def _normaliser(settings: Settings) -> AdvantageSpec | None:
     )
 
 
-def _equal(recorded: Sequence[float], expected: Sequence[float]) -> bool:
-    return all(abs(a - b) <= SAME * max(1.0, abs(b)) for a, b in zip(recorded, expected, strict=True))
+def _own(step: Step, how: AdvantageSpec) -> bool:
+    """Whether the advantages are those of the rewards, up to float32's rounding."""
+    return _equal(step, recomputed(step.rewards, step.groups, how), _rounding(step, how))
+
+
+def _gives(one: _Explanation, step: Step, how: AdvantageSpec) -> bool:
+    """Whether they are what the explanation makes of them; in its groups any deviation may be tiny."""
+    return _equal(step, one.gives(step, how), [_slack(step.rewards, 0.0, how)] * len(step.rewards))
+
+
+def _rounding(step: Step, how: AdvantageSpec) -> list[float]:
+    """What rounding can make of each completion's advantage, in its own group."""
+    found = [0.0] * len(step.rewards)
+    for group in step.groups:
+        known = [reward for place in group if (reward := step.rewards[place]) is not None]
+        slack = _slack(known, pstdev(known), how) if known else 0.0
+        for place in group:
+            found[place] = slack
+    return found
+
+
+def _slack(rewards: Sequence[float | None], std: float, how: AdvantageSpec) -> float:
+    """The rounding of such rewards over such a std; bounded, since without eps equal rewards may have any size."""
+    rounding = SAME * max(abs(reward) for reward in rewards if reward is not None)
+    if how.scale_rewards == "none":
+        return rounding
+    unit = max(std, how.std_floor) + how.eps
+    return min(TINY, rounding / unit) if unit > 0 else TINY
+
+
+def _equal(step: Step, expected: Sequence[float], slack: Sequence[float]) -> bool:
+    return all(
+        abs(a - b) <= SAME * max(1.0, abs(b)) + more for a, b, more in zip(step.recorded, expected, slack, strict=True)
+    )

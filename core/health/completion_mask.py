@@ -1,7 +1,7 @@
 """Does the loss learn from the tokens that were drawn? A mask that is off by one loses the end token, or the first.
 
 Both counts are integers of the same completions, so any difference is a fault. Not here: which tokens (a count says
-only how many).
+only how many, so a mask that is shifted at both ends is not seen).
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ SIGNIFICANT = 1e-3
 EXCESS = 0.15  # more dead groups than chance gives, as a share of all: less is not worth a word
 MOSTLY = 2 / 3  # of the dead groups: they are of one kind
 TOGETHER = 5  # steps of one group each are looked at together
-ATTEMPTS = 10  # samplings of a step by the suggested dynamic sampling
 LARGEST = 128
 YES_OR_NO = (0.9, 1.35)  # variance over m (1 - m) of rewards that are 0 or 1, by n or by n - 1 of a small batch
 
@@ -151,13 +150,13 @@ def _numbers(case: Case, rows: Sequence[Row], groups: Sequence[Group], share: fl
 
 
 def _kinds(groups: Sequence[Group], best: float) -> dict[str, float]:
-    """Shares of all groups: dead and right, dead and not, one text over and over where texts are known."""
+    """Shares of all groups: dead and right, dead and not; dead with one text over and over, where texts are known."""
     dead = [group for group in groups if group.dead]
     several = len({level for group in groups for level in group.levels}) > 1  # else none is known to be the best
     right = sum(several and group.levels[0] == best for group in dead)
     found = {"dead_right": right / len(groups), "dead_other": (len(dead) - right) / len(groups)}
-    if all(group.texts for group in groups):
-        found["one_text"] = fmean(group.texts == 1 for group in groups)
+    if any(group.texts for group in groups):
+        found["one_text"] = fmean(group.dead and group.texts == 1 for group in groups)
     return found
 
 
@@ -178,13 +177,14 @@ def _words(numbers: dict[str, float], found: Contrast | None, differ: bool) -> s
 
 
 def _suggest(case: Case, numbers: dict[str, float]) -> tuple[str, ...]:
-    """The smallest larger group in which half of the groups teach, and refills; nothing where completions are given."""
+    """The smallest size at which half of the groups teach; nothing where completions are given.
+
+    Not dynamic sampling: refills make steps alike, and a completion teaches no more for them (docs/diagnosing.md).
+    """
     if case.settings.offline or not numbers:
         return ()
     sizes = [int(name.removeprefix("dead_at_")) for name, dead in numbers.items() if _size(name) and dead <= MANY]
-    larger = (f"stages.grpo.num_generations={min(sizes)}",) if sizes else ()
-    worth = numbers.get("samplings_per_live_group", math.inf) <= ATTEMPTS and not case.settings.dynamic_sampling
-    return (*larger, *((f"stages.grpo.dynamic_sampling.max_attempts={ATTEMPTS}",) if worth else ()))
+    return (f"stages.grpo.num_generations={min(sizes)}",) if sizes else ()
 
 
 def _size(name: str) -> bool:

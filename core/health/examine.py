@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from core.health.advantage_mismatch import advantage_mismatch
+from core.health.bounds import bounded
 from core.health.case import Case
 from core.health.completion_mask import completion_mask
 from core.health.consistency import consistency
@@ -18,6 +19,7 @@ from core.health.initial import initial_weights
 from core.health.kl import kl
 from core.health.leakage import leakage
 from core.health.learning_rate import learning_rate
+from core.health.lost_rewards import lost_rewards
 from core.health.missed_stop import missed_stop
 from core.health.missing_eos import missing_eos
 from core.health.no_validation import no_validation
@@ -59,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     reward_hacking,
     lambda case: constant_reward(case) or _one(no_updates(case.rows)) or dead_groups(case),
     lambda case: _one(missing_rewards(case.rows)),
+    lost_rewards,
     impossible_advantage,
     odd_advantages,
     small_advantage,
@@ -80,7 +83,8 @@ def examine(case: Case) -> list[Finding]:
 
     A finding that another one, at least as certain, rules out by its id is left out.
     """
-    found = [finding for rule in RULES for finding in rule(case)]
+    bound = bounded(case)
+    found = [finding for rule in RULES for finding in rule(bound)]
     excluded = {(ruled.id, CONFIDENCES.index(finding.confidence)) for finding in found for ruled in finding.rules_out}
     left = [
         one

@@ -8,6 +8,7 @@ from statistics import fmean
 from core.health.case import Case
 from core.health.finding import Row, steps_of
 from core.health.rollout_mode import contrast
+from core.health.trend import series
 
 SHOWN = 10  # rows that the first and the last reward are means of
 
@@ -16,27 +17,30 @@ def facts(case: Case) -> dict[str, float]:
     """Flat name -> number; a name whose number is not known is left out.
 
     steps, updates, last_step, reward/first and reward/last (means of ten rows); after an update and after a skipped
-    one: steps, all-invalid steps, completions, invalid ones; all-invalid steps that skipped their update, and those
-    of them that were sound on the next step (healed).
+    one (where validity is known): steps, all-invalid steps, completions, invalid ones; all-invalid steps that skipped
+    their update, and those of them that were sound on the next step (healed).
     """
     rows = steps_of(case.rows)
     if not rows:
         return {}
-    found: dict[str, float] = {"steps": len(rows), "last_step": rows[-1]["step"] or 0}
+    last = rows[-1]["step"] or 0
+    found: dict[str, float] = {"steps": len(rows), "last_step": int(last) if last == int(last) else last}
+    made = [row["update"] == 1 for row in rows if row.get("update") is not None]
     if case.averaged_over > 1:  # a row stands for several steps: nothing is known of one of them
         found["steps"] = found["last_step"]
-    elif any(row.get("update") is not None for row in rows):
-        found["updates"] = sum(row.get("update") == 1 for row in rows)
-        found |= _steps_after(rows)
+        found |= {"updates": found["steps"]} if made and all(made) else {}
+    elif made:
+        found |= {"updates": sum(made)} | _steps_after(rows)
     return found | _samples(case, rows) | _rewards(rows)
 
 
 def _steps_after(rows: Sequence[Row]) -> dict[str, float]:
+    if not any(row.get("completions/valid") is not None for row in rows):
+        return {}
     c = contrast(rows)
-    found: dict[str, float] = {"followed_updates": c.after_update, "followed_skips": c.after_skip}
-    if not any("completions/valid" in row for row in rows):
-        return found
-    return found | {
+    return {
+        "followed_updates": c.after_update,
+        "followed_skips": c.after_skip,
         "collapsed_after_update": c.collapsed_after_update,
         "collapsed_after_skip": c.collapsed_after_skip,
         "collapsed_and_skipped": c.collapsed_and_skipped,
@@ -63,7 +67,7 @@ def _samples(case: Case, rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _rewards(rows: Sequence[Row]) -> dict[str, float]:
-    rewards = [float(reward) for row in rows if (reward := row.get("reward/mean")) is not None]
+    rewards = [reward for _, reward in series(rows, "reward/mean")]
     if not rewards:
         return {}
     return {f"reward/{which}": fmean(some) for which, some in (("first", rewards[:SHOWN]), ("last", rewards[-SHOWN:]))}

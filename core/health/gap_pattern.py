@@ -14,12 +14,13 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, all_invalid, steps_of
-from core.health.integrity import max_gap_of, worst_integrity
+from core.health.integrity import FAR, is_guess, max_gap_of, worst_integrity
 from core.health.trend import chance_above
 
 ENOUGH = 6  # gaps after an update: fewer show no growth
 SIGNIFICANT = 1e-3
 LIKELY = 0.05  # of the growth, where a step without an update had the gap as well
+GROWN = 3.0  # times, from the first third to the last: less is a drift, where the gap is not far above the limit
 AT_ONE = 0.1  # of the gap: a ratio this near to 1 was computed from the sampler's own log-probs
 
 
@@ -31,25 +32,31 @@ class Seen:
     updates: int  # before it
     after_update: bool  # whether the step right before it made one
     gap: float
+    limit: float  # what rounding explains
     entropy: float  # of the same completions; 0 where unknown
-    broken: bool
     collapsed: bool
+
+    @property
+    def broken(self) -> bool:
+        """Whether rounding does not explain the gap."""
+        return not self.gap <= self.limit
 
 
 def integrity(case: Case) -> Sequence[Finding]:
-    """An error where sampler and trainer do not agree, by the pattern where there is one."""
-    dtype, override = case.settings.dtype or "float32", case.guards.max_logprob_gap
+    """An error where sampler and trainer do not agree, by the pattern where there is one; near the limit a warning."""
+    dtype, override = case.settings.dtype, case.guards.max_logprob_gap
     plain = worst_integrity(case.rows, dtype=dtype, override=override)
     if plain is None:
         return ()
     seen = gaps(case)
-    found = _from_the_start(case, seen) or _healed(plain, seen) or _stale(case, seen)
-    return (found or plain,)
+    found = _from_the_start(case, plain, seen) or _healed(plain, seen) or _stale(case, seen) or plain
+    guessed = is_guess(dtype, override) and found.confidence == "strong"
+    return (replace(found, confidence="moderate") if guessed else found,)
 
 
 def gaps(case: Case) -> list[Seen]:
     """The gaps of a run in order: of its steps, and first of its evaluation before step 1."""
-    limit_at = max_gap_of(case.settings.dtype or "float32", case.guards.max_logprob_gap)
+    limit_at = max_gap_of(case.settings.dtype, case.guards.max_logprob_gap)
     found, updates, before = [], 0, 0
     for row in [*(row for row in case.rows if not row.get("step")), *steps_of(case.rows)]:
         metric, temperature = ("rollout/logprob_gap", "temperature") if row.get("step") else _OF_EVALUATION
@@ -62,8 +69,8 @@ def gaps(case: Case) -> list[Seen]:
                     updates=updates,
                     after_update=before == 1,
                     gap=gap,
+                    limit=limit_at(row.get(temperature) or 1.0),
                     entropy=row.get("entropy") or 0.0,
-                    broken=not gap <= limit_at(row.get(temperature) or 1.0),
                     collapsed=all_invalid(row),
                 )
             )
@@ -75,7 +82,7 @@ def gaps(case: Case) -> list[Seen]:
 _OF_EVALUATION = ("eval/logprob_gap", "eval/temperature")
 
 
-def _from_the_start(case: Case, seen: Sequence[Seen]) -> Finding | None:
+def _from_the_start(case: Case, plain: Finding, seen: Sequence[Seen]) -> Finding | None:
     """Broken before any update, and mostly afterwards: the weights were equal, so something else is not."""
     first = [one for one in seen if one.updates == 0]
     bad = [one for one in first if one.broken]
@@ -92,7 +99,7 @@ def _from_the_start(case: Case, seen: Sequence[Seen]) -> Finding | None:
     evidence = {"first_gap": bad[0].gap, "gaps_before_an_update": len(bad), "median_gap": median(o.gap for o in seen)}
     return Finding(
         id="scoring-noise",
-        severity="error",
+        severity=plain.severity,
         summary=(
             f"the log-probs of {sum(one.broken for one in seen)} of {len(seen)} rollouts differ from the scored ones "
             f"(median {evidence['median_gap']:.2g} nats a token), {len(bad)} of them before any update: {where}"
@@ -104,7 +111,7 @@ def _from_the_start(case: Case, seen: Sequence[Seen]) -> Finding | None:
         ),
         suggest=("model.lora.lora_dropout=0",) if case.settings.lora_dropout else (),
         advice="score in eval mode: old, reference and clean log-probs without dropout",
-        confidence="strong" if agrees or len(bad) > 1 else "moderate",
+        confidence="strong" if plain.severity == "error" and (agrees or len(bad) > 1) else "moderate",
         decider=Decider(
             question="is the gap there without an update, and gone without dropout?",
             overrides=("learning_rate=0", "guards.rollout_integrity=stop"),
@@ -165,17 +172,17 @@ def _stale(case: Case, seen: Sequence[Seen]) -> Finding | None:
     grown = p < (LIKELY if unhealed else SIGNIFICANT)
     if broken < 0.8 * len(later) or not (grown or (unhealed and len(kept) > 1)) or _update_agrees(case, later):
         return None
-    sure = (p < SIGNIFICANT or len(kept) > 1) and not case.settings.lora_dropout
-    third = max(2, len(later) // 3)
-    first, last = median(one.gap for one in later[:third]), median(one.gap for one in later[-third:])
+    first, last, large = _sizes(later)
+    sure = large and (p < SIGNIFICANT or len(kept) > 1) and not case.settings.lora_dropout
     said = [f"on {lasting} of {len(kept)} after a skipped update too"] if unhealed else []
     said += [f"and it grows with the updates (rank correlation {rho:.2f}, p = {p:.0e})"] if grown else []
     return Finding(
         id="stale-sampler",
-        severity="error",
+        severity="error" if large else "warning",
         summary=(
-            f"the sampler draws from old weights: no gap before the first update, one on {broken} of {len(later)} "
-            f"steps since, {', '.join(said)}; {first:.2g} nats a token at first, {last:.2g} in the end"
+            f"the sampler {'draws' if large else 'may draw'} from old weights: no gap before the first update, one on "
+            f"{broken} of {len(later)} steps since, {', '.join(said)}; {first:.2g} nats a token at first, {last:.2g} "
+            + ("in the end" if large else "in the end, near the limit of rounding all the time")
         ),
         evidence={
             "broken": broken, "steps": len(later), "first_third": first, "last_third": last, "rank_correlation": rho,
@@ -189,6 +196,14 @@ def _stale(case: Case, seen: Sequence[Seen]) -> Finding | None:
             overrides=("learning_rate=0", "guards.rollout_integrity=stop"),
         ),
     )  # fmt: skip
+
+
+def _sizes(later: Sequence[Seen]) -> tuple[float, float, bool]:
+    """The median gap of the first and the last third, and whether the last is far above the limit or has grown."""
+    third = max(2, len(later) // 3)
+    first, last = median(one.gap for one in later[:third]), median(one.gap for one in later[-third:])
+    far = median(one.gap - FAR * one.limit for one in later[-third:]) >= 0
+    return first, last, far or last >= GROWN * first
 
 
 def _growth(later: Sequence[Seen]) -> tuple[float, float]:

@@ -23,7 +23,7 @@ class Group:
 
     step: int
     levels: tuple[float, ...]
-    texts: int  # different ones; 0 where none is known
+    texts: int  # different ones; 0 where one of them is not known
 
     @property
     def dead(self) -> bool:
@@ -43,7 +43,7 @@ def groups_of(samples: Iterable[Sample]) -> list[Group]:
         Group(
             step=step,
             levels=tuple(round(one.reward, DIGITS) for one in members if one.reward is not None),
-            texts=len({one.text for one in members if one.text is not None}),
+            texts=len({one.text for one in members}) if all(one.text is not None for one in members) else 0,
         )
         for (step, _), members in found.items()
         if len(members) == size > 1 and all(one.reward is not None for one in members)

@@ -8,7 +8,9 @@ table that the thresholds were chosen by; benchmarks/integrity.py measures it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import median
 
 from core.health.finding import Finding, Row, StepTable, steps_of
 
@@ -16,44 +18,72 @@ from core.health.finding import Finding, Row, StepTable, steps_of
 # 1 / T; measured it does not, since at a low temperature most drawn tokens are all but certain. The square root leaves
 # room for the first, to T = 0.15 at least, and five times the distance to the fault.
 MAX_GAP = {"float32": 1e-4, "bfloat16": 0.3}
+COARSEST = max(MAX_GAP.values())  # where the dtype is not known: it accuses nobody of his rounding
+# What an error of a whole run needs: a gap that is FAR above the limit, or SEVERAL, CLEAR of it at their median.
+FAR, CLEAR = 10.0, 2.0  # times the limit
+SEVERAL, SHARE = 3, 0.05  # steps, and of all
 
 
-def max_gap(dtype: str, temperature: float, override: float | None = None) -> float:
-    """The largest mean gap that rounding explains for this dtype and temperature."""
-    return override if override is not None else MAX_GAP[dtype] / math.sqrt(min(1.0, temperature))
+def max_gap(dtype: str | None, temperature: float, override: float | None = None) -> float:
+    """The largest mean gap that rounding explains at this dtype and temperature; of an unknown dtype the coarsest's."""
+    if override is not None:
+        return override
+    return MAX_GAP.get(dtype or "", COARSEST) / math.sqrt(min(1.0, temperature))
 
 
-def rollout_integrity(row: Row, *, dtype: str, override: float | None = None) -> Finding | None:
+def rollout_integrity(row: Row, *, dtype: str | None, override: float | None = None) -> Finding | None:
     """An error where this step's rollout has a gap that rounding does not explain, or none that is a number."""
     return _integrity(row, "rollout/logprob_gap", row.get("temperature"), max_gap_of(dtype, override), "")
 
 
-def evaluation_integrity(row: Row, *, dtype: str, override: float | None = None) -> Finding | None:
+def evaluation_integrity(row: Row, *, dtype: str | None, override: float | None = None) -> Finding | None:
     """The same of this step's evaluation: its rewards would tell of the sampler, not of the policy."""
     limit = max_gap_of(dtype, override)
     return _integrity(row, "eval/logprob_gap", row.get("eval/temperature"), limit, " (evaluation)")
 
 
-def max_gap_of(dtype: str, override: float | None) -> Callable[[float], float]:
+def max_gap_of(dtype: str | None, override: float | None) -> Callable[[float], float]:
     """`max_gap` as a function of the temperature."""
     return lambda temperature: max_gap(dtype, temperature, override)
 
 
-def worst_integrity(table: StepTable, *, dtype: str, override: float | None = None) -> Finding | None:
-    """The first step's finding, with how many steps had one; an evaluation's where no rollout has one."""
-    steps = steps_of(table)
+def worst_integrity(table: StepTable, *, dtype: str | None, override: float | None = None) -> Finding | None:
+    """The first step's finding, with how many steps had one; an evaluation's where no rollout has one.
+
+    A warning where a few of many steps are above the limit, or many just above it; moderate then, and where the limit
+    is a guess. A guard that looks at one step alone does not ask that.
+    """
+    steps = [row for row in steps_of(table) if "rollout/logprob_gap" in row]
     found = [f for row in steps if (f := rollout_integrity(row, dtype=dtype, override=override))]
-    found = found or [f for row in table if (f := evaluation_integrity(row, dtype=dtype, override=override))]
+    if not found:
+        steps = [row for row in table if "eval/logprob_gap" in row]
+        found = [f for row in steps if (f := evaluation_integrity(row, dtype=dtype, override=override))]
     if not found:
         return None
-    first = found[0]
+    first, near = found[0], _near(found, len(steps))
     more = f" (and on {len(found) - 1} more of {len(steps)} steps)" if len(found) > 1 else ""
-    return Finding(
-        id=first.id,
-        severity=first.severity,
-        summary=first.summary + more,
+    return replace(
+        first,
+        severity="warning" if near else "error",
+        summary=first.summary + (f" (on {len(found)} of {len(steps)} steps, none far above it)" if near else more),
         evidence={**first.evidence, "steps": len(found)},
+        confidence="moderate" if near or is_guess(dtype, override) else first.confidence,
     )
+
+
+def is_guess(dtype: str | None, override: float | None) -> bool:
+    """Whether the limit is that of another dtype, since the run's is not known."""
+    return override is None and dtype not in MAX_GAP
+
+
+def _near(found: Sequence[Finding], steps: int) -> bool:
+    """Whether the gaps are so few or so small that rounding of another kind may have made them."""
+    sizes = [(one.evidence["logprob_gap"], one.evidence["limit"]) for one in found]
+    known = [(gap, limit) for gap, limit in sizes if isinstance(gap, int | float) and isinstance(limit, int | float)]
+    if len(known) < len(found) or any(gap >= FAR * limit for gap, limit in known):
+        return False
+    few = len(found) < 0.5 * steps and len(found) < max(SEVERAL, SHARE * steps)
+    return few or median(gap - CLEAR * limit for gap, limit in known) < 0
 
 
 def _integrity(

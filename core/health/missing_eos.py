@@ -1,7 +1,8 @@
 """Does no completion ever end by itself? Then the end token is not recognised, or nothing fits into the limit.
 
 From the first step on: a policy that collapses into endless text ends its completions at first
-(core.health.policy_collapse, learning_rate). A limit that is too small still lets a short answer through now and then.
+(core.health.policy_collapse, learning_rate). A limit that is too small lets a short answer through now and then, one
+that is far too small does not, and some tasks want texts of a fixed length: no count can tell these apart.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from core.health.finding import Decider, Finding, RuledOut, sampled, steps_of
 FIRST = 3  # steps, and the evaluation before them where it is known
 ALL = 0.99
 MOST = 0.95  # of all steps: training may teach a policy to be short
-MANY = 100  # completions of which not one ended: a limit alone would have let one through
+MANY = 100  # completions of which not one ended: most limits would have let one through
+ACCEPTED = 0.5  # share of valid completions: the task takes texts that are cut off
 
 
 def missing_eos(case: Case) -> Sequence[Finding]:
-    """An error where every completion is cut off, from the first step on."""
+    """An error where every completion is cut off, from the first step on; a warning where the task accepts them so."""
     rows = [row for row in steps_of(case.rows) if sampled(row)]
     cut = [share for row in rows if (share := row.get("completions/truncated")) is not None]
     start = [share for row in case.rows if not row.get("step") and (share := row.get("eval/truncated")) is not None]
@@ -29,15 +31,17 @@ def missing_eos(case: Case) -> Sequence[Finding]:
     limit, drawn = case.settings.max_completion_length, _drawn(case)
     sure = drawn is not None and drawn >= MANY and min(*start, *cut) == 1.0
     at = "" if limit is None else f" at {limit} tokens"
+    valid = [share for row in rows if (share := row.get("completions/valid")) is not None]
+    accepted = bool(valid) and fmean(valid) > ACCEPTED
     longer = () if limit is None else (f"max_completion_length={4 * limit}",)
     return (
         Finding(
             id="missing-eos",
-            severity="error",
+            severity="warning" if accepted else "error",
             summary=(
                 f"{f'all {drawn:g} completions' if sure else f'{fmean(cut):.1%} of the completions'} were cut off{at}, "
-                "from the first step on and before any update: the end token is not recognised while sampling"
-                + ("" if sure else ", or the limit is far too small")
+                "from the first step on and before any update: the end token is not recognised while sampling, or "
+                + ("texts of a fixed length are meant" if accepted else "the limit is far too small")
             ),
             evidence={
                 "truncated": fmean(cut), "truncated_first": min(first), "steps": len(cut),
@@ -48,9 +52,9 @@ def missing_eos(case: Case) -> Sequence[Finding]:
                 RuledOut(id="policy-collapse", why="it was so before the first update: none made the texts endless"),
                 RuledOut(id="learning-rate", why="it was so before the first update"),
             ),
-            suggest=() if sure else longer,
+            suggest=longer,
             advice="stop at the model's own end tokens: the tokenizer's and all of its generation config's",
-            confidence="strong" if sure else "moderate",
+            confidence="moderate",
             decider=Decider(
                 question="do completions end when they may be four times as long? If none does, it is the end token",
                 overrides=longer,

@@ -133,5 +133,10 @@ def _advice(settings: Settings, more: float) -> str:
     if not math.isfinite(more):
         return "there is no difference to confirm"
     count = settings.eval_completions
-    needed = f"about {more * count:,.0f} completions" if count else f"about {more:,.0f} times as many completions"
+    needed = f"about {_round(more * count)} completions" if count else f"about {_round(more)} times as many completions"
     return f"to tell a change of this size from noise takes {needed} an evaluation"
+
+
+def _round(value: float) -> str:
+    """With two digits: a difference that is within noise is not known any better."""
+    return f"{float(f'{value:.2g}'):,.0f}"

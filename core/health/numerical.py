@@ -17,6 +17,9 @@ WATCHED = (
     "loss", "policy/loss", "grad_norm", "kl", "kl_loss", "entropy", "rollout/logprob_gap", "policy/ratio_max",
     "supervised/loss", "consistency/loss", "rce/loss", "advantage/mean", "advantage/std", "advantage/max_abs",
 )  # fmt: skip
+SOUND_AFTER = 3  # steps that must follow the last number that was none
+RARE = 0.2  # of the steps: more are no accident
+VALID = "completions/valid"
 SPIKE = 30.0  # times the median: the largest of sound runs of ours is 9
 MOSTLY = 0.9  # of the updates: then clipping is no exception but the rule
 EQUAL = 1e-6  # a group's std against the size of its rewards: below it is float32's rounding
@@ -26,32 +29,57 @@ CENTRED = (None, "group", "leave_one_out")
 
 
 def numerical(case: Case) -> Sequence[Finding]:
-    """An error for a NaN, warnings for spikes, rounding and a loss of 0 without a gradient; infos for the harmless."""
-    found = (_not_finite(case), _spikes(case), _always_clipped(case), _rounding(case), _zero_loss(case))
+    """An error for NaNs that last, warnings for those that passed, spikes, rounding and a loss of 0 without a gradient;
+    infos for the harmless.
+    """
+    found = (not_finite(case), _spikes(case), _always_clipped(case), _rounding(case), _zero_loss(case))
     return [one for one in found if one is not None]
 
 
-def _not_finite(case: Case) -> Finding | None:
-    """Recorded and no number. Only where the column has one elsewhere, or the log is of updates: else it is unused."""
+def not_finite(case: Case) -> Finding | None:
+    """Recorded and no number: an error where it lasts or ends the run, a warning for single steps that did no harm."""
     rows = steps_of(case.rows)
-    bad = [(row, name) for row in rows for name in WATCHED if name in row and number(row, name) is None]
+    bad = [(row, names) for row in rows if (names := [n for n in WATCHED if n in row and number(row, n) is None])]
     if not bad:
         return None
-    first = bad[0][0]
-    step, steps = int(first.get("step") or 0), len({row.get("step") for row, _ in bad})
-    names = sorted({name for row, name in bad if row is first}, key=WATCHED.index)
+    first, names = bad[0]
+    passed = _passed(rows, [row for row, _ in bad])
+    step, steps = int(first.get("step") or 0), len(bad)
     kept = "; the update was not applied" if first.get("update") == 0 else ""
     more = f" (and on {steps - 1} more of {len(rows)} steps)" if steps > 1 else ""
+    after = "; all is finite after that: a float16 loss scaler skips such steps" if passed else ""
     rate = case.settings.learning_rate
     return Finding(
-        id="numerical",
-        severity="error",
-        summary=f"step {step}: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not a finite number{kept}{more}",
+        id="isolated-nan" if passed else "numerical",
+        severity="warning" if passed else "error",
+        summary=(
+            f"step {step}: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not a finite number"
+            f"{kept}{more}{after}"
+        ),
         evidence={"step": step, "metric": names[0], "metrics": names, "steps": steps},
-        suggest=() if rate is None else (f"learning_rate={rate / 10:.1g}",),
-        advice="see what came before it: a reward or an advantage without bound, a KL that grows, a sum in float16",
+        suggest=() if rate is None or passed else (f"learning_rate={rate / 10:.1g}",),
+        advice=(
+            "nothing to do where a loss scaler is at work; else see that no such update is applied"
+            if passed
+            else "see what came before it: a reward or an advantage without bound, a KL that grows, a sum in float16"
+        ),
         confidence="certain",
     )
+
+
+def _passed(rows: Sequence[Row], bad: Sequence[Row]) -> bool:
+    """Whether few steps were bad, sound ones followed the last of them, and validity and reward are what they were."""
+    last = max(row.get("step") or 0 for row in bad)
+    after = [row for row in rows if (row.get("step") or 0) > last]
+    if len(after) < SOUND_AFTER or len(bad) > RARE * len(rows):
+        return False
+    names = {name for row in bad for name in WATCHED if name in row and number(row, name) is None}
+    if any(all(number(row, name) is None for row in after) for name in names):
+        return False
+    first = bad[0].get("step") or 0
+    before = [value for _, value in series([row for row in rows if (row.get("step") or 0) <= first], VALID)]
+    since = [value for _, value in series(after, VALID)]
+    return not before or not since or median(since) >= 0.5 * median(before)
 
 
 def _gradients(case: Case) -> list[tuple[int, float]]:

@@ -1,6 +1,7 @@
 """Before and after: the rows that no update had acted on, and from when on a column has left what it was there.
 
 Rows are drawn before their own update: those up to and including the first update's are the policy a run began with.
+What was learned before the first completions (a supervised stage) belongs to that start.
 """
 
 from __future__ import annotations
@@ -43,16 +44,23 @@ def number(row: Row, metric: str) -> float | None:
 
 def parted(table: StepTable) -> tuple[list[Row], list[tuple[int, Row]]]:
     """The rows drawn before an update acted, the evaluation before step 1 included; and the later ones that sampled
-    something, each with the number of updates that had acted before it.
+    something, each with the number of updates that had acted before it. Updates before the first draw count nowhere.
     """
-    before, after, count = [row for row in table if (row.get("step") or 0) < 1], list[tuple[int, Row]](), 0
+    before, after = [row for row in table if (row.get("step") or 0) < 1], list[tuple[int, Row]]()
+    count, begun = 0, False
     for row in steps_of(table):
+        begun = begun or drew(row)
         if count == 0:
             before.append(row)
-        elif sampled(row) or "reward/mean" in row:
+        elif drew(row):
             after.append((count, row))
-        count += acted(row)
+        count += begun and acted(row)
     return before, after
+
+
+def drew(row: Row) -> bool:
+    """Whether a step has completions of its own, in a log of any trainer."""
+    return sampled(row) or "reward/mean" in row
 
 
 def onset(table: StepTable, metric: str, beyond: Beyond, *, start: str | None = None) -> Onset | None:
@@ -78,16 +86,21 @@ def onset(table: StepTable, metric: str, beyond: Beyond, *, start: str | None = 
     return None
 
 
-def standard_errors(before: Sequence[float], after: Sequence[float], *, least: float) -> float:
-    """mean(after) - mean(before) in standard errors, signed; the step is the unit.
+def precedence_p(before: Sequence[float], after: Sequence[float]) -> float:
+    """P(so many of `after` below all of `before`), were their order of no matter; 1 where a side is empty.
 
-    Both sides have one spread, pooled, and at least `least`: a policy that repeats itself has next to none. Works with
-    one value before, whose own spread nobody knows. 0 where a side is empty or there are fewer than 4 values.
+    Nelson's precedence test: that the k smallest of m + n values are all among the n has the chance
+    C(m + n - k, m) / C(m + n, m). No law is assumed, and one value before proves nothing: its p is 1 / (n + 1) at best.
     """
-    m, n = len(before), len(after)
-    if not m or not n or m + n < 4:
-        return 0.0
-    squares = sum((one - fmean(side)) ** 2 for side in (before, after) for one in side)
-    spread = max(math.sqrt(squares / (m + n - 2)), least)
-    gap = fmean(after) - fmean(before)
-    return gap / (spread * math.sqrt(1 / m + 1 / n)) if spread > 0 else 0.0
+    if not before or not after:
+        return 1.0
+    m, total = len(before), len(before) + len(after)
+    below = sum(value < min(before) for value in after)
+    return math.comb(total - below, m) / math.comb(total, m)
+
+
+def spread(*sides: Sequence[float]) -> float:
+    """The std between the values of a side, pooled over the sides; 0 where none has two values."""
+    freedom = sum(len(side) - 1 for side in sides if side)
+    squares = sum((one - fmean(side)) ** 2 for side in sides for one in side)
+    return math.sqrt(squares / freedom) if freedom > 0 else 0.0

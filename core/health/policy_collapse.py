@@ -1,7 +1,8 @@
 """A policy that broke and stayed broken: what went first?
 
-A collapse that heals on a step without an update is no policy's (core.health.rollout_mode, which is left to say so). Of
-one that does not, the column that left its start first names the kind; they follow each other, so the order counts.
+A limit must have been broken for good, after sound steps and to some harm (core.health.lasting). A collapse that heals
+on a step without an update is no policy's (core.health.rollout_mode). Of one that does not, the column that left its
+start first names the kind; they follow each other, so the order counts.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.health.case import Case
-from core.health.collapse import first_collapse
-from core.health.finding import Confidence, Decider, Finding, Row, steps_of
+from core.health.finding import Confidence, Decider, Finding, Row
+from core.health.lasting import Break, breaks, drawn, harmed
 from core.health.learning_rate import not_the_sampler, sampler_at_fault, too_large
-from core.health.onset import Beyond, Onset, acted, onset
+from core.health.numerical import not_finite
+from core.health.onset import Beyond, Onset, acted, number, onset
 from core.health.trend import chance_above, series, trend
+from core.health.unsound_start import unsound_start
+
+AT_ONCE = 3  # updates: what breaks a policy so soon is their size
+RISING = 10  # updates: what breaks so soon after the rate has risen, the rate broke
+
+Named = tuple[str, str, tuple[str, ...], str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,72 +62,121 @@ KINDS = (
 
 
 def policy_collapse(case: Case) -> Sequence[Finding]:
-    """An error where a guard's limit was broken for its patience, with the kind; [] where the sampler is at fault."""
-    found = first_collapse(case.rows, case.guards)
-    if found is None or found.id != "policy-collapse" or sampler_at_fault(case):
+    """An error where a guard's limit was broken for good after sound steps, and harm came of it, with the kind.
+
+    Without harm: an info `converged` for the entropy, else a warning `limit-broken`. Where no step was ever sound:
+    core.health.unsound_start. [] where the sampler is at fault, numbers are none, or no update acted in between.
+    """
+    if sampler_at_fault(case):
         return ()
-    first = int(found.evidence["first_step"])  # type: ignore[arg-type]
-    if (moved := _updates_before(case, first)) == 0:
-        return (_never_sound(found, first),)
-    kind, said, suggest, expects = _kind(case, first)
+    found = [(one, harm, moved) for one in breaks(case) if (moved := _updates_before(one)) for harm in (harmed(one),)]
+    if not found:
+        return unsound_start(case)
+    one, harm, moved = next((each for each in found if each[1]), found[0])
+    if _numbers_were_none(case, one.first):
+        return ()
+    return (_collapsed(case, one, harm, moved) if harm else _harmless(one, harm, moved),)
+
+
+def _updates_before(one: Break) -> int:
+    """Updates that moved weights between the first sound step and the break: with none, training did not do it."""
+    return sum(map(acted, one.before))
+
+
+def _updates(count: int) -> str:
+    return f"{count} update{'' if count == 1 else 's'}"
+
+
+def _numbers_were_none(case: Case, first: int) -> bool:
+    """Whether core.health.numerical names what went first."""
+    found = not_finite(case)
+    return found is not None and found.severity == "error" and int(str(found.evidence["step"])) <= first
+
+
+def _evidence(one: Break, moved: int) -> dict[str, float | str]:
+    return {
+        "metric": one.limit.metric, "first_step": one.first, "steps": len(one.values), "share": one.share,
+        "value": one.values[-1], "updates_before": moved,
+    }  # fmt: skip
+
+
+def _collapsed(case: Case, one: Break, harm: str, moved: int) -> Finding:
+    kind, said, suggest, expects = _kind(case, one)
     sure: Confidence = "moderate" if (rate := too_large(case)) is None else rate.confidence
-    evidence = {**found.evidence, "kind": kind, "updates_before": moved}
-    return (
-        Finding(
-            id="policy-collapse",
-            severity="error",
-            summary=f"{found.summary}, after {moved} updates{f': {said}' if said else ''}",
-            evidence=evidence,
-            rules_out=not_the_sampler(case),
-            suggest=suggest,
-            advice="a collapsed policy does not heal by itself: go back to a checkpoint before it",
-            confidence=sure,
-            decider=Decider(
-                question=f"does it collapse without that ({kind})?", overrides=suggest[:1], expects=(expects,)
-            )
-            if expects
-            else None,
-        ),
-    )
-
-
-def _updates_before(case: Case, step: int) -> int:
-    return sum(acted(row) for row in steps_of(case.rows) if (row["step"] or 0) < step)
-
-
-def _never_sound(found: Finding, first: int) -> Finding:
     return Finding(
-        id="unsound-start",
+        id="policy-collapse",
         severity="error",
-        summary=f"{found.summary}: from step {first} on, before any update acted, so training did not do it",
-        evidence={**found.evidence, "updates_before": 0},
-        advice=(
-            "see what the model is asked and where its completions end: the prompt's format, the end token, "
-            "max_completion_length, the validity check itself"
-        ),
-        confidence="strong",
+        summary=f"{one}, after {_updates(moved)}{f': {said}' if said else ''}; {harm}",
+        evidence={**_evidence(one, moved), "kind": kind},
+        rules_out=not_the_sampler(case),
+        suggest=suggest,
+        advice="a collapsed policy does not heal by itself: go back to a checkpoint before it",
+        confidence=sure,
+        decider=Decider(question=f"does it collapse without that ({kind})?", overrides=suggest[:1], expects=(expects,))
+        if expects
+        else None,
     )
 
 
-def _kind(case: Case, first: int) -> tuple[str, str, tuple[str, ...], str]:
+def _harmless(one: Break, harm: str | None, moved: int) -> Finding:
+    """`harm` is "" where nothing suffered, None where nobody knows."""
+    converged = one.limit.metric == "entropy" and harm is not None
+    said = "neither reward nor validity is known" if harm is None else "neither reward nor validity fell"
+    return Finding(
+        id="converged" if converged else "limit-broken",
+        severity="info" if converged else "warning",
+        summary=f"{one}, after {_updates(moved)}; {said}" + (": the policy has converged" if converged else ""),
+        evidence=_evidence(one, moved),
+        advice="nothing more is learned from samples that are all the same" if converged else "read the last samples",
+        confidence="moderate",
+    )
+
+
+def _kind(case: Case, one: Break) -> Named:
     """The kind, what to say of it, what to change and what to expect then."""
-    if (rate := too_large(case)) is not None:
-        return "learning-rate", "the learning rate broke it", rate.suggest, "completions/valid > 0.5"
-    found = [(left.step, index) for index, kind in enumerate(KINDS) if (left := _left(case, kind)) is not None]
-    before = [one for one in found if one[0] <= first]
-    if before:
+    if (of_the_rate := _of_the_rate(case, one)) is not None:
+        return of_the_rate
+    rows = drawn(case)
+    found = [(left.step, index) for index, kind in enumerate(KINDS) if (left := _left(rows, kind)) is not None]
+    if before := [each for each in found if each[0] <= one.first]:
         step, index = min(before)
         kind = KINDS[index]
         return kind.name, f"{kind.said} (from step {step})", kind.suggest, kind.expects
-    if _rewards_went_up(case.rows):
+    if (own := next((kind for kind in KINDS if kind.metric == one.limit.metric), None)) is not None:
+        return own.name, own.said, own.suggest, own.expects
+    if _rewards_went_up(one):
         return "reward-hacking", "while the reward rose: it pays for what is not valid", (), ""
     return "unknown", "", (), ""
 
 
-def _left(case: Case, kind: Kind) -> Onset | None:
-    return onset(case.rows, kind.metric, kind.beyond)
+def _of_the_rate(case: Case, one: Break) -> Named | None:
+    """Where its rule says so, where a few updates were enough, or where the rate had just been rising."""
+    if (large := too_large(case)) is not None:
+        return "learning-rate", "the learning rate broke it", large.suggest, "completions/valid > 0.5"
+    rates = _rates(one)
+    if _updates_before(one) <= AT_ONCE:
+        said = "so soon only the size of an update does that"
+    elif len(rates) > 1 and rates[-1] > 1.1 * rates[-RISING:][0]:
+        said = f"the learning rate was still rising, to {rates[-1]:.3g}"
+    else:
+        return None
+    return (
+        "learning-rate",
+        said,
+        tuple(f"learning_rate={rate / 10:.1g}" for rate in rates[-1:]),
+        "completions/valid > 0.5",
+    )
 
 
-def _rewards_went_up(rows: Sequence[Row]) -> bool:
-    line = trend(series(steps_of(rows), "reward/mean"))
+def _rates(one: Break) -> list[float]:
+    """Those of the updates before the break."""
+    return [rate for row in one.before if acted(row) and (rate := number(row, "learning_rate"))]
+
+
+def _left(rows: Sequence[Row], kind: Kind) -> Onset | None:
+    return onset(rows, kind.metric, kind.beyond)
+
+
+def _rewards_went_up(one: Break) -> bool:
+    line = trend(series([*one.before, *one.since], "reward/mean"))
     return line is not None and line.slope > 0 and chance_above(line.z) < 1e-3

@@ -2,21 +2,27 @@
 
 Damaged weights do not heal on a step that changes nothing. So the contrast "all-invalid after an update / after a
 skipped one" tells a rollout in the wrong mode from a policy that collapsed. The unit is the step: samples of a step are
-not independent.
+not independent. Prompts in a fixed order can look the same: a gap between sampler and trainer that was measured
+decides, in either direction. Where no step was skipped, core.health.standstill looks for an update that moved nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import comb
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, StepTable, all_invalid, sampled, steps_of
+from core.health.onset import number
+from core.health.standstill import NEARLY, agrees, standstill
 
 SIGNIFICANT = 1e-3
 SEEN = 3
+WORDS = 6  # of a text: fewer show no repetition
+
+Collapsed = Callable[[Row], bool]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,19 +44,25 @@ def pairs(table: StepTable) -> Iterator[tuple[Row, Row]]:
             yield before, after
 
 
-def contrast(table: StepTable) -> Contrast:
+def nearly_all_invalid(row: Row) -> bool:
+    """Whether less than a tenth of a step's completions were valid."""
+    valid = number(row, "completions/valid")
+    return valid is not None and valid < NEARLY
+
+
+def contrast(table: StepTable, collapsed: Collapsed = all_invalid) -> Contrast:
     """Counts over consecutive steps of the table. A step that does not say whether it made an update counts nowhere."""
     followed = list(pairs(table))
     updated = [after for before, after in followed if before.get("update") == 1]
     skipped = [after for before, after in followed if before.get("update") == 0]
-    after_collapse = [after for before, after in followed if before.get("update") == 0 and all_invalid(before)]
+    after_collapse = [after for before, after in followed if before.get("update") == 0 and collapsed(before)]
     return Contrast(
         after_update=len(updated),
-        collapsed_after_update=sum(map(all_invalid, updated)),
+        collapsed_after_update=sum(map(collapsed, updated)),
         after_skip=len(skipped),
-        collapsed_after_skip=sum(map(all_invalid, skipped)),
+        collapsed_after_skip=sum(map(collapsed, skipped)),
         collapsed_and_skipped=len(after_collapse),
-        still_collapsed=sum(map(all_invalid, after_collapse)),
+        still_collapsed=sum(map(collapsed, after_collapse)),
     )
 
 
@@ -71,52 +83,140 @@ def tied_to_updates(case: Case) -> Contrast | None:
 
     Healing must have been seen: at least three all-invalid steps that skipped their update, at most a tenth of them
     followed by another all-invalid step. A collapse that is updated at every step proves nothing about the weights.
+    Steps with less than a tenth valid count as all-invalid where exactly 0 shows nothing. None where the gap between
+    sampler and trainer was measured on the collapsed steps, and is rounding: their prompts are at fault then.
     """
+    found = _tied(case)
+    return None if found is None else found[0]
+
+
+def _tied(case: Case) -> tuple[Contrast, Collapsed] | None:
     if case.averaged_over > 1:
         return None
-    c = contrast(case.rows)
-    healed = c.collapsed_and_skipped >= SEEN and c.still_collapsed <= 0.1 * c.collapsed_and_skipped
-    return c if c.after_update and c.after_skip and healed and fisher_p(c) < SIGNIFICANT else None
+    for collapsed in (all_invalid, nearly_all_invalid):
+        c = contrast(case.rows, collapsed)
+        healed = c.collapsed_and_skipped >= SEEN and c.still_collapsed <= 0.1 * c.collapsed_and_skipped
+        if c.after_update and c.after_skip and healed and fisher_p(c) < SIGNIFICANT:
+            return None if agrees(case, filter(collapsed, steps_of(case.rows))) else (c, collapsed)
+    return None
 
 
 def rollout_mode(case: Case) -> Sequence[Finding]:
     """An error where steps collapse after updates and heal without one: sampler and trainer do not agree.
 
-    What libraries printed is cited as support; by itself it proves nothing, since a sound run can print it too.
+    A warning where the counts alone say so: prompts in a fixed order may do the same. A gap that was measured, an
+    update at a learning rate of 0 that a collapse followed, what libraries printed, or text that repeats itself
+    supports them. None of these proves anything by itself: a sound run can print the same.
     """
-    c = tied_to_updates(case)
-    if c is None:
-        return ()
-    p, healed, zero = fisher_p(c), c.collapsed_and_skipped - c.still_collapsed, _at_rate_zero(case)
-    evidence: dict[str, float | str | Sequence[str]] = {**asdict(c), "healed": healed, "p": p, **zero}
-    warnings = [_cited(one.line, one.text) for one in case.notices if "checkpointing" in one.kind]
-    texts = [_cited(one.line, one.text) for one in case.notices if one.kind == "unparsed-output"]
-    evidence |= {"warnings": warnings} if warnings else {}
-    evidence |= {"texts": texts} if texts else {}
+    found = _tied(case)
+    if found is None:
+        return _unmoved(case)
+    c, collapsed = found
+    p, healed, zero = fisher_p(c), c.collapsed_and_skipped - c.still_collapsed, _at_rate_zero(case, collapsed)
+    sure = bool(zero.get("collapsed_after_lr_0")) or _supported(case, collapsed)
+    word = "all-invalid" if collapsed is all_invalid else f"less than {NEARLY:.0%} valid"
+    cause = "the rollout is not (sampling in train mode, a dropped KV cache)"
     return (
-        Finding(
-            id="rollout-mode",
-            severity="error",
+        _finding(
+            case,
             summary=(
-                f"{c.collapsed_after_update} of {c.after_update} steps after an update were all-invalid, "
+                f"{c.collapsed_after_update} of {c.after_update} steps after an update were {word}, "
                 f"{c.collapsed_after_skip} of {c.after_skip} after a skipped one (p = {p:.0e}), and "
-                f"{healed} of {c.collapsed_and_skipped} healed without an update: "
-                "the weights are sound and the rollout is not (sampling in train mode, a dropped KV cache)"
+                f"{healed} of {c.collapsed_and_skipped} healed without an update: the weights are sound and {cause}"
+                + ("" if sure else ", or prompts come in a fixed order that does the same")
             ),
-            evidence=evidence,
+            evidence={**asdict(c), "healed": healed, "p": p, **zero},
             rules_out=_ruled_out(case, c, zero),
-            suggest=("guards.rollout_integrity=stop",),
-            advice=(
-                "sample in eval mode, with gradient checkpointing off and the KV cache on, and put back what was found "
-                "there; or sample with an engine of its own whose weights are known to be the trainer's"
-            ),
-            confidence="strong",
-            decider=_decider(case),
+            sure=sure,
+            grave=sure,
         ),
     )
 
 
-def _at_rate_zero(case: Case) -> dict[str, float]:
+def _finding(
+    case: Case,
+    *,
+    summary: str,
+    evidence: Mapping[str, float | str | Sequence[str]],
+    rules_out: tuple[RuledOut, ...],
+    sure: bool,
+    grave: bool,
+) -> Finding:
+    warnings = [_cited(one.line, one.text) for one in case.notices if "checkpointing" in one.kind]
+    texts = [_cited(one.line, one.text) for one in case.notices if one.kind == "unparsed-output"]
+    cited = {name: lines for name, lines in (("warnings", warnings), ("texts", texts)) if lines}
+    return Finding(
+        id="rollout-mode",
+        severity="error" if grave else "warning",
+        summary=summary,
+        evidence={**evidence, **cited},
+        rules_out=rules_out,
+        suggest=("guards.rollout_integrity=stop",),
+        advice=(
+            "sample in eval mode, with gradient checkpointing off and the KV cache on, and put back what was found "
+            "there; or sample with an engine of its own whose weights are known to be the trainer's"
+        ),
+        confidence="strong" if sure else "moderate",
+        decider=_decider(case),
+    )
+
+
+def _supported(case: Case, collapsed: Collapsed) -> bool:
+    """Whether anything beyond the counts speaks for the sampler: a broken gap, a library's words, repetitive text."""
+    broken = [row for row in steps_of(case.rows) if collapsed(row)]
+    return _said(case) or agrees(case, broken) is False or _degenerate(case, broken)
+
+
+def _said(case: Case) -> bool:
+    """Whether a library spoke of caches and checkpointing."""
+    return any("checkpointing" in one.kind for one in case.notices)
+
+
+def _degenerate(case: Case, broken: Sequence[Row]) -> bool:
+    """Whether most texts of these steps repeat themselves, and those of the other steps do not."""
+    steps = {int(row["step"] or 0) for row in broken}
+    here = [one.text for one in case.notices if one.kind == "unparsed-output"]
+    here += [one.text for one in case.samples if one.step in steps and one.valid is not True and one.text]
+    there = [one.text for one in case.samples if one.step not in steps and one.text]
+    return _repetitive(here) > 0.5 and _repetitive(there) < 0.25
+
+
+def _repetitive(texts: Iterable[str]) -> float:
+    """The share of the longer texts in which at least half of the words came before."""
+    words = [found for text in texts if len(found := text.split()) >= WORDS]
+    return sum(2 * len(set(one)) <= len(one) for one in words) / len(words) if words else 0.0
+
+
+def _unmoved(case: Case) -> Sequence[Finding]:
+    """An error where a run without skipped steps collapsed while its weights had not moved."""
+    found = standstill(case)
+    if found is None:
+        return ()
+    metric, step, k = found.metric, found.lr_0_step, case.settings.num_generations
+    unmoved = f"the first update (step {step}) had a learning rate of exactly 0 and moved no weight"
+    why = f"{unmoved}, and the collapse was there on step {step + 1}"
+    alone = f"advantages act through the weights alone, and {why}"
+    return (
+        _finding(
+            case,
+            summary=(
+                f"{metric} was {found.before:.3g} up to step {step}; {unmoved}; {found.collapsed} of "
+                f"{found.steps_since} steps since are collapsed ({metric} {found.since:.3g}): the rollout changed "
+                "while the weights had not (sampling in train mode, a dropped KV cache)"
+            ),
+            evidence=asdict(found),
+            rules_out=(
+                *(RuledOut(id=id_, why=why) for id_ in ("policy-collapse", "damaged-weights", "learning-rate")),
+                RuledOut(id="unsound-start", why=f"{metric} was sound up to step {step}"),
+                RuledOut(id="group-size" if k is None else f"num_generations={k}", why=alone),
+            ),
+            sure=_said(case),
+            grave=True,
+        ),
+    )
+
+
+def _at_rate_zero(case: Case, collapsed: Collapsed) -> dict[str, float]:
     """Updates at a learning rate of exactly 0 that a step followed, and what became of it: they moved nothing.
 
     `lr_0_step` is the first of them that a collapse followed, where there is one.
@@ -129,9 +229,9 @@ def _at_rate_zero(case: Case) -> dict[str, float]:
         still = [pair for pair in followed if pair[0] is first]
     if not still:
         return {}
-    collapsed = [before for before, after in still if all_invalid(after)]
-    step = float((collapsed or [still[0][0]])[0]["step"] or 0)
-    counts = {"lr_0_step": step, "updates_at_lr_0": len(still), "collapsed_after_lr_0": len(collapsed)}
+    broke = [before for before, after in still if collapsed(after)]
+    step = float((broke or [still[0][0]])[0]["step"] or 0)
+    counts = {"lr_0_step": step, "updates_at_lr_0": len(still), "collapsed_after_lr_0": len(broke)}
     return {"first_update_step": float((first or {}).get("step") or 0), **counts}
 
 

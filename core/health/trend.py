@@ -13,6 +13,7 @@ from statistics import fmean
 from core.health.finding import StepTable
 
 ENOUGH = 8  # points: the normal law is too narrow for fewer
+HUGE = 1e100  # of a number's size: no training computes in such, and sums of their squares overflow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,20 +30,20 @@ class Trend:
 
 
 def series(table: StepTable, metric: str) -> list[tuple[float, float]]:
-    """(step, value) of the rows that have a finite value, in their order."""
+    """(step, value) of the rows that have a finite value below HUGE, in their order."""
     return [
         (float(row.get("step") or 0), float(value))
         for row in table
-        if (value := row.get(metric)) is not None and math.isfinite(value)
+        if (value := row.get(metric)) is not None and abs(value) < HUGE
     ]
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
-    """The line through (step, value); None for fewer than ENOUGH points, or where all are of one step.
+    """The line through (step, value); None for fewer than ENOUGH points, where all are of one step, or one is HUGE.
 
     Points are taken to be independent given their step: the batches of a run are, its weights hardly.
     """
-    if len(points) < ENOUGH:
+    if len(points) < ENOUGH or not all(abs(x) < HUGE and abs(y) < HUGE for x, y in points):
         return None
     x_mean, y_mean = fmean(x for x, _ in points), fmean(y for _, y in points)
     spread = math.fsum((x - x_mean) ** 2 for x, _ in points)

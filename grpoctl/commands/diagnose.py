@@ -39,11 +39,11 @@ def diagnose(
     ] = None,
 ) -> None:
     """Say what went wrong: findings with evidence, the causes it rules out, and the next experiment."""
-    from grpoctl.commands import diagnosing
+    from grpoctl.commands import diagnosing, page_file
 
     form = diagnosing.form(json=json, md=md)
     read = diagnosing.named(source, columns or (), settings or ())
     wanted = diagnosing.Wanted(
-        form=form, html=diagnosing.page_file(html), propose=propose, fail_on=diagnosing.limit(fail_on)
+        form=form, html=page_file.place(html), propose=propose, fail_on=diagnosing.limit(fail_on)
     )
     raise typer.Exit(diagnosing.run(read, wanted))

@@ -10,6 +10,7 @@ from typing import Literal
 from core.errors import UserError
 from core.health.finding import SEVERITIES, Severity
 from grpoctl import console, exits
+from grpoctl.commands import page_file
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.diagnosis import diagnose as judge
 from grpoctl.diagnose.propose import Proposed, propose
@@ -26,7 +27,7 @@ class Wanted:
     """What is to come out: the form on standard output, files besides, and which findings fail."""
 
     form: Form = "text"
-    html: Path | None = None
+    html: Path | None = None  # where page_file says that a page may stand
     propose: str | None = None
     fail_on: Severity | None = None
 
@@ -46,18 +47,6 @@ def limit(fail_on: str) -> Severity | None:
     return found
 
 
-def page_file(html: str | None) -> Path | None:
-    """Where the page is to stand. Raises UserError where no file can be."""
-    if html is None:
-        return None
-    file = Path(html)
-    if not html or not file.name or file.is_dir():
-        raise UserError(f"--html: got {html!r}, expected a file's name, e.g. --html report.html")
-    if not file.parent.is_dir():
-        raise UserError(f"--html: there is no folder {file.parent}")
-    return file
-
-
 def named(source: str, columns: Sequence[str], settings: Sequence[str]) -> Asked:
     """The source and what was said of it. Raises UserError for a text without `=`, and for a name given twice."""
     return Asked(
@@ -73,7 +62,12 @@ def run(asked: Asked, wanted: Wanted) -> int:
 
     Raises what the readers raise, UserError for a proposal that cannot be made, StorageError for a file that cannot.
     """
-    diagnosis = judge(open_source(asked), asked=asked.name)
+    if wanted.html is not None:
+        page_file.keeps(wanted.html, asked.name)
+    read = open_source(asked)
+    if wanted.html is not None:
+        page_file.keeps(wanted.html, read.source)  # a folder's file, say
+    diagnosis = judge(read, asked=asked.name)
     made = None if wanted.propose is None else propose(diagnosis, wanted.propose)
     if wanted.html is not None:
         from grpoctl.diagnose.html import write_html

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from core.health.bounds import bounded, huge
 from core.health.examine import examine
 from core.health.facts import facts
 from core.health.finding import SEVERITIES, Finding, Severity
+from core.health.trend import HUGE
 from grpoctl.diagnose.readers.base import Read
 from grpoctl.runs.records import finite
 
@@ -53,5 +55,8 @@ def diagnose(read: Read, asked: str = "") -> Diagnosis:
 
     `asked` is how the user named the source, where that is not how the report names it.
     """
+    if count := huge(read.case):
+        note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
+        read = replace(read, case=bounded(read.case), notes=(*read.notes, note))
     numbers = {**facts(read.case), **read.extra}
     return Diagnosis(asked=asked or read.source, read=read, facts=numbers, findings=tuple(examine(read.case)))

@@ -33,7 +33,7 @@ h3 { font-size: 1rem; margin: 0; } p { margin: .5rem 0; } ul { margin: .3rem 0; 
 .verdict { font-size: 1.05rem; margin: .8rem 0; }
 .badge { display: inline-block; padding: 0 .5em; border: 1.5px solid currentColor; border-radius: .3em;
   font-weight: 600; font-size: .8rem; letter-spacing: .03em; margin-right: .4em; }
-.error { color: var(--bad); } .warning { color: var(--warn); } .info { color: var(--soft); }
+.error { color: var(--bad); } .warning, .unknown { color: var(--warn); } .info { color: var(--soft); }
 .ok { color: var(--good); }
 .finding { background: var(--box); border-left: 4px solid var(--faint); border-radius: .3rem; padding: .8rem 1rem;
   margin: .8rem 0; }

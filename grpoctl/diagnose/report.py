@@ -11,7 +11,7 @@ from grpoctl.diagnose import again, wording
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.readers.base import Read
 
-_TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warn", "info": "plain", "ok": "good"}
+_TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warn", "info": "plain", "ok": "good", "unknown": "warn"}
 _UNDER = " "  # a label of its own line under another's
 
 

@@ -5,7 +5,7 @@ What is not here: how a form looks (report, markdown, html), and the commands to
 
 from __future__ import annotations
 
-from core.health.finding import Finding
+from core.health.finding import Finding, steps_of
 from grpoctl.analysis.wording import plural, setting_text
 from grpoctl.diagnose.diagnosis import Diagnosis
 
@@ -24,14 +24,17 @@ def verdict(diagnosis: Diagnosis) -> str:
         listed = ", ".join(f"{count} info" if name == "info" else plural(count, name) for name, count in counts.items())
         return f"{listed}; the gravest and most certain: {notes[0]}"
     rows = diagnosis.read.case.rows
+    if not steps_of(rows):
+        return "no training step to look at, so that nothing can be said"
     columns = {name for row in rows for name, value in row.items() if value is not None}
     looked = f"{plural(len(rows), 'row')} of {plural(len(columns), 'column')}"
     return f"nothing wrong that the rules look for, in {looked}" + (f"; to know: {', '.join(notes)}" if notes else "")
 
 
 def worst(diagnosis: Diagnosis) -> str:
-    """The gravest severity that is something wrong; `ok` where nothing is."""
-    return next((severity for severity in diagnosis.counts() if severity != "info"), "ok")
+    """The gravest severity that is something wrong; else `ok`, or `unknown` where there was no step to look at."""
+    fine = "ok" if steps_of(diagnosis.read.case.rows) else "unknown"
+    return next((severity for severity in diagnosis.counts() if severity != "info"), fine)
 
 
 def number_text(value: float) -> str:

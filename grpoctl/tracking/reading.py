@@ -5,13 +5,15 @@ What is here: finding the run and paging its metrics. What is not: what they mea
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from core.errors import NotFoundError, StorageError
 from grpoctl.runs.provenance import without_credentials
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # MLflow's limit of one search
 _NAMED = 6  # runs that an error names
+_NAMED_STORES = ("databricks", "databricks-uc", "uc")  # what MLflow takes for no folder
 _TABLES = {"runs", "metrics", "params", "experiments"}
 
 
@@ -45,17 +48,27 @@ def read_run(uri: str, wanted: str | None) -> LoggedRun:
 
     Raises NotFoundError where there is no store, no such run or several; StorageError where the store does not answer.
     """
+    if (folder := _folder(uri)) is not None and not folder.is_dir():  # MLflow would create it
+        raise NotFoundError(f"{folder}: {'no folder of MLflow' if folder.exists() else 'no such store'}")
     file = sqlite_file(uri)
     if file is not None and not is_store(file):
         raise NotFoundError(f"{file}: {'no MLflow store' if file.exists() else 'no such file'}")
     try:
         client = _client(uri)
-        run = _found(client, wanted, uri)
-        return _logged(client, run)
+        with _quiet():
+            return _logged(client, _found(client, wanted, uri))
     except (NotFoundError, StorageError):
         raise
     except Exception as error:  # the boundary around the tracker: one clear line
         raise StorageError(_why(error, uri)) from error
+
+
+def _folder(uri: str) -> Path | None:
+    """The folder of a file store, a path or file:; None for every other store."""
+    scheme, colon, rest = uri.partition(":")
+    if scheme == "file" and colon:
+        return Path(unquote(urlsplit(uri).path if rest.startswith("//") else rest))
+    return None if colon or uri in _NAMED_STORES else Path(uri)
 
 
 def is_store(file: Path) -> bool:
@@ -77,6 +90,17 @@ def _client(uri: str) -> MlflowClient:
 
     mlflow.store.db.utils.MAX_RETRY_COUNT = 1  # its ten retries take 100 s to say that a database is not there
     return MlflowClient(tracking_uri=uri)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Meanwhile nothing is logged: of a damaged experiment MLflow prints a traceback, through the root logger."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _found(client: MlflowClient, wanted: str | None, uri: str) -> Run:

@@ -13,6 +13,7 @@ from core.health.simulation.signal import Bandit, Signal, signal_of
 from core.spec import GrpoStage
 
 PASS_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)  # where nothing is known
+MORE = 0.005  # of a worth: less is no difference in the two places that are shown
 LIMITS = (
     "a bandit, not a language model: one answer per completion, completions independent and equally long",
     "one update from fresh samples at fixed weights: no clip, KL, entropy term or momentum, and nothing on how large a "
@@ -138,8 +139,7 @@ def _conclusion(rows: Sequence[Row]) -> str:
     ]
     normalisers = [row for row in rows if row.kind == "normaliser" and row.worth.value is not None]
     if normalisers:
-        best = max(normalisers, key=lambda row: row.worth.value or 0.0)
-        parts.append(f"of the normalisers {best.label} is worth most, {said(best.worth)}")
+        parts.append(_best(max(normalisers, key=lambda row: row.worth.value or 0.0)))
     for row in rows:
         if row.kind == "filter" and "dynamic" in row.label:
             completions = f"{row.signal.completions:.1f} completions a step against {own.signal.completions:.1f}"
@@ -147,6 +147,14 @@ def _conclusion(rows: Sequence[Row]) -> str:
     drawn = any(row.signal.groups for row in rows)
     text = "; ".join(parts)
     return text[0].upper() + text[1:] + (" (± one standard error of the draws)" if drawn else " (all exact)")
+
+
+def _best(row: Row) -> str:
+    """What the most worthy of the other normalisers is worth; that none is worth more, where the own one is as good."""
+    more = (row.worth.value or 0.0) - 1.0
+    if more >= MORE and more > row.worth.se:
+        return f"of the normalisers {row.label} is worth most, {said(row.worth)}"
+    return f"no other normaliser is worth more ({row.label} {said(row.worth)})"
 
 
 def said(worth: Worth) -> str:

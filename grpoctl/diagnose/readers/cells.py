@@ -42,7 +42,8 @@ def read_table(path: Path, notes: list[str]) -> Table:
         header = [cell.strip() for cell in next(reader, [])]
         rows = [(reader.line_num, row) for row in itertools.islice(reader, _ROWS + 1) if any(map(str.strip, row))]
     except csv.Error as error:
-        raise SpecError(f"is no table: {error}", file=path) from None
+        why = "a carriage return inside a line" if "new-line character" in str(error) else str(error)
+        raise SpecError(f"is no table: {why} (is it a log? give it another ending than .csv)", file=path) from None
     if not 2 <= len(header) <= _COLUMNS:
         raise SpecError(f"a table has 2 to {_COLUMNS} columns by comma, ; or tab; this has {len(header)}", file=path)
     if not rows or len(rows) > _ROWS:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ _DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
 _NO_NUMBER = re.compile(r"(?<=[:\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,}])")
 _BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d")  # tqdm: 12/100 [00:31<03:50
 _SUMMARY = "train_runtime"
+_ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
 _LOOKED_AT = 200_000  # lines in which the first dictionary is looked for
 
 
@@ -64,7 +66,10 @@ class _Console:
         assert asked.path is not None  # knows() was asked
         notes: list[str] = []
         scanned = _scan(asked.path, notes)
-        entries, how = _numbered(scanned.seen)
+        seen, copies = _once(scanned.seen)
+        if copies > 1:
+            notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
+        entries, how = _numbered(seen)
         if not entries:
             raise SpecError("has no dictionary with a training step", file=asked.path)
         settings: dict[str, Any] = {"max_steps": scanned.total} if scanned.total else {}
@@ -128,6 +133,13 @@ def _value(text: str) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None
+
+
+def _once(seen: Sequence[_Seen]) -> tuple[list[_Seen], int]:
+    """The dictionaries without the copies of other processes, where each of them comes so many times; and how many."""
+    together = [list(group) for _, group in groupby(seen, key=lambda one: one.cells)]
+    copies = math.gcd(*map(len, together)) if len(together) >= _ENOUGH else 1
+    return [one for group in together for one in group[::copies]], copies
 
 
 def _numbered(seen: Sequence[_Seen]) -> tuple[list[Entry], str]:

@@ -16,10 +16,12 @@ from core.health.finding import StepTable
 from core.metrics import METRICS, unknown_metric
 from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.cells import Table, cell, read_table, whole
+from grpoctl.diagnose.readers.ranges import impossible
 from grpoctl.diagnose.readers.trl_names import OURS, name_of
 
 _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STEPS = ("step", "steps", "global_step", "iteration", "iter", "epoch", "epochs")  # columns that number the rows
+STEP = "step"
 _NAMED = 6
 _MAP = '--map "COLUMN=METRIC"'
 
@@ -44,7 +46,8 @@ class _Csv:
         table = read_table(path, notes)
         names = _names(table, asked.columns)
         rows, more = _rows(table, names)
-        left = [column for column in table.header if column and column not in names and not _numbers_rows(column)]
+        aside = [column for column in table.header if column and column not in names]
+        left = [column for column in aside if not _numbers_rows(column) or STEP in names.values()]
         if left:
             tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             more.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {_MAP} takes one in")
@@ -65,11 +68,11 @@ def _names(table: Table, said: Mapping[str, str]) -> dict[str, str]:
     names = {column: _known(metric) for column, metric in said.items()}
     for column in header:
         own = _metric(column)
-        if own is not None and column not in names and not _numbers_rows(column) and own not in names.values():
+        if own not in (None, STEP) and column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
     if double := _first_double(names.values()):
         raise SpecError(f"two columns are mapped to {double}", file=path)
-    if not names:
+    if not set(names.values()) - {STEP}:
         some = ", ".join(header[:8])
         raise SpecError(f"no column is known ({some}); {_MAP} names one, e.g. reward/mean, loss, kl", file=path)
     return names
@@ -92,12 +95,13 @@ def _known(metric: str) -> str:
 
 def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]:
     """The rows, ordered by step, and what was taken for granted. A step that comes twice: the last one stands."""
-    steps, how = _steps(table)
+    numbering = next((column for column, metric in names.items() if metric == STEP), None)
+    steps, how = _steps(table) if numbering is None else _mapped_steps(table, numbering)
     notes = [how]
-    places = [(table.header.index(column), metric) for column, metric in names.items()]
+    places = [(table.header.index(column), metric) for column, metric in names.items() if metric != STEP]
     rows: list[dict[str, float | None]] = []
     for line, cells in table.rows:
-        values = {metric: cell(cells[place], table, line, place) for place, metric in places}
+        values = {metric: _value(cells[place], table, (line, place), metric) for place, metric in places}
         row = {metric: value for metric, (known, value) in values.items() if known}
         if any(not metric.startswith("eval/") for metric in row):
             row.setdefault("update", 1.0)
@@ -111,6 +115,29 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     if "update" not in names.values():
         notes.append("the table does not say which steps moved weights: each row with a metric of training is taken to")
     return [found[step] for step in sorted(found)], notes
+
+
+def _value(text: str, table: Table, at: tuple[int, int], metric: str) -> tuple[bool, float | None]:
+    """As cell(). Raises SpecError for a number that the metric cannot have, too."""
+    line, place = at
+    known, value = cell(text, table, line, place)
+    if value is not None and (why := impossible(metric, value)):
+        column = table.header[place]
+        raise SpecError(f"{column}: got {text.strip()[:40]!r} for {metric}; {why}", file=table.path, line=line)
+    return known, value
+
+
+def _mapped_steps(table: Table, column: str) -> tuple[list[int], str]:
+    """The rows' numbers in the column that the user names. Raises SpecError where one is no whole number."""
+    place, steps = table.header.index(column), []
+    for line, cells in table.rows:
+        step = whole(cells[place])
+        if step is None:
+            raise SpecError(
+                f"{column}: got {cells[place][:40]!r}; a step is a whole number", file=table.path, line=line
+            )
+        steps.append(step)
+    return steps, f"rows are numbered by the column {column}"
 
 
 def _steps(table: Table) -> tuple[list[int], str]:

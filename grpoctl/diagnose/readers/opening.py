@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from core.errors import NotFoundError, StorageError
+from core.errors import GrpoError, NotFoundError, SpecError, StorageError
 from grpoctl.diagnose.readers import console, csv_table, mlflow_runs, run_dir, seed_log, trainer_state
 from grpoctl.diagnose.readers.base import Asked, Read, Reader
 from grpoctl.diagnose.readers.said import settings_said
@@ -42,11 +42,11 @@ def open_source(asked: Asked) -> Read:
     Raises NotFoundError for a source that is not there or that no reader knows (it says what each looks for), SpecError
     for a setting that there is not, and what a reader raises where its format is broken.
     """
+    if not asked.name.strip():
+        raise NotFoundError("the source has no name: give a run, a file, mlflow:RUN_ID, or - for standard input")
     said = settings_said(asked.settings)
     with _placed(asked) as placed:
-        reader = next((one for one in READERS if one.knows(placed)), None)
-        if reader is None:
-            raise NotFoundError(_nobody_knows(placed))
+        reader = _reader(placed)
         read = reader.read(placed)
     if placed.path is not None and not placed.path.exists():  # a file for standard input is gone by now
         read = replace(read, source="standard input" if asked.name == STANDARD_INPUT else asked.name)
@@ -65,7 +65,22 @@ def _placed(asked: Asked) -> Iterator[Asked]:
         with storage_errors("write", file), file.open("wb") as out, _stream(path) as stream:
             while block := stream.read(1 << 20):
                 out.write(block)
-        yield replace(asked, path=file)
+        try:
+            yield replace(asked, path=file)
+        except GrpoError as error:  # the file is ours, and gone before anybody could look at it
+            raise type(error)(str(error).replace(str(file), _called(asked))) from None
+
+
+def _reader(asked: Asked) -> Reader:
+    """The first that knows the source. Raises NotFoundError, and SpecError for --map on what has no columns."""
+    plain = replace(asked, columns={})
+    reader = next((one for one in READERS if one.knows(plain)), None)
+    if reader is not None and asked.columns and reader is not csv_table.READER:
+        raise SpecError(f"--map names the columns of a CSV; {_called(asked)} is read as {reader.name}")
+    reader = reader or next((one for one in READERS if one.knows(asked)), None)
+    if reader is None:
+        raise NotFoundError(_nobody_knows(asked))
+    return reader
 
 
 @contextmanager

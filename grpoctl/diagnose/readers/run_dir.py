@@ -10,17 +10,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from core.errors import GrpoError, NotFoundError
-from core.health.case import Case, Notice, Sample, case_of
+from core.health.case import Case, Notice, case_of
 from core.spec import RunSpec
 from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.notices import Notices
+from grpoctl.diagnose.readers.own_rows import metric_rows, sample_rows, torn
 from grpoctl.diagnose.readers.text import text_lines
 from grpoctl.runs import status
 from grpoctl.runs.launch import identity_of
-from grpoctl.runs.records import read_json, read_rows
+from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.specs import read_resolved
@@ -36,7 +38,7 @@ def case_of_run(run: RunDir) -> Case:
     Raises StorageError for a damaged file, SpecError for a spec of another version.
     """
     spec = read_resolved(run.spec)
-    case = case_of(spec, read_rows(run.metrics), _samples(read_rows(run.samples)[-MOST:]))
+    case = case_of(spec, metric_rows(run.metrics), sample_rows(run.samples, MOST))
     return replace(case, notices=_notices(run), eval_groups=_held_out(spec))
 
 
@@ -102,22 +104,6 @@ def _by_name(name: str) -> RunDir | StudyDir | None:
     return None
 
 
-def _samples(rows: Sequence[dict[str, Any]]) -> tuple[Sample, ...]:
-    return tuple(
-        Sample(
-            step=int(row["step"]),
-            row=row.get("row"),
-            group=row.get("prompt_id"),
-            text=row.get("text"),
-            valid=row.get("valid"),
-            reward=row.get("reward"),
-            advantage=row.get("advantage"),
-        )
-        for row in rows
-        if isinstance(row.get("step"), int)
-    )
-
-
 def _notices(run: RunDir) -> tuple[Notice, ...]:
     """What libraries said in the run's log."""
     if not run.log.is_file():
@@ -145,15 +131,33 @@ def _notes(run: RunDir, case: Case, document: dict[str, Any] | None) -> list[str
     with suppress(GrpoError):
         record = status.read(run.status)
         step = int(case.rows[-1].get("step") or 0) if case.rows else 0
-        if record is not None and not record.status.ended:
+        if not case.rows:
+            notes.append(_no_rows(record, document))
+        elif record is not None and not record.status.ended:
             notes.append(f"the run has not ended ({record.status}): read to step {step}")
+        elif document is None and run.result.is_file():
+            notes.append(f"result.json is damaged: read from its rows, to step {step}")
         elif document is None:
             notes.append(f"the run has no result.json: read from its rows, to step {step}")
-    if not case.rows:
-        notes.append("the run has no rows: it ended before its first step")
+    notes += [f"the last row of {file.name} is cut off or damaged: left out" for file in _row_files(run) if torn(file)]
     if len(case.samples) == MOST:
         notes.append(f"only the newest {MOST} completions were looked at")
     return notes
+
+
+def _no_rows(record: status.StatusRecord | None, document: dict[str, Any] | None) -> str:
+    """Why nothing can be looked at: nothing was done yet, nothing was done at all, or what was recorded is gone."""
+    steps = (document or {}).get("steps")
+    if isinstance(steps, int) and steps > 0:
+        ended = (document or {}).get("status")
+        return f"metrics.jsonl has no rows, and result.json says {ended} after {steps} steps: the rows are gone"
+    if record is not None and not record.status.ended:
+        return f"the run has no rows yet: it has not ended ({record.status})"
+    return "the run has no rows: it ended before its first step"
+
+
+def _row_files(run: RunDir) -> tuple[Path, ...]:
+    return run.metrics, run.samples
 
 
 def _study_line(study: StudyDir) -> str:

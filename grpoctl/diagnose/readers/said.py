@@ -19,6 +19,14 @@ from grpoctl.specs.aliases import ALIASES
 
 UNKNOWN = "null"  # takes a setting back that a reader found
 _OF_MODEL = {"lora_dropout": "lora.lora_dropout", "gradient_checkpointing": "gradient_checkpointing", "dtype": "dtype"}
+_PARTS = {"num_iterations": "updates_per_rollout", "minibatches": "updates_per_rollout"}
+_COUNTS = (
+    "num_generations", "prompts_per_step", "max_steps", "max_completion_length", "gradient_accumulation_steps",
+    "updates_per_rollout", "eval_completions",
+)  # fmt: skip
+_RANGES: Mapping[str, tuple[float, float]] = dict.fromkeys(_COUNTS, (1.0, math.inf)) | dict.fromkeys(
+    ("ddof", "top_p", "lora_dropout"), (0.0, 1.0)
+)
 _DTYPES = ("float32", "bfloat16")  # what a run computes in, as far as rules tell
 
 
@@ -42,6 +50,8 @@ def _field(key: str) -> str:
     tail = tail.removeprefix("model.").removesuffix(".start")
     if tail in known:
         return known[tail]
+    if tail in _PARTS:
+        raise SpecError("unknown setting; say updates_per_rollout, which is num_iterations x minibatches", key=key)
     elsewhere = ALIASES.get(tail)
     if elsewhere in known:
         raise SpecError(f"unknown setting; did you mean {known[elsewhere]}?", key=key)
@@ -75,6 +85,10 @@ def _typed(name: str, text: str, key: str) -> Any:
     if not math.isfinite(value) or value < 0:
         what = "a whole number" if kind is int else "a number"
         raise SpecError(f"got {text!r}; allowed: {what} of at least 0, or {UNKNOWN}", key=key)
+    low, high = _RANGES.get(name, (0, math.inf))
+    if not low <= value <= high:
+        allowed = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
+        raise SpecError(f"got {text!r}; allowed: {allowed}, or {UNKNOWN}", key=key)
     return value
 
 

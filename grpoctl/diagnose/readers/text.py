@@ -1,4 +1,4 @@
-"""The lines of a text file that may be gzipped, cut off, in UTF-16 or without an end: bounded, and never a traceback.
+"""The lines of a text file that may be gzipped, cut off, coloured, in UTF-16 or without an end: bounded, no traceback.
 
 What is here: bytes to numbered lines. What is not: what stands in them.
 """
@@ -6,6 +6,7 @@ What is here: bytes to numbered lines. What is not: what stands in them.
 from __future__ import annotations
 
 import codecs
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,8 @@ CUT_OFF = "the gzip file is cut off or damaged: what could be unpacked was read"
 _HEAD = 8192
 _BLOCK = 1 << 16
 _GZIP = b"\x1f\x8b"
+_RETURNS_WITHIN = 1 << 16  # bytes in which a file of \n shows one
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # of a terminal
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -33,21 +36,22 @@ class Line(NamedTuple):
 def text_lines(path: Path, notes: list[str] | None = None) -> Iterator[Line]:
     """The lines of the file, unpacked where it is gzipped, without their ends; undecodable bytes become U+FFFD.
 
-    A gzip that was cut off gives the lines it has, and `notes` is told. Raises StorageError where the file cannot be
-    read.
+    A terminal's colours are left out. A gzip that was cut off gives the lines it has, and `notes` is told. Raises
+    StorageError where the file cannot be read.
     """
     number, rest = 1, ""
+    returns = _ends_by_returns(path)
     for block in _decoded(path, [] if notes is None else notes):
-        lines = (rest + block).split("\n")
+        lines = (rest + (block.replace("\r", "\n") if returns else block)).split("\n")
         rest = lines.pop()
         for text in lines:
-            yield Line(number, text.removesuffix("\r"))
+            yield Line(number, _plain(text.removesuffix("\r")))
             number += 1
         while len(rest) > LONGEST:
-            yield Line(number, rest[:LONGEST])
+            yield Line(number, _plain(rest[:LONGEST]))
             rest = rest[LONGEST:]
     if rest:
-        yield Line(number, rest)
+        yield Line(number, _plain(rest))
 
 
 def head(path: Path, size: int = _HEAD) -> bytes:
@@ -61,10 +65,31 @@ def head(path: Path, size: int = _HEAD) -> bytes:
     return start[:size]
 
 
+def unpacked(path: Path, most: int) -> bytes:
+    """All bytes of the file, unpacked where it is gzipped. Raises StorageError for more than `most` of them, too."""
+    parts, size = [], 0
+    for block in _unpacked(path, []):
+        parts.append(block)
+        size += len(block)
+        if size > most:
+            raise StorageError(f"{path}: larger than {most >> 20} MiB")
+    return b"".join(parts)
+
+
 def is_text(path: Path) -> bool:
     """Whether the file begins like text: no zero bytes, but for UTF-16."""
     start = head(path)
     return bool(start) and (b"\0" not in start or start.startswith(_UTF_16))
+
+
+def _plain(text: str) -> str:
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+def _ends_by_returns(path: Path) -> bool:
+    """Whether lines end as they did on old Macs: with a carriage return alone."""
+    start = head(path, _RETURNS_WITHIN)
+    return b"\r" in start and b"\n" not in start
 
 
 def _decoded(path: Path, notes: list[str]) -> Iterator[str]:

@@ -33,6 +33,9 @@ _OF_TRAINING = ("loss", "grad_norm", "learning_rate", "reward")
 _SUMMARY = ("train_runtime", "train_loss")  # the last entry of a run: its totals
 
 
+NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """One dictionary that the trainer logged, its values as numbers (None where they are none)."""
@@ -66,6 +69,11 @@ def is_entry(cells: Iterable[str]) -> bool:
     return any(name not in ("step", "update") and name_of(name) is not None for name in cells)
 
 
+def has_rewards(rows: StepTable) -> bool:
+    """Whether a row has a reward: without one there was no reinforcement learning, or its log does not tell."""
+    return any("reward/mean" in row or "eval/reward" in row for row in rows)
+
+
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
     kept = [entry for entry in entries if is_entry(entry.cells) and not set(entry.cells).intersection(_SUMMARY)]
@@ -80,6 +88,8 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     notes = _notes(kept, span)
     if rounded := _rounded(kept, rows):
         notes.append(f"{rounded} steps have rewards that are equal but for rounding: their groups are counted as dead")
+    if not has_rewards(rows):
+        notes.append(NO_REWARDS)
     if span == 1:
         rows = _with_samples(rows, known.samples)
     if settings.get("scale_rewards") == "batch" and any("groups/dead" in row for row in rows):
@@ -133,7 +143,8 @@ def _is_equal(row: Mapping[str, float | None]) -> bool:
 def _rounded(entries: Sequence[Entry], rows: StepTable) -> int:
     """Steps whose groups TRL took for live though their rewards are equal: its tolerance is an absolute 1e-8."""
     equal = {row["step"] for row in rows if _is_equal(row)}
-    return sum(entry.cells.get("frac_reward_zero_std", 1.0) != 1.0 for entry in entries if entry.step in equal)
+    last = {entry.step: entry for entry in entries if "reward" in entry.cells}
+    return sum(entry.cells.get("frac_reward_zero_std", 1.0) != 1.0 for step, entry in last.items() if step in equal)
 
 
 def _with_samples(rows: StepTable, samples: Sequence[Sample]) -> StepTable:

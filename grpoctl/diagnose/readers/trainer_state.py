@@ -13,12 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from core.errors import SpecError, StorageError
+from core.errors import SpecError
 from grpoctl.diagnose.readers.base import Asked, Read
-from grpoctl.diagnose.readers.text import head
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, is_entry, number
+from grpoctl.diagnose.readers.text import head, unpacked
+from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, has_rewards, is_entry, number
 from grpoctl.diagnose.readers.trl_completions import inferred_group_size, read_completions
-from grpoctl.runs.records import storage_errors
 
 FILE = "trainer_state.json"
 _PICKLE = "training_args.bin"
@@ -52,7 +51,7 @@ class _TrainerState:
             samples=completions,
         )
         case, more = case_of_entries(entries, known)
-        if arguments is None:
+        if arguments is None and has_rewards(case.rows):
             notes.append(_unknown_settings(folder))
         places = {name: number(document.get(name)) for name in ("global_step", "epoch")}
         extra = {name: value for name, value in places.items() if value is not None and math.isfinite(value)}
@@ -86,10 +85,7 @@ def _output(folder: Path) -> Path:
 
 
 def _document(file: Path) -> dict[str, Any]:
-    with storage_errors("read", file):
-        if file.stat().st_size > _LARGEST:
-            raise StorageError(f"{file}: larger than {_LARGEST >> 20} MiB; that is no trainer_state.json")
-        data = file.read_bytes()
+    data = unpacked(file, _LARGEST)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -102,13 +98,18 @@ def _document(file: Path) -> dict[str, Any]:
 
 def _entries(document: dict[str, Any], file: Path) -> list[Entry]:
     """What was logged, in its order; text and lists are no metrics."""
-    found = []
+    found, stepless = [], 0
     for logged in document["log_history"]:
-        step = logged.get("step") if isinstance(logged, dict) else None
-        if not isinstance(step, (int, float)) or not 0 <= step < _STEPS or not is_entry(logged):
+        if not isinstance(logged, dict) or not is_entry(logged):
+            continue
+        step = number(logged.get("step"))
+        if step is None or not 0 <= step < _STEPS:
+            stepless += 1
             continue
         cells = {str(name): number(value) for name, value in logged.items() if _is_cell(value)}
         found.append(Entry(step=int(step), cells=cells))
+    if not found and stepless:
+        raise SpecError(f"log_history: {stepless} entries have metrics, and none a step that is a number", file=file)
     if not found:
         raise SpecError("log_history has no metric of training: nothing was logged (logging_steps?)", file=file)
     return found

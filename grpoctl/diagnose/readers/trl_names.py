@@ -115,7 +115,15 @@ def settings_of_rows(rows: Sequence[Cells]) -> dict[str, Any]:
         known["beta"] = 0.0  # TRL logs the KL exactly where beta is not 0
     if any(name.startswith("sampling/") for name in names):
         known["dtype"] = "bfloat16"  # another engine sampled: its rounding is not that of one fp32 forward
-    return known
+    return known | ({"reshaped": False} if _is_the_reward(rows, names) else {})
+
+
+def _is_the_reward(rows: Sequence[Cells], names: Iterable[str]) -> bool:
+    """Whether there is one reward function and it counts once: then the completions' rewards are the normaliser's."""
+    functions = [name for name in names if re.fullmatch(r"rewards/.+/mean", name)]
+    pairs = [(row.get("reward"), row.get(functions[0])) for row in rows] if len(functions) == 1 else []
+    known = [(whole, part) for whole, part in pairs if whole is not None and part is not None]
+    return bool(known) and all(math.isclose(*pair, rel_tol=1e-5, abs_tol=1e-9) for pair in known)
 
 
 ARGUMENTS_OF_GRPO = "num_generations"  # what only such a configuration has
@@ -123,7 +131,7 @@ ARGUMENTS_OF_GRPO = "num_generations"  # what only such a configuration has
 _FIXED: dict[str, Any] = {
     "transform": "none", "baseline": "group", "ddof": 1, "eps": 1e-4, "std_floor": 0.0, "kl_in": "loss",
     "dynamic_sampling": False, "supervised_weight": 0.0, "consistency_weight": 0.0, "skip_without_signal": False,
-    "offline": False, "old_is_reference": False,
+    "offline": False, "old_is_reference": False, "weighting": "rows",
 }  # fmt: skip
 _SAME = (
     "learning_rate", "num_generations", "max_completion_length", "temperature", "top_p", "top_k", "beta", "epsilon",
@@ -155,7 +163,11 @@ def _scaling(args: Mapping[str, Any]) -> dict[str, Any]:
         args.get("scale_rewards"), bool
     ) else args.get("scale_rewards")  # fmt: skip
     alone = args.get("multi_objective_aggregation", "sum_then_normalize") == "sum_then_normalize"
-    return {"scale_rewards": scale} if alone and scale in ("group", "batch", "none") else {}
+    if not alone or scale not in ("group", "batch", "none"):
+        return {}
+    weights = args.get("reward_weights")
+    plain = weights is None or (isinstance(weights, list) and all(weight == 1 for weight in weights))
+    return {"scale_rewards": scale, "reshaped": False if plain else None}  # None: no completion tells its weight
 
 
 def _batches(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,58 @@ def test_the_runs_normaliser_is_used(settings: dict[str, object], recorded: list
     assert advantage_mismatch(case_of("aabb", REWARDS, RIGHT, changed)) != ()
 
 
+# TRL: z-score, ddof 1, eps 1e-4. Two of a group that differ by d get +-(d/2) / (d/sqrt(2) + 1e-4).
+A, B = 0.5 / (2**-0.5 + 1e-4), 0.2 / (0.4 * 2**-0.5 + 1e-4)
+TRL = replace(MEAN_ONLY, scale_rewards="group", ddof=1, eps=1e-4)
+
+
+@pytest.mark.parametrize("scale", ["group", None])
+@pytest.mark.parametrize(
+    ("recorded", "id_"),
+    [
+        ([A, -A, B, -B], None),
+        ([-A, A, -B, B], "reward-sign"),
+        ([B, -B, A, -A], "group-order"),
+    ],
+)
+def test_a_log_that_does_not_say_its_scale(scale: str | None, recorded: list[float], id_: str | None) -> None:
+    case = case_of("aabb", REWARDS, recorded, replace(TRL, scale_rewards=scale))
+    assert [one.id for one in advantage_mismatch(case)] == ([] if id_ is None else [id_])
+    assert advantage_mismatch(case_of("aabb", REWARDS, RIGHT, replace(TRL, scale_rewards=None))) == ()  # mean only
+
+
+@pytest.mark.parametrize("recorded", [[0.9, -0.9, 0.9, -0.9], [-A, A, -B, -B]])
+def test_what_nothing_explains_is_no_finding_where_the_scale_is_a_guess(recorded: list[float]) -> None:
+    assert advantage_mismatch(case_of("aabb", REWARDS, recorded, replace(TRL, scale_rewards=None))) == ()
+    assert [one.id for one in advantage_mismatch(case_of("aabb", REWARDS, recorded, TRL))] == ["advantage-mismatch"]
+    two = case_of("aabb", REWARDS, [-A, A, -B, B], replace(TRL, scale_rewards=None), steps=2)
+    assert advantage_mismatch(two) == ()  # an accident on two steps is possible
+
+
+@pytest.mark.parametrize(
+    ("rewards", "recorded", "wrong"),
+    [
+        ([0.2, 0.2, 1.0, 0.0], [1.5e-4, -1.5e-4, A, -A], False),  # float32's 0.2: rounding / eps
+        ([0.2, 0.2, 1.0, 0.0], [1.5e-2, -1.5e-2, A, -A], True),  # more than 1e-6 x 0.2 / 1e-4 = 2e-3
+        ([1000.0, 999.0, 1.0, 0.0], [A + 5e-4, -A - 5e-4, A, -A], False),  # 1e-6 x 1000 / 0.5 = 2e-3
+        ([1000.0, 999.0, 1.0, 0.0], [A, -A, A + 5e-4, -A - 5e-4], True),  # 1e-6 x 1 / 0.5 = 2e-6
+    ],
+)
+def test_the_rounding_of_float32_is_no_fault(rewards: list[float], recorded: list[float], wrong: bool) -> None:
+    assert bool(advantage_mismatch(case_of("aabb", rewards, recorded, TRL))) == wrong
+
+
+def test_a_step_whose_rewards_are_not_known_is_left_out() -> None:
+    assert advantage_mismatch(case_of("aabb", [None] * 4, RIGHT)) == ()  # of several functions no sum is known
+
+
+def test_over_a_batch_a_step_with_an_evaluation_is_left_out() -> None:
+    case = case_of("aabb", REWARDS, [9.0] * 4, replace(TRL, scale_rewards="batch"))
+    evaluated = replace(case, rows=[{**row, "eval/reward": 0.5} for row in case.rows])
+    assert advantage_mismatch(case) != ()
+    assert advantage_mismatch(evaluated) == ()
+
+
 def test_a_missing_reward_has_no_advantage_and_is_in_no_mean() -> None:
     assert advantage_mismatch(case_of("aabb", [1.0, None, 0.6, 0.2], [0.0, 0.0, 0.2, -0.2])) == ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.collapse import first_collapse, policy_collapse
+from core.health.collapse import limits, policy_collapse
 from core.health.finding import Row
 from core.spec import GuardSpec
 
@@ -114,21 +114,12 @@ def test_a_limit_of_zero_is_watched() -> None:
     strict = GUARDS.model_copy(update={"max_truncated": 0.0, "min_valid": 0.0})
     assert policy_collapse(table("completions/truncated", 0.1, 0.1, 0.1), strict) is not None
     assert policy_collapse(table("completions/valid", 0.0, 0.0, 0.0), strict) is None
+    assert [str(limit) for limit in limits(strict)][:3] == ["below 0.0", "below 0.001", "above 0.0"]
 
 
 def test_nothing_is_found_in_nothing() -> None:
     assert policy_collapse([], GUARDS) is None
     assert policy_collapse(table("kl"), GUARDS) is None
-    assert first_collapse([], GUARDS) is None
-
-
-def test_the_first_collapse_is_found_although_the_run_went_on_and_healed() -> None:
-    rows = table("completions/valid", 0.9, 0.0, 0.0, 0.0, 0.0, 0.9, 0.9)
-    assert policy_collapse(rows, GUARDS) is None
-    finding = first_collapse(rows, GUARDS)
-    assert finding is not None
-    assert finding.evidence["last_step"] == 4
-    assert first_collapse(table("kl", *[0.1] * 9), GUARDS) is None
 
 
 def test_a_metric_that_few_steps_have_is_still_looked_at() -> None:

@@ -73,7 +73,27 @@ def test_samples_that_differ_make_it_sure() -> None:
     assert constant_reward(Case(rows=rows(), samples=other)) == ()
 
 
-def test_nothing_earned_at_all_may_be_the_prompts() -> None:
-    (finding,) = constant_reward(Case(rows=rows(mean=0.0)))
-    assert finding.confidence == "moderate"
-    assert "or no prompt can be solved" in finding.summary
+@pytest.mark.parametrize(
+    ("mean", "severity"), [(0.0, "warning"), (1.0, "warning"), (-1.0, "warning"), (2.0, "warning"), (0.4, "error")]
+)
+def test_an_end_of_the_scale_may_be_the_prompts(mean: float, severity: str) -> None:
+    """Valid or not: where no prompt can be solved, a valid answer earns no more than an invalid one."""
+    for more in ({}, {"completions/valid": 0.7}):
+        (finding,) = constant_reward(Case(rows=rows(mean=mean, **more)))
+        assert finding.severity == severity
+        assert ("all prompts are solved (or none is" in finding.summary) == (severity == "warning")
+        assert bool(finding.rules_out) == (severity == "error")
+        if severity == "warning":
+            assert finding.confidence == "moderate"
+
+
+@pytest.mark.parametrize(("reward", "still"), [(0.5, True), (0.3, False), (float("nan"), True)])
+def test_an_evaluation_with_another_reward_refutes_it(reward: float, still: bool) -> None:
+    for step in (0, 21):
+        evaluated: Row = {"step": step, "eval/reward": reward}
+        table = [evaluated, *rows()] if step == 0 else [*rows(), evaluated]
+        assert found(table) == still
+
+
+def test_a_completion_with_another_reward_refutes_it() -> None:
+    assert not found(rows(), samples=(Sample(step=1, reward=0.5), Sample(step=1, reward=0.7)))

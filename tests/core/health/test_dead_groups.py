@@ -107,16 +107,24 @@ def test_one_text_over_and_over_is_no_matter_of_prompts() -> None:
     (finding,) = dead_groups(Case(rows=[], samples=different))
     assert finding.evidence["one_text"] == 0.0
     assert "temperature" not in finding.advice
+    # Texts of every second group are known: half of all groups are one text over and over, not two thirds.
+    half = tuple(
+        Sample(step=one.step, group="p", text=one.text if one.step % 4 < 2 else None, reward=one.reward) for one in same
+    )
+    (finding,) = dead_groups(Case(rows=[], samples=half))
+    assert finding.evidence["one_text"] == 0.5
+    assert "temperature" not in finding.advice
 
 
 def test_what_larger_groups_and_refills_would_give() -> None:
     # Pass rate 0.9: K = 8 has 0.43 dead groups, so that half of them teach; at 0.656 dead, 1 / 0.344 = 2.9 samplings.
+    # Refills are not suggested: they make steps alike, and a completion teaches no more.
     finding = of([0.9])
     assert finding is not None
     assert finding.evidence["dead_at_8"] == pytest.approx(0.43, abs=0.12)
     assert finding.evidence["samplings_per_live_group"] == pytest.approx(2.9, abs=0.7)
     assert finding.evidence["dead_at_pass_rate_half"] == pytest.approx(2 / 16)
-    assert finding.suggest == ("stages.grpo.num_generations=8", "stages.grpo.dynamic_sampling.max_attempts=10")
+    assert finding.suggest == ("stages.grpo.num_generations=8",)
     drawn_in_advance = of([0.9], offline=True)
     assert drawn_in_advance is not None
     assert drawn_in_advance.suggest == ()

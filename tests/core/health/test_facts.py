@@ -48,9 +48,15 @@ def test_what_is_not_known_is_not_told() -> None:
     assert facts(Case(rows=[])) == facts(Case(rows=[{"step": 0, "eval/reward": 1.0}])) == {}
     assert facts(Case(rows=[{"step": 3}])) == {"steps": 1, "last_step": 3}
     assert facts(Case(rows=[{"step": 1, "update": 1}, {"step": 2, "update": 0}])) == {
-        "steps": 2, "last_step": 2, "updates": 1, "followed_updates": 0, "followed_skips": 0
+        "steps": 2, "last_step": 2, "updates": 1  # of what followed them nothing is known
     }  # fmt: skip
     assert facts(Case(rows=[{"step": 1}], samples=(Sample(step=1),))) == {"steps": 1, "last_step": 1, "samples": 1}
+
+
+def test_counts_are_whole_numbers() -> None:
+    found = facts(Case(rows=[{"step": 10.0, "update": 1.0}, {"step": 20.0, "update": 1.0}], averaged_over=10))
+    assert found == {"steps": 20, "last_step": 20, "updates": 20}  # every row says that all of its steps made one
+    assert {type(value) for value in found.values()} == {int}
 
 
 def test_rewards_are_means_of_ten_rows() -> None:

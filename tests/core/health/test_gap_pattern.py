@@ -24,8 +24,8 @@ def rows_of(updates: Sequence[int], measured: Sequence[float | None], start: flo
     return [first, *steps]
 
 
-def found(rows: list[Row], **settings: object) -> Finding | None:
-    case = Case(rows=rows, settings=Settings(dtype="float32", **settings))  # type: ignore[arg-type]
+def found(rows: list[Row], dtype: str | None = "float32", **settings: object) -> Finding | None:
+    case = Case(rows=rows, settings=Settings(dtype=dtype, **settings))  # type: ignore[arg-type]
     findings = integrity(case)
     assert len(findings) <= 1
     return findings[0] if findings else None
@@ -103,6 +103,44 @@ def test_where_the_updates_forward_agrees_with_the_sampler_its_weights_are_not_o
     assert finding.id == "rollout-integrity"
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "severity"),
+    [
+        (2.0e-4, 5.6e-4, "warning"),  # thirds' medians 2.45e-4 and 5.15e-4: 5 times the limit, and grown 2.1 times
+        (2.0e-4, 10.8e-4, "error"),  # 3.1e-4 and 9.7e-4: grown 3.1 times
+        (6.0e-4, 12.0e-4, "error"),  # 6.75e-4 and 11.25e-4: more than 10 times the limit
+    ],
+)
+def test_a_smooth_drift_near_the_limit_is_a_warning(first: float, last: float, severity: str) -> None:
+    drift = [SOUND, *(first + (last - first) * i / 8 for i in range(9))]
+    finding = found(rows_of([1] * 10, drift))
+    assert finding is not None
+    assert (finding.id, finding.severity) == ("stale-sampler", severity)
+    assert (finding.confidence == "strong") == (severity == "error")
+    assert ("near the limit" in finding.summary) == (severity == "warning")
+
+
+def test_where_the_dtype_is_not_known_the_coarsest_limit_holds() -> None:
+    assert found(rows_of(UPDATES, [0.02] * 10, start=0.02), dtype=None) is None
+    assert found(rows_of(UPDATES, GROWING), dtype=None) is None
+    for gaps_, start, id_ in (
+        ([1.0] * 10, 1.0, "scoring-noise"),
+        ([SOUND, *[0.7 * i for i in range(1, 10)]], SOUND, "stale-sampler"),
+        (HEALING, SOUND, "rollout-integrity"),
+    ):
+        finding, known = found(rows_of(UPDATES, gaps_, start), dtype=None), found(rows_of(UPDATES, gaps_, start))
+        assert finding is not None
+        assert known is not None
+        assert (finding.id, finding.confidence, known.confidence) == (id_, "moderate", "strong")
+
+
+def test_one_of_many_gaps_just_above_the_limit_is_a_warning() -> None:
+    finding = found(rows_of([1] * 100, [*[2e-6] * 49, 1.1e-4, *[2e-6] * 50]))
+    assert finding is not None
+    assert (finding.id, finding.severity, finding.confidence) == ("rollout-integrity", "warning", "moderate")
+    assert "on 1 of 100 steps" in finding.summary
+
+
 def test_a_gap_that_a_step_without_update_heals_is_a_mode() -> None:
     finding = found(rows_of(UPDATES, HEALING))
     assert finding is not None
@@ -119,6 +157,12 @@ def test_noise_is_there_before_any_update() -> None:
     assert finding.id == "scoring-noise"
     assert finding.confidence == "strong"  # the evaluation and step 1
     assert {"stale-sampler", "rollout-mode"} <= {one.id for one in finding.rules_out}
+
+
+def test_noise_near_the_limit_is_a_warning() -> None:
+    finding = found(rows_of(UPDATES, [1.5e-4] * 10, start=1.5e-4))
+    assert finding is not None
+    assert (finding.id, finding.severity, finding.confidence) == ("scoring-noise", "warning", "moderate")
 
 
 def test_a_sound_start_and_noise_later_is_no_noise_of_the_scoring() -> None:

@@ -20,9 +20,12 @@ from core.health.integrity import evaluation_integrity, max_gap, rollout_integri
         ("bfloat16", 0.09, None, 1.0),
         ("bfloat16", 0.15, 0.5, 0.5),
         ("float32", 0.1, 1e-5, 1e-5),
+        (None, 1.0, None, 0.3),  # not known, or one that was never measured: the coarsest
+        ("float16", 0.09, None, 1.0),
+        (None, 1.0, 1e-5, 1e-5),
     ],
 )
-def test_limits(dtype: str, temperature: float, override: float | None, limit: float) -> None:
+def test_limits(dtype: str | None, temperature: float, override: float | None, limit: float) -> None:
     assert max_gap(dtype, temperature, override) == pytest.approx(limit)
 
 
@@ -69,6 +72,46 @@ def test_over_a_table_the_first_is_told_and_the_others_counted() -> None:
     assert "2 more of 5 steps" in finding.summary
     assert worst_integrity(table[:2], dtype="float32") is None
     assert worst_integrity(table, dtype="float32", override=6.0) is None
+
+
+@pytest.mark.parametrize(
+    ("above", "sound", "severity"),
+    [
+        ([1.1e-4], 99, "warning"),  # one of 100, and just above 1e-4
+        ([2.1e-4], 1, "error"),  # every other step: not isolated
+        ([2.1e-4] * 2, 28, "warning"),
+        ([2.1e-4] * 3, 27, "error"),  # three, and a tenth of all
+        ([2.1e-4] * 3, 97, "warning"),  # three, but less than a twentieth
+        ([2.1e-4] * 5, 95, "error"),
+        ([1.9e-4] * 99, 1, "warning"),  # many, but less than twice the limit
+        ([1.2e-4, 2.1e-4, 2.2e-4], 0, "error"),  # by their median
+        ([0.9e-3], 99, "warning"),
+        ([1.1e-3], 99, "error"),  # more than 10 times the limit
+        ([None], 99, "error"),
+    ],
+)
+def test_gaps_that_are_few_or_near_the_limit_are_a_warning(
+    above: list[float | None], sound: int, severity: str
+) -> None:
+    values = [*[1e-7] * sound, *above]
+    table = [{"step": i, "rollout/logprob_gap": gap, "temperature": 1.0} for i, gap in enumerate(values, start=1)]
+    finding = worst_integrity(table, dtype="float32")
+    assert finding is not None
+    assert (finding.severity, finding.confidence) == (severity, "strong" if severity == "error" else "moderate")
+    live = rollout_integrity(table[-1], dtype="float32")  # a guard sees one step alone
+    assert live is not None
+    assert (live.severity, live.confidence) == ("error", "strong")
+
+
+def test_of_an_unknown_dtype_the_coarsest_limit_holds_and_nothing_is_strong() -> None:
+    table = [{"step": i, "rollout/logprob_gap": gap} for i, gap in enumerate((0.02, 0.29, 0.02), start=1)]
+    assert worst_integrity(table, dtype=None) is None
+    broken = [{**row, "rollout/logprob_gap": 4.0} for row in table]
+    finding, told = worst_integrity(broken, dtype=None), worst_integrity(broken, dtype=None, override=1.0)
+    assert finding is not None
+    assert (finding.severity, finding.confidence) == ("error", "moderate")
+    assert told is not None
+    assert told.confidence == "strong"  # who sets the limit knows it
 
 
 @pytest.mark.parametrize(

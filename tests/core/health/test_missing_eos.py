@@ -36,18 +36,26 @@ def test_from_the_first_step_on(start: float | None, cut: list[float], found: bo
     assert bool(missing_eos(case_of(start, *cut))) == found
 
 
-def test_where_not_one_of_many_ended_it_is_no_limit() -> None:
+def test_where_not_one_of_many_ended() -> None:
+    """A limit far too small gives the same counts: never more than moderate, and a larger limit decides."""
     (finding,) = missing_eos(case_of(1.0, *[1.0] * 5))
-    assert (finding.id, finding.severity, finding.confidence) == ("missing-eos", "error", "strong")
-    assert finding.suggest == ()
+    assert (finding.id, finding.severity, finding.confidence) == ("missing-eos", "error", "moderate")
+    assert finding.suggest == ("max_completion_length=192",)
     assert "all 320 completions were cut off at 48 tokens" in finding.summary
+    assert "or the limit is far too small" in finding.summary
     assert {"policy-collapse", "learning-rate"} == {one.id for one in finding.rules_out}
+    assert finding.decider is not None
 
 
 @pytest.mark.parametrize("case", [case_of(1.0, *[1.0] * 4, 0.99), case_of(1.0, *[1.0] * 5, drawn=99.0)])
-def test_where_one_ended_or_few_were_drawn_it_may_be_the_limit(case: Case) -> None:
+def test_where_one_ended_or_few_were_drawn_the_share_is_said(case: Case) -> None:
     (finding,) = missing_eos(case)
     assert finding.confidence == "moderate"
-    assert "or the limit is far too small" in finding.summary
-    assert finding.suggest == ("max_completion_length=192",)
-    assert finding.decider is not None
+    assert "% of the completions were cut off" in finding.summary
+
+
+def test_texts_of_a_fixed_length_may_be_meant() -> None:
+    case = case_of(1.0, *[1.0] * 5)
+    (finding,) = missing_eos(Case(rows=[{**row, "completions/valid": 1.0} for row in case.rows]))
+    assert (finding.severity, finding.confidence) == ("warning", "moderate")
+    assert "or texts of a fixed length are meant" in finding.summary

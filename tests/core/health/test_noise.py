@@ -93,7 +93,8 @@ def test_yes_or_no_answers_have_the_error_of_their_count() -> None:
     assert [one.se for one in evaluations(case)] == pytest.approx([0.017678, 0.017677], abs=1e-6)  # sqrt(0.25 / 800)
     (finding,) = noise(case)
     assert finding.evidence["se"] == pytest.approx(0.025, abs=1e-4)
-    # 2.8^2 x 0.025^2 / 0.0038^2 = 339 times 800
+    # 2.8^2 x 0.025^2 / 0.0038^2 = 339 times 800, which is 271,000: told with two digits
+    assert "about 270,000 completions" in finding.advice
     assert finding.evidence["times_more_completions"] == pytest.approx(339, abs=1)
     assert finding.suggest[0] == f"task.eval_prompts={math.ceil(800 * finding.evidence['times_more_completions'])}"  # type: ignore[operator]
 

@@ -28,14 +28,38 @@ def only(case: Case) -> Finding:
     return found
 
 
-def test_what_is_no_number() -> None:
-    found = only(case({}, {"loss": None, "grad_norm": None, "update": 0}, {"kl": None}, learning_rate=1e-3))
+NONE: Row = {"loss": None, "grad_norm": None, "update": 0}
+
+
+def test_what_is_no_number_to_the_end() -> None:
+    found = only(case(*[{}] * 20, *[NONE] * 10, learning_rate=1e-3))
     assert (found.id, found.severity, found.suggest) == ("numerical", "error", ("learning_rate=0.0001",))
-    assert (found.evidence["step"], found.evidence["steps"]) == (2, 2)
-    assert "step 2: loss, grad_norm are not a finite number; the update was not applied (and on 1 more" in found.summary
-    assert ids(case({"loss": float("nan")})) == ["numerical error"]
+    assert (found.evidence["step"], found.evidence["steps"]) == (21, 10)
+    assert (
+        "step 21: loss, grad_norm are not a finite number; the update was not applied (and on 9 more" in found.summary
+    )
     assert ids(case({"reward/mean": None})) == []  # all rewards of a step may be missing
     assert ids(case()) == []
+
+
+def test_single_steps_that_passed() -> None:
+    found = only(case({"grad_norm": None}, {"grad_norm": None}, learning_rate=1e-3))
+    assert (found.id, found.severity, found.suggest) == ("isolated-nan", "warning", ())
+    assert ids(case({"loss": float("nan")})) == ["isolated-nan warning"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{}] * 29 + [NONE],  # it ended the run
+        [{}] * 27 + [NONE, {}, {}],  # two sound steps are too few to tell
+        [NONE] * 7,  # 7 of 30 are more than a fifth
+        [{"completions/valid": 0.9}, {**NONE, "completions/valid": 0.9}] + [{"completions/valid": 0.4}] * 28,
+        [{}, {"kl": 0.1}, {"kl": None}],  # the column never came back
+    ],
+)
+def test_what_did_not_pass(changes: list[Row]) -> None:
+    assert ids(case(*changes)) == ["numerical error"]
 
 
 def test_a_gradient_out_of_proportion() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.health.finding import Row
-from core.health.onset import acted, onset, parted, standard_errors
+from core.health.onset import acted, onset, parted, precedence_p, spread
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,28 @@ def test_onset_is_where_it_left_for_good() -> None:
     assert onset(rows_of(0.8, 0.3, 0.3, 0.3), "kl", lambda start, now: now < 0.5 * start) is None  # unknown
 
 
-def test_standard_errors() -> None:
-    # Means 2 and 5. Squares around them 2 and 2, pooled over 3 + 3 - 2 = 4: s = 1. 3 / sqrt(1/3 + 1/3) = 3.674.
-    assert standard_errors([1, 2, 3], [4, 5, 6], least=0.0) == pytest.approx(3.6742, abs=1e-4)
-    assert standard_errors([4, 5, 6], [1, 2, 3], least=0.0) == pytest.approx(-3.6742, abs=1e-4)
-    # One value before: s is that of the others, 1 (2 squares over 1 + 3 - 2); -3 / sqrt(1 + 1/3).
-    assert standard_errors([5], [1, 2, 3], least=0.0) == pytest.approx(-2.598, abs=1e-3)
-    assert standard_errors([5], [1, 1, 1], least=2.0) == pytest.approx(-4 / (2 * (4 / 3) ** 0.5))  # the least spread
-    assert standard_errors([], [1, 2, 3, 4], least=0.0) == 0.0
-    assert standard_errors([1], [2, 3], least=0.0) == 0.0
+def test_what_was_learned_before_the_first_draw_is_part_of_the_start() -> None:
+    # Three supervised updates, then steps 4 (updates), 5: one update has acted before 5, not four.
+    rows: list[Row] = [{"step": i, "update": 1, "supervised/loss": 1.0} for i in (1, 2, 3)]
+    rows += [{"step": i, "update": 1, "completions/valid": 0.9} for i in (4, 5)]
+    before, after = parted(rows)
+    assert [row["step"] for row in before] == [1, 2, 3, 4]
+    assert [(count, row["step"]) for count, row in after] == [(1, 5)]
+
+
+def test_precedence() -> None:
+    # 2 before, 3 after. All 3 lie below: 1 of C(5, 2) = 10 orders. 2 lie below: the two lowest are among the three in
+    # C(3, 2) = 3 of 10. Equal values do not lie below.
+    assert precedence_p([5, 6], [1, 2, 3]) == pytest.approx(0.1)
+    assert precedence_p([5, 6], [1, 2, 7]) == pytest.approx(0.3)
+    assert precedence_p([5, 6], [5, 6, 7]) == 1.0
+    assert precedence_p([1, 2], [5, 6, 7]) == 1.0  # above is not below
+    assert precedence_p([9], [1] * 19) == pytest.approx(1 / 20)  # one value proves nothing
+    assert precedence_p([], [1]) == precedence_p([1], []) == 1.0
+
+
+def test_spread() -> None:
+    # Squares around the means 2 and 5: 2 and 2, over 2 + 2 degrees of freedom.
+    assert spread([1, 2, 3], [4, 5, 6]) == pytest.approx(1.0)
+    assert spread([5], [1, 2, 3]) == pytest.approx(1.0)  # one value has no spread of its own
+    assert spread([5], []) == spread([], []) == 0.0

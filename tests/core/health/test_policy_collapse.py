@@ -33,6 +33,7 @@ def only(case: Case) -> Finding:
 
 
 INVALID: Row = {"completions/valid": 0.0}
+POOR: Row = {"reward/mean": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -43,8 +44,9 @@ INVALID: Row = {"completions/valid": 0.0}
         ([(30, {"completions/truncated": 0.9}), (40, INVALID)], "length-grows", "overlong.weight=1"),
         ([(30, {"completions/length": 3.0}), (40, INVALID)], "length-shrinks", "reduction=token_mean"),
         ([(40, INVALID), (50, {"kl": 3.0})], "unknown", ""),  # what comes after it was not its cause
-        ([(40, {"kl": 20.0})], "kl-runaway", "beta=0.05"),  # the guard's own column
-        ([(40, {"completions/length": 1.0})], "length-shrinks", "reduction=token_mean"),
+        ([(40, {"kl": 20.0, **POOR})], "kl-runaway", "beta=0.05"),  # the guard's own column
+        ([(40, {"completions/length": 1.0, **POOR})], "length-shrinks", "reduction=token_mean"),
+        ([(40, {"entropy": 1e-4, **POOR})], "entropy", "entropy_coef=0.01"),
     ],
 )
 def test_what_went_first(changes: list[tuple[int, Row]], kind: str, suggests: str) -> None:
@@ -68,11 +70,49 @@ def test_a_reward_that_paid_for_it() -> None:
     assert only(Case(rows=rows, guards=GUARDS)).evidence["kind"] == "unknown"
 
 
-def test_what_was_never_sound_did_not_collapse() -> None:
+@pytest.mark.parametrize("change", [{"kl": 20.0}, {"completions/length": 1.0}, {"completions/truncated": 1.0}])
+def test_a_limit_that_was_broken_to_nobodys_harm(change: Row) -> None:
+    found = only(run((40, change)))
+    assert (found.id, found.severity) == ("limit-broken", "warning")
+
+
+def test_a_policy_that_is_sure_of_what_is_right_has_converged() -> None:
+    rows: list[Row] = [{**row, "completions/valid": 1.0} for row in run((40, {"entropy": 1e-4})).rows]
+    for change, found in (({"reward/mean": 1.0}, ("converged", "info")), (POOR, ("policy-collapse", "error"))):
+        since = [{**row, **(change if (row["step"] or 0) >= 40 else {})} for row in rows]
+        assert [(one.id, one.severity) for one in policy_collapse(Case(rows=since, guards=GUARDS))] == [found]
+    known = {"step", "update", "entropy"}
+    bare = [{name: value for name, value in row.items() if name in known} for row in rows]
+    assert only(Case(rows=bare, guards=GUARDS)).id == "limit-broken"  # whom it harmed nobody knows
+
+
+def test_a_rate_that_was_still_rising_when_it_broke() -> None:
+    # The rate of step s is s / 1000: at the last update before step 20 0.019, ten updates before that 0.010.
+    rows = [{**row, "learning_rate": (row["step"] or 0) / 1000} for row in run((20, INVALID)).rows]
+    found = only(Case(rows=rows, guards=GUARDS))
+    assert (found.evidence["kind"], found.suggest) == ("learning-rate", ("learning_rate=0.002",))
+    flat = [{**row, "learning_rate": min(row["learning_rate"] or 0.0, 0.009)} for row in rows]
+    assert only(Case(rows=flat, guards=GUARDS)).evidence["kind"] == "unknown"
+
+
+def test_a_grpo_stage_that_breaks_at_once_after_a_supervised_one() -> None:
+    supervised: list[Row] = [{"step": step, "update": 1, "learning_rate": 1e-4} for step in range(1, 31)]
+    later = [{**row, "step": (row["step"] or 0) + 30} for row in run((2, INVALID)).rows]
+    found = only(Case(rows=[*supervised, *later], guards=GUARDS))
+    assert (found.evidence["kind"], found.evidence["updates_before"]) == ("learning-rate", 1)
+
+
+def test_what_no_update_did_is_not_the_policys() -> None:
     assert only(run((1, INVALID))).id == "unsound-start"
     late = [{**row, "update": int((row["step"] or 0) > 20)} for row in run((2, INVALID)).rows]
-    assert only(Case(rows=late, guards=GUARDS)).id == "unsound-start"  # it broke before any update
+    assert policy_collapse(Case(rows=late, guards=GUARDS)) == ()  # sound first, and broken without any update
+    still = [{**row, "learning_rate": 1e-3 * ((row["step"] or 0) > 1)} for row in run((2, INVALID)).rows]
+    assert policy_collapse(Case(rows=still, guards=GUARDS)) == ()  # the one before it was at a rate of 0
     assert only(run((5, INVALID))).id == "policy-collapse"
+
+
+def test_what_a_number_that_is_none_broke_is_not_said_twice() -> None:
+    assert policy_collapse(run((30, {"loss": None}), (32, INVALID))) == ()  # core.health.numerical says that
 
 
 def test_a_collapse_that_heals_without_an_update_is_not_the_policys() -> None:
@@ -92,4 +132,5 @@ def test_no_limit_broken_no_finding() -> None:
     assert policy_collapse(run()) == ()
     assert policy_collapse(run((59, INVALID))) == ()
     assert policy_collapse(run((30, {"kl": None}))) == ()  # core.health.numerical says that
+    assert policy_collapse(run((20, INVALID), (40, SOUND))) == ()  # it came back
     assert policy_collapse(run((30, {**INVALID, "rollout/logprob_gap": 3.0}))) == ()  # the sampler is at fault

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.health.case import Case, Notice
+from core.health.case import Case, Notice, Sample
 from core.health.finding import Finding, Row, StepTable
 from core.health.rollout_mode import Contrast, contrast, fisher_p, rollout_mode
 from core.health.settings import Settings
@@ -107,7 +107,8 @@ def test_rollout_mode_needs_a_contrast_and_healing(steps: str, found: bool) -> N
     assert (finding is not None) == found
     if finding is not None:
         c = contrast(story(steps))
-        assert (finding.id, finding.severity) == ("rollout-mode", "error")
+        assert (finding.id, finding.severity, finding.confidence) == ("rollout-mode", "warning", "moderate")
+        assert "or prompts come in a fixed order" in finding.summary  # the counts alone cannot tell
         assert {name: finding.evidence[name] for name in Contrast.__dataclass_fields__} == {
             name: getattr(c, name) for name in Contrast.__dataclass_fields__
         }
@@ -212,6 +213,73 @@ def test_what_libraries_printed_is_support_and_no_proof() -> None:
     assert found.evidence["warnings"] == ["line 7: Caching is incompatible"]
     assert found.evidence["texts"] == ["line 9: 1. 1. 1."]
     assert rollout_mode(Case(rows=story("Us" * 40), notices=(said,))) == ()
+
+
+REPEATED, PLAIN = "1. 11. 1. 1. 11. 1.", "first add the two numbers then halve"
+
+
+def collapsed_texts(broken: str, sound: str) -> tuple[Sample, ...]:
+    return tuple(
+        Sample(step=int(row["step"] or 0), text=broken if valid == 0.0 else sound, valid=valid != 0.0)
+        for row in FAULT
+        if (valid := row["completions/valid"]) is not None
+    )
+
+
+CHECKPOINTING = Notice(kind="cache-dropped-by-checkpointing", text="Caching is incompatible")
+
+
+@pytest.mark.parametrize(
+    ("case", "sure"),
+    [
+        (Case(rows=FAULT), False),
+        (Case(rows=FAULT, notices=(CHECKPOINTING,)), True),
+        (Case(rows=FAULT, settings=Settings(first_update_lr=0.0)), True),
+        (Case(rows=FAULT, settings=Settings(first_update_lr=1e-6)), False),
+        (Case(rows=FAULT, notices=(Notice(kind="unparsed-output", text=REPEATED),)), True),
+        (Case(rows=FAULT, notices=(Notice(kind="unparsed-output", text=PLAIN),)), False),
+        (Case(rows=FAULT, samples=collapsed_texts(REPEATED, PLAIN)), True),
+        (Case(rows=FAULT, samples=collapsed_texts(REPEATED, REPEATED)), False),  # the language repeats itself anyway
+        (Case(rows=FAULT, samples=collapsed_texts(PLAIN, PLAIN)), False),
+    ],
+)
+def test_the_counts_alone_may_be_the_order_of_prompts(case: Case, sure: bool) -> None:
+    (found,) = rollout_mode(case)
+    assert (found.severity, found.confidence) == (("error", "strong") if sure else ("warning", "moderate"))
+    assert ("fixed order" in found.summary) != sure
+
+
+@pytest.mark.parametrize(
+    ("gap", "dtype", "severity"),
+    [
+        (1e-7, "float32", None),  # sampler and trainer agree on the collapsed steps: it is their prompts
+        (4.0, "float32", "error"),
+        (None, "float32", "error"),  # no number
+        (0.02, "bfloat16", None),
+        (0.02, "float32", "error"),
+        (0.02, None, None),  # unknown: the coarser one accuses no sampler
+    ],
+)
+def test_a_gap_that_was_measured_decides(gap: float | None, dtype: str | None, severity: str | None) -> None:
+    rows = [{**row, "rollout/logprob_gap": gap if row["completions/valid"] == 0.0 else 1e-7} for row in FAULT]
+    found = rollout_mode(Case(rows=rows, settings=Settings(dtype=dtype)))
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    if gap is None or gap > 0.1:  # measured elsewhere only: nothing is known of the collapsed steps
+        (left,) = rollout_mode(
+            Case(rows=[row if row["rollout/logprob_gap"] == 1e-7 else FAULT[i] for i, row in enumerate(rows)])
+        )
+        assert left.severity == "warning"
+
+
+def test_a_few_rescued_completions_hide_no_collapse() -> None:
+    """One of sixteen is valid on every step after an update: 0.0625, less than a tenth. A tenth is not less."""
+    rescued = [{**row, "completions/valid": row["completions/valid"] or 1 / 16} for row in FAULT]
+    found = found_in(rescued)
+    assert "30 of 30 steps after an update were less than 10% valid, 0 of 34 after" in found.summary
+    assert tuple(found.evidence[name] for name in ("collapsed_and_skipped", "still_collapsed")) == (30, 0)
+    assert (
+        rollout_mode(Case(rows=[{**row, "completions/valid": row["completions/valid"] or 0.1} for row in FAULT])) == ()
+    )
 
 
 def test_a_long_run_is_counted_at_once() -> None:

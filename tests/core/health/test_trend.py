@@ -43,6 +43,13 @@ def test_too_few_points_have_no_trend() -> None:
     assert trend([(1.0, float(x)) for x in range(8)]) is None  # all of one step
 
 
+@pytest.mark.parametrize("size", [1e155, 1e308])
+def test_numbers_whose_squares_overflow_have_no_trend(size: float) -> None:
+    assert trend([(float(x), size * (-1) ** x) for x in range(8)]) is None
+    assert trend([(float(x), 1e90 * x) for x in range(8)]) is not None
+    assert series([{"step": 1, "kl": size}, {"step": 2, "kl": -size}], "kl") == []
+
+
 def test_a_series_has_what_is_a_number() -> None:
     rows: list[Row] = [{"step": 1, "kl": 0.5}, {"step": 2}, {"step": 3, "kl": None}, {"step": 4, "kl": math.nan}]
     assert series(rows, "kl") == [(1.0, 0.5)]

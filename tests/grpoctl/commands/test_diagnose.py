@@ -22,9 +22,14 @@ KEYS = ["schema", "source", "kind", "facts", "settings", "notes", "findings"]
 
 @pytest.fixture
 def sick(tmp_path: Path) -> str:
-    """A CSV of 40 steps; every second makes an update, and the step after it has no valid completion (p = 1.5e-11)."""
-    lines = ["step,update,completions/valid,reward/mean"]
-    lines += [f"{step},{step % 2},{step % 2},{0.5 + 0.01 * (step % 3)}" for step in range(1, 41)]
+    """A CSV of 40 steps; every second makes an update, and the step after it has no valid completion (p = 1.5e-11).
+
+    The first update is at a learning rate of 0, and a collapse follows it all the same.
+    """
+    lines = ["step,update,completions/valid,reward/mean,learning_rate"]
+    lines += [
+        f"{step},{step % 2},{step % 2},{0.5 + 0.01 * (step % 3)},{0 if step == 1 else 1e-6}" for step in range(1, 41)
+    ]
     (tmp_path / "sick.csv").write_text("\n".join(lines) + "\n")
     return "sick.csv"
 

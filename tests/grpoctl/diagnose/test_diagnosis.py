@@ -22,6 +22,15 @@ def test_facts_of_the_format_stand_beside_those_of_every_source() -> None:
     assert diagnose(read, asked="-").asked == "-"
 
 
+def test_numbers_beyond_all_training_are_noted() -> None:
+    rows = [{"step": step, "reward/mean": 1e308, "loss": 0.5} for step in range(1, 11)]
+    found = diagnose(Read(case=Case(rows=rows), kind="csv", source="a.csv", notes=("a guess",)))
+    assert found.read.notes[0] == "a guess"
+    assert found.read.notes[1].startswith("10 numbers are of 1e+100 or more")
+    assert "lost-rewards" in {one.id for one in found.findings}
+    assert "reward/first" not in found.facts
+
+
 def test_the_document(diagnosed: Diagnosed) -> None:
     document = diagnosed(GRAVE, MILD, settings=Settings(num_generations=2, beta=0.0), notes=("a guess",)).as_json()
     assert list(document) == KEYS

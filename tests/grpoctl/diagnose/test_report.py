@@ -12,6 +12,11 @@ from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def _piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def test_a_whole_report(diagnosed: Diagnosed, capsys: Capture) -> None:
     console.print_sections(report(diagnosed(GRAVE, MILD, notes=("the log is cut off",))))
     assert capsys.readouterr().out.splitlines() == [

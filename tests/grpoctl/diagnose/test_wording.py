@@ -7,6 +7,8 @@ import pytest
 from core.health.finding import Finding
 from core.health.settings import Settings
 from grpoctl.diagnose import wording
+from grpoctl.diagnose.html import page
+from grpoctl.diagnose.report import report
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
 
 
@@ -21,6 +23,18 @@ def test_verdict(diagnosed: Diagnosed) -> None:
     assert wording.verdict(diagnosed()) == fine
     assert wording.verdict(diagnosed(info)) == f"{fine}; to know: noise (strong)"
     assert wording.worst(diagnosed(info)) == wording.worst(diagnosed()) == "ok"
+
+
+@pytest.mark.parametrize("rows", [(), ({"step": 0, "eval/reward": 0.5},)])
+def test_without_a_step_nothing_is_fine(diagnosed: Diagnosed, rows: tuple[dict[str, float], ...]) -> None:
+    info = Finding(id="noise", severity="info", summary="a note")
+    for found in (diagnosed(rows=rows), diagnosed(info, rows=rows)):
+        assert (wording.worst(found), wording.verdict(found)) == (
+            "unknown", "no training step to look at, so that nothing can be said"
+        )  # fmt: skip
+        assert report(found)[0].lines[-1].mark == "UNKNOWN"
+        assert 'class="badge unknown"' in page(found)
+    assert wording.worst(diagnosed(GRAVE, rows=rows)) == "error"
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from core.errors import SpecError
+from core.spec.run import Fault
 from grpoctl.specs import Library, load
 from grpoctl.specs.aliases import ALIASES
 from grpoctl.specs.nearest import nearest
@@ -149,7 +151,7 @@ VALUES = [
         "faults: [rollout-in-train]",
         3,
         "faults[0]",
-        "got the string 'rollout-in-train'; allowed: a list of rollout-in-train-mode; "
+        f"got the string 'rollout-in-train'; allowed: a list of one of {', '.join(get_args(Fault))}; "
         "did you mean rollout-in-train-mode?",
     ),
     (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import NotFoundError
+from core.errors import NotFoundError, StorageError
 from grpoctl.runs.run_dir import Home
 from grpoctl.tracking.reading import is_store, read_run
 from grpoctl.tracking.store import open_client
@@ -47,3 +47,21 @@ def test_an_empty_store_and_no_store(home: Home, tmp_path: Path) -> None:
     assert is_store(home.mlflow_store)
     assert not is_store(tmp_path / "gone.db")
     assert not (tmp_path / "gone.db").exists()
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_a_folder_that_is_not_there_is_not_created(form: str, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such store"):
+        read_run(form.format(tmp_path / "gone"), "abc")
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_damaged_experiment_is_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    (tmp_path / "mlruns" / "0").mkdir(parents=True)
+    (tmp_path / "mlruns" / "0" / "meta.yaml").touch()
+    with pytest.raises((NotFoundError, StorageError)):
+        read_run((tmp_path / "mlruns").as_uri(), None)
+    assert caplog.records == []

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
-from core.errors import NotFoundError
+from core.errors import NotFoundError, StorageError
 from core.health.case import Case
 from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.seed_log.parser import Log, parse
 from grpoctl.diagnose.readers.seed_log.settings import derived_rates, settings_of
-from grpoctl.diagnose.readers.text import CUT_OFF, Line, head, is_text, text_lines
+from grpoctl.diagnose.readers.text import CUT_OFF, Line, is_text, text_lines
 
-_SIGNS = tuple(
-    sign.encode() for sign in ("📍 Step ", "[QWEN] Workflow 代码 S", "DSL质量: fallback=", "初始化GRPO训练器")
-)
+_SIGNS = ("📍 Step ", "[QWEN] Workflow 代码 S", "DSL质量: fallback=", "初始化GRPO训练器")
+_LOOKED_AT = 200_000  # lines in which one of them is looked for: other output may come first
 
 
 class SeedLog:
@@ -29,12 +29,14 @@ class SeedLog:
     looks_for = "a log with lines such as '📍 Step 4/500' and 'DSL质量: fallback=True', plain or gzipped"
 
     def knows(self, asked: Asked) -> bool:
-        """Whether one of the trainer's own lines stands in the file's first block."""
+        """Whether one of the trainer's own lines stands in the file's beginning."""
         path = asked.path
         if path is None or not path.is_file() or not is_text(path):
             return False
-        start = head(path, 1 << 20)
-        return any(sign in start for sign in _SIGNS)
+        with suppress(StorageError):
+            lines = (line.text for line in islice(text_lines(path), _LOOKED_AT))
+            return any(sign in text for text in lines if not text.isascii() for sign in _SIGNS)
+        return False
 
     def read(self, asked: Asked) -> Read:
         """The log as a case. Raises NotFoundError where it ends before its first step, StorageError where it cannot be
@@ -76,8 +78,8 @@ def _ends_a_line(path: Path) -> bool:
     with suppress(OSError), path.open("rb") as file:
         if file.read(2) == b"\x1f\x8b":
             return True
-        file.seek(-1, 2)
-        return file.read() == b"\n"
+        file.seek(-2, 2)
+        return file.read().rstrip(b"\0")[-1:] in (b"\n", b"\r")  # zeros are UTF-16's
     return False
 
 

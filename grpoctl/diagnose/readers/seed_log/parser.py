@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from core.health.case import Notice
@@ -87,11 +88,12 @@ def parse(lines: Iterable[Line]) -> Log:
 
 
 def _head(**makes: Callable[[str], object]) -> Take:
-    """Takes one field of the head, made of the first group."""
+    """Takes one field of the head, made of the first group; what is no number is left out."""
     ((name, make),) = makes.items()
 
     def take(log: Log, found: re.Match[str]) -> None:
-        log.head = replace(log.head, **{name: make(found[1])})  # type: ignore[arg-type]
+        with suppress(ValueError, OverflowError):
+            log.head = replace(log.head, **{name: make(found[1])})  # type: ignore[arg-type]
 
     return take
 

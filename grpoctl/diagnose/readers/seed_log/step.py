@@ -26,6 +26,11 @@ class Output:
     fallback: bool
     text: str
 
+    @property
+    def written(self) -> str | None:
+        """The text, where it is the policy's own: a fallback's is the trainer's placeholder."""
+        return None if self.fallback else self.text
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Printed:
@@ -81,7 +86,7 @@ class Step:
         )
         domains = self._domains()
         return [self._sample(key, output, domains.get(key[0])) for key, output in named] + [
-            Sample(step=self.number, text=output.text, valid=not output.fallback)
+            Sample(step=self.number, text=output.written, valid=not output.fallback)
             for output in self.outputs
             if output.key is None
         ]
@@ -92,7 +97,7 @@ class Step:
             step=self.number,
             row=None if self.k is None else (group - 1) * self.k + number - 1,
             group=f"{self.number}-S{group}",
-            text=output.text,
+            text=output.written,
             valid=not output.fallback,
             reward=self.rewards.get(key),
             advantage=self.advantages.get(key),

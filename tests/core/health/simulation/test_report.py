@@ -47,6 +47,15 @@ def test_the_conclusion_has_the_numbers() -> None:
     assert "one of K=2 is worth 0.59 of K=8" in found(num_generations=8, prompts_per_step=2).conclusion
 
 
+def test_no_normaliser_is_worth_most_where_all_are_worth_the_same() -> None:
+    """With K = 2 and one group a step every normaliser is a factor, so that each is worth exactly 1."""
+    alike = found(prompts_per_step=1).conclusion
+    assert "worth most" not in alike
+    assert "no other normaliser is worth more (" in alike
+    better = found((0.1, 0.9), num_generations=8, prompts_per_step=4, advantage={"scale_rewards": "batch"}).conclusion
+    assert "is worth most, 1." in better
+
+
 def test_where_there_is_nothing_to_learn_it_says_so() -> None:
     simulation = found((1.0,))
     assert simulation.conclusion.startswith("Nothing to learn: 100.0 % of groups are dead")

@@ -102,3 +102,14 @@ def test_a_line_of_ten_megabytes(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text("{" * 10_000_000 + "\n{'loss': 0.5}\n")
     found = READER.read(Asked(name="run.log", path=tmp_path / "run.log"))
     assert [row["loss"] for row in found.case.rows] == [0.5]
+
+
+def test_copies_of_several_processes_count_once(tmp_path: Path) -> None:
+    lines = ["{'loss': 0.%d, 'reward': 0.5}\n" % step for step in (1, 2, 3)]
+    file = tmp_path / "a.log"
+    file.write_text("".join(line * 2 for line in lines))
+    found = READER.read(Asked(name="a.log", path=file))
+    assert [row["loss"] for row in found.case.rows] == [0.1, 0.2, 0.3]
+    assert any("each dictionary is there 2 times" in note for note in found.notes)
+    file.write_text(lines[0] * 2 + lines[1] + lines[2] * 2)  # a metric that stood still: 2, 1 and 2 in a row
+    assert len(READER.read(Asked(name="a.log", path=file)).case.rows) == 5

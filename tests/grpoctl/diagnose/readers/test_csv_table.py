@@ -98,3 +98,40 @@ def test_any_name_is_a_table_once_columns_are_mapped(tmp_path: Path) -> None:
     (tmp_path / "numbers.txt").write_text("step,x\n1,2\n")
     assert not READER.knows(Asked(name="numbers.txt", path=tmp_path / "numbers.txt"))
     assert READER.knows(Asked(name="numbers.txt", path=tmp_path / "numbers.txt", columns={"x": "loss"}))
+
+
+def test_a_mapped_column_numbers_and_sorts_the_rows(tmp_path: Path) -> None:
+    found = read(tmp_path, "It,step,loss\n20,1,2\n10,2,3\n", It="step")
+    assert [(row["step"], row["loss"]) for row in found.case.rows] == [(10, 3), (20, 2)]
+    assert "rows are numbered by the column It" in found.notes
+    with pytest.raises(SpecError, match=r"line 3: It: got '1.5'; a step is a whole number"):
+        read(tmp_path, "It,loss\n1,2\n1.5,3\n", It="step")
+    with pytest.raises(SpecError, match="no column is known"):
+        read(tmp_path, "It,colour\n1,2\n", It="step")
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "message"),
+    [
+        ("groups/dead", "82", "write 82% or 0.82"),
+        ("groups/dead", "-1", "a share is between 0 and 1"),
+        ("groups/right", "1.5", "write 1.5% or 0.015"),
+        ("update", "2", "between 0 and 1"),
+        ("entropy", "-0.5", "cannot be negative"),
+        ("reward/std", "-0.5", "cannot be negative"),
+    ],
+)
+def test_a_number_that_the_metric_cannot_have_is_refused(column: str, text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=f"line 2: {column}: got '{text}'.*{message}"):
+        read(tmp_path, f"step,{column}\n1,{text}\n")
+
+
+def test_numbers_at_the_ends_of_a_range_stand(tmp_path: Path) -> None:
+    found = read(tmp_path, "step,groups/dead,kl,loss,reward/mean\n1,82%,-0.1,-2,-3\n2,1.0000001,0,0,0\n")
+    assert found.case.rows[0]["groups/dead"] == pytest.approx(0.82)
+    assert found.case.rows[0]["kl"] == -0.1  # other logs estimate it without a bound
+
+
+def test_a_log_called_csv_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="a carriage return inside a line"):
+        read(tmp_path, "a,b\n1,2\r3,4\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import subprocess
@@ -123,3 +124,21 @@ def test_reading_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_source_without_a_name_is_refused() -> None:
+    with pytest.raises(NotFoundError, match="the source has no name"):
+        open_source(asked(""))
+
+
+def test_a_map_is_refused_where_there_are_no_columns(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(LINES)
+    with pytest.raises(SpecError, match=r"--map names the columns of a CSV; .*run\.log is read as console"):
+        open_source(asked(tmp_path / "run.log", columns={"a": "loss"}))
+
+
+def test_an_error_in_standard_input_names_no_file_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for data, columns in ((b"a,b\n", {"a": "loss"}), (gzip.compress(b'{"log_history": ['), {})):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+        with pytest.raises(SpecError, match=r"^standard input: "):
+            open_source(asked("-", columns=columns))

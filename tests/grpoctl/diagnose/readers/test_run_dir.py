@@ -12,7 +12,7 @@ from core.errors import NotFoundError, StorageError
 from grpoctl.diagnose.readers.base import Asked
 from grpoctl.diagnose.readers.opening import open_source
 from grpoctl.diagnose.readers.run_dir import READER, case_of_run
-from grpoctl.runs.records import replace_json
+from grpoctl.runs.records import encode, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import create_study
 
@@ -91,6 +91,20 @@ def test_a_run_without_rows_or_samples(recorded: Recorded) -> None:
     assert any("ended before its first step" in note for note in read.notes)
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_rows_that_are_gone_are_not_rows_that_never_were(recorded: Recorded, gone: bool) -> None:
+    run = recorded(steps=3)
+    run.metrics.unlink() if gone else run.metrics.write_text("")
+    (note,) = READER.read(asked(run.path)).notes
+    assert note == "metrics.jsonl has no rows, and result.json says COMPLETED after 3 steps: the rows are gone"
+
+
+def test_a_run_that_has_just_begun(recorded: Recorded) -> None:
+    run = recorded(steps=0, ended="RUNNING")
+    run.metrics.unlink()
+    assert READER.read(asked(run.path)).notes == ("the run has no rows yet: it has not ended (RUNNING)",)
+
+
 def test_damage_in_the_middle_is_one_line(recorded: Recorded) -> None:
     run = recorded()
     run.metrics.write_bytes(b"{}\nhalf\n{}\n")
@@ -132,3 +146,45 @@ def test_names_that_fit_several_or_none_say_so(recorded: Recorded, at_home: Home
         open_source(asked("p31-ti"))
     with pytest.raises(NotFoundError, match="did you mean 'p31'"):
         open_source(asked("p31x"))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"reward": "x"}, 'row 5: reward: got "x"; a number belongs there'),
+        ({"advantage": [1]}, r"row 5: advantage: got \[1\]"),
+        ({"text": 3}, "row 5: text: got 3; str belongs there"),
+        ({"valid": 1}, "row 5: valid: got 1; bool belongs there"),
+    ],
+)
+def test_a_sample_of_another_kind_is_one_line(row: dict[str, object], message: str, recorded: Recorded) -> None:
+    run = recorded(steps=2)
+    with run.samples.open("ab") as file:
+        file.write(encode({"step": 2, **row}))
+    with pytest.raises(StorageError, match=message):
+        READER.read(asked(run.path))
+
+
+def test_a_row_with_text_or_without_step_is_one_line_and_a_nan_is_none(recorded: Recorded) -> None:
+    run = recorded(steps=2)
+    rows = run.metrics.read_bytes()
+    for more, message in ((b'{"step": 3, "loss": "x"}', "row 4: loss: got"), (b'{"loss": 1}', "row 4 has no step")):
+        run.metrics.write_bytes(rows + more + b"\n")
+        with pytest.raises(StorageError, match=message):
+            READER.read(asked(run.path))
+    run.metrics.write_bytes(rows + b'{"step": 3, "loss": NaN}\n')
+    assert case_of_run(run).rows[-1] == {"step": 3, "loss": None}
+
+
+def test_a_torn_row_and_a_damaged_result_are_told(recorded: Recorded) -> None:
+    run = recorded(steps=2)
+    assert not any("cut off" in note for note in READER.read(asked(run.path)).notes)
+    for torn in (b'{"step": 3, "rew', b'{"step": 3, "rew\n'):
+        whole = run.metrics.read_bytes()
+        run.metrics.write_bytes(whole + torn)
+        assert any("last row of metrics.jsonl is cut off" in note for note in READER.read(asked(run.path)).notes)
+        run.metrics.write_bytes(whole)
+    run.result.write_text('{"status": ')
+    notes = READER.read(asked(run.path)).notes
+    assert any("result.json is damaged" in note for note in notes)
+    assert not any("no result.json" in note for note in notes)

@@ -55,6 +55,11 @@ def test_every_field_can_be_said() -> None:
         ("gradient_checkpointing", "1", "true, false"),
         ("scale_rewards", "rank", "allowed: none, group, batch"),
         ("dtype", "int4", "float32, bfloat16"),
+        ("num_iterations", "2", "say updates_per_rollout, which is num_iterations x minibatches"),
+        ("num_generations", "0", "at least 1"),
+        ("max_steps", "0", "at least 1"),
+        ("ddof", "5", "0 to 1"),
+        ("top_p", "2", "0 to 1"),
     ],
 )
 def test_what_is_wrong_is_said(key: str, text: str, message: str) -> None:

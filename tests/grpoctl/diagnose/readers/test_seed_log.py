@@ -312,7 +312,8 @@ def test_every_completion_of_p30_is_as_in_the_table(p30: Path, whole: Read) -> N
     with (p30 / "outcomes.csv").open(encoding="utf-8") as file:
         table = [
             (
-                int(row["step"]), f"{row['step']}-{row['sample'][:2]}", row["fallback"] == "false", row["dsl"],
+                int(row["step"]), f"{row['step']}-{row['sample'][:2]}", row["fallback"] == "false",
+                row["dsl"] if row["fallback"] == "false" else None,  # a placeholder, and not the policy's
                 float(row["reward"]), row["domain"],
             )
             for row in csv.DictReader(file)
@@ -380,3 +381,31 @@ print([name for name in heavy if name in sys.modules], time.process_time() < 2)
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[4]
     )
     assert done.stdout.strip() == "[] True"
+
+
+def test_colours_utf_16_carriage_returns_and_other_output_before_it(tmp_path: Path) -> None:
+    text = HEAD + told(1) + told(2)
+    plain = [row.get("reward/mean") for row in read_text(tmp_path, text.encode()).case.rows]
+    coloured = HEAD.replace("2e-06", "2e-06\x1b[0m") + told(1) + told(2)
+    for data in (
+        coloured.encode(),
+        text.encode("utf-16"),
+        text.replace("\n", "\r").encode(),
+        b"collecting packages\n" * 80_000 + text.encode(),  # 1.5 MiB
+    ):
+        read = read_text(tmp_path, data)
+        assert [row.get("reward/mean") for row in read.case.rows] == plain
+        assert read.case.settings.learning_rate == 2e-6
+
+
+def test_a_head_with_no_number_is_left_out(tmp_path: Path) -> None:
+    read = read_text(tmp_path, (HEAD.replace("2e-06", "2e-0x") + told(1)).encode())
+    assert read.case.settings.learning_rate is None
+
+
+def read_text(folder: Path, data: bytes) -> Read:
+    file = folder / "seed.log"
+    file.write_bytes(data)
+    asked = Asked(name=str(file), path=file)
+    assert READER.knows(asked)
+    return READER.read(asked)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
-from grpoctl.diagnose.readers.text import CUT_OFF, LONGEST, head, is_text, text_lines
+from grpoctl.diagnose.readers.text import CUT_OFF, LONGEST, head, is_text, text_lines, unpacked
 
 TEXT = "".join(f"line {number} {'x' * 50}\n" for number in range(1, 5001))
 
@@ -76,3 +76,25 @@ def test_the_beginning_is_what_was_asked_for(tmp_path: Path) -> None:
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot read"):
         texts(tmp_path)
+
+
+def test_a_terminals_colours_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_bytes(b"\x1b[1;32mlr: 2e-06\x1b[0m\n\x1b]0;title\x07next\x1b[K")
+    assert [line.text for line in text_lines(file)] == ["lr: 2e-06", "next"]
+
+
+def test_carriage_returns_alone_end_lines_where_there_are_no_newlines(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_bytes(b"one\rtwo\rthree")
+    assert [tuple(line) for line in text_lines(file)] == [(1, "one"), (2, "two"), (3, "three")]
+    file.write_bytes(b"1/2\r2/2\nend\n")  # a progress bar rewrites its line
+    assert [line.text for line in text_lines(file)] == ["1/2\r2/2", "end"]
+
+
+def test_all_bytes_are_bounded(tmp_path: Path) -> None:
+    file = tmp_path / "a.gz"
+    file.write_bytes(gzip.compress(b"x" * 3_000_000))
+    assert len(unpacked(file, 3_000_000)) == 3_000_000
+    with pytest.raises(StorageError, match="larger than 2 MiB"):
+        unpacked(file, 2 << 20)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from core.health.case import Sample
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, number, plain_value
+from grpoctl.diagnose.readers.trainer_log import NO_REWARDS, Entry, Known, case_of_entries, number, plain_value
 
 
 def entry(step: int, **cells: float | None) -> Entry:
@@ -36,7 +36,7 @@ def test_one_row_a_step_and_an_evaluation_stands_in_its_step() -> None:
 def test_a_repeated_step_keeps_its_last_value_and_is_told() -> None:
     case, notes = case_of_entries([entry(1, loss=0.5), entry(2, loss=0.4), entry(2, loss=0.3)], Known())
     assert [row["loss"] for row in case.rows] == [0.5, 0.3]
-    assert notes == ["1 steps were logged more than once (a resumed run): the last value stands"]
+    assert notes == ["1 steps were logged more than once (a resumed run): the last value stands", NO_REWARDS]
 
 
 def test_rows_that_stand_for_several_steps() -> None:
@@ -116,7 +116,7 @@ def test_what_stays_as_it_is_stands_in_every_row_of_training() -> None:
 
 def test_unknown_columns_are_named() -> None:
     _, notes = case_of_entries([entry(1, loss=0.5, my_metric=1.0, epoch=0.1, step_time=2.0)], Known())
-    assert notes == ["columns left out, for no rule reads them: my_metric"]
+    assert notes == ["columns left out, for no rule reads them: my_metric", NO_REWARDS]
 
 
 @pytest.mark.parametrize(
@@ -143,3 +143,15 @@ def test_a_plain_value(text: str, wanted: object) -> None:
     else:
         assert found == wanted
         assert type(found) is type(wanted)
+
+
+def test_a_log_without_rewards_is_said_to_be_no_grpo_run() -> None:
+    assert NO_REWARDS in case_of_entries([entry(1, loss=0.5), entry(2, loss=0.4)], Known())[1]
+    assert NO_REWARDS in case_of_entries([Entry(step=1, cells={"rewards/chosen": 0.5})], Known())[1]  # of DPO
+    assert NO_REWARDS not in case_of_entries([entry(1, loss=0.5, reward=0.1)], Known())[1]
+
+
+def test_a_step_logged_twice_is_one_step_with_rounded_rewards() -> None:
+    equal = entry(1, reward=0.5, reward_std=1e-8, frac_reward_zero_std=0.0)
+    notes = case_of_entries([equal, equal], Known())[1]
+    assert any(note.startswith("1 steps have rewards that are equal but for rounding") for note in notes)

@@ -80,6 +80,19 @@ def test_rows_say_that_beta_is_zero_only_where_trl_would_have_logged_a_kl() -> N
     ] == ("bfloat16")
 
 
+@pytest.mark.parametrize(
+    ("rewards", "reshaped"),
+    [
+        ({"reward": 0.5, "rewards/right/mean": 0.5}, False),
+        ({"reward": 1.0, "rewards/right/mean": 0.5}, None),  # it counts twice
+        ({"reward": 0.5, "rewards/right/mean": 0.3, "rewards/short/mean": 0.2}, None),
+        ({"reward": 0.5}, None),
+    ],
+)
+def test_one_reward_function_that_counts_once_is_the_reward(rewards: dict[str, float], reshaped: bool | None) -> None:
+    assert settings_of_rows([{"frac_reward_zero_std": 0.0, **rewards}]).get("reshaped") is reshaped
+
+
 def test_arguments_become_settings() -> None:
     # 64 completions a generation are 8 prompts of 8; 2 iterations x 2 batches / 2 accumulated = 2 updates
     arguments = {
@@ -108,6 +121,11 @@ def test_arguments_become_settings() -> None:
         ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, "surrogate", "gspo"),
         ({"loss_type": "vespo"}, "surrogate", None),
         ({"use_bias_correction_kl": True}, "kl_estimator", "k3_ratio"),
+        ({"scale_rewards": "group"}, "reshaped", False),
+        ({"scale_rewards": "group", "reward_weights": [1.0]}, "reshaped", False),
+        ({"scale_rewards": "group", "reward_weights": [2.0]}, "reshaped", None),  # not in the completions' rewards
+        ({"scale_rewards": "group", "multi_objective_aggregation": "normalize_then_sum"}, "reshaped", None),
+        ({}, "weighting", "rows"),
         ({"bf16": False, "fp16": False}, "dtype", "float32"),
         ({"bf16": False, "fp16": True}, "dtype", "bfloat16"),
         ({"bf16": False, "fp16": False, "use_vllm": True}, "dtype", "bfloat16"),

@@ -1,0 +1,250 @@
+"""What the first updates of a stage did: did the KL to the start jump, did the steps after become another policy's?
+
+Both ask for what lasts to the end of the table. Curves alone are a comparison of steps with steps, which one step
+before the change, or two, cannot decide; a measured KL is direct.
+Not here: what to say of it (core.health.learning_rate).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from core.health.case import Case
+from core.health.finding import Row
+from core.health.onset import Beyond, acted, drew, number, parted, precedence_p, spread
+from core.health.trend import chance_above, series, trend
+
+FIRST = 10.0  # updates at the largest rate, those of a warm-up counted by their share of it: later is not their doing
+FULL = 0.1  # an update at less than this share of the largest rate broke nothing
+LEAST = 5  # rows after a change: fewer do not show that it lasts
+LASTS = 0.8  # of the rows after it lie beyond all of those before
+KINDS = 2  # of column that must have left, for it to be another policy's
+SIGNIFICANT = 1e-3
+FAR = 0.1  # nats per token after at most SOON updates; sound runs of ours have 7e-6 to 2e-3, a rate x100 0.2 to 0.7
+NEAR = 1e-2  # nats per token: still the policy of the start
+SOON = 3
+CLEAR = 2.0  # in units of the spread between steps
+RISEN = 3.0  # the same, of the reward
+HALF = 0.5  # of the change is there at once: what comes slowly is no single update's doing
+FELL = 0.3  # of the completions of an evaluation, no longer valid: a small evaluation draws less by chance
+AGAIN = 2  # evaluations that must agree
+SURE = 4.0  # standard errors, of evaluations of the same prompts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """A column, its kind (what breaks together counts once), and when its later level is another policy's."""
+
+    metric: str
+    kind: str
+    beyond: Beyond
+
+
+COLUMNS = (
+    Column(metric="completions/valid", kind="harm", beyond=lambda start, now: now < 0.5 * start),
+    Column(metric="reward/mean", kind="harm", beyond=lambda start, now: now < start),
+    Column(metric="completions/truncated", kind="length", beyond=lambda start, now: now > start + 0.4),
+    Column(metric="completions/length", kind="length", beyond=lambda start, now: not 0.5 * start <= now <= 1.6 * start),
+    Column(metric="entropy", kind="entropy", beyond=lambda start, now: not 0.3 * start <= now <= 3.0 * start),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """A column that left its start for good: its mean before, its median since."""
+
+    metric: str
+    kind: str
+    start: float
+    now: float
+    p: float  # of so many later rows beyond all the earlier ones, were their order of no matter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Elsewhere:
+    """Steps before a change and after it, and what left there."""
+
+    before: int
+    after: int
+    updates: int  # that had acted before the change
+    left: tuple[Left, ...]
+    p: float  # of KINDS kinds and of harm among them, times the places where a change was looked for
+    evaluated: bool  # the evaluations since are clearly worse
+    proven: bool  # completions are worth less, and chance does not explain it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Jump:
+    """A KL to the start that went from next to nothing to FAR within a few updates, and what is worse since."""
+
+    kl: float
+    updates: int
+    rate: float | None  # the largest that was used until then
+    left: tuple[Left, ...]
+    evaluated: bool  # the evaluations since are clearly worse
+    harmed: bool  # so are they, or the completions of the steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stage:
+    """The rows of the stage that drew completions, in their order, and the updates that had acted before each."""
+
+    rows: tuple[Row, ...]
+    counts: tuple[int, ...]
+    early: int  # so many of them were drawn within the first updates
+    places: tuple[int, ...]  # early rows right after an update that was not a warm-up's beginning
+
+
+def largest_rate(rows: Sequence[Row]) -> float | None:
+    """The largest learning rate that was used; None where the log has none."""
+    return max((rate for row in rows if (rate := number(row, "learning_rate"))), default=None)
+
+
+def elsewhere(case: Case) -> Elsewhere | None:
+    """The change after which the policy is another one; None where there is none, or the reward rose clearly.
+
+    None too where a KL was measured after it and is next to nothing: then it is not the policy that changed.
+    """
+    if case.averaged_over > 1:
+        return None
+    stage = _stage(case)
+    found = [one for place in stage.places if (one := _split(case, stage, place)) is not None]
+    return min(found, key=lambda one: one.p, default=None)
+
+
+def jump(case: Case) -> Jump | None:
+    """The first KL that is FAR, where it was near 0 at most SOON updates before; None where it is another course."""
+    if case.averaged_over > 1:
+        return None
+    stage = _stage(case)
+    kls = [(index, kl) for index in range(stage.early) if (kl := number(stage.rows[index], "kl")) is not None]
+    far = next((index for index, kl in kls if kl >= FAR), None)
+    near = [index for index, kl in kls if kl < NEAR and far is not None and index < far]
+    if far is None or not near or (updates := _updates_between(stage, near[-1], far)) > SOON:
+        return None
+    before, after = stage.rows[: near[-1] + 1], stage.rows[near[-1] + 1 :]
+    left = tuple(_left_for_good(before, after))
+    evaluated = _evaluations_fell(case, before[-1])
+    harmed = evaluated or any(one.kind == "harm" for one in left)
+    if not harmed and reward_rose(before, after):
+        return None
+    kl = max(value for index, value in kls if index >= far and stage.counts[index] <= stage.counts[near[-1]] + SOON)
+    return Jump(
+        kl=kl, updates=updates, rate=largest_rate(stage.rows[:far]), left=left, evaluated=evaluated, harmed=harmed
+    )
+
+
+def reward_rose(before: Sequence[Row], after: Sequence[Row]) -> bool:
+    """Whether the later half of what follows is clearly better paid than the start: it was learned."""
+    starts, since = _values(before, "reward/mean"), _values(after[len(after) // 2 :], "reward/mean")
+    if not starts or len(since) < 2:
+        return False
+    gain = fmean(since) - fmean(starts)
+    line = trend(series([*before, *after], "reward/mean"))
+    rising = line is not None and line.slope > 0 and chance_above(line.z) < SIGNIFICANT
+    return gain > 0 and (gain >= RISEN * spread(starts, since) or (rising and fmean(since) > max(starts)))
+
+
+def _stage(case: Case) -> _Stage:
+    before, after = parted(case.stage_rows)
+    drawn = [(0, row) for row in before if drew(row)] + after
+    largest = largest_rate(case.stage_rows)
+    worth, early, places = 0.0, 0, list[int]()
+    shares = [_share(row, largest) if acted(row) else 0.0 for _, row in drawn]
+    for index in range(len(drawn)):
+        if worth <= FIRST:
+            early = index + 1
+            if index and shares[index - 1] >= FULL:
+                places.append(index)
+        worth += shares[index]
+    rows, counts = tuple(row for _, row in drawn), tuple(count for count, _ in drawn)
+    return _Stage(rows=rows, counts=counts, early=early, places=tuple(places))
+
+
+def _share(row: Row, largest: float | None) -> float:
+    rate = number(row, "learning_rate")
+    return 1.0 if rate is None or not largest else rate / largest
+
+
+def _updates_between(stage: _Stage, first: int, last: int) -> int:
+    """Updates between two rows; a log without update marks made one at each step, those without a row included."""
+    count = stage.counts[last] - stage.counts[first]
+    steps = int((stage.rows[last].get("step") or 0) - (stage.rows[first].get("step") or 0))
+    return count if "update" in stage.rows[last] else max(count, steps)
+
+
+def _split(case: Case, stage: _Stage, place: int) -> Elsewhere | None:
+    before, after = stage.rows[:place], stage.rows[place:]
+    kls = _values(after, "kl")
+    if len(after) < LEAST or (kls and max(kls) < NEAR):
+        return None
+    left = tuple(_left_for_good(before, after))
+    best = {kind: min(one.p for one in left if one.kind == kind) for kind in {one.kind for one in left}}
+    worse = any(one.kind == "harm" or one.metric == "completions/truncated" for one in left)
+    if len(best) < KINDS or not worse or reward_rose(before, after):
+        return None
+    p = min(1.0, max(best.get("harm", 0.0), sorted(best.values())[KINDS - 1]) * len(stage.places))
+    evaluated = _evaluations_fell(case, before[-1])
+    return Elsewhere(
+        before=place,
+        after=len(after),
+        updates=stage.counts[place],
+        left=left,
+        p=p,
+        evaluated=evaluated,
+        proven=evaluated or ("harm" in best and p < SIGNIFICANT),
+    )
+
+
+def _left_for_good(before: Sequence[Row], after: Sequence[Row]) -> list[Left]:
+    """The columns that left the start at once, clearly, and for good."""
+    return [one for column in COLUMNS if (one := _left(before, after, column)) is not None]
+
+
+def _left(before: Sequence[Row], after: Sequence[Row], column: Column) -> Left | None:
+    starts, since = _values(before, column.metric), _values(after, column.metric)
+    if not starts or len(since) < LEAST:
+        return None
+    start, now = fmean(starts), median(since)
+    sign = -1.0 if now > start else 1.0
+    starts, since = [sign * one for one in starts], [sign * one for one in since]
+    least = _least(before) if column.metric == "reward/mean" else 0.0
+    lasts = sum(one < min(starts) for one in since) >= LASTS * len(since)
+    clearly = abs(now - start) >= max(CLEAR * spread(starts, since), least)
+    at_once = abs(now - start) * HALF <= start * sign - median(since[:LEAST])
+    if not (column.beyond(start, now) and lasts and clearly and at_once):
+        return None
+    p = min(1.0, 2.0 * precedence_p(starts, since))  # twice: either way would have been looked at
+    return Left(metric=column.metric, kind=column.kind, start=start, now=now, p=p)
+
+
+def _least(rows: Sequence[Row]) -> float:
+    """A difference in reward that matters: half of what completions of one step differ by."""
+    return max(_values(rows, "reward/std"), default=0.0) / 2
+
+
+def _evaluations_fell(case: Case, last: Row) -> bool:
+    """Whether all evaluations after this row are clearly worse than the last one before it, in reward or validity."""
+    step = last.get("step") or 0
+    known = [row for row in case.rows if number(row, "eval/reward") is not None]
+    before = [row for row in known if (row.get("step") or 0) < step]
+    after = [row for row in known if (row.get("step") or 0) > step]
+    return bool(before) and len(after) >= AGAIN and all(_fell(before[-1], row) for row in after)
+
+
+def _fell(before: Row, after: Row) -> bool:
+    was, valid = number(before, "eval/valid"), number(after, "eval/valid")
+    if was is not None and valid is not None and was - valid >= max(0.5 * was, FELL):
+        return True
+    paid, now = number(before, "eval/reward"), number(after, "eval/reward")
+    errors = number(before, "eval/reward_se"), number(after, "eval/reward_se")
+    if paid is None or now is None or errors[0] is None or errors[1] is None:
+        return False
+    return paid - now >= SURE * math.hypot(errors[0], errors[1]) > 0
+
+
+def _values(rows: Sequence[Row], metric: str) -> list[float]:
+    return [value for row in rows if (value := number(row, metric)) is not None]
