@@ -105,7 +105,7 @@ def test_a_line_of_ten_megabytes(tmp_path: Path) -> None:
 
 
 def test_copies_of_several_processes_count_once(tmp_path: Path) -> None:
-    lines = ["{'loss': 0.%d, 'reward': 0.5}\n" % step for step in (1, 2, 3)]
+    lines = [f"{{'loss': 0.{step}, 'reward': 0.5}}\n" for step in (1, 2, 3)]
     file = tmp_path / "a.log"
     file.write_text("".join(line * 2 for line in lines))
     found = READER.read(Asked(name="a.log", path=file))
