@@ -212,7 +212,8 @@ def _left(before: Sequence[Row], after: Sequence[Row], column: Column) -> Left |
     sign = -1.0 if now > start else 1.0
     starts, since = [sign * one for one in starts], [sign * one for one in since]
     least = _least(before) if column.metric == "reward/mean" else 0.0
-    lasts = sum(one < min(starts) for one in since) >= LASTS * len(since)
+    least_start = min(starts)
+    lasts = sum(one < least_start for one in since) >= LASTS * len(since)
     clearly = abs(now - start) >= max(CLEAR * spread(starts, since), least)
     at_once = abs(now - start) * HALF <= start * sign - median(since[:LEAST])
     if not (column.beyond(start, now) and lasts and clearly and at_once):

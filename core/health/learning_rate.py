@@ -80,11 +80,11 @@ def too_large(case: Case) -> Finding | None:
 def _said(far: Jump | None, other: Elsewhere | None) -> str:
     parts, left = [], other.left if other is not None else far.left if far is not None else ()
     if far is not None:
-        parts.append(f"the policy was {far.kl:.2g} nats a token away from its start after {_updates(far.updates)}")
+        parts.append(f"the policy was {far.kl:.2g} nats a token away from its start after {counted(far.updates)}")
     if other is not None:
         before = f"the {other.before} before" if other.before > 1 else "the one before"
         parts.append(
-            f"the {other.after} steps after {_updates(other.updates)} are of another policy than {before} "
+            f"the {other.after} steps after {counted(other.updates)} are of another policy than {before} "
             f"({shown_p(other.p)}{'' if far or other.proven else ': too few to prove it'})"
         )
     if left:
@@ -94,7 +94,8 @@ def _said(far: Jump | None, other: Elsewhere | None) -> str:
     return "; ".join(parts)
 
 
-def _updates(count: int) -> str:
+def counted(count: int) -> str:
+    """So many updates, in words."""
     return f"{count} update{'' if count == 1 else 's'}"
 
 

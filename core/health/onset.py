@@ -94,13 +94,14 @@ def precedence_p(before: Sequence[float], after: Sequence[float]) -> float:
     """
     if not before or not after:
         return 1.0
-    m, total = len(before), len(before) + len(after)
-    below = sum(value < min(before) for value in after)
+    m, total, least = len(before), len(before) + len(after), min(before)
+    below = sum(value < least for value in after)
     return math.comb(total - below, m) / math.comb(total, m)
 
 
 def spread(*sides: Sequence[float]) -> float:
     """The std between the values of a side, pooled over the sides; 0 where none has two values."""
     freedom = sum(len(side) - 1 for side in sides if side)
-    squares = sum((one - fmean(side)) ** 2 for side in sides for one in side)
+    means = [fmean(side) if side else 0.0 for side in sides]
+    squares = sum((one - mean) ** 2 for side, mean in zip(sides, means, strict=True) for one in side)
     return math.sqrt(squares / freedom) if freedom > 0 else 0.0

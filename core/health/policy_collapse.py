@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from core.health.case import Case
 from core.health.finding import Confidence, Decider, Finding, Row
 from core.health.lasting import Break, breaks, drawn, harmed
-from core.health.learning_rate import not_the_sampler, sampler_at_fault, too_large
+from core.health.learning_rate import counted, not_the_sampler, sampler_at_fault, too_large
 from core.health.numerical import not_finite
 from core.health.onset import Beyond, Onset, acted, number, onset
 from core.health.trend import chance_above, series, trend
@@ -83,10 +83,6 @@ def _updates_before(one: Break) -> int:
     return sum(map(acted, one.before))
 
 
-def _updates(count: int) -> str:
-    return f"{count} update{'' if count == 1 else 's'}"
-
-
 def _numbers_were_none(case: Case, first: int) -> bool:
     """Whether core.health.numerical names what went first."""
     found = not_finite(case)
@@ -106,7 +102,7 @@ def _collapsed(case: Case, one: Break, harm: str, moved: int) -> Finding:
     return Finding(
         id="policy-collapse",
         severity="error",
-        summary=f"{one}, after {_updates(moved)}{f': {said}' if said else ''}; {harm}",
+        summary=f"{one}, after {counted(moved)}{f': {said}' if said else ''}; {harm}",
         evidence={**_evidence(one, moved), "kind": kind},
         rules_out=not_the_sampler(case),
         suggest=suggest,
@@ -125,7 +121,7 @@ def _harmless(one: Break, harm: str | None, moved: int) -> Finding:
     return Finding(
         id="converged" if converged else "limit-broken",
         severity="info" if converged else "warning",
-        summary=f"{one}, after {_updates(moved)}; {said}" + (": the policy has converged" if converged else ""),
+        summary=f"{one}, after {counted(moved)}; {said}" + (": the policy has converged" if converged else ""),
         evidence=_evidence(one, moved),
         advice="nothing more is learned from samples that are all the same" if converged else "read the last samples",
         confidence="moderate",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+from time import process_time
+
 import pytest
 
 from core.health.case import Case
@@ -109,3 +112,21 @@ def test_a_run_that_learned_nothing_says_so(rows: list[Row], says: str | None) -
     assert (found is None) == (says is None)
     if found is not None:
         assert says in found.summary
+
+
+def cpu_seconds(steps: int) -> float:
+    draw = Random(0)
+    rows = [
+        {
+            **healthy(step), "update": 1, "learning_rate": 1e-4, "kl": draw.random() * step / steps,
+            "reward/mean": draw.random(), "entropy": draw.random(), "completions/valid": draw.random(),
+        }
+        for step in range(1, steps + 1)
+    ]  # fmt: skip
+    began = process_time()
+    examine(Case(rows=rows, guards=GUARDS))
+    return process_time() - began
+
+
+def test_ten_times_the_steps_take_no_hundred_times_as_long() -> None:
+    assert min(cpu_seconds(3000) for _ in range(2)) < 40 * min(cpu_seconds(300) for _ in range(3))
