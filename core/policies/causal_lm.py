@@ -20,8 +20,9 @@ from core.models.adapters import standing_at
 from core.models.exported import save
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
 from core.policies.batches import rows_at_once, sampling_budget
-from core.policies.folding import SamplingContext, folded_mode
+from core.policies.folding import SamplingContext, folded_mode, unfolded_mode
 from core.policies.modes import clean_mode, update_mode
+from core.policies.savings import Savings
 from core.rollout.decoding import decode, positions, stacked
 from core.rollout.join import joined
 from core.rollout.uniforms import uniforms
@@ -32,8 +33,9 @@ class CausalLMPolicy:
     """A transformers causal LM and its tokenizer as a Policy.
 
     `reference` are the weights that the KL term compares with, copies of those that are trained; None where `model` is
-    a PEFT model, whose reference is the same model with its adapter switched off. `sampling_mode` is the context a
-    rollout runs in; it gives the model to draw from. `mixed_precision` bf16: every forward runs under autocast.
+    a PEFT model, whose reference is the same model with its adapter switched off. `mixed_precision` bf16: every forward
+    runs under autocast. `savings`: all unless a measurement switches one off. The attribute `sampling_mode`, where
+    it is set, is the context a rollout runs in; it gives the model to draw from.
     """
 
     def __init__(
@@ -43,14 +45,15 @@ class CausalLMPolicy:
         *,
         reference: Mapping[str, Tensor] | None = None,
         checkpointing: bool = False,
-        sampling_mode: SamplingContext = folded_mode,
         mixed_precision: Literal["no", "bf16"] = "no",
+        savings: Savings | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.reference = reference
+        self.savings = savings or Savings()
         self.checkpointing = checkpointing
-        self.sampling_mode = sampling_mode
+        self.sampling_mode: SamplingContext | None = None
         self.mixed_precision = mixed_precision
         end = {tokenizer.eos_token_id, *_as_list(model.generation_config.eos_token_id)} - {None}
         # The tokenizer's own end comes first: it closes what is replayed and fills what is padded. Qwen's chat models
@@ -65,7 +68,8 @@ class CausalLMPolicy:
         ids_PS, mask_PS = self._encode(prompts)
         tokens = ids_PS.shape[1] + how.max_completion_length
         size = max(1, rows_at_once(self.model.config, self._itemsize, tokens, self.sampling_bytes) // k)
-        with self._autocast(), self.sampling_mode(self.model) as model, torch.no_grad():
+        sampling_mode = self.sampling_mode or (folded_mode if self.savings.folded_adapter else unfolded_mode)
+        with self._autocast(), sampling_mode(self.model) as model, torch.no_grad():
             parts = [
                 decode(
                     model,

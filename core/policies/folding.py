@@ -33,6 +33,13 @@ def folded_mode(model: Any) -> Iterator[Any]:
 
 
 @contextmanager
+def unfolded_mode(model: Any) -> Iterator[Any]:
+    """What to draw from, in clean mode: the model as it is, its adapter a product of its own."""
+    with clean_mode(model):
+        yield model
+
+
+@contextmanager
 def folded(model: Any) -> Iterator[Any]:
     """The model under a PEFT model, its adapter merged into its weights; afterwards every weight has its old bits.
 

@@ -17,6 +17,7 @@ from core.health.finding import Row
 from core.health.integrity import evaluation_integrity
 from core.models.origin import Origin
 from core.policies.base import ENTROPY, Policy, RowKey, Sampling
+from core.policies.savings import Savings
 from core.rollout.uniforms import EVALUATE
 from core.spec import RunSpec, Stage
 from core.tasks.base import Task, names_of
@@ -59,6 +60,7 @@ class Trainer:
         self.spec, self.task, self.policy = parts.spec, parts.task, parts.policy
         self.origin = parts.origin
         self.callbacks: Sequence[Callback] = ()
+        self.savings = Savings()  # a measurement switches some off
         self.progress = Progress()
         self.table: list[Row] = []
         self._start = parts.start
@@ -98,6 +100,7 @@ class Trainer:
             look=lambda row: self._first_ending(callback.before_update(row) for callback in self.callbacks),
             clock=now,
             held_out=self._held_names,
+            savings=self.savings,
         )
         done = yield from STEPS[stage.kind](here)
         row = {

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from core.health.finding import Row
 from core.policies.base import Policy, Rollout, RowKey, Sampling
+from core.policies.savings import Savings
 from core.rollout.uniforms import DROPOUT, ORDER, TRAIN, permutation
 from core.spec import RunSpec, Schedule, StageBase
 from core.tasks.base import Example, Task
@@ -53,6 +54,7 @@ class Here:
     table: Sequence[Row]  # the stage's rows so far
     look: Callable[[Row], Ending | None]
     clock: Clock  # as it stands before the step
+    savings: Savings = field(default_factory=Savings)
     held_out: frozenset[str] = frozenset()  # the evaluation's problems, by core.tasks.base.names_of
 
     @property
