@@ -1,19 +1,22 @@
-"""How many rows are sampled at once, so that memory stays bounded whatever an evaluation asks for.
+"""How many rows are sampled or learned from at once, so that memory stays bounded whatever is asked for.
 
-What grows with the rows is the KV cache, prompt and completion long, and what one token's distribution takes. Both are
-known from the model's shapes. The bound is of the device, not of what is free on it: a repeated run must batch its rows
-as the first one did, for batched kernels round differently.
+What grows with sampled rows is the KV cache, prompt and completion long, and what one token's distribution takes; with
+learned ones what backward needs of each token. Both are known from the model's shapes. The bound is of the device, not
+of what is free on it: a repeated run must batch its rows as the first one did, for batched kernels round differently.
 Not here: what to do where memory runs out all the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 ON_CPU = 2**30  # bytes
 OF_A_DEVICE = 1 / 4  # of its memory
+UNKNOWN_TOKENS = 4096  # of a model whose blocks cannot be told from its configuration
 UNKNOWN_SHAPE = 64  # rows, of a model whose cache cannot be told from its configuration
 PER_WORD = 24  # bytes for each row and word of the vocabulary: logits, log-probs, probabilities, their float64 sums
 
@@ -36,8 +39,65 @@ def rows_at_once(config: Any, itemsize: int, tokens: int, budget: float) -> int:
     return max(1, int(budget // row))
 
 
+def tokens_at_once(config: Any, itemsize: int, budget: float) -> int:
+    """The tokens, at least 1, whose intermediate results fit in `budget` bytes while a gradient is on its way.
+
+    Of a Llama-like block: some ten vectors of its width, five of its MLP's, and what its two norms keep in float32.
+    """
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    layers, hidden = (getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size"))
+    if not (layers and hidden):
+        return UNKNOWN_TOKENS
+    inner = getattr(config, "intermediate_size", None) or 4 * hidden
+    return max(1, int(budget // (layers * ((10 * hidden + 5 * inner) * itemsize + 8 * hidden))))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """Neighbouring rows of one prompt: their numbers and completion lengths, and the prompt's own length in tokens."""
+
+    rows: Sequence[int]
+    lengths: Sequence[int]
+    prompt: int
+
+    def cut(self, limit: int, budget: int) -> list[Run]:
+        """Itself, longest rows first, in pieces of at most `limit` rows and `budget` tokens; a row at least in each."""
+        order = sorted(range(len(self.rows)), key=lambda place: -self.lengths[place])
+        pieces: list[Run] = []
+        while order:
+            longest = max(1, self.lengths[order[0]])
+            size = max(1, min(limit, (budget - self.prompt) // longest))
+            now, order = order[:size], order[size:]
+            rows, lengths = [self.rows[place] for place in now], [self.lengths[place] for place in now]
+            pieces.append(Run(rows=rows, lengths=lengths, prompt=self.prompt))
+        return pieces
+
+
+def micro_batches(runs: Sequence[Run], *, limit: int, budget: int) -> list[list[int]]:
+    """All rows in micro-batches of at most `limit` rows and `budget` tokens, padding counted, but one row at least.
+
+    Runs of like length are put together, the longest first, so that what does not fit is found out at once. A run is
+    cut only where it does not fit by itself: each piece runs its prompt anew.
+    """
+    done: list[list[int]] = []
+    now: list[Run] = []
+    for piece in (piece for run in sorted(runs, key=lambda run: -max(run.lengths)) for piece in run.cut(limit, budget)):
+        if now and not _fits([*now, piece], limit, budget):
+            done.append([row for run in now for row in run.rows])
+            now = []
+        now.append(piece)
+    return [*done, [row for run in now for row in run.rows]] if now else done
+
+
+def _fits(runs: Sequence[Run], limit: int, budget: int) -> bool:
+    """Whether these may be one micro-batch: prompts are padded to their longest, and completions likewise."""
+    rows = sum(len(run.rows) for run in runs)
+    tokens = len(runs) * max(run.prompt for run in runs) + rows * max(max(run.lengths) for run in runs)
+    return rows <= limit and tokens <= budget
+
+
 def sampling_budget(device: torch.device) -> float:
-    """Bytes that sampling may take on this device besides the weights."""
+    """Bytes that sampling, or what backward needs, may take on this device besides the weights."""
     if device.type != "cuda":
         return ON_CPU
     return torch.cuda.get_device_properties(device).total_memory * OF_A_DEVICE

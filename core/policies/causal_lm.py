@@ -19,11 +19,12 @@ from core.errors import CheckpointError, TaskError
 from core.models.adapters import standing_at
 from core.models.exported import save
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.batches import rows_at_once, sampling_budget
+from core.policies.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.folding import SamplingContext, folded_mode, unfolded_mode
+from core.policies.forward import part_of, runs_of, scores
 from core.policies.modes import clean_mode, update_mode
 from core.policies.savings import Savings
-from core.rollout.decoding import decode, positions, stacked
+from core.rollout.decoding import decode, stacked
 from core.rollout.join import joined
 from core.rollout.uniforms import uniforms
 from core.tasks.base import Example
@@ -73,11 +74,11 @@ class CausalLMPolicy:
             parts = [
                 decode(
                     model,
-                    ids_PS[first : first + size],
-                    mask_PS[first : first + size],
+                    (ids_PS[first : first + size], mask_PS[first : first + size]),
                     how=how,
                     uniforms_NT=uniforms(keys[first * k : (first + size) * k], how.max_completion_length),
                     end_ids=self.end_ids,
+                    savings=self.savings,
                 )
                 for first in range(0, len(prompts), size)
             ]
@@ -121,20 +122,22 @@ class CausalLMPolicy:
         return joined(rollouts, padding={"prompt_ids": self.tokenizer.pad_token_id, "ids": int(self.end_ids[0])})
 
     def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
-        """The rows in order, at most `limit` in a micro-batch."""
-        return [rows[start : start + limit] for start in range(0, len(rows), limit)]
+        """Whole groups of like length as far as they fit, at most `limit` rows and a bounded number of tokens each."""
+        if not self.savings.by_length:
+            return [rows[start : start + limit] for start in range(0, len(rows), limit)]
+        budget = tokens_at_once(self.model.config, self._itemsize, self.sampling_bytes)
+        return list(micro_batches(runs_of(rollout, rows), limit=limit, budget=budget))
 
     def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
         """Log-probs at the sampling temperature, (R, T). With gradients enabled: train mode, left so for backward."""
         learning = torch.is_grad_enabled() and weights == "current"
         if learning:
             update_mode(self.model, checkpointing=self.checkpointing)
-        with nullcontext() if learning else clean_mode(self.model), self._at(weights):
-            logprobs_RTV = self._logprobs(self.model, rollout, rows)
-            ids_RT = rollout.actions["ids"][list(rows)]
-            logprobs_RT = logprobs_RTV.gather(-1, ids_RT.unsqueeze(-1)).squeeze(-1)
-            entropies_RT = -(logprobs_RTV.exp() * logprobs_RTV).sum(-1) if ENTROPY in wants else None
-        return Scores(logprobs_NT=logprobs_RT, entropies_NT=entropies_RT)
+        part, entropy = part_of(rollout, rows), ENTROPY in wants
+        cache = not (learning and self.checkpointing)  # who recomputes its layers keeps no keys and values
+        with nullcontext() if learning else clean_mode(self.model), self._at(weights), self._autocast():
+            found = scores(self.model, part, entropy=entropy, savings=self.savings, cache=cache)
+        return Scores(logprobs_NT=found[0], entropies_NT=found[1] if entropy else None)
 
     def trainable(self) -> Mapping[str, Parameter]:
         """Parameters with requires_grad: the adapter's, or all."""
@@ -192,23 +195,6 @@ class CausalLMPolicy:
         rows = [row[:length] for row, length in zip(ids_NT.tolist(), mask_NT.sum(-1).tolist(), strict=True)]
         texts: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         return texts
-
-    def _logprobs(self, model: Any, rollout: Rollout, rows: Sequence[int]) -> Tensor:
-        """log softmax of every drawn position's logits at the sampling temperature: (R, T, V), float32."""
-        index = list(rows)
-        ids_RT = rollout.actions["ids"][index]
-        prompt_mask_RS, mask_RT = rollout.actions["prompt_mask"][index], rollout.mask_NT[index].long()
-        ids = torch.cat([rollout.actions["prompt_ids"][index], ids_RT], dim=-1)
-        mask = torch.cat([prompt_mask_RS, mask_RT], dim=-1)
-        with self._autocast():
-            logits = model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions(mask),
-                use_cache=False,
-                logits_to_keep=ids_RT.shape[-1] + 1,
-            ).logits[:, :-1]
-        return torch.log_softmax(logits.float() / rollout.how.temperature, dim=-1)
 
 
 def prompt_text(tokenizer: Any, example: Example) -> str:

@@ -68,6 +68,18 @@ class GrpoLoss:
         """What the update's forward must give besides log-probs."""
         return frozenset({ENTROPY}) if self.numbers.entropy_coef else frozenset()
 
+    def pulling(self, rows: Sequence[int]) -> list[int]:
+        """Those of the rows whose gradient is not 0 by their numbers; one at least, where there are any.
+
+        A row without an advantage pulls by no surrogate. Where a KL is measured, or a term other than the policy's is
+        learned from, all rows count.
+        """
+        others = self.numbers.entropy_coef or self.numbers.consistency_weight or self.reference_NT is not None
+        if others or not rows:
+            return list(rows)
+        learns_N = ((_columns(self.advantages) != 0) & self.mask_NT).any(-1).tolist()
+        return [row for row in rows if learns_N[row]] or [rows[0]]
+
     def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
         """The rows' share of the batch loss and of its metrics; shares add up to the batch's."""
         index, stage, now = list(rows), self.stage, self.numbers

@@ -24,6 +24,7 @@ from tests.fakes import PricedTask, batch_of, grpo_stage, loss_of, ran, small_po
 PROMPTS = [Example(id=text, prompt=text) for text in ("abc", "hijklmn", "z")]
 ADVANTAGES = torch.tensor([1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 0.0, 0.0, 0.9, 0.3, -0.2, -1.0], dtype=torch.float64)
 N = 12
+ROUNDING = 3e-6  # the whole batch's own gradient is 1.2e-6 from its float64 value
 REDUCTIONS_AND_BETAS = [("sequence_mean", 0.0), ("sequence_mean", 0.1), ("token_mean", 0.0), ("token_mean", 0.1)]
 
 
@@ -133,7 +134,7 @@ def test_the_four_settings_are_four_gradients() -> None:
 @pytest.mark.parametrize("accumulation", [2, 3, 8])
 def test_micro_batches(reduction: str, beta: float, accumulation: int) -> None:
     stage = stage_of(reduction, beta, gradient_accumulation_steps=accumulation)
-    assert distance(gradient(sampled(), stage), reduction, beta) < 1e-6
+    assert distance(gradient(sampled(), stage), reduction, beta) < ROUNDING
 
 
 ORDERS = {
@@ -148,7 +149,7 @@ ORDERS = {
 def test_order(reduction: str, beta: float, order: str) -> None:
     rows = ORDERS[order]
     stage = stage_of(reduction, beta, gradient_accumulation_steps=3)
-    assert distance(gradient(rearranged(sampled(), rows), stage, ADVANTAGES[rows]), reduction, beta) < 1e-6
+    assert distance(gradient(rearranged(sampled(), rows), stage, ADVANTAGES[rows]), reduction, beta) < ROUNDING
 
 
 @pytest.mark.parametrize(("reduction", "beta"), REDUCTIONS_AND_BETAS)

@@ -132,14 +132,15 @@ def _learn(
     learned: list[Mapping[str, float]] = []
     for index, part in enumerate(batches):
         rows = rows_of(part, k)
+        run = loss.pulling(rows) if here.savings.pulling_rows else rows
         own = Batch(
             rollout=rollout,
-            rows=rows,
+            rows=run,
             loss=replace(loss, rows=rows),
             micro_rows=here.micro_rows(len(rows)),
             wants=loss.wants,
         )
-        counted = {"policy/tokens_drawn": _drawn_tokens(stage, rollout, rows)} if rows else {}
+        counted = {"policy/tokens_drawn": _drawn_tokens(stage, rollout, run)} if rows else {}
         metrics = yield here.learn([own, *supervised] if rows else supervised, index, spent=spent)
         learned.append({**metrics, **counted})
     return {**averaged(learned), **_weights_used(here, signals, importance_NT, mask_NT, used)}

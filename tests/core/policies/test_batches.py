@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +10,17 @@ import torch
 from transformers import PretrainedConfig, Qwen2Config
 
 from core.policies.base import Rollout, RowKey, Sampling
-from core.policies.batches import UNKNOWN_SHAPE, rows_at_once, sampling_budget
+from core.policies.batches import (
+    UNKNOWN_SHAPE,
+    UNKNOWN_TOKENS,
+    Run,
+    micro_batches,
+    rows_at_once,
+    sampling_budget,
+    tokens_at_once,
+)
 from core.tasks.base import Example
-from tests.fakes import small_policy
+from tests.fakes import small_policy, small_qwen2
 
 PROMPTS = [Example(id=str(n), prompt="abcdefghij"[: 2 * n + 1]) for n in range(5)]
 
@@ -68,3 +77,34 @@ def test_small_batches_draw_what_one_large_batch_draws(k: int) -> None:
     assert parts.drawn_NT is not None
     torch.testing.assert_close(parts.drawn_NT, whole.drawn_NT, atol=1e-5, rtol=0)
     assert len({len(text) for text in whole.outputs}) > 1  # some parts are narrower than others
+
+
+def run(first: int, lengths: list[int], prompt: int = 10) -> Run:
+    return Run(rows=range(first, first + len(lengths)), lengths=lengths, prompt=prompt)
+
+
+def test_groups_of_like_length_are_put_together() -> None:
+    # By their longest: group B (9), D (8), A (3), C (2). B and D cost 2 * 10 + 4 * 9 = 56, D and A 52, A and C 32.
+    runs = [run(0, [3, 1]), run(2, [2, 9]), run(4, [2, 2]), run(6, [8, 8])]
+    assert micro_batches(runs, limit=4, budget=100) == [[3, 2, 6, 7], [0, 1, 4, 5]]
+    assert micro_batches(runs, limit=100, budget=56) == [[3, 2, 6, 7], [0, 1, 4, 5]]
+    assert micro_batches(runs, limit=100, budget=55) == [[3, 2], [6, 7, 0, 1], [4, 5]]
+    assert micro_batches(runs, limit=100, budget=51) == [[3, 2], [6, 7], [0, 1, 4, 5]]
+    assert micro_batches(runs, limit=100, budget=4 * 10 + 8 * 9) == [[3, 2, 6, 7, 0, 1, 4, 5]]
+
+
+def test_a_group_that_does_not_fit_is_cut_its_longest_rows_first() -> None:
+    # 30 tokens less 10 of the prompt: two rows of 9, then 3 and 2 and 2 beside each other.
+    assert micro_batches([run(0, [9, 2, 9, 3, 2])], limit=5, budget=30) == [[0, 2], [3, 1, 4]]
+    assert micro_batches([run(0, [9, 2, 9, 3, 2])], limit=2, budget=99) == [[0, 2], [3, 1], [4]]
+    assert micro_batches([run(0, [9, 9])], limit=9, budget=1) == [[0], [1]]  # a row at least
+    assert micro_batches([run(0, [0, 0])], limit=9, budget=99) == [[0, 1]]
+    assert micro_batches([], limit=9, budget=99) == []
+
+
+def test_tokens_are_what_their_blocks_keep() -> None:
+    # Two blocks of (10 * 32 + 5 * 64) numbers in 4 bytes and 8 * 32 bytes: 2 * (2560 + 256) = 5,632 a token.
+    config = small_qwen2().config
+    assert tokens_at_once(config, 4, 5632 * 7 + 1) == 7
+    assert tokens_at_once(config, 4, 1) == 1
+    assert tokens_at_once(SimpleNamespace(), 4, 1) == UNKNOWN_TOKENS

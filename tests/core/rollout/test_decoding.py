@@ -48,7 +48,7 @@ def decoded(
 ) -> Draws:
     ids, mask = prompts(*lengths)
     with torch.no_grad():
-        return decode(model, ids, mask, how=how, uniforms_NT=uniforms(keys, how.max_completion_length), end_ids=end)
+        return decode(model, (ids, mask), how=how, uniforms_NT=uniforms(keys, how.max_completion_length), end_ids=end)
 
 
 def clean_logprobs(model: Any, draws: Draws, lengths: tuple[int, ...], temperature: float) -> Tensor:

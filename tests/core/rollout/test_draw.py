@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
-from core.rollout.decoding import draw, filtered, positions
-
-JUST_BELOW_1 = 1 - 2.0**-53
+from core.policies.base import Sampling
+from core.rollout.decoding import positions
+from core.rollout.drawing import BLOCK, JUST_BELOW_1, by_multinomial, draw, drawn, filtered
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,112 @@ def test_a_large_vocabulary_never_gives_an_impossible_token() -> None:
     for uniform in (0.0, 0.5, JUST_BELOW_1):
         tokens = draw(probs, torch.full((200,), uniform, dtype=torch.float64))
         assert bool((probs.gather(-1, tokens.unsqueeze(-1)) > 0).all())
+
+
+# A vocabulary of five blocks and three words. 10 is inside the first block, 255 its end, 256 the start of the second;
+# the third to the fifth are empty; 1280 and 1282 are the first and the last of the three words behind all blocks.
+LARGE = {10: 0.125, 255: 0.125, 256: 0.25, 1280: 0.25, 1282: 0.25}
+
+
+def large(size: int, shares: dict[int, float]) -> Tensor:
+    probs = torch.zeros(1, size)
+    probs[0, list(shares)] = torch.tensor(list(shares.values()))
+    return probs
+
+
+@pytest.mark.parametrize(
+    ("uniform", "token"),
+    [
+        # Cumulative 1/8, 1/4, 1/2, 3/4, 1, at the words 10, 255, 256, 1280, 1282.
+        (0.0, 10),
+        (0.1249, 10),
+        (0.125, 255),
+        (0.2499, 255),
+        (0.25, 256),
+        (0.4999, 256),
+        (0.5, 1280),
+        (0.7499, 1280),
+        (0.75, 1282),
+        (JUST_BELOW_1, 1282),
+    ],
+)
+def test_a_large_vocabulary_is_drawn_from_by_block_and_then_by_word(uniform: float, token: int) -> None:
+    assert BLOCK == 256
+    for dtype in (torch.float32, torch.float64):
+        for scale in (1.0, 8.0):  # nothing has to sum to 1
+            probs = scale * large(5 * 256 + 3, LARGE).to(dtype)
+            assert draw(probs, torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
+
+
+@pytest.mark.parametrize("size", [5 * 256, 5 * 256 + 200])
+def test_blocks_that_hold_nothing_are_never_drawn(size: int) -> None:
+    probs = large(size, {300: 1.0, 301: 3.0})  # one block of all, neither the first nor the last
+    uniforms = torch.tensor([0.0, 0.2499, 0.25, JUST_BELOW_1], dtype=torch.float64)
+    assert draw(probs.expand(4, -1), uniforms).tolist() == [300, 300, 301, 301]
+
+
+def test_a_block_that_rounding_makes_wider_than_it_is_gives_no_impossible_word() -> None:
+    # 1 + 3/4 ulp is rounded to 1 + 1 ulp, and (1 - ulp) (1 + ulp) to 1: the uniform is a third of the share before it.
+    ulp = 2.0**-52
+    probs = large(5 * 256, {0: 1.0, 300: 0.75 * ulp})
+    assert draw(probs, torch.tensor([1 - ulp], dtype=torch.float64)).tolist() == [300]
+
+
+def test_what_is_not_a_number_gives_some_token_and_no_error() -> None:
+    for size in (5, 5000):  # the guards say what is wrong
+        tokens = draw(torch.full((2, size), torch.nan), torch.tensor([0.0, 0.5], dtype=torch.float64))
+        assert bool((tokens >= 0).all() and (tokens < size).all())
+
+
+def test_both_steps_together_are_one_cumulative_sum() -> None:
+    generator = torch.Generator().manual_seed(0)
+    probs = (2 * torch.randn(4000, 1500, generator=generator, dtype=torch.float64)).softmax(-1)
+    uniforms = torch.rand(4000, generator=generator, dtype=torch.float64)
+    whole = probs.cumsum(-1)
+    expected = torch.searchsorted(whole, uniforms.unsqueeze(-1) * whole[:, -1:], right=True).squeeze(-1)
+    assert draw(probs, uniforms).equal(expected)
+
+
+def chi_square(tokens: Tensor, probs: list[float]) -> float:
+    seen, expected = tokens.bincount(minlength=len(probs)).double(), len(tokens) * torch.tensor(probs).double()
+    return float(((seen - expected).square() / expected).sum())
+
+
+@pytest.mark.parametrize("pick", [draw, by_multinomial])
+def test_both_ways_draw_from_the_same_distribution(pick: Callable[[Tensor, Tensor], Tensor]) -> None:
+    table = [0.5, 0.25, 0.125, 0.0625, 0.0625]
+    uniforms = torch.rand(8000, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    tokens = pick(torch.tensor([table]).expand(8000, -1), uniforms)
+    # 4 degrees of freedom: 18.5 is exceeded once in a thousand tables.
+    assert chi_square(tokens, table) < 18.5
+    assert chi_square(tokens, [0.48, 0.27, 0.125, 0.0625, 0.0625]) > 18.5  # it would see two hundredths
+
+
+def test_multinomial_leaves_the_global_generator_alone_and_follows_the_uniform() -> None:
+    probs, before = torch.full((64, 8), 0.125), torch.get_rng_state()
+    one, again, other = (by_multinomial(probs, torch.tensor([u])) for u in (0.25, 0.25, 0.5))
+    assert torch.get_rng_state().equal(before)
+    assert one.equal(again)
+    assert not one.equal(other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.3, 0, 1.0), (1.7, 5, 1.0), (1.0, 0, 0.5)]
+)
+def test_the_logprob_is_that_of_the_whole_distribution(
+    dtype: torch.dtype, temperature: float, top_k: int, top_p: float
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits = (100 + 3 * torch.randn(32, 3000, generator=generator)).to(dtype)  # exp(100) is not a float32
+    kept = logits.clone()
+    uniforms = torch.rand(32, generator=generator, dtype=torch.float64)
+    how = Sampling(temperature=temperature, max_completion_length=1, top_k=top_k, top_p=top_p)
+    tokens, logprobs = drawn(logits, uniforms, how)
+    exact = (logits.double() / temperature).log_softmax(-1)
+    torch.testing.assert_close(logprobs, exact.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).float(), rtol=0, atol=2e-5)
+    assert tokens.equal(draw(filtered(exact.exp(), top_k, top_p), uniforms))
+    assert logits.equal(kept)
 
 
 ALL = [0.125, 0.5, 0.25, 0.125]

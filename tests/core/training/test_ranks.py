@@ -16,6 +16,7 @@ from grpoctl.runs.children import child_environment
 from tests.core.training import ranks
 
 RELATIVE = 1e-6  # of a metric, and of the largest gradient of a tensor
+CUT = 1e-5  # the same where groups are cut: their prompts are run in another company
 ROUNDING = 1e-7  # fp32 rounding of sums that are nearly 0, and of what stands beside another padding
 # The gap between two nearly equal numbers: it is all rounding, which other padding changes.
 NOISE = ("rollout/logprob_gap", "eval/logprob_gap", "rollout/logprob_gap_max")
@@ -69,7 +70,7 @@ def test_gradients_and_weights_are_those_of_one_process(name: str, by_rank: list
         for kind in ("moments", "weights"):
             assert set(rank[name][kind]) == set(alone(name)[kind])
             for one, expected in alone(name)[kind].items():
-                atol = RELATIVE * float(expected.abs().max())
+                atol = (CUT if name == "short of memory" else RELATIVE) * float(expected.abs().max())
                 torch.testing.assert_close(rank[name][kind][one], expected, rtol=0, atol=atol, msg=f"{kind} {one}")
 
 

@@ -145,7 +145,7 @@ def run(policy: Any, **stage: Any) -> tuple[Recorder, dict[str, torch.Tensor]]:
     return recorder, trainer.update.state()
 
 
-@pytest.mark.parametrize("stage", [{}, {"beta": 0.1, "supervised_weight": 0.5}])
+@pytest.mark.parametrize("stage", [{"beta": 0.1}, {"beta": 0.1, "supervised_weight": 0.5}])
 def test_an_update_done_again_has_the_same_gradient(stage: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     wide, moments = run(narrow(), **stage)
     policy = narrow(**{LEARN: 3})

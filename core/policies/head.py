@@ -1,0 +1,96 @@
+"""Log-probs and entropies of drawn tokens from hidden states, without the logits of all of them ever being there.
+
+A log-prob is one number, so what it hands back to its hidden state is one vector, known as soon as its logits are:
+    d log p(y) / d h = (W[y] - sum_v p(v) W[v]) / temperature
+    d entropy  / d h = -(sum_v p(v) (log p(v) + entropy) W[v]) / temperature
+The forward works chunk by chunk, keeps these vectors instead of the logits, and the backward only scales them. A head
+that is trained itself needs its logits again: its chunks are run anew in the backward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+CHUNK = {"cpu": 2**25, "cuda": 2**28}  # bytes of a chunk's float32 logits
+
+
+def token_scores(head: Any, hidden_MH: Tensor, ids_M: Tensor, *, temperature: float, entropy: bool) -> list[Tensor]:
+    """[log-probs (M,)], and [.., entropies (M,)] where asked for: float32, of the distribution at the temperature.
+
+    `head` gives logits, (rows, H) -> (rows, V).
+    """
+    size = max(1, CHUNK.get(hidden_MH.device.type, CHUNK["cpu"]) // (4 * head.weight.shape[0]))
+    chunks = zip(torch.split(hidden_MH, size), torch.split(ids_M, size), strict=True)
+    if not len(ids_M):
+        return [hidden_MH.new_zeros(0, dtype=torch.float32)] * (2 if entropy else 1)
+    if _is_fixed(head):
+        run: Any = _FixedHead.apply
+        parts = [run(h, head.weight, head.bias, ids, (temperature, entropy)) for h, ids in chunks]
+    else:
+        parts = [_run_again(head, h, ids, temperature, entropy) for h, ids in chunks]
+    return [torch.cat(column) for column in zip(*parts, strict=True)]
+
+
+def of_logits(logits: Tensor, ids: Tensor, *, temperature: float, entropy: bool) -> list[Tensor]:
+    """The same from logits (..., V) that are there, for tokens (...)."""
+    logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
+    found = [logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)]
+    return [*found, -(logprobs.exp() * logprobs).sum(-1)] if entropy else found
+
+
+def _is_fixed(head: Any) -> bool:
+    """Whether the head is a plain linear layer, and its weights get no gradient now."""
+    trained = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in head.parameters())
+    return type(head) is torch.nn.Linear and not trained
+
+
+def _run_again(head: Any, hidden_RH: Tensor, ids_R: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, ...]:
+    def scores(hidden_RH: Tensor) -> tuple[Tensor, ...]:
+        return tuple(of_logits(head(hidden_RH), ids_R, temperature=temperature, entropy=entropy))
+
+    if not torch.is_grad_enabled():
+        return scores(hidden_RH)
+    found: tuple[Tensor, ...] = checkpoint(scores, hidden_RH, use_reentrant=False)
+    return found
+
+
+class _FixedHead(torch.autograd.Function):
+    """One chunk: (R, H), weights (V, H), ids (R,) -> log-probs (R,), and entropies where `how` says so."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_RH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, ids_R: Tensor, how: tuple[float, bool]
+    ) -> tuple[Tensor, ...]:
+        temperature, entropy = how
+        scaled_RV = torch.nn.functional.linear(hidden_RH, weight_VH, bias_V).float().div_(temperature)
+        scaled_RV = scaled_RV.sub_(scaled_RV.logsumexp(-1, keepdim=True))  # log-probs, in the logits' own memory
+        found = [scaled_RV.gather(-1, ids_R.unsqueeze(-1)).squeeze(-1)]
+        pulls = []
+        if entropy:
+            probs_RV = scaled_RV.exp()
+            found.append(-torch.linalg.vecdot(probs_RV, scaled_RV))
+            if ctx.needs_input_grad[0]:
+                surprise_RV = (scaled_RV + found[1].unsqueeze(-1)).mul_(probs_RV)
+                pulls.append(-_weighted(surprise_RV, weight_VH) / temperature)
+        if ctx.needs_input_grad[0]:
+            # The drawn token's 1 goes in before the product: where p is all but 1, what is left is not rounded off.
+            less_RV = scaled_RV.exp_().scatter_add_(-1, ids_R.unsqueeze(-1), -torch.ones_like(found[0]).unsqueeze(-1))
+            pulls.insert(0, -_weighted(less_RV, weight_VH) / temperature)
+        ctx.save_for_backward(*pulls)
+        ctx.dtype = hidden_RH.dtype
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads_R: Tensor) -> tuple[Tensor | None, ...]:
+        whole = sum(grad.unsqueeze(-1) * pull for grad, pull in zip(grads_R, ctx.saved_tensors, strict=True))
+        assert isinstance(whole, Tensor)
+        return whole.to(ctx.dtype), None, None, None, None
+
+
+def _weighted(weights_RV: Tensor, weight_VH: Tensor) -> Tensor:
+    """sum_v weights[v] * W[v], (R, H), in float32: products in the weights' own dtype, sums in float32."""
+    return torch.mm(weights_RV.to(weight_VH.dtype), weight_VH).float()
