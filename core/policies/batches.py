@@ -18,7 +18,7 @@ ON_CPU = 2**30  # bytes
 OF_A_DEVICE = 1 / 4  # of its memory
 UNKNOWN_TOKENS = 4096  # of a model whose blocks cannot be told from its configuration
 UNKNOWN_SHAPE = 64  # rows, of a model whose cache cannot be told from its configuration
-PER_WORD = 24  # bytes for each row and word of the vocabulary: logits, log-probs, probabilities, their float64 sums
+PER_WORD = 24  # bytes for each row and word of the vocabulary: logits, exponentials, and what top_p sorts them with
 
 
 def rows_at_once(config: Any, itemsize: int, tokens: int, budget: float) -> int:

@@ -12,6 +12,7 @@ tokens of these rows, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
+from core.models.attention import grouped_heads
 from core.policies.base import Rollout
 from core.policies.batches import Run
 from core.policies.head import of_logits, token_scores
@@ -77,12 +79,14 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
     Models whose logits are not simply their head's of the last hidden state go the plain way.
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if not (savings.fused_head or savings.shared_prompts) or not plain_decoder(base):
+    if not (savings.fused_head or savings.shared_prompts or savings.grouped_heads) or not plain_decoder(base):
         found = of_logits(_logits(model, part), part.ids_RW, temperature=part.temperature, entropy=entropy)
         return [pad(one.masked_fill(~part.mask_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
     _, counts_G = torch.unique_consecutive(part.prompt_R, return_counts=True)
     shares = savings.shared_prompts and cache and len(counts_G) < len(part.prompt_R)
-    hidden_RWH = _shared(base.model, part, counts_G) if shares else _plain(base.model, part)
+    # What checkpointing runs again it runs when this context is over: it must be the same attention then.
+    with grouped_heads(base) if savings.grouped_heads and cache else nullcontext():
+        hidden_RWH = _shared(base.model, part, counts_G) if shares else _plain(base.model, part)
     head, hidden_MH, ids_M = base.get_output_embeddings(), hidden_RWH[part.mask_RW], part.ids_RW[part.mask_RW]
     if savings.fused_head:
         found = token_scores(head, hidden_MH, ids_M, temperature=part.temperature, entropy=entropy)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-CHUNK = {"cpu": 2**25, "cuda": 2**28}  # bytes of a chunk's float32 logits
+CHUNK = {"cpu": 2**26, "cuda": 2**28}  # bytes of a chunk's float32 logits
 
 
 def token_scores(head: Any, hidden_MH: Tensor, ids_M: Tensor, *, temperature: float, entropy: bool) -> list[Tensor]:

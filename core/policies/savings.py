@@ -18,6 +18,7 @@ class Savings:
     inverse_cdf: bool = True  # a token is drawn by one uniform of its row's own; False: torch.multinomial, other draws
     folded_adapter: bool = True  # sampling from weights with the adapter added in, where that is exact up to rounding
     shared_prompts: bool = True  # scoring and learning run a prompt once
+    grouped_heads: bool = True  # attention of short rows on the CPU as plain products
     fused_head: bool = True  # log-probs from hidden states in chunks, logits of drawn tokens only, never all at once
     pulling_rows: bool = True  # rows whose gradient is 0 by their numbers are not run
     by_length: bool = True  # micro-batches within a budget of tokens, of groups of like length

@@ -24,7 +24,7 @@ from tests.fakes import VOCABULARY, LetterTokenizer, small_policy, small_qwen2
 PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn"), Example(id="3", prompt="z")]
 S, K, N = 7, 4, 12
 ORDERS = {"all": range(N), "a part of each group": [1, 3, 4, 9, 10, 11], "mixed": [9, 2, 4, 3, 0], "one": [5]}
-WAYS = ("shared_prompts", "fused_head")
+WAYS = ("shared_prompts", "fused_head", "grouped_heads")
 
 
 def small_llama() -> Any:
@@ -119,7 +119,7 @@ def test_the_reference_is_the_same_both_ways(kind: str) -> None:
         with torch.no_grad():
             found.append(policy.score(rollout, range(N), wants=frozenset(), weights="reference").logprobs_NT)
     mask = rollout.mask_NT
-    assert (found[0] - found[1])[mask].abs().max() < 1e-5
+    assert (found[0] - found[1])[mask].abs().max() < 3e-5  # log-probs of -10: some roundings of that
     assert rollout.drawn_NT is not None
     assert (found[1] - rollout.drawn_NT)[mask].abs().max() > 0.1  # and it is not the current weights'
 

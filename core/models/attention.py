@@ -1,0 +1,66 @@
+"""Attention for short rows on the CPU: plain products, the query heads of a key/value head side by side in one of them.
+
+torch's own kernel is made for long rows: on the CPU its backward takes three times as long on a hundred tokens, and it
+wants keys and values repeated for every query head. Where the scores of all rows would be large it is used all the
+same, as it is for a single query, on other devices and under attention dropout.
+Not here: who asks for it (core.policies.forward).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+NAME = "grouped_heads"
+MOST = 2**26  # bytes of all rows' scores in float32
+
+
+@contextmanager
+def grouped_heads(model: Any) -> Iterator[None]:
+    """The model with this attention in the place of transformers' `sdpa`; with any other, as it is."""
+    config = model.config
+    if config._attn_implementation != "sdpa" or model.device.type != "cpu":
+        yield
+        return
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = "sdpa"
+
+
+def attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **how: Any
+) -> tuple[Tensor, None]:
+    """(rows, heads, T, D) queries, (rows, key/value heads, L, D) keys and values -> (rows, T, heads, D), and None.
+
+    `attention_mask` is boolean, True where a key is seen, (rows, 1, T, L); None: each query sees what is before it.
+    """
+    rows, heads, width, _ = query.shape
+    groups, seen = key.shape[1], key.shape[2]
+    large = 4 * rows * heads * width * seen > MOST
+    if large or width == 1 or how.get("dropout") or query.device.type != "cpu":
+        found: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **how)
+        return found
+    if attention_mask is None:
+        attention_mask = torch.ones(width, seen, dtype=torch.bool).tril(seen - width)[None, None]
+    # Not minus infinity: what stands in for padding may see nothing, and must not become NaN.
+    bias = torch.zeros(attention_mask.shape, dtype=query.dtype).masked_fill(
+        ~attention_mask, torch.finfo(query.dtype).min
+    )
+    scale = how.get("scaling") or query.shape[-1] ** -0.5
+    stacked = (query * scale).reshape(rows, groups, heads // groups * width, -1)
+    scores = (stacked @ key.transpose(-1, -2)).view(rows, groups, heads // groups, width, seen) + bias.unsqueeze(2)
+    weights = scores.softmax(-1, dtype=torch.float32).to(value.dtype).view(rows, groups, -1, seen)
+    return (weights @ value).view(rows, heads, width, -1).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(NAME, attend)
+AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -1,0 +1,85 @@
+"""Attention by plain products says what torch's own says, in value and gradient, and leaves the model as it was."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from core.models import attention
+from core.models.attention import NAME, attend, grouped_heads
+from tests.fakes import small_qwen2
+
+R, HEADS, GROUPS, D = 3, 6, 2, 8
+MODULE = SimpleNamespace(num_key_value_groups=HEADS // GROUPS, is_causal=True)
+
+
+def tensors(width: int, seen: int) -> list[Tensor]:
+    torch.manual_seed(0)
+    shapes = [(R, HEADS, width, D), (R, GROUPS, seen, D), (R, GROUPS, seen, D)]
+    return [torch.randn(shape, requires_grad=True) for shape in shapes]
+
+
+def padded(width: int, seen: int) -> Tensor:
+    """Row n does not see its first n keys; each query sees what is before it."""
+    causal = torch.ones(width, seen, dtype=torch.bool).tril(seen - width)
+    starts = torch.arange(seen)[None] >= torch.arange(R)[:, None]
+    return causal[None, None] & starts[:, None, None]
+
+
+@pytest.mark.parametrize("scaling", [None, 0.3])
+@pytest.mark.parametrize(("width", "seen", "masked"), [(5, 5, False), (5, 5, True), (4, 9, True), (1, 9, True)])
+def test_it_is_torchs_own(width: int, seen: int, masked: bool, scaling: float | None) -> None:
+    inputs = tensors(width, seen)
+    mask = padded(width, seen) if masked else None
+    weights = torch.linspace(-1, 1, R * width * HEADS * D).view(R, width, HEADS, D)
+    if masked and width == seen:  # a query that sees nothing is padding: what it says is nobody's
+        weights = weights * mask.any(-1)[:, 0, :, None, None] if mask is not None else weights
+
+    def found(way: Any) -> list[Tensor]:
+        out = way(MODULE, *inputs, mask, scaling=scaling, dropout=0.0)[0]
+        assert torch.isfinite(out).all()
+        return [out * (weights != 0), *torch.autograd.grad((out * weights).sum(), inputs)]
+
+    for one, expected in zip(found(attend), found(sdpa_attention_forward), strict=True):
+        torch.testing.assert_close(one, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_two_keys_by_hand() -> None:
+    # Scores 0 and log 3: weights 1/4 and 3/4 of the values 0 and 8. The first query sees the first key alone.
+    query = torch.tensor([[[[1.0], [1.0]]]])
+    key = torch.tensor([[[[0.0], [float(torch.tensor(3.0).log())]]]])
+    value = torch.tensor([[[[0.0], [8.0]]]])
+    out, _ = attend(SimpleNamespace(), query, key, value, None, scaling=1.0)
+    assert out.flatten().tolist() == pytest.approx([0.0, 6.0])
+
+
+def test_long_rows_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def theirs(module: Any, query: Tensor, *rest: Any, **how: Any) -> Any:
+        asked.append(query.shape[2])
+        return sdpa_attention_forward(module, query, *rest, **how)
+
+    monkeypatch.setattr(attention, "sdpa_attention_forward", theirs)
+    attend(MODULE, *tensors(5, 5), None, dropout=0.0)
+    assert asked == []
+    monkeypatch.setattr(attention, "MOST", 4 * R * HEADS * 5 * 5 - 1)
+    attend(MODULE, *tensors(5, 5), None, dropout=0.0)
+    attend(MODULE, *tensors(1, 9), padded(1, 9), dropout=0.0)
+    assert asked == [5, 1]
+
+
+def test_a_model_has_it_inside_only() -> None:
+    model = small_qwen2()
+    assert model.config._attn_implementation == "sdpa"
+    with grouped_heads(model):
+        assert model.config._attn_implementation == NAME
+    assert model.config._attn_implementation == "sdpa"
+    model.config._attn_implementation = "eager"
+    with grouped_heads(model):
+        assert model.config._attn_implementation == "eager"
