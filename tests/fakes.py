@@ -21,7 +21,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
 from core.policies.causal_lm import CausalLMPolicy
-from core.rollout.decoding import draw
+from core.rollout.drawing import draw
 from core.rollout.join import joined
 from core.rollout.uniforms import INIT, seeded, uniforms
 from core.spec import GrpoStage, LoraSpec, RunSpec, Schedule

@@ -5,11 +5,15 @@ Ours or foreign: grpoctl.diagnose.readers makes a case of any log. A rule sees n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 from core.health.finding import Row, StepTable, steps_of
 from core.health.settings import Settings, settings_of
 from core.spec import GuardSpec, RunSpec
+
+Answer = TypeVar("Answer")
 
 # Columns of a step table that only foreign logs have; all others are declared in core.metrics.
 FOREIGN = {
@@ -58,6 +62,13 @@ class Case:
     guards: GuardSpec = field(default_factory=GuardSpec)
     eval_groups: frozenset[str] = frozenset()  # the prompts of evaluation, named as Sample.group names them
     averaged_over: int = 1  # steps that one row stands for (TRL's logging_steps)
+    _answers: dict[Callable[[Case], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, question: Callable[[Case], Answer]) -> Answer:
+        """The answer of a pure function to this case, worked out when it is asked for the first time."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        return cast(Answer, self._answers[question])
 
     @property
     def stage_rows(self) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.health.case import Case
-from core.health.finding import Confidence, Finding, Row, RuledOut, Severity, steps_of
+from core.health.finding import Confidence, Finding, Row, RuledOut, Severity
 from core.health.group_outcomes import DIGITS, groups_of
 from core.health.trend import series
 
@@ -16,21 +16,26 @@ EQUAL = 1e-6  # relative: a std or a difference of means that is rounding, of fp
 def constant_reward(case: Case) -> Sequence[Finding]:
     """An error where completions that differ earned one and the same reward, all of them, on at least ten steps.
 
-    A warning where that reward may be an end of its scale, a whole number: all prompts may be solved, or none. Silent
-    where all were invalid, or said the same: equal rewards are right then, and the policy is what is wrong. Silent too
-    where anything else in the run earned another reward, an evaluation or a completion.
+    A warning where valid and invalid ones are not known to have earned the same, or where it may be an end of its
+    scale, a whole number: all prompts may be solved, none, or none beyond the form that every completion is paid
+    for. Silent where all were invalid, or said the same: equal rewards are right then, and the policy is what is
+    wrong. Silent too where anything else in the run earned another reward, an evaluation or a completion; but where
+    evaluations differ among themselves and training always paid one number that is no end of a scale, that is a
+    warning.
     """
-    rows = [row for row in steps_of(case.rows) if row.get("reward/mean") is not None]
+    rows = [row for row in case.stage_rows if row.get("reward/mean") is not None]
     if len(rows) * case.averaged_over < ENOUGH or not _constant(rows):
         return ()
     valid = [share for _, share in series(rows, "completions/valid")]
     groups = groups_of(case.samples)
-    if (valid and max(valid) == 0) or not _differ(case, rows) or _another(case, rows):
+    if (valid and max(valid) == 0) or not _differ(case, rows) or _other_completions(case, rows):
         return ()
-    mixed = bool(valid) and min(valid) < 1
     value = round(float(rows[0]["reward/mean"] or 0.0), DIGITS)
-    varied = sum(group.texts > 1 for group in groups)
-    confidence, severity = _certainty(mixed, varied, value)
+    if _evaluations(case, other_than=value):
+        return _in_training_only(case, len(rows), value)
+    mixed = bool(valid) and min(valid) < 1
+    varied, part = sum(group.texts > 1 for group in groups), _part_that_differs(rows)
+    confidence, severity = _certainty(mixed or part is not None, value)
     return (
         Finding(
             id="constant-reward",
@@ -39,12 +44,13 @@ def constant_reward(case: Case) -> Sequence[Finding]:
                 f"every completion of {len(rows) * case.averaged_over} steps earned {value:g}"
                 + (", valid or not" if mixed else "")
                 + (f", in {varied} groups whose texts differ" if varied else "")
+                + (f", whatever its {part} was" if part else "")
                 + ": "
-                + (_EITHER if _may_be_an_end(value) else "the reward does not depend on the completion")
+                + (_EITHER if severity == "warning" else "the reward does not depend on the completion")
             ),
             evidence={"reward": value, "steps": len(rows) * case.averaged_over, "varied_groups": varied},
             rules_out=()
-            if _may_be_an_end(value)
+            if severity == "warning"
             else tuple(RuledOut(id=id_, why=_WHY) for id_ in ("dead-groups", "weak-reward")),
             advice="score two answers, one right and one wrong, with the reward function by itself",
             confidence=confidence,
@@ -53,8 +59,8 @@ def constant_reward(case: Case) -> Sequence[Finding]:
 
 
 _EITHER = (
-    "all prompts are solved (or none is, at the lower end of the scale), or the reward does not depend on the "
-    "completion; nothing can be learned either way"
+    "all prompts are solved (or none is, and only a part is earned that every completion gets), or the reward does not "
+    "depend on the completion; nothing can be learned either way"
 )
 _WHY = "no completion earned another reward than any other: neither prompts nor groups can be at fault"
 
@@ -77,12 +83,52 @@ def _differ(case: Case, rows: Sequence[Row]) -> bool:
     return max(distinct) * per_step > 1.5  # more than one text, rounding aside
 
 
-def _another(case: Case, rows: Sequence[Row]) -> bool:
-    """Whether an evaluation or a completion earned another reward: then it depends on something."""
+def _other_completions(case: Case, rows: Sequence[Row]) -> bool:
+    """Whether a completion earned another reward: then it depends on something."""
     value = float(rows[0]["reward/mean"] or 0.0)
-    others = [reward for _, reward in series(case.rows, "eval/reward")]
-    others += [one.reward for one in case.samples if one.reward is not None]
-    return any(abs(reward - value) > EQUAL * max(1.0, abs(value)) for reward in others)
+    return any(not _equal(one.reward, value) for one in case.samples if one.reward is not None)
+
+
+def _evaluations(case: Case, *, other_than: float) -> bool:
+    """Whether an evaluation had another reward."""
+    return any(not _equal(reward, other_than) for _, reward in series(case.rows, "eval/reward"))
+
+
+def _equal(reward: float, value: float) -> bool:
+    return abs(reward - value) <= EQUAL * max(1.0, abs(value))
+
+
+def _part_that_differs(rows: Sequence[Row]) -> str | None:
+    """A reward function that paid one step more than another, though all of them together did not."""
+    names = sorted({name for row in rows for name in row if name.startswith("rewards/")})
+    paid = {name: [value for _, value in series(rows, name)] for name in names}
+    return next((name for name in names if paid[name] and not _equal(max(paid[name]), min(paid[name]))), None)
+
+
+def _in_training_only(case: Case, count: int, value: float) -> Sequence[Finding]:
+    """A warning where training always paid this, which is no end of a scale, and evaluations differ; else nothing."""
+    evaluated = [reward for _, reward in series(case.rows, "eval/reward")]
+    if _may_be_an_end(value) or _equal(max(evaluated), min(evaluated)):
+        return ()
+    steps = count * case.averaged_over
+    return (
+        Finding(
+            id="constant-reward",
+            severity="warning",
+            summary=(
+                f"every completion of {steps} training steps earned {value:g}, and evaluations {min(evaluated):.3g} to "
+                f"{max(evaluated):.3g}: the training reward is broken, or every training prompt earns the same part"
+            ),
+            evidence={
+                "reward": value,
+                "steps": steps,
+                "evaluated_min": min(evaluated),
+                "evaluated_max": max(evaluated),
+            },
+            advice="score two training completions, one right and one wrong, with the training reward by itself",
+            confidence="moderate",
+        ),
+    )
 
 
 def _may_be_an_end(value: float) -> bool:
@@ -90,7 +136,5 @@ def _may_be_an_end(value: float) -> bool:
     return abs(value - round(value)) <= EQUAL
 
 
-def _certainty(mixed: bool, varied: int, value: float) -> tuple[Confidence, Severity]:
-    if _may_be_an_end(value):
-        return "moderate", "warning"
-    return ("strong" if mixed or varied >= ENOUGH else "moderate"), "error"
+def _certainty(mixed: bool, value: float) -> tuple[Confidence, Severity]:
+    return ("strong", "error") if mixed and not _may_be_an_end(value) else ("moderate", "warning")

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
-from core.health.case import Case
-from core.health.finding import Finding, Row, steps_of
+from core.health.case import Case, Sample
+from core.health.finding import Finding, Row
 from core.health.foresight.dead_groups import dead_group
 from core.health.group_outcomes import Group, dead_share, dealt, groups_of, level_shares, likeness_of
+from core.health.onset import number
 from core.health.trend import chance_above, shown_p
 
 MANY = 0.5
@@ -26,6 +27,7 @@ EXCESS = 0.15  # more dead groups than chance gives, as a share of all: less is 
 MOSTLY = 2 / 3  # of the dead groups: they are of one kind
 TOGETHER = 5  # steps of one group each are looked at together
 LARGEST = 128
+START, GONE = 5, 0.1  # steps of the start; of its entropy: less, and completions of a prompt hardly differ
 YES_OR_NO = (0.9, 1.35)  # variance over m (1 - m) of rewards that are 0 or 1, by n or by n - 1 of a small batch
 
 
@@ -48,9 +50,10 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     """A warning where more than half of all groups taught nothing.
 
     An info where fewer did and prompts differ, or where dynamic sampling refilled them: then they only cost samples.
+    A larger group is suggested where chance makes the dead ones, and not where prompts or a policy without entropy do.
     """
-    rows = [row for row in steps_of(case.rows) if row.get("groups/dead") is not None]
-    groups = groups_of(case.samples)
+    rows = [row for row in case.stage_rows if row.get("groups/dead") is not None]
+    groups = groups_of(_of_stage(case))
     shares = [float(row["groups/dead"] or 0.0) for row in rows]
     if not shares and groups:
         shares = [fmean(group.dead for group in step) for step in _by_step(groups)]
@@ -61,18 +64,22 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     differ = found is not None and found.p < SIGNIFICANT and found.excess >= EXCESS
     if share <= MANY and not differ:
         return ()
-    numbers = _numbers(case, rows, groups, share)
-    evidence: dict[str, float | str] = {"share": share, "steps": len(shares) * case.averaged_over, **numbers}
+    numbers, still = _numbers(case, rows, groups, share), _without_entropy(case.stage_rows)
+    evidence: dict[str, float | str] = {"share": share, "steps": len(shares) * case.averaged_over, **numbers, **still}
+    wasted = share > MANY and not refilled
     if found is not None:
         evidence |= {"expected": found.expected, "excess": found.excess, "excess_se": found.se, "p": found.p}
     return (
         Finding(
             id="dead-groups",
-            severity="warning" if share > MANY and not refilled else "info",
-            summary=f"{share:.0%} of the groups had equal rewards and taught nothing{_words(numbers, found, differ)}",
+            severity="warning" if wasted else "info",
+            summary=(
+                f"{share:.0%} of the groups had equal rewards and taught nothing{_words(numbers, found, differ)}"
+                + _fell(still)
+            ),
             evidence=evidence,
-            suggest=_suggest(case, numbers),
-            advice=_advice(numbers, share),
+            suggest=_suggest(case, numbers) if wasted and not differ and not still else (),
+            advice=_advice(numbers, share, still),
             confidence="strong" if found is not None else "moderate",
         ),
     )
@@ -176,6 +183,30 @@ def _words(numbers: dict[str, float], found: Contrast | None, differ: bool) -> s
     return f"{kinds}; {chance}{why}"
 
 
+def _of_stage(case: Case) -> list[Sample]:
+    """The samples of the stage's rows; all where there are no rows."""
+    steps = {int(row["step"] or 0) for row in case.stage_rows}
+    return [one for one in case.samples if one.step in steps or not steps]
+
+
+def _without_entropy(rows: Sequence[Row]) -> dict[str, float]:
+    """The entropy at the start and in the last third, where it is less than a tenth: completions then hardly differ."""
+    values = [value for row in rows if (value := number(row, "entropy")) is not None]
+    if len(values) < ENOUGH:
+        return {}
+    start, now = fmean(values[:START]), median(values[-(len(values) // 3) :])
+    return {"entropy_start": start, "entropy_last": now} if now < GONE * start else {}
+
+
+def _fell(still: Mapping[str, float]) -> str:
+    if not still:
+        return ""
+    return (
+        f"; entropy fell from {still['entropy_start']:.2g} to {still['entropy_last']:.2g}: the policy hardly tries "
+        "anything else"
+    )
+
+
 def _suggest(case: Case, numbers: dict[str, float]) -> tuple[str, ...]:
     """The smallest size at which half of the groups teach; nothing where completions are given.
 
@@ -184,14 +215,16 @@ def _suggest(case: Case, numbers: dict[str, float]) -> tuple[str, ...]:
     if case.settings.offline or not numbers:
         return ()
     sizes = [int(name.removeprefix("dead_at_")) for name, dead in numbers.items() if _size(name) and dead <= MANY]
-    return (f"stages.grpo.num_generations={min(sizes)}",) if sizes else ()
+    return (f"num_generations={min(sizes)}",) if sizes else ()
 
 
 def _size(name: str) -> bool:
     return name.removeprefix("dead_at_").isdigit()
 
 
-def _advice(numbers: dict[str, float], share: float) -> str:
+def _advice(numbers: dict[str, float], share: float, still: Mapping[str, float]) -> str:
+    if still:
+        return "completions of a prompt are alike: a higher temperature or an entropy bonus comes first"
     if not numbers:
         return ""
     half = f"prompts that are solved half of the time have {numbers['dead_at_pass_rate_half']:.1%} dead groups"

@@ -11,17 +11,21 @@ from core.health.completion_mask import completion_mask
 from core.health.consistency import consistency
 from core.health.constant_reward import constant_reward
 from core.health.dead_groups import dead_groups
+from core.health.drifting_gap import drifting_gap
 from core.health.finding import CONFIDENCES, SEVERITIES, Finding
 from core.health.gap_pattern import integrity
+from core.health.idle_reward import idle_reward
 from core.health.impossible_advantage import impossible_advantage
 from core.health.inert_live import inert_live
 from core.health.initial import initial_weights
 from core.health.kl import kl
 from core.health.leakage import leakage
 from core.health.learning_rate import learning_rate
+from core.health.level_break import level_break
 from core.health.lost_rewards import lost_rewards
 from core.health.missed_stop import missed_stop
 from core.health.missing_eos import missing_eos
+from core.health.no_gradient import no_gradient
 from core.health.no_validation import no_validation
 from core.health.noise import noise
 from core.health.numerical import numerical
@@ -29,6 +33,7 @@ from core.health.odd_advantages import odd_advantages
 from core.health.overfitting import overfitting
 from core.health.policy_collapse import policy_collapse
 from core.health.policy_loss import policy_loss
+from core.health.rate_zero import rate_zero
 from core.health.reward_hacking import reward_hacking
 from core.health.reward_sign import reward_sign
 from core.health.rollout_mode import rollout_mode
@@ -49,19 +54,23 @@ def _one(found: Finding | None) -> Sequence[Finding]:
 RULES: tuple[Rule, ...] = (
     lambda case: _one(initial_weights(case.rows)),
     rollout_mode,
-    integrity,
+    lambda case: integrity(case) or drifting_gap(case),
     completion_mask,
     lambda case: advantage_mismatch(case) or reward_sign(case),
     leakage,
     missing_eos,
+    no_gradient,
+    rate_zero,
     learning_rate,
     policy_collapse,
+    level_break,
     numerical,
     kl,
     reward_hacking,
     lambda case: constant_reward(case) or _one(no_updates(case.rows)) or dead_groups(case),
     lambda case: _one(missing_rewards(case.rows)),
     lost_rewards,
+    idle_reward,
     impossible_advantage,
     odd_advantages,
     small_advantage,

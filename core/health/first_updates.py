@@ -30,6 +30,7 @@ CLEAR = 2.0  # in units of the spread between steps
 RISEN = 3.0  # the same, of the reward
 HALF = 0.5  # of the change is there at once: what comes slowly is no single update's doing
 FELL = 0.3  # of the completions of an evaluation, no longer valid: a small evaluation draws less by chance
+STEADY = 10.0  # times the largest KL just before: what grows so little is no change of that moment
 AGAIN = 2  # evaluations that must agree
 SURE = 4.0  # standard errors, of evaluations of the same prompts
 
@@ -60,7 +61,7 @@ class Left:
     kind: str
     start: float
     now: float
-    p: float  # of so many later rows beyond all the earlier ones, were their order of no matter
+    p: float  # of so many later rows beyond all the earlier ones, were their order of no matter; 1 where none was asked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,15 +74,15 @@ class Elsewhere:
     left: tuple[Left, ...]
     p: float  # of KINDS kinds and of harm among them, times the places where a change was looked for
     evaluated: bool  # the evaluations since are clearly worse
-    proven: bool  # completions are worth less, and chance does not explain it
+    proven: bool  # completions are worth less, and neither chance nor other prompts explain it: the KL changed too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Jump:
     """A KL to the start that went from next to nothing to FAR within a few updates, and what is worse since."""
 
-    kl: float
-    updates: int
+    kl: float  # the largest within SOON updates
+    updates: int  # until the first that is FAR
     rate: float | None  # the largest that was used until then
     left: tuple[Left, ...]
     evaluated: bool  # the evaluations since are clearly worse
@@ -89,7 +90,7 @@ class Jump:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Stage:
+class Stage:
     """The rows of the stage that drew completions, in their order, and the updates that had acted before each."""
 
     rows: tuple[Row, ...]
@@ -106,11 +107,11 @@ def largest_rate(rows: Sequence[Row]) -> float | None:
 def elsewhere(case: Case) -> Elsewhere | None:
     """The change after which the policy is another one; None where there is none, or the reward rose clearly.
 
-    None too where a KL was measured after it and is next to nothing: then it is not the policy that changed.
+    None too where the KL or the evaluations say that it is not the policy that changed.
     """
     if case.averaged_over > 1:
         return None
-    stage = _stage(case)
+    stage = stage_of(case)
     found = [one for place in stage.places if (one := _split(case, stage, place)) is not None]
     return min(found, key=lambda one: one.p, default=None)
 
@@ -119,7 +120,7 @@ def jump(case: Case) -> Jump | None:
     """The first KL that is FAR, where it was near 0 at most SOON updates before; None where it is another course."""
     if case.averaged_over > 1:
         return None
-    stage = _stage(case)
+    stage = stage_of(case)
     kls = [(index, kl) for index in range(stage.early) if (kl := number(stage.rows[index], "kl")) is not None]
     far = next((index for index, kl in kls if kl >= FAR), None)
     near = [index for index, kl in kls if kl < NEAR and far is not None and index < far]
@@ -131,15 +132,19 @@ def jump(case: Case) -> Jump | None:
     harmed = evaluated or any(one.kind == "harm" for one in left)
     if not harmed and reward_rose(before, after):
         return None
-    kl = max(value for index, value in kls if index >= far and stage.counts[index] <= stage.counts[near[-1]] + SOON)
     return Jump(
-        kl=kl, updates=updates, rate=largest_rate(stage.rows[:far]), left=left, evaluated=evaluated, harmed=harmed
+        kl=dict(kls)[far],  # of the same row as `updates`
+        updates=updates,
+        rate=largest_rate(stage.rows[:far]),
+        left=left,
+        evaluated=evaluated,
+        harmed=harmed,
     )
 
 
 def reward_rose(before: Sequence[Row], after: Sequence[Row]) -> bool:
     """Whether the later half of what follows is clearly better paid than the start: it was learned."""
-    starts, since = _values(before, "reward/mean"), _values(after[len(after) // 2 :], "reward/mean")
+    starts, since = values_of(before, "reward/mean"), values_of(after[len(after) // 2 :], "reward/mean")
     if not starts or len(since) < 2:
         return False
     gain = fmean(since) - fmean(starts)
@@ -148,7 +153,8 @@ def reward_rose(before: Sequence[Row], after: Sequence[Row]) -> bool:
     return gain > 0 and (gain >= RISEN * spread(starts, since) or (rising and fmean(since) > max(starts)))
 
 
-def _stage(case: Case) -> _Stage:
+def stage_of(case: Case) -> Stage:
+    """The rows that the first updates are looked for in."""
     before, after = parted(case.stage_rows)
     drawn = [(0, row) for row in before if drew(row)] + after
     largest = largest_rate(case.stage_rows)
@@ -161,7 +167,7 @@ def _stage(case: Case) -> _Stage:
                 places.append(index)
         worth += shares[index]
     rows, counts = tuple(row for _, row in drawn), tuple(count for count, _ in drawn)
-    return _Stage(rows=rows, counts=counts, early=early, places=tuple(places))
+    return Stage(rows=rows, counts=counts, early=early, places=tuple(places))
 
 
 def _share(row: Row, largest: float | None) -> float:
@@ -169,17 +175,16 @@ def _share(row: Row, largest: float | None) -> float:
     return 1.0 if rate is None or not largest else rate / largest
 
 
-def _updates_between(stage: _Stage, first: int, last: int) -> int:
+def _updates_between(stage: Stage, first: int, last: int) -> int:
     """Updates between two rows; a log without update marks made one at each step, those without a row included."""
     count = stage.counts[last] - stage.counts[first]
     steps = int((stage.rows[last].get("step") or 0) - (stage.rows[first].get("step") or 0))
     return count if "update" in stage.rows[last] else max(count, steps)
 
 
-def _split(case: Case, stage: _Stage, place: int) -> Elsewhere | None:
+def _split(case: Case, stage: Stage, place: int) -> Elsewhere | None:
     before, after = stage.rows[:place], stage.rows[place:]
-    kls = _values(after, "kl")
-    if len(after) < LEAST or (kls and max(kls) < NEAR):
+    if len(after) < LEAST or _alibi(case, before, after):
         return None
     left = tuple(_left_for_good(before, after))
     best = {kind: min(one.p for one in left if one.kind == kind) for kind in {one.kind for one in left}}
@@ -195,8 +200,21 @@ def _split(case: Case, stage: _Stage, place: int) -> Elsewhere | None:
         left=left,
         p=p,
         evaluated=evaluated,
-        proven=evaluated or ("harm" in best and p < SIGNIFICANT),
+        proven=evaluated or ("harm" in best and p < SIGNIFICANT and bool(values_of(after[:LEAST], "kl"))),
     )
+
+
+def _alibi(case: Case, before: Sequence[Row], after: Sequence[Row]) -> bool:
+    """Whether it was not the policy that changed: its KL just after the split is next to nothing or went on as before,
+    or the evaluations since are on average no worse than before.
+    """
+    first, was = values_of(after[:LEAST], "kl"), values_of(before[-LEAST:], "kl")
+    if first and (max(first) < NEAR or (was and max(first) < STEADY * max(was))):
+        return True
+    step = before[-1].get("step") or 0
+    known = [(row.get("step") or 0, paid) for row in case.rows if (paid := number(row, "eval/reward")) is not None]
+    then, since = [paid for at, paid in known if at < step], [paid for at, paid in known if at > step]
+    return bool(then) and len(since) >= AGAIN and fmean(since) >= then[-1]
 
 
 def _left_for_good(before: Sequence[Row], after: Sequence[Row]) -> list[Left]:
@@ -205,13 +223,13 @@ def _left_for_good(before: Sequence[Row], after: Sequence[Row]) -> list[Left]:
 
 
 def _left(before: Sequence[Row], after: Sequence[Row], column: Column) -> Left | None:
-    starts, since = _values(before, column.metric), _values(after, column.metric)
+    starts, since = values_of(before, column.metric), values_of(after, column.metric)
     if not starts or len(since) < LEAST:
         return None
     start, now = fmean(starts), median(since)
     sign = -1.0 if now > start else 1.0
     starts, since = [sign * one for one in starts], [sign * one for one in since]
-    least = _least(before) if column.metric == "reward/mean" else 0.0
+    least = least_fall(before) if column.metric == "reward/mean" else 0.0
     least_start = min(starts)
     lasts = sum(one < least_start for one in since) >= LASTS * len(since)
     clearly = abs(now - start) >= max(CLEAR * spread(starts, since), least)
@@ -222,9 +240,9 @@ def _left(before: Sequence[Row], after: Sequence[Row], column: Column) -> Left |
     return Left(metric=column.metric, kind=column.kind, start=start, now=now, p=p)
 
 
-def _least(rows: Sequence[Row]) -> float:
+def least_fall(rows: Sequence[Row]) -> float:
     """A difference in reward that matters: half of what completions of one step differ by."""
-    return max(_values(rows, "reward/std"), default=0.0) / 2
+    return max(values_of(rows, "reward/std"), default=0.0) / 2
 
 
 def _evaluations_fell(case: Case, last: Row) -> bool:
@@ -247,5 +265,6 @@ def _fell(before: Row, after: Row) -> bool:
     return paid - now >= SURE * math.hypot(errors[0], errors[1]) > 0
 
 
-def _values(rows: Sequence[Row], metric: str) -> list[float]:
+def values_of(rows: Sequence[Row], metric: str) -> list[float]:
+    """The numbers of a column, where rows have one."""
     return [value for row in rows if (value := number(row, metric)) is not None]

@@ -114,7 +114,7 @@ def _from_the_start(case: Case, plain: Finding, seen: Sequence[Seen]) -> Finding
         confidence="strong" if plain.severity == "error" and (agrees or len(bad) > 1) else "moderate",
         decider=Decider(
             question="is the gap there without an update, and gone without dropout?",
-            overrides=("learning_rate=0", "guards.rollout_integrity=stop"),
+            overrides=("learning_rate=1e-12", "guards.rollout_integrity=stop"),
         ),
     )
 
@@ -167,7 +167,7 @@ def _stale(case: Case, seen: Sequence[Seen]) -> Finding | None:
     if len(later) < ENOUGH or not before or any(o.broken for o in before) or any(math.isnan(o.gap) for o in later):
         return None
     broken, lasting = sum(one.broken for one in later), sum(one.broken for one in kept)
-    rho, p = _growth(later)
+    rho, p = growth(later)
     unhealed = bool(kept) and lasting >= 0.8 * len(kept) and not any(one.collapsed for one in later)
     grown = p < (LIKELY if unhealed else SIGNIFICANT)
     if broken < 0.8 * len(later) or not (grown or (unhealed and len(kept) > 1)) or _update_agrees(case, later):
@@ -193,7 +193,7 @@ def _stale(case: Case, seen: Sequence[Seen]) -> Finding | None:
         confidence="strong" if sure else "moderate",
         decider=Decider(
             question="does the gap stay at rounding while no update moves anything?",
-            overrides=("learning_rate=0", "guards.rollout_integrity=stop"),
+            overrides=("learning_rate=1e-12", "guards.rollout_integrity=stop"),
         ),
     )  # fmt: skip
 
@@ -206,7 +206,7 @@ def _sizes(later: Sequence[Seen]) -> tuple[float, float, bool]:
     return first, last, far or last >= GROWN * first
 
 
-def _growth(later: Sequence[Seen]) -> tuple[float, float]:
+def growth(later: Sequence[Seen]) -> tuple[float, float]:
     """The rank correlation of the gap with the updates before it, and its one-sided p.
 
     In units of the entropy where it is known: where a policy is sure of a token, old and new weights agree.

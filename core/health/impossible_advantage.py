@@ -124,9 +124,9 @@ def _without_ranks(floor: float, s: float) -> Decider:
             f"the same {s:.2g}, since the rewards inside groups hardly differ"
         ),
         overrides=(
-            "stages.grpo.advantage.transform=none",
-            "stages.grpo.advantage.scale_rewards=group",
-            f"stages.grpo.advantage.std_floor={floor:g}",
+            "advantage.transform=none",
+            "advantage.scale_rewards=group",
+            f"advantage.std_floor={floor:g}",
         ),
         expects=(f"reward/group_std < {2 * s:.2g}",),
     )

@@ -24,7 +24,6 @@ HEAVY_PULL = (
 IDLE = 1e-3
 AIM = 0.01  # what the suggested beta should have
 WORTH = 0.01  # of the gradient: below this the wrong half of an estimator is not worth a word
-BIASED = 0.1  # of the KL's own gradient, where its share is not known
 HEAVY = 0.5  # a beta that can pin a policy: usual ones are 0.001 to 0.1
 PINNED = 0.1  # of the KL that a normalised advantage pays for
 
@@ -200,7 +199,7 @@ def _estimator(case: Case, rows: Sequence[Row], share: float | None) -> Finding 
 def _plain_k3(case: Case, rows: Sequence[Row], level: float, share: float | None) -> Finding:
     """Its gradient is the forward KL's. The two differ by about half a log ratio: sqrt(KL / 2) of it."""
     off = math.sqrt(max(level, 0.0) / 2)
-    matters = off > BIASED if share is None else off * share > WORTH
+    matters = share is not None and off * share > WORTH
     part = "" if share is None else f", {off * share:.1%} of the whole gradient"
     return Finding(
         id="kl-estimator",
@@ -208,7 +207,7 @@ def _plain_k3(case: Case, rows: Sequence[Row], level: float, share: float | None
         summary=(
             "plain k3 in the loss has the gradient of the forward KL(reference || policy), not of the reverse one that "
             f"its value is of; at {level:.2g} nats a token they differ by about {off:.0%}{part}"
-            f"{'' if matters else ': too little to matter here'}"
+            f"{_unless(matters, share)}"
         ),
         evidence={
             "kl_estimator": "k3", "beta": _largest_beta(case, rows), "kl": level, "differs_by": off,
@@ -221,3 +220,9 @@ def _plain_k3(case: Case, rows: Sequence[Row], level: float, share: float | None
             overrides=("kl_estimator=k3_ratio",),
         ),
     )  # fmt: skip
+
+
+def _unless(matters: bool, share: float | None) -> str:
+    if matters:
+        return ""
+    return "; how much of the gradient is the KL's was not measured" if share is None else ": too little to matter here"

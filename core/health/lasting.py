@@ -27,7 +27,7 @@ SPAN = 0.1  # of the range of the rewards of a run: a fall that is smaller harms
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Break:
-    """A limit that was broken and not come back from: the steps that drew completions before it, and from it on."""
+    """A limit that was broken and not come back from: the steps of its stage that drew, before and since."""
 
     limit: Limit
     before: Sequence[Row]
@@ -87,9 +87,16 @@ def _break(rows: Sequence[Row], limit: Limit, patience: int) -> Break | None:
         if not all(map(away, values[at : at + patience])) or fmean(map(away, values[at:])) < MOST:
             continue
         if at > FEW or all(map(_worse_than(usual, limit), values[at:])):
-            start = points[at][0]
-            return Break(limit=limit, before=rows[:start], since=rows[start:])
+            return _of_its_stage(limit, rows, points[at][0])
     return None
+
+
+def _of_its_stage(limit: Limit, rows: Sequence[Row], start: int) -> Break:
+    """Another stage has other prompts and rewards, so it is no measure of harm: only where its own has too few rows."""
+    own = rows[start].get("stage")
+    since = [row for row in rows[start:] if row.get("stage") == own]
+    before = [row for row in rows[:start] if row.get("stage") == own]
+    return Break(limit=limit, before=before, since=since if len(since) >= FEW else rows[start:])
 
 
 def _worse_than(value: float, limit: Limit) -> Callable[[float], bool]:

@@ -1,19 +1,22 @@
 """Was the learning rate far too large, or too small to move anything?
 
 Too large: the first updates made another policy, for good, and a worse one (core.health.first_updates has the
-evidence). Too small: evaluations that draw the same every time give the same texts, whatever was learned.
-Silent where the sampler is at fault: its samples tell nothing of the weights (core.health.rollout_mode, integrity).
+evidence of the curves, core.health.large_rate the arithmetic). Too small: evaluations that draw the same every time
+give the same texts, whatever was learned. Silent where the sampler is at fault: its samples tell nothing of the weights
+(core.health.rollout_mode, integrity).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut
-from core.health.first_updates import FAR, Elsewhere, Jump, elsewhere, jump, largest_rate
+from core.health.first_updates import FAR, SIGNIFICANT, Elsewhere, Jump, Left, elsewhere, jump, largest_rate
 from core.health.integrity import worst_integrity
+from core.health.large_rate import WEIGHT, Struck, struck
 from core.health.onset import acted, number
 from core.health.rollout_mode import contrast
 from core.health.trend import shown_p
@@ -21,6 +24,7 @@ from core.health.trend import shown_p
 AIM = 1e-4  # nats per token: what the suggested rate should give at first, since the KL goes with its square
 HEALED = 3  # all-invalid steps without an update that must have been seen before one can say whether they heal
 STILL = 20  # updates that must have acted before a policy can be said not to move
+FULL_RATE = 0.5  # of the rate that the settings name: a warm-up that has not come so far tells nothing of it
 UNMOVED = 1e-7  # nats per token, the largest of a run: no argmax and next to no draw is another
 MOVED = 1e-5  # nats per token: equal evaluations are then a solved task's
 
@@ -29,7 +33,7 @@ def learning_rate(case: Case) -> Sequence[Finding]:
     """An error for a rate that broke the policy, a warning for one that may have, or that moved nothing."""
     if sampler_at_fault(case):
         return ()
-    found = too_large(case) or _too_small(case)
+    found = case.once(too_large) or _too_small(case)
     return () if found is None else (found,)
 
 
@@ -53,45 +57,86 @@ def not_the_sampler(case: Case) -> tuple[RuledOut, ...]:
     return (RuledOut(id="rollout-mode", why=why),)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What speaks for a rate that was too large; at least one of them."""
+
+    far: Jump | None
+    other: Elsewhere | None
+    hit: Struck | None
+
+    @property
+    def left(self) -> tuple[Left, ...]:
+        """The columns that left their start, by the evidence that asks the most."""
+        found = next((one for one in (self.other, self.far, self.hit) if one is not None), None)
+        return () if found is None else found.left
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the evaluations since are clearly worse."""
+        return any(one is not None and one.evaluated for one in (self.far, self.other))
+
+    @property
+    def proven(self) -> bool:
+        """Whether the curves, or curves and the size of an update, say that another policy came at once."""
+        return self.other is not None and (self.other.proven or (self.hit is not None and self.hit.worse))
+
+    @property
+    def broke(self) -> bool:
+        """Whether the policy was broken, as far as can be known."""
+        return self.proven or (self.far is not None and self.far.harmed)
+
+
 def too_large(case: Case) -> Finding | None:
     """The finding where the first updates went too far; its evidence has all that left its start."""
-    far, other = jump(case), elsewhere(case)
-    if far is None and other is None:
+    seen = _Seen(far=jump(case), other=elsewhere(case), hit=struck(case))
+    if seen.far is None and seen.other is None and (seen.hit is None or not seen.hit.worse):
         return None
     rate = _rate(case)
-    broke = (far is not None and far.harmed) or (other is not None and other.proven)
-    change = () if rate is None else (f"learning_rate={_smaller(rate, far):.1g}",)
+    change = () if rate is None else (f"learning_rate={_smaller(rate, seen.far):.1g}",)
+    sure = seen.far is not None or bool(not_the_sampler(case))
     return Finding(
         id="learning-rate",
-        severity="error" if broke else "warning",
-        summary=f"learning rate {_shown(rate)} {'is' if far or broke else 'may be'} too large: {_said(far, other)}",
-        evidence=_evidence(rate, far, other),
+        severity="error" if seen.broke else "warning",
+        summary=f"learning rate {_shown(rate)} {'is' if seen.far or seen.broke else 'may be'} too large: {_said(seen)}",
+        evidence=_evidence(rate, seen),
         rules_out=not_the_sampler(case),
         suggest=change,
-        confidence="strong" if broke and (far is not None or not_the_sampler(case)) else "moderate",
+        confidence="strong" if seen.broke and sure else "moderate",
         decider=Decider(
             question="does the same run stay itself at a smaller rate?",
             overrides=change,
-            expects=(f"kl < {FAR}",) if far is not None else (),
+            expects=(f"kl < {FAR}",) if seen.far is not None else (),
         ),
     )
 
 
-def _said(far: Jump | None, other: Elsewhere | None) -> str:
-    parts, left = [], other.left if other is not None else far.left if far is not None else ()
+def _said(seen: _Seen) -> str:
+    parts, far, other, hit = [], seen.far, seen.other, seen.hit
+    if hit is not None:
+        times = f"{hit.rate / WEIGHT:.2g} times what a transformer's weights begin with ({WEIGHT})"
+        parts.append(f"an update of Adam moves a weight by about the rate, {times}")
     if far is not None:
         parts.append(f"the policy was {far.kl:.2g} nats a token away from its start after {counted(far.updates)}")
     if other is not None:
         before = f"the {other.before} before" if other.before > 1 else "the one before"
+        open_ = "" if far or seen.proven else _open(other)
         parts.append(
             f"the {other.after} steps after {counted(other.updates)} are of another policy than {before} "
-            f"({shown_p(other.p)}{'' if far or other.proven else ': too few to prove it'})"
+            f"({shown_p(other.p)}{open_})"
         )
-    if left:
-        parts.append(", ".join(f"{one.metric} went from {one.start:.3g} to {one.now:.3g}" for one in left))
-    if (far is not None and far.evaluated) or (other is not None and other.evaluated):
+    elif hit is not None and far is None:
+        parts.append(f"with {counted(hit.updates)} and for good")
+    if seen.left:
+        parts.append(", ".join(f"{one.metric} went from {one.start:.3g} to {one.now:.3g}" for one in seen.left))
+    if seen.evaluated:
         parts.append("the evaluations since are clearly worse")
     return "; ".join(parts)
+
+
+def _open(other: Elsewhere) -> str:
+    """What else it may be, where it is not proven."""
+    return ": too few to prove it" if other.p >= SIGNIFICANT else ", or the prompts changed there"
 
 
 def counted(count: int) -> str:
@@ -108,13 +153,15 @@ def _rate(case: Case) -> float | None:
     return largest_rate(case.stage_rows) or case.settings.learning_rate
 
 
-def _evidence(rate: float | None, far: Jump | None, other: Elsewhere | None) -> dict[str, float | str]:
+def _evidence(rate: float | None, seen: _Seen) -> dict[str, float | str]:
     found: dict[str, float | str] = {} if rate is None else {"learning_rate": rate}
-    if far is not None:
-        found |= {"kl": far.kl, "after_updates": far.updates, "kl_limit": FAR}
-    if other is not None:
-        found |= {"steps_before": other.before, "steps_after": other.after, "p": other.p}
-    for one in (*(() if far is None else far.left), *(() if other is None else other.left)):
+    if seen.hit is not None:
+        found |= {"update_over_weight": seen.hit.rate / WEIGHT}
+    if seen.far is not None:
+        found |= {"kl": seen.far.kl, "after_updates": seen.far.updates, "kl_limit": FAR}
+    if seen.other is not None:
+        found |= {"steps_before": seen.other.before, "steps_after": seen.other.after, "p": seen.other.p}
+    for one in (*(seen.hit.left if seen.hit else ()), *(seen.far.left if seen.far else ()), *seen.left):
         found |= {f"{one.metric}_start": one.start, f"{one.metric}_since": one.now}
     return found
 
@@ -132,6 +179,10 @@ def _too_small(case: Case) -> Finding | None:
     moved = sum(map(acted, steps))
     if moved < STILL or (rate := _rate(case)) is None:
         return None
+    aim = case.settings.learning_rate or 0.0
+    if rate < FULL_RATE * aim:
+        return None  # still in its warm-up
+    moved *= case.averaged_over
     kls = [value for row in steps if (value := number(row, "kl")) is not None]
     same = _same_evaluations(case) if max(kls, default=0.0) < MOVED else 0
     still = len(kls) >= STILL and max(kls) < UNMOVED
@@ -144,11 +195,11 @@ def _too_small(case: Case) -> Finding | None:
         severity="warning",
         summary=f"learning rate {rate:.3g} is too small to move anything: after {moved} updates {said}",
         evidence={"learning_rate": rate, "updates": moved, "same_evaluations": same, **kl},
-        suggest=(f"learning_rate={_larger(rate, max(kls, default=0.0)):.1g}",),
-        confidence="certain" if same and kls else "moderate",
+        suggest=(f"learning_rate={_larger(max(rate, aim), max(kls, default=0.0)):.1g}",),
+        confidence="certain" if same and kls and rate >= aim else "moderate",
         decider=Decider(
             question="does a larger rate move the evaluation?",
-            overrides=(f"learning_rate={_larger(rate, max(kls, default=0.0)):.1g}",),
+            overrides=(f"learning_rate={_larger(max(rate, aim), max(kls, default=0.0)):.1g}",),
             expects=("kl > 1e-5",) if kls else (),
         ),
     )

@@ -77,7 +77,10 @@ def missed_stop(case: Case) -> Sequence[Finding]:
                 + ("" if completions is None else f", {completions:,} completions")
             ),
             evidence=evidence,
-            suggest=(f"early_stopping.patience={found.patience}",),
+            suggest=(f"early_stopping.patience={found.patience}",) if found.best_step > 0 else (),
+            advice=""
+            if found.best_step > 0
+            else "the best is the untrained model: there is nothing to stop at and keep",
             confidence="certain",
         ),
     )

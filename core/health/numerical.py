@@ -17,6 +17,8 @@ WATCHED = (
     "loss", "policy/loss", "grad_norm", "kl", "kl_loss", "entropy", "rollout/logprob_gap", "policy/ratio_max",
     "supervised/loss", "consistency/loss", "rce/loss", "advantage/mean", "advantage/std", "advantage/max_abs",
 )  # fmt: skip
+NEEDED = ("loss", "policy/loss", "grad_norm")  # by an update: where one of them is no number, there is none
+FIRST = 10  # steps: a float16 loss scaler halves its scale at each overflow, and has found it by then
 SOUND_AFTER = 3  # steps that must follow the last number that was none
 RARE = 0.2  # of the steps: more are no accident
 VALID = "completions/valid"
@@ -26,6 +28,7 @@ EQUAL = 1e-6  # a group's std against the size of its rewards: below it is float
 NONE = 1e-9
 FELT = 0.01  # an advantage below this moves nothing: an eps of 1e-4 holds rounding at 2e-4 or so
 CENTRED = (None, "group", "leave_one_out")
+Bad = tuple[Row, list[str]]  # a step, and its columns that are no number
 
 
 def numerical(case: Case) -> Sequence[Finding]:
@@ -39,44 +42,70 @@ def numerical(case: Case) -> Sequence[Finding]:
 def not_finite(case: Case) -> Finding | None:
     """Recorded and no number: an error where it lasts or ends the run, a warning for single steps that did no harm."""
     rows = steps_of(case.rows)
-    bad = [(row, names) for row in rows if (names := [n for n in WATCHED if n in row and number(row, n) is None])]
+    watched = _measured(rows)
+    bad = [(row, names) for row in rows if (names := [n for n in watched if n in row and number(row, n) is None])]
     if not bad:
         return None
     first, names = bad[0]
-    passed = _passed(rows, [row for row, _ in bad])
+    scaler = _scaler(rows, bad)
+    passed = _passed(rows, bad, scaler)
     step, steps = int(first.get("step") or 0), len(bad)
     kept = "; the update was not applied" if first.get("update") == 0 else ""
     more = f" (and on {steps - 1} more of {len(rows)} steps)" if steps > 1 else ""
-    after = "; all is finite after that: a float16 loss scaler skips such steps" if passed else ""
     rate = case.settings.learning_rate
     return Finding(
         id="isolated-nan" if passed else "numerical",
         severity="warning" if passed else "error",
         summary=(
             f"step {step}: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not a finite number"
-            f"{kept}{more}{after}"
+            f"{kept}{more}{_after(bad, scaler) if passed else ''}"
         ),
         evidence={"step": step, "metric": names[0], "metrics": names, "steps": steps},
         suggest=() if rate is None or passed else (f"learning_rate={rate / 10:.1g}",),
         advice=(
             "nothing to do where a loss scaler is at work; else see that no such update is applied"
-            if passed
+            if passed and scaler
             else "see what came before it: a reward or an advantage without bound, a KL that grows, a sum in float16"
         ),
         confidence="certain",
     )
 
 
-def _passed(rows: Sequence[Row], bad: Sequence[Row]) -> bool:
-    """Whether few steps were bad, sound ones followed the last of them, and validity and reward are what they were."""
-    last = max(row.get("step") or 0 for row in bad)
+def _measured(rows: Sequence[Row]) -> list[str]:
+    """The columns to watch: one that never was a number was not measured, unless an update needs it."""
+    return [name for name in WATCHED if name in NEEDED or any(number(row, name) is not None for row in rows)]
+
+
+def _scaler(rows: Sequence[Row], bad: Sequence[Bad]) -> bool:
+    """Whether it can be a float16 loss scaler that finds its scale: gradients overflow at first, losses never do."""
+    known = [row.get("step") or 0 for row in rows][:FIRST]
+    return all(names == ["grad_norm"] and (row.get("step") or 0) in known for row, names in bad)
+
+
+def _after(bad: Sequence[Bad], scaler: bool) -> str:
+    """What is to say of steps that passed."""
+    if scaler:
+        return "; all is finite after that: a float16 loss scaler skips such steps"
+    lost = sum(any(name in NEEDED for name in names) for _, names in bad)
+    what = f"{lost} update{' was' if lost == 1 else 's were'} lost" if lost else "no update was lost"
+    return f"; the steps after are finite, so {what}"
+
+
+def _passed(rows: Sequence[Row], bad: Sequence[Bad], scaler: bool) -> bool:
+    """Whether few steps were bad, sound ones followed the last of them, and validity and reward are what they were.
+
+    Where only the gradient is none, one sound step after it is enough: had it been applied, no weight were a number.
+    """
+    last = max(row.get("step") or 0 for row, _ in bad)
     after = [row for row in rows if (row.get("step") or 0) > last]
-    if len(after) < SOUND_AFTER or len(bad) > RARE * len(rows):
+    only_gradients = all(names == ["grad_norm"] for _, names in bad)
+    if len(after) < (1 if only_gradients and not scaler else SOUND_AFTER):
         return False
-    names = {name for row in bad for name in WATCHED if name in row and number(row, name) is None}
-    if any(all(number(row, name) is None for row in after) for name in names):
+    if not scaler and len(bad) > max(1, RARE * len(rows)):
         return False
-    first = bad[0].get("step") or 0
+    if any(all(number(row, name) is None for row in after) for _, names in bad for name in names):
+        return False
+    first = bad[0][0].get("step") or 0
     before = [value for _, value in series([row for row in rows if (row.get("step") or 0) <= first], VALID)]
     since = [value for _, value in series(after, VALID)]
     return not before or not since or median(since) >= 0.5 * median(before)

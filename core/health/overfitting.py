@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, pstdev
 
 from core.health.case import Case
-from core.health.finding import Finding, steps_of
+from core.health.finding import Finding
 from core.health.missed_stop import shortest_patience
 from core.health.noise import Measured, evaluations
 from core.health.trend import chance_above, series, trend
@@ -17,25 +19,42 @@ SIGNIFICANT = 1e-3
 def overfitting(case: Case) -> Sequence[Finding]:
     """A warning where, from the best evaluation on, eval/reward falls and reward/mean rises, both with p < 0.001.
 
-    The fall is the last evaluation against the best. The best was chosen among M, which alone puts it above the last,
-    so its p is taken M times. The rise is a regression on steps after the best evaluation.
+    The fall is the last third of the evaluations against the best, and goes on. The best was chosen among M, which
+    alone puts it above the others, so its p is taken M times. The rise is a regression on the steps after it.
     """
     seen = evaluations(case)
     if len(seen) < 3:
         return ()
     best, last = max(seen, key=lambda one: one.reward), seen[-1]
+    since = seen[seen.index(best) + 1 :]
     se = math.hypot(best.se, last.se)
-    if last is best or se == 0:
+    if last is best or se == 0 or not _falls_on(since):
         return ()
-    fall = min(1.0, len(seen) * chance_above((best.reward - last.reward) / se))
-    trained = trend(series([row for row in steps_of(case.rows) if (row["step"] or 0) > best.step], "reward/mean"))
+    se = max(se, _wander(since))
+    third = seen[-max(2, len(seen) // 3) :]
+    lost = best.reward - max(last.reward, fmean(one.reward for one in third))
+    fall = min(1.0, len(seen) * chance_above(lost / se))
+    trained = trend(series([row for row in case.stage_rows if (row["step"] or 0) > best.step], "reward/mean"))
     if trained is None or (rise := chance_above(trained.z)) >= SIGNIFICANT or fall >= SIGNIFICANT:
         return ()
-    return (_finding(case, (best, last), (trained.slope, rise), fall),)
+    return (_finding(case, (best, last), (trained.slope, rise), (fall, se)),)
 
 
-def _finding(case: Case, evals: tuple[Measured, Measured], trained: tuple[float, float], fall: float) -> Finding:
-    (best, last), (slope, rise) = evals, trained
+def _wander(since: Sequence[Measured]) -> float:
+    """How far one evaluation is from the next, apart from their drift: weights wander, and its own error has no say."""
+    return pstdev([b.reward - a.reward for a, b in pairwise(since)]) if len(since) > 2 else 0.0
+
+
+def _falls_on(since: Sequence[Measured]) -> bool:
+    """Whether the later half of what came after the best is the worse one."""
+    half = len(since) // 2
+    return half > 0 and fmean(one.reward for one in since[-half:]) < fmean(one.reward for one in since[:half])
+
+
+def _finding(
+    case: Case, evals: tuple[Measured, Measured], trained: tuple[float, float], fallen: tuple[float, float]
+) -> Finding:
+    (best, last), (slope, rise), (fall, se) = evals, trained, fallen
     patience = shortest_patience([reward for _, reward in series(case.rows, "eval/reward")])
     return Finding(
         id="overfitting",
@@ -46,11 +65,12 @@ def _finding(case: Case, evals: tuple[Measured, Measured], trained: tuple[float,
         ),
         evidence={
             "best_step": best.step, "best": best.reward, "last_step": last.step, "last": last.reward,
-            "se": math.hypot(best.se, last.se), "p_fall": fall, "rise_per_step": slope, "p_rise": rise,
+            "se": se, "p_fall": fall, "rise_per_step": slope, "p_rise": rise,
         },
-        suggest=(f"early_stopping.patience={patience}",),
+        suggest=(f"early_stopping.patience={patience}",) if best.step > 0 else (),  # else it keeps the untrained model
         advice=(
             "keep the checkpoint of the best evaluation, and train on more prompts or for fewer passes; a reward that "
             "is gained on training prompts alone may also be one that is gamed: read samples of the last steps"
         ),
+        confidence="moderate",  # the errors are those of an evaluation; how far weights wander between two is not known
     )  # fmt: skip

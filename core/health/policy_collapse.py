@@ -16,7 +16,9 @@ from core.health.lasting import Break, breaks, drawn, harmed
 from core.health.learning_rate import counted, not_the_sampler, sampler_at_fault, too_large
 from core.health.numerical import not_finite
 from core.health.onset import Beyond, Onset, acted, number, onset
+from core.health.rollout_mode import rollout_mode
 from core.health.trend import chance_above, series, trend
+from core.health.unmoved import unmoved
 from core.health.unsound_start import unsound_start
 
 AT_ONCE = 3  # updates: what breaks a policy so soon is their size
@@ -61,6 +63,14 @@ KINDS = (
 )  # fmt: skip
 
 
+_RATE_OR_SAMPLER: Named = (
+    "rate-or-sampler",
+    "so soon the size of an update does that, or a sampler that an update leaves in a wrong mode; this log cannot tell",
+    ("guards.rollout_integrity=stop",),
+    "completions/valid > 0.5",
+)
+
+
 def policy_collapse(case: Case) -> Sequence[Finding]:
     """An error where a guard's limit was broken for good after sound steps, and harm came of it, with the kind.
 
@@ -75,7 +85,12 @@ def policy_collapse(case: Case) -> Sequence[Finding]:
     one, harm, moved = next((each for each in found if each[1]), found[0])
     if _numbers_were_none(case, one.first):
         return ()
-    return (_collapsed(case, one, harm, moved) if harm else _harmless(one, harm, moved),)
+    moved *= case.averaged_over
+    if not harm:
+        return (_harmless(one, harm, moved),)
+    if (sampler := unmoved(one, moved)) is not None:
+        return () if rollout_mode(case) else (sampler,)
+    return (_collapsed(case, one, harm, moved),)
 
 
 def _updates_before(one: Break) -> int:
@@ -98,7 +113,7 @@ def _evidence(one: Break, moved: int) -> dict[str, float | str]:
 
 def _collapsed(case: Case, one: Break, harm: str, moved: int) -> Finding:
     kind, said, suggest, expects = _kind(case, one)
-    sure: Confidence = "moderate" if (rate := too_large(case)) is None else rate.confidence
+    sure: Confidence = "moderate" if (rate := case.once(too_large)) is None else rate.confidence
     return Finding(
         id="policy-collapse",
         severity="error",
@@ -137,20 +152,36 @@ def _kind(case: Case, one: Break) -> Named:
     if before := [each for each in found if each[0] <= one.first]:
         step, index = min(before)
         kind = KINDS[index]
-        return kind.name, f"{kind.said} (from step {step})", kind.suggest, kind.expects
+        return kind.name, f"{kind.said} (from step {step})", _fitting(kind, case), kind.expects
     if (own := next((kind for kind in KINDS if kind.metric == one.limit.metric), None)) is not None:
-        return own.name, own.said, own.suggest, own.expects
+        return own.name, own.said, _fitting(own, case), own.expects
     if _rewards_went_up(one):
         return "reward-hacking", "while the reward rose: it pays for what is not valid", (), ""
     return "unknown", "", (), ""
 
 
+def _fitting(kind: Kind, case: Case) -> tuple[str, ...]:
+    """The kind's suggestions, none of which asks for what is so already or for less of it."""
+    known = case.settings
+    found = [one for one in kind.suggest if not (one == "num_iterations=1" and known.updates_per_rollout == 1)]
+    return tuple(f"beta={max(0.05, 4 * known.beta):.1g}" if one == "beta=0.05" and known.beta else one for one in found)
+
+
 def _of_the_rate(case: Case, one: Break) -> Named | None:
-    """Where its rule says so, where a few updates were enough, or where the rate had just been rising."""
-    if (large := too_large(case)) is not None:
+    """Where its rule says so, where a few updates were enough, or where the rate had just been rising.
+
+    Of rows that stand for several steps nobody knows how many updates were enough. What breaks with the first ones may
+    be the sampler too, which an update may leave in a wrong mode: unless the gap between the two was measured.
+    """
+    large = case.once(too_large)
+    if large is not None and large.severity == "error":
         return "learning-rate", "the learning rate broke it", large.suggest, "completions/valid > 0.5"
+    if case.averaged_over > 1:
+        return None
     rates = _rates(one)
     if _updates_before(one) <= AT_ONCE:
+        if not any(number(row, "rollout/logprob_gap") is not None for row in one.since):
+            return _RATE_OR_SAMPLER
         said = "so soon only the size of an update does that"
     elif len(rates) > 1 and rates[-1] > 1.1 * rates[-RISING:][0]:
         said = f"the learning rate was still rising, to {rates[-1]:.3g}"

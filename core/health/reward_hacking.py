@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, steps_of
+from core.health.finding import Decider, Finding
 from core.health.learning_rate import sampler_at_fault
 from core.health.trend import chance_above, series, shown_p, trend
 
@@ -18,7 +18,7 @@ LOST = 0.1  # of the completions: what validity must have lost to be worth a wor
 
 def reward_hacking(case: Case) -> Sequence[Finding]:
     """A warning where reward/mean rises and completions/valid falls over the steps, both with p < 0.001."""
-    rows = steps_of(case.rows)
+    rows = case.stage_rows  # another stage may have other prompts and another reward
     rewards, valid = series(rows, "reward/mean"), series(rows, "completions/valid")
     up, down = trend(rewards), trend(valid)
     if min(len(rewards), len(valid)) < ENOUGH or up is None or down is None or sampler_at_fault(case):

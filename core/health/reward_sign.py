@@ -18,6 +18,7 @@ from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, Severity, steps_of
 from core.health.gap_pattern import rank_correlation
 from core.health.integrity import worst_integrity
+from core.health.lasting import breaks
 from core.health.learning_rate import too_large
 from core.health.onset import acted, number
 from core.health.trend import chance_beyond, series, trend
@@ -140,14 +141,14 @@ def _flipped(said: str, evidence: dict[str, float], severity: Severity) -> Findi
 
 
 def _falling(case: Case) -> Sequence[Finding]:
-    """Silent where something else makes rewards fall: an unsound sampler, a rate that breaks the policy, prompts that
-    get harder while evaluations rise.
+    """Silent where something else makes rewards fall: an unsound sampler, a rate that breaks the policy, a limit that
+    was broken for good, prompts that get harder while evaluations rise.
     """
     rows = [row for row in case.stage_rows if number(row, "reward/mean") is not None]
     dtype, limit = case.settings.dtype, case.guards.max_logprob_gap
-    if len(rows) < 4 * LEAST or worst_integrity(case.rows, dtype=dtype, override=limit) or too_large(case):
+    if len(rows) < 4 * LEAST or worst_integrity(case.rows, dtype=dtype, override=limit) or case.once(too_large):
         return ()
-    if _rises([value for _, value in series(case.rows, "eval/reward")]):
+    if breaks(case) or _rises([value for _, value in series(case.rows, "eval/reward")]):
         return ()
     points = [(row["step"] or 0.0, number(row, "reward/mean") or 0.0) for row in rows]
     line = trend(points)
@@ -164,7 +165,8 @@ def _falling(case: Case) -> Sequence[Finding]:
             severity="warning",
             summary=(
                 f"the training reward falls steadily, by {lost:.3g} over {len(points)} steps (z = {z:.1f}), while "
-                f"the KL grows (rank correlation {away:.2f}): the policy learns, and in the wrong direction"
+                f"the KL grows (rank correlation {away:.2f}): the policy learns in the wrong direction, or prompts get "
+                "harder"
             ),
             evidence={
                 "slope": line.slope,

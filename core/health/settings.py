@@ -24,6 +24,7 @@ class Settings:
     top_p: float | None = None
     top_k: int | None = None
     learning_rate: float | None = None
+    optimizer: str | None = None  # adamw, sgd, ...: as the trainer calls it
     lr_scheduler_type: str | None = None
     warmup_steps: int | None = None
     max_grad_norm: float | None = None
@@ -82,6 +83,7 @@ def settings_of(spec: RunSpec) -> Settings:
         "lora_dropout": spec.model.lora.lora_dropout if spec.model.lora else 0.0,
         "gradient_checkpointing": spec.model.gradient_checkpointing,
         "dtype": spec.model.computes_in,
+        "optimizer": "adamw",  # core.training.update has no other
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
     }
     if not stages:

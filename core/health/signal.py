@@ -12,24 +12,33 @@ FEW = 0.01  # share of completions without a reward that is not worth a word
 
 
 def no_updates(table: StepTable) -> Finding | None:
-    """A warning where not one of the steps moved a weight, with what the steps had instead of a signal."""
+    """A warning where not one of the steps moved a weight, with what the steps had instead of a signal.
+
+    None where a step does not say whether it did. An update at a learning rate of exactly 0 moves none.
+    """
     rows = steps_of(table)
-    if len(rows) < ENOUGH or any(row.get("update") == 1 for row in rows):
+    if len(rows) < ENOUGH or any(row.get("update") != 0 and row.get("learning_rate") != 0 for row in rows):
         return None
     discarded = [float(row["groups/discarded"] or 0.0) for row in rows if "groups/discarded" in row]
     dead = [float(row["groups/dead"] or 0.0) for row in rows if "groups/dead" in row]
     evidence: dict[str, float | str] = {"steps": len(rows)}
     why = "no optimiser step had a finite loss"
+    at_zero = sum(row.get("update") == 1 for row in rows)
     if dead:
         share = sum(dead) / len(dead)
         evidence |= {"dead": share, "discarded": sum(discarded)}
         why = f"{share:.0%} of the groups had equal rewards"
     if discarded and all(discarded):
         why = f"every step left groups out ({sum(discarded):.0f} in all: positive_reward, dynamic_sampling), and {why}"
+    if at_zero:
+        evidence["at_rate_0"] = at_zero
+        why = f"{at_zero} of the updates had a learning rate of exactly 0 (a schedule that has ended?)"
     return Finding(
         id="no-updates",
         severity="warning",
-        summary=f"no update was made in {len(rows)} steps, so nothing was learned: {why}",
+        summary=f"no update moved anything in {len(rows)} steps: {why}"
+        if at_zero
+        else f"no update was made in {len(rows)} steps, so nothing was learned: {why}",
         evidence=evidence,
     )
 

@@ -50,11 +50,11 @@ def implied(case: Case, s: float) -> dict[str, float]:
 
 def suggested(case: Case) -> tuple[str, ...]:
     """Overrides: no floor, and samplings that find groups whose rewards differ, unless all were drawn in advance."""
-    floor = () if case.settings.std_floor == 0 else ("stages.grpo.advantage.std_floor=0.0",)
+    floor = () if case.settings.std_floor == 0 else ("advantage.std_floor=0.0",)
     if case.settings.offline:
         return floor
     larger = 2 * (case.settings.num_generations or 4)
-    return (*floor, "stages.grpo.dynamic_sampling.max_attempts=10", f"stages.grpo.num_generations={larger}")
+    return (*floor, "dynamic_sampling.max_attempts=10", f"num_generations={larger}")
 
 
 def no_causes(case: Case, rows: Sequence[Row]) -> tuple[RuledOut, ...]:
@@ -110,7 +110,7 @@ def _pressed(case: Case, s: float, seen: Seen) -> Finding:
         confidence="certain" if case.settings.std_floor else "moderate",
         decider=Decider(
             question="Do the rewards of a group differ at all?",
-            overrides=("stages.grpo.advantage.std_floor=0.0",),
+            overrides=("advantage.std_floor=0.0",),
             expects=(f"reward/group_std < {2 * s:.2g}",),
         ),
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from core.health.case import Case
+from core.health.dead_groups import dead_groups
 from core.health.finding import Decider, Finding, steps_of
 from core.health.rollout_mode import tied_to_updates
 
@@ -32,6 +33,7 @@ def small_groups(case: Case) -> Sequence[Finding]:
     evidence |= {"size": sizes[0]} if k == 2 and len(sizes) == 1 else {}
     evidence |= {"largest_seen": seen} if seen is not None else {}
     tied = tied_to_updates(case) is not None
+    larger = next((one for found in case.once(dead_groups) for one in found.suggest), "num_generations=8")
     evidence |= {"explains_the_collapse": "no: see rollout-mode"} if tied else {}
     return (
         Finding(
@@ -39,7 +41,7 @@ def small_groups(case: Case) -> Sequence[Finding]:
             severity="warning" if k == 2 else "info",
             summary=_summary(k, sizes) + ("; a weakness, and not what made the steps collapse" if tied else ""),
             evidence=evidence,
-            suggest=("num_generations=8",),
+            suggest=(larger,),
             advice=(
                 "advantage.scale_rewards=none keeps the size of the difference; at equal completions fewer prompts "
                 "with larger groups have fewer dead groups and a less noisy direction"
@@ -47,7 +49,7 @@ def small_groups(case: Case) -> Sequence[Finding]:
             confidence="certain",
             decider=Decider(
                 question="does a larger group learn more from as many completions? `grpoctl sweep advantage-study`",
-                overrides=("num_generations=8",),
+                overrides=(larger,),
                 expects=(f"groups/dead < {sum(dead) / len(dead):.3g}",) if dead and any(dead) else (),
             ),
         ),

@@ -15,26 +15,33 @@ from core.health.lasting import MOST, drawn
 from core.health.missing_eos import missing_eos
 from core.health.onset import number
 
+NOTHING = 0.2  # of the limit: less is next to nothing
 SOUND = 0.5  # of the completions are valid: then what else is odd is by design, or harmless
 
 
 def unsound_start(case: Case) -> Sequence[Finding]:
-    """An error where next to nothing was valid from the first step to the end; a warning for the other limits."""
+    """An error where next to nothing was valid from the first step to the end; a warning for the other limits.
+
+    A warning too where a few completions are valid all the time, as on a task that is too hard: a limit between them
+    and the next count of a step is passed by chance.
+    """
     bad = [(limit, values) for limit in limits(case.guards) if (values := _never_sound(case, limit))]
     valid = [value for row in drawn(case) if (value := number(row, "completions/valid")) is not None]
     if not bad or (valid and fmean(valid) >= SOUND) or missing_eos(case):
         return ()
     limit, values = bad[0]
-    useless = bool(valid) and fmean(valid) < SOUND and limit.metric in ("completions/valid", "completions/truncated")
+    some = limit.metric == "completions/valid" and fmean(valid) >= NOTHING * limit.value
+    useless = bool(valid) and limit.metric in ("completions/valid", "completions/truncated") and not some
     share, first = fmean(map(limit.broken, values)), int(drawn(case)[0].get("step") or 0)
-    sure: Confidence = "strong" if limit.metric == "completions/valid" else "moderate"
+    sure: Confidence = "strong" if limit.metric == "completions/valid" and not some else "moderate"
+    otherwise = f", or the task is too hard ({fmean(valid):.1%} are valid)" if some else ", and it may be meant"
     return (
         Finding(
             id="unsound-start",
             severity="error" if useless else "warning",
             summary=(
                 f"{limit.metric} is {limit} on {share:.0%} of the steps, from step {first} on, the first that drew "
-                f"completions: training did not do it{'' if useless else ', and it may be meant'}"
+                f"completions: training did not do it{'' if useless else otherwise}"
             ),
             evidence={
                 "metric": limit.metric, "first_step": first, "value": values[0], "last": values[-1], "share": share,

@@ -21,6 +21,9 @@ Samples = Annotated[Path | None, typer.Option(help="Write every completion to th
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="Run, builtin:tiny, small, folder, hub id.")],
     rest: Rest = None,
+    step: Annotated[
+        int | None, typer.Option(help="Of a run: its checkpoint of step N, not its best weights.", min=0, metavar="N")
+    ] = None,
     profile: Annotated[
         str | None,
         typer.Option("--profile", "-p", help="Profile of SPEC; the one that fits the model.", metavar="NAME"),
@@ -40,7 +43,7 @@ def evaluate(
 
     asked = evaluating.Asked(
         model=model, rest=rest or (), profile=profile, split=split, prompts=prompts, k=num_generations,
-        temperature=temperature, greedy=greedy, seed=seed, samples=samples,
+        temperature=temperature, greedy=greedy, seed=seed, samples=samples, step=step,
     )  # fmt: skip
     document = evaluating.evaluate(asked)
     if json:

@@ -20,7 +20,7 @@ from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
 from grpoctl.analysis.evaluation import Scored, summary
 from grpoctl.analysis.wording import metric_text, plural
-from grpoctl.commands.subjects import Subject, subject
+from grpoctl.commands.subjects import Subject, checkpoint_of, subject
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.records import RowWriter
 from grpoctl.runs.run_dir import Home
@@ -47,6 +47,7 @@ class Asked:
     greedy: bool = False
     seed: int | None = None
     samples: Path | None = None
+    step: int | None = None  # of a run's checkpoint; None: its exported weights
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +104,7 @@ def plan(asked: Asked, home: Home) -> Plan:
         raise UserError(f"got {len(names)} specs ({', '.join(names)}); allowed: one MODEL or RUN, then one SPEC")
     if asked.split not in SPLITS:
         raise UserError(f"got --split {asked.split}; allowed: eval, test, train")
-    weights = subject(home, asked.model)
+    weights = subject(home, asked.model) if asked.step is None else checkpoint_of(home, asked.model, asked.step)
     _check_overrides(weights, bool(names), overrides)
     spec = _spec(weights, names[0] if names else None, asked.profile, overrides, home)
     temperature = _temperature(asked, spec.evaluation.temperature)

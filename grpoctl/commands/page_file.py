@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import UserError
+from grpoctl.diagnose.readers.opening import STANDARD_INPUT
 
 _EXAMPLE = "e.g. --html report.html"
 _PAGES = (".html", ".htm")
@@ -34,7 +35,8 @@ def keeps(file: Path, source: str) -> None:
     """Nothing, where the page leaves the source as it is. Raises UserError where it would be written over it."""
     same = False
     with suppress(OSError, ValueError, RuntimeError):
-        same = os.path.samefile(file, Path(source).expanduser())
+        read = os.fstat(0) if source == STANDARD_INPUT else Path(source).expanduser().stat()  # `- < FILE` reads a file
+        same = os.path.samestat(file.stat(), read)
     if same:
         raise UserError(f"--html: {file} is what is to be diagnosed; the page would replace it")
 

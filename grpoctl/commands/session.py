@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from core.health.collapse import LOOK_BACK, policy_collapse
 from core.health.finding import Row
 from core.health.integrity import rollout_integrity
+from core.models import precision
 from core.spec import RunSpec
 from core.spec.fit import check_fit
 from core.tasks.readiness import check_task
@@ -18,8 +20,8 @@ from grpoctl.commands.run_slots import take_first
 from grpoctl.executors.inline import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
 from grpoctl.progress import LiveProgress
+from grpoctl.runs import dtype, status
 from grpoctl.runs import profile as profiles
-from grpoctl.runs import status
 from grpoctl.runs.launch import Launch, prepare, revisions_of
 from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home, RunDir
@@ -81,7 +83,10 @@ def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
 
 
 def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
-    """The spec once for each seed, and why it has its profile. Raises SpecError, NotFoundError, UserError."""
+    """The spec once for each seed, its dtype settled, and why it has its profile.
+
+    Raises SpecError, NotFoundError, UserError.
+    """
     name, revisions = asked.name, revisions_of(home)
     profile, why = asked.profile, "as asked"
     if profile == profiles.AUTO:
@@ -94,7 +99,18 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
         check_fit(one.spec)
         if not asked.resume:  # a run that has ended is only told of, whatever has become of its data
             check_task(one.spec)
-    return loaded, why
+    return _settled(asked, home, loaded), why
+
+
+def _settled(asked: Asked, home: Home, loaded: Sequence[Loaded]) -> list[Loaded]:
+    """The specs with a dtype of their own, and said where they left it to the machine."""
+    on_cpu = bool(asked.slots) and asked.slots[0].device == ""  # --processes hides the GPUs, and so may --detach later
+    ask = partial(precision.here, cuda=not on_cpu)
+    found = [dtype.settled_run(one, ask, resume=home if asked.resume else None) for one in loaded]
+    for text in dict.fromkeys(dtype.why(one.spec, new.spec, ask) for one, new in zip(loaded, found, strict=True)):
+        if text:
+            console.print_note(text)
+    return found
 
 
 def run_all(asked: Asked) -> list[dict[str, Any]]:

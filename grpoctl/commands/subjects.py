@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from core.errors import NotFoundError, UserError
 from core.spec import ModelSpec, RunSpec
 from grpoctl.commands.places import run_or_study
-from grpoctl.runs.exports import Exported, find_exported, noted_source
+from grpoctl.runs.exports import Exported, find_exported, kept, noted_source
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
 
@@ -51,14 +51,18 @@ class Subject:
         """
         if self.exported is not None:
             return self.exported.model(like)
+        like = precision.settled(like)  # before the adapter is left out: nothing is trained here
         revision = like.revision if like.source == self.source else None
         own = {"source": self.source, "revision": revision, "lora": None, "trainable": None}
         return like.model_copy(update={**own, "load_in_4bit": "never", "gradient_checkpointing": False})
 
     def policy(self, model: ModelSpec) -> CausalLMPolicy:
-        """The weights, loaded as `model` says. Raises ModelError."""
-        from core.assemble import build_sampler
+        """The weights, loaded as `model` says. Raises ModelError, CheckpointError."""
+        from core.assemble import build_kept, build_sampler, open_checkpoints
 
+        of = self.exported
+        if of is not None and of.kept and of.step is not None:
+            return build_kept(model, open_checkpoints(of.spec, of.run.checkpoints).load(of.step).weights)
         adapter = self.adapter if self.exported is None else self.exported.adapter
         return build_sampler(model, adapter)
 
@@ -86,6 +90,20 @@ def subject(home: Home, name: str) -> Subject:
             return Subject(name=name, source=name, root=name)
         raise NotFoundError(f"no run and no model {name!r}; {_SORTS}, grpoctl ls shows the runs") from error
     return Subject(name=exported.run.id, source=exported.spec.model.source, exported=exported)
+
+
+def checkpoint_of(home: Home, name: str, step: int) -> Subject:
+    """The weights of a run's checkpoint. Raises NotFoundError, with the steps that were kept; UserError for a model."""
+    try:
+        found = run_or_study(home, name)
+    except NotFoundError as error:
+        if not str(error).startswith("no run and no study"):
+            raise
+        raise UserError(f"got --step {step}, but {name} is no run: only a run keeps weights of its steps") from error
+    if isinstance(found, StudyDir):
+        raise UserError(f"{found.id} is a sweep; name one of its runs, for instance {found.run(0, 0).id}")
+    weights = kept(found, step)
+    return Subject(name=found.id, source=weights.spec.model.source, exported=weights)
 
 
 def exported_run(home: Home, name: str) -> Exported:

@@ -14,8 +14,10 @@ from typing import Any
 from core.errors import UserError
 from core.health.finding import Decider, Finding
 from grpoctl.diagnose.diagnosis import Diagnosis
+from grpoctl.diagnose.qualified import qualified
 from grpoctl.diagnose.readers.base import Read
-from grpoctl.specs import load
+from grpoctl.specs import Library, load
+from grpoctl.specs.authored import read_authored
 
 UNKNOWN = "NAME"  # stands for an experiment that a foreign log does not have
 NO_FAULTS = "faults=[]"
@@ -23,8 +25,9 @@ NO_FAULTS = "faults=[]"
 
 def command(read: Read, overrides: Sequence[str]) -> str:
     """`grpoctl run p30 -p tiny num_generations=8`: the run once more with these settings, to be pasted into a shell."""
-    own = started_with(read, overrides)
-    words = ["grpoctl", "run", base_name(read) or UNKNOWN, *_profile(read), *own, *overrides]
+    changes = qualified(overrides, _tree(read), read.case.settings.stage)
+    own = started_with(read, changes)
+    words = ["grpoctl", "run", base_name(read) or UNKNOWN, *_profile(read), *own, *changes]
     return " ".join(shlex.quote(word) for word in words)
 
 
@@ -88,6 +91,16 @@ def _told(read: Read) -> Mapping[str, Any]:
 def _profile(read: Read) -> list[str]:
     profile = profile_of(read)
     return [] if profile is None else ["-p", profile]
+
+
+def _tree(read: Read) -> Mapping[str, object]:
+    """The document of the run's experiment, as it is today; {} where there is none."""
+    base, library = base_name(read), Library()
+    if base is None:
+        return {}
+    with suppress(UserError):
+        return read_authored(library.find(base), library).base.tree
+    return {}
 
 
 def _faulted(read: Read) -> bool:

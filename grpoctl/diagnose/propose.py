@@ -20,6 +20,7 @@ from core.tasks import registry
 from grpoctl.diagnose import again
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.proposed import Proposal, text_of
+from grpoctl.diagnose.qualified import qualified
 from grpoctl.specs import Library, load, plain
 from grpoctl.specs.authored import Authored, read_authored
 from grpoctl.specs.layers import Layer, leaves
@@ -53,7 +54,8 @@ def propose(diagnosis: Diagnosis, name: str, library: Library | None = None) -> 
     file = new_file(name, library)
     base = _base(diagnosis, library)
     finding, decider = found
-    overrides = again.deciding_overrides(diagnosis.read, decider)
+    asked = again.deciding_overrides(diagnosis.read, decider)
+    overrides = qualified(asked, base.base.tree, diagnosis.read.case.settings.stage)
     proposal = Proposal(
         name=name,
         base=base.file.stem.lower(),

@@ -25,7 +25,7 @@ from grpoctl.runs.initial import initial_snapshot
 from grpoctl.runs.launch import identity_of
 from grpoctl.runs.log import add_text, logged
 from grpoctl.runs.recorder import Recorder, Watcher, last_recorded, rewind
-from grpoctl.runs.records import read_rows, replace_json, storage_errors
+from grpoctl.runs.records import Row, read_rows, replace_json, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.specs import read_resolved, spec_sha
@@ -98,12 +98,13 @@ def execute(
             add_text(run, traceback.format_exc())
         finally:
             hooks.finished()
-        result = _result(spec, run, ended, message)
+        rows = read_rows(run.metrics)
+        result = _result(spec, run, ended, message, rows)
         with suppress(StorageError):  # a full disk must not hide how the run ended: it is still printed
             replace_json(run.result, result)
         if not ended.resumable:
             _write_cards(run)
-        _set_status(run, ended, message)
+        _set_status(run, ended, message, rows)
     return Executed(result=result, notes=(*notes, *_mirror_notes(copy)), error=cause)
 
 
@@ -192,11 +193,11 @@ def _write_cards(run: RunDir) -> None:
                 exports.write_card(run, folder, merged=folder == run.merged)
 
 
-def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str, Any]:
-    """result.json: what was reached, from the files; also for a run that failed before its first step."""
+def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """result.json: what was reached, by the rows of metrics.jsonl; also for a run that failed before its first step."""
     from core.training.outcome import check_expectations, outcome
 
-    reached = outcome(read_rows(run.metrics))
+    reached = outcome(rows)
     return {
         "schema": 1,
         **identity_of(run),
@@ -211,27 +212,28 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str) -> dict[str
         "final": reached.final,
         "best": reached.best,
         "expects": check_expectations(spec.expects, reached.final),
-        "findings": [finding.as_json() for finding in _findings(run)],
+        "findings": [finding.as_json() for finding in _findings(run, rows)],
     }
 
 
-def _findings(run: RunDir) -> Sequence[Finding]:
+def _findings(run: RunDir, rows: Sequence[Row]) -> Sequence[Finding]:
     """What the rules make of the run. One that fails must not cost the result: the finding then says so."""
     from core.health.examine import examine
     from core.health.finding import Finding
     from grpoctl.diagnose.readers.run_dir import case_of_run
 
     try:
-        return examine(case_of_run(run))
+        return examine(case_of_run(run, rows))
     except Exception as error:  # noqa: BLE001  the boundary around what is said of a run
         add_text(run, traceback.format_exc())
         why = f"the run could not be diagnosed: {type(error).__name__}: {error} (traceback in {run.log})"
         return [Finding(id="diagnosis-failed", severity="warning", summary=why, confidence="certain")]
 
 
-def _set_status(run: RunDir, now: Status, message: str) -> None:
+def _set_status(run: RunDir, now: Status, message: str, rows: Sequence[Row] | None = None) -> None:
+    """`rows` are those of metrics.jsonl, where they were read already."""
     before = status.read(run.status)
-    rows = read_rows(run.metrics)
+    rows = read_rows(run.metrics) if rows is None else rows
     fresh = StatusRecord(status=now, pid=os.getpid(), started=before.started if before else time.time())
     status.write(
         run.status,

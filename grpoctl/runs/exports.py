@@ -29,12 +29,13 @@ CARD = "README.md"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """A run's exported weights. `step` is the step they are of."""
+    """A run's exported weights, or what its checkpoint of a step `kept`. `step` is the step they are of."""
 
     run: RunDir
     folder: Path
     step: int | None
     spec: RunSpec
+    kept: bool = False
 
     @property
     def format(self) -> Format:
@@ -43,13 +44,15 @@ class Exported:
 
     @property
     def adapter(self) -> Path | None:
-        """The adapter's folder; None where the weights are a model of their own."""
-        return self.folder if self.format == "peft" else None
+        """The adapter's folder; None where the weights are a model of their own, or a checkpoint's."""
+        return self.folder if self.format == "peft" and not self.kept else None
 
     def model(self, said: ModelSpec | None = None) -> ModelSpec:
-        """What is loaded: the base that the adapter is for, else the folder itself; as `said`, else as the run did."""
+        """What is loaded: the base that the adapter or the checkpoint is for, else the folder itself; as `said`, else
+        as the run did.
+        """
         said = said or self.spec.model
-        if self.format == "peft":
+        if self.kept or self.format == "peft":
             return said
         own = {"source": str(self.folder), "revision": None, "trainable": None}
         return said.model_copy(update=own)
@@ -118,6 +121,17 @@ def find_exported(home: Home, run: RunDir, name: str) -> Exported:
     how = summary(run)["status"]
     instead = "wait until it ends" if how == "RUNNING" else "let it reach its end (grpoctl run ... --resume)"
     raise NotFoundError(f"{run.id} ({how}) has exported no weights; {instead}, or name another run")
+
+
+def kept(run: RunDir, step: int) -> Exported:
+    """The weights of the run's checkpoint of that step. Raises NotFoundError with the steps that were kept."""
+    steps = sorted(int(folder.name[5:]) for folder in run.checkpoints.glob("step-*") if folder.name[5:].isdigit())
+    if step not in steps:
+        there = f"it kept those of {', '.join(map(str, steps))}" if steps else "it kept none"
+        more = "checkpoints.save_total_limit says how many are kept"
+        raise NotFoundError(f"{run.id} has no checkpoint of step {step}; {there} ({more})")
+    folder = run.checkpoints / f"step-{step:06d}"
+    return Exported(run=run, folder=folder, step=step, spec=read_resolved(run.spec), kept=True)
 
 
 def write_card(run: RunDir, folder: Path, *, merged: bool) -> None:

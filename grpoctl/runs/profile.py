@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.errors import UserError
-from core.models import four_bit, inventory, weights
+from core.models import four_bit, inventory, precision, weights
 from core.spec import ModelSpec, RunSpec
 from grpoctl.specs import Loaded
 
@@ -62,7 +62,7 @@ def _in_4bit(spec: RunSpec, held: four_bit.Weights, memory: int) -> bool:
 
 def _weights(spec: RunSpec) -> four_bit.Weights:
     """The model's weights, counted in its files on this machine; a count of None where they are not here."""
-    itemsize = 4 if spec.model.dtype == "float32" else 2
+    itemsize = 4 if precision.settled(spec.model).dtype == "float32" else 2
     return four_bit.Weights(count=_count(spec.model), itemsize=itemsize)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from core.errors import BusyError, StorageError
 from grpoctl.analysis.sweeps.ranking import ranked
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
+from grpoctl.runs.dtype import settled_trial
 from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import RunDir
@@ -169,6 +170,7 @@ class Driver:
             if time.monotonic() > deadline:
                 raise BusyError(f"{run.id} is still held by another process after {ORPHAN:g} s; end it, then --resume")
             time.sleep(0.05)
+        loaded = settled_trial(loaded, self.book.header, self._progress.note)
         note = prepare_in(run, loaded, study=self.plan.study.id, trial=number, overrides=overrides)
         if note:
             self._progress.note(note)

@@ -1,7 +1,8 @@
 """Says while a run goes on what its steps show: the rules of core.health, asked now and then. Ends no run.
 
-What is found is logged, once: RUN/log.txt has it, and whoever shows the run may pass it on. Nothing is remembered: what
-is new is what the rules did not say of the rows they were asked about before.
+What is found is logged, once: RUN/log.txt has it, and whoever shows the run may pass it on. New is what was not said
+since the run began or was resumed, nor of the rows that the rules were asked about before. What only a whole run can
+show is left out.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Sequence
 
 from core.health.case import case_of
 from core.health.examine import examine
-from core.health.finding import Finding, StepTable
+from core.health.finding import Finding, Severity, StepTable
 from core.spec import RunSpec
 from core.training.callbacks.base import Callback, Ending
 
 LEVELS = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}
 FIRST = 25  # steps: fewer show little
+# A run that goes on may still make progress, surpass its best evaluation, and be evaluated at all.
+AFTERWARDS = ("noise", "missed-stop", "no-validation")
 LOGGER = logging.getLogger(__name__)
 
 
@@ -37,6 +40,7 @@ class Watching(Callback):
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
+        self._said: set[tuple[str, Severity]] = set()
 
     def after_step(self, table: StepTable) -> Ending | None:
         """Never ends a run."""
@@ -54,12 +58,15 @@ class Watching(Callback):
             LOGGER.info("step %d: the rules could not be asked: %r", step, error)
             return
         for finding in found:
-            LOGGER.log(LEVELS[finding.severity], "step %d: %s: %s", step, finding.id, finding.summary)
+            LOGGER.log(LEVELS[finding.severity], "step %d: %s: %s (so far)", step, finding.id, finding.summary)
 
     def _new(self, table: StepTable, before: int) -> Sequence[Finding]:
-        """What the table shows and its rows up to the step `before` did not."""
-        known = {(one.id, one.severity) for one in self._found(table[: before + 1])} if before else set()
-        return [one for one in self._found(table) if (one.id, one.severity) not in known]
+        """What the table shows, and neither its rows up to the step `before` nor an earlier look did."""
+        earlier = self._found(table[: before + 1]) if before else ()
+        self._said |= {(one.id, one.severity) for one in earlier}
+        found = [one for one in self._found(table) if (one.id, one.severity) not in self._said]
+        self._said |= {(one.id, one.severity) for one in found}
+        return found
 
     def _found(self, table: StepTable) -> Sequence[Finding]:
-        return examine(case_of(self._spec, table))
+        return [one for one in examine(case_of(self._spec, table)) if one.id not in AFTERWARDS]

@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def read_table(path: Path, notes: list[str]) -> Table:
         if len(row) != len(header):
             raise SpecError(f"has {len(row)} cells, the header has {len(header)}", file=path, line=line)
     return Table(path=path, header=header, rows=rows)
+
+
+def header(path: Path) -> list[str]:
+    """The cells of the first line; [] for what is not text. Raises StorageError, and SpecError for an endless line."""
+    first = next(_lines(path, []), "") if is_text(path) else ""
+    with suppress(csv.Error):
+        return [cell.strip() for cell in next(csv.reader([first], delimiter=max(_DELIMITERS, key=first.count)), [])]
+    return []
 
 
 def cell(text: str, table: Table, line: int, place: int) -> tuple[bool, float | None]:

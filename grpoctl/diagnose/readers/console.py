@@ -27,6 +27,8 @@ _DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
 _NO_NUMBER = re.compile(r"(?<=[:\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,}])")
 _BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d")  # tqdm: 12/100 [00:31<03:50
 _SUMMARY = "train_runtime"
+_COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
+_TIMED = re.compile(r"step_time|profiling/.+|.+_runtime|.+_per_second")
 _ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
 _LOOKED_AT = 200_000  # lines in which the first dictionary is looked for
 
@@ -66,9 +68,12 @@ class _Console:
         assert asked.path is not None  # knows() was asked
         notes: list[str] = []
         scanned = _scan(asked.path, notes)
-        seen, copies = _once(scanned.seen)
+        alone = _of_one_process(scanned.seen)
+        seen, copies = _once(alone)
         if copies > 1:
             notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
+        elif lost := len(scanned.seen) - len(alone):
+            notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
         entries, how = _numbered(seen)
         if not entries:
             raise SpecError("has no dictionary with a training step", file=asked.path)
@@ -119,12 +124,13 @@ def _dictionaries(text: str) -> Iterator[tuple[int, dict[str, float | None]]]:
 
 
 def _is_cell(value: object) -> bool:
-    return value is None or number(value) is not None
+    """Whether it is a number, or none that was measured: `null` and None say that it was not."""
+    return number(value) is not None
 
 
 def _value(text: str) -> dict[str, Any] | None:
     """The dictionary that the text is; None for anything else."""
-    finite = _NO_NUMBER.sub("None", text)
+    finite = _NO_NUMBER.sub("'nan'", text)
     try:
         found = ast.literal_eval(finite)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -133,6 +139,19 @@ def _value(text: str) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None
+
+
+def _of_one_process(seen: Sequence[_Seen]) -> list[_Seen]:
+    """The dictionaries without exact repeats of one that counts its steps or tokens, wherever they stand.
+
+    Processes print when they come to it, so the copies need not stand together. How long it took is each one's own.
+    """
+    found: dict[frozenset[tuple[str, str]], _Seen] = {}
+    for place, one in enumerate(seen):
+        same = {name: repr(value) for name, value in one.cells.items() if not _TIMED.fullmatch(name)}
+        counted = any(one.cells.get(name) is not None for name in _COUNTERS)
+        found.setdefault(frozenset((same if counted else {**same, "": str(place)}).items()), one)
+    return list(found.values())
 
 
 def _once(seen: Sequence[_Seen]) -> tuple[list[_Seen], int]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
-from core.errors import SpecError
+from core.errors import GrpoError, SpecError
 from core.health.case import FOREIGN, Case
 from core.health.finding import StepTable
 from core.metrics import METRICS, unknown_metric
 from grpoctl.diagnose.readers.base import Asked, Read
-from grpoctl.diagnose.readers.cells import Table, cell, read_table, whole
+from grpoctl.diagnose.readers.cells import Table, cell, header, read_table, whole
 from grpoctl.diagnose.readers.ranges import impossible
 from grpoctl.diagnose.readers.trl_names import OURS, name_of
 
@@ -55,6 +56,14 @@ class _Csv:
 
 
 READER = _Csv()
+
+
+def has_known_header(asked: Asked) -> bool:
+    """Whether the file's first line names a metric or numbers the rows: then it is a table, whatever its cells are."""
+    with suppress(GrpoError):
+        columns = header(asked.path) if asked.path is not None else []
+        return len(columns) > 1 and any(_metric(column) is not None or _numbers_rows(column) for column in columns)
+    return False
 
 
 def _names(table: Table, said: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import IO
 from core.errors import GrpoError, NotFoundError, SpecError, StorageError
 from grpoctl.diagnose.readers import console, csv_table, mlflow_runs, run_dir, seed_log, trainer_state
 from grpoctl.diagnose.readers.base import Asked, Read, Reader
+from grpoctl.diagnose.readers.ranges import possible
 from grpoctl.diagnose.readers.said import settings_said
 from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import Home
@@ -34,6 +35,7 @@ READERS: tuple[Reader, ...] = (
     seed_log.READER,
     console.READER,
 )
+_LOGS: tuple[Reader, ...] = (seed_log.READER, console.READER)
 
 
 def open_source(asked: Asked) -> Read:
@@ -47,7 +49,7 @@ def open_source(asked: Asked) -> Read:
     said = settings_said(asked.settings)
     with _placed(asked) as placed:
         reader = _reader(placed)
-        read = reader.read(placed)
+        read = _within_ranges(reader.read(placed))
     if placed.path is not None and not placed.path.exists():  # a file for standard input is gone by now
         read = replace(read, source="standard input" if asked.name == STANDARD_INPUT else asked.name)
     return replace(read, case=replace(read.case, settings=replace(read.case.settings, **said))) if said else read
@@ -71,10 +73,18 @@ def _placed(asked: Asked) -> Iterator[Asked]:
             raise type(error)(str(error).replace(str(file), _called(asked))) from None
 
 
+def _within_ranges(read: Read) -> Read:
+    """What was read, without values that there cannot be."""
+    rows, notes = possible(read.case.rows)
+    return replace(read, case=replace(read.case, rows=rows), notes=(*read.notes, *notes)) if notes else read
+
+
 def _reader(asked: Asked) -> Reader:
     """The first that knows the source. Raises NotFoundError, and SpecError for --map on what has no columns."""
     plain = replace(asked, columns={})
     reader = next((one for one in READERS if one.knows(plain)), None)
+    if reader is csv_table.READER and not asked.columns and not csv_table.has_known_header(asked):
+        reader = next((one for one in _LOGS if one.knows(plain)), reader)  # what a file is goes before its name
     if reader is not None and asked.columns and reader is not csv_table.READER:
         raise SpecError(f"--map names the columns of a CSV; {_called(asked)} is read as {reader.name}")
     reader = reader or next((one for one in READERS if one.knows(asked)), None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,19 @@ from typing import Any
 from core.errors import StorageError
 from core.health.case import Sample
 from core.health.finding import StepTable
-from grpoctl.runs.records import read_rows
+from grpoctl.runs.records import Row, read_rows
 
 _TAIL = 1 << 22  # bytes in which the last line is looked for
 _SHOWN = 40  # characters of a wrong value
 
 
-def metric_rows(path: Path) -> StepTable:
-    """The step table; a NaN is None. Raises StorageError for text where a number belongs and for a row without step."""
-    return [_metrics(row, f"{path}: row {number}") for number, row in enumerate(read_rows(path), 1)]
+def metric_rows(path: Path, rows: Sequence[Row] | None = None) -> StepTable:
+    """The step table; a NaN is None. `rows` are the file's where it was read already.
+
+    Raises StorageError for text where a number belongs and for a row without step.
+    """
+    read = read_rows(path) if rows is None else rows
+    return [_metrics(row, f"{path}: row {number}") for number, row in enumerate(read, 1)]
 
 
 def sample_rows(path: Path, most: int) -> tuple[Sample, ...]:

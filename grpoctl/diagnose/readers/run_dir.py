@@ -22,7 +22,7 @@ from grpoctl.diagnose.readers.own_rows import metric_rows, sample_rows, torn
 from grpoctl.diagnose.readers.text import text_lines
 from grpoctl.runs import status
 from grpoctl.runs.launch import identity_of
-from grpoctl.runs.records import read_json
+from grpoctl.runs.records import Row, read_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.specs import read_resolved
@@ -32,13 +32,13 @@ _LINES = 10_000  # of log.txt
 _FILES = ("metrics.jsonl", "samples.jsonl", "result.json", "spec.yaml")  # a run may be named by one of them
 
 
-def case_of_run(run: RunDir) -> Case:
-    """The run as far as it has come; torn last lines are left out.
+def case_of_run(run: RunDir, rows: Sequence[Row] | None = None) -> Case:
+    """The run as far as it has come; torn last lines are left out. `rows` are metrics.jsonl's where they were read.
 
     Raises StorageError for a damaged file, SpecError for a spec of another version.
     """
     spec = read_resolved(run.spec)
-    case = case_of(spec, metric_rows(run.metrics), sample_rows(run.samples, MOST))
+    case = case_of(spec, metric_rows(run.metrics, rows), sample_rows(run.samples, MOST))
     return replace(case, notices=_notices(run), eval_groups=_held_out(spec))
 
 

@@ -27,6 +27,7 @@ _COUNTS = (
 _RANGES: Mapping[str, tuple[float, float]] = dict.fromkeys(_COUNTS, (1.0, math.inf)) | dict.fromkeys(
     ("ddof", "top_p", "lora_dropout"), (0.0, 1.0)
 )
+_FREE = ("lr_scheduler_type", "optimizer")  # words
 _DTYPES = ("float32", "bfloat16")  # what a run computes in, as far as rules tell
 
 
@@ -100,9 +101,9 @@ def _whole(text: str) -> int:
 
 
 def _chosen(name: str, text: str, key: str) -> str:
-    """The word, where the spec allows it; schedulers of other trainers have names of their own."""
-    allowed = _DTYPES if name == "dtype" else _choices(name)
-    if name == "lr_scheduler_type" or text in allowed:
+    """The word, where the spec allows it; schedulers and optimisers of other trainers have names of their own."""
+    allowed = _DTYPES if name == "dtype" else () if name in _FREE else _choices(name)
+    if name in _FREE or text in allowed:
         return text
     raise SpecError(f"got {text!r}; allowed: {', '.join(map(str, allowed))}", key=key)
 

@@ -116,7 +116,8 @@ def _entries(document: dict[str, Any], file: Path) -> list[Entry]:
 
 
 def _is_cell(value: object) -> bool:
-    return value is None or number(value) is not None
+    """Whether it is a number, or one that was measured and is none (NaN): `null` says that nothing was measured."""
+    return number(value) is not None
 
 
 def _settings(document: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -149,6 +149,8 @@ def settings_of_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
         known["max_steps"] = steps
     if isinstance(scheduler := args.get("lr_scheduler_type"), str):
         known["lr_scheduler_type"] = scheduler.rpartition(".")[2].lower()  # SchedulerType.LINEAR
+    if isinstance(optimizer := args.get("optim"), str):
+        known["optimizer"] = optimizer.rpartition(".")[2].lower()  # OptimizerNames.ADAMW_TORCH
     if "use_bias_correction_kl" in args:
         known["kl_estimator"] = "k3_ratio" if args["use_bias_correction_kl"] else "k3"
     known |= _scaling(args) | _batches(args) | _precision(args)

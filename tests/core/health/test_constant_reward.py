@@ -59,7 +59,7 @@ def test_completions_that_are_all_the_same_earn_the_same() -> None:
     assert found(rows(**{"completions/distinct": 2 / 16}), settings=settings)
 
 
-def test_samples_that_differ_make_it_sure() -> None:
+def test_texts_that_differ_do_not_make_it_sure() -> None:
     pairs = tuple(
         Sample(step=step, group="p", reward=0.5, text=text)
         for step in range(1, 21)
@@ -67,7 +67,9 @@ def test_samples_that_differ_make_it_sure() -> None:
     )
     (finding,) = constant_reward(Case(rows=rows(), samples=pairs))
     assert finding.evidence["varied_groups"] == 20
-    assert finding.confidence == "strong"
+    # All may have the form that is paid for, and none the answer.
+    assert (finding.severity, finding.confidence) == ("warning", "moderate")
+    assert "only a part is earned that every completion gets" in finding.summary
     assert constant_reward(Case(rows=rows()))[0].confidence == "moderate"
     other = (*pairs, Sample(step=20, group="q", reward=0.5), Sample(step=20, group="q", reward=0.7))
     assert constant_reward(Case(rows=rows(), samples=other)) == ()
@@ -78,12 +80,12 @@ def test_samples_that_differ_make_it_sure() -> None:
 )
 def test_an_end_of_the_scale_may_be_the_prompts(mean: float, severity: str) -> None:
     """Valid or not: where no prompt can be solved, a valid answer earns no more than an invalid one."""
-    for more in ({}, {"completions/valid": 0.7}):
+    for more, expected in (({}, "warning"), ({"completions/valid": 0.7}, severity)):
         (finding,) = constant_reward(Case(rows=rows(mean=mean, **more)))
-        assert finding.severity == severity
-        assert ("all prompts are solved (or none is" in finding.summary) == (severity == "warning")
-        assert bool(finding.rules_out) == (severity == "error")
-        if severity == "warning":
+        assert finding.severity == expected
+        assert ("all prompts are solved (or none is" in finding.summary) == (expected == "warning")
+        assert bool(finding.rules_out) == (expected == "error")
+        if expected == "warning":
             assert finding.confidence == "moderate"
 
 
@@ -97,3 +99,23 @@ def test_an_evaluation_with_another_reward_refutes_it(reward: float, still: bool
 
 def test_a_completion_with_another_reward_refutes_it() -> None:
     assert not found(rows(), samples=(Sample(step=1, reward=0.5), Sample(step=1, reward=0.7)))
+
+
+def test_a_part_that_differs_and_is_not_paid_for() -> None:
+    # rewards/correct was 0.2 on the first step and 0.3 later, the reward 0.4 throughout: it does not count.
+    table = rows(mean=0.4, **{"rewards/correct": 0.3, "rewards/format": 0.1})
+    table[0] = {**table[0], "rewards/correct": 0.2}
+    (finding,) = constant_reward(Case(rows=table))
+    assert (finding.severity, "whatever its rewards/correct was" in finding.summary) == ("error", True)
+    # The form is paid for, and no answer is right: each part is constant.
+    (finding,) = constant_reward(Case(rows=rows(mean=0.1, **{"rewards/correct": 0.0, "rewards/format": 0.1})))
+    assert (finding.severity, finding.rules_out) == ("warning", ())
+
+
+def test_a_training_reward_that_is_constant_while_evaluations_differ() -> None:
+    evaluated: list[Row] = [{"step": step, "eval/reward": 0.3 + 0.005 * step} for step in (0, 20)]
+    (finding,) = constant_reward(Case(rows=[evaluated[0], *rows(mean=0.37), evaluated[1]]))
+    assert (finding.severity, finding.confidence, finding.rules_out) == ("warning", "moderate", ())
+    assert "20 training steps earned 0.37, and evaluations 0.3 to 0.4" in finding.summary
+    # All training prompts are solved, and those of evaluation are not: dead groups, and no broken reward.
+    assert not found([evaluated[0], *rows(mean=1.0), evaluated[1]])

@@ -124,7 +124,7 @@ def test_what_larger_groups_and_refills_would_give() -> None:
     assert finding.evidence["dead_at_8"] == pytest.approx(0.43, abs=0.12)
     assert finding.evidence["samplings_per_live_group"] == pytest.approx(2.9, abs=0.7)
     assert finding.evidence["dead_at_pass_rate_half"] == pytest.approx(2 / 16)
-    assert finding.suggest == ("stages.grpo.num_generations=8",)
+    assert finding.suggest == ("num_generations=8",)
     drawn_in_advance = of([0.9], offline=True)
     assert drawn_in_advance is not None
     assert drawn_in_advance.suggest == ()
@@ -143,8 +143,38 @@ def test_refilled_groups_only_cost_samples() -> None:
     assert finding is not None
     assert finding.severity == "info"
     assert "p" not in finding.evidence  # a step ends when enough groups are live: chance would deal otherwise
-    assert finding.suggest == ("stages.grpo.num_generations=8",)
+    assert finding.suggest == ()
     assert of([1.0, 0.5, 0.5, 0.5], size=8, dynamic_sampling=True) is None
+
+
+def test_no_size_is_suggested_where_prompts_are_at_fault() -> None:
+    # Two thirds of the prompts always or never solved, the others half of the time, K = 2: 83 % dead, half by chance.
+    # No size makes a live group of a prompt that is always or never solved: the advice is which prompts to ask.
+    finding = of([1.0, 0.0, 0.5], size=2)
+    assert finding is not None
+    assert (finding.severity, finding.suggest) == ("warning", ())
+    assert "choose them by their pass rate" in finding.advice
+    assert of([0.9], size=4).suggest == ("num_generations=8",)  # type: ignore[union-attr]
+
+
+def test_a_policy_without_entropy_is_not_the_prompts_fault() -> None:
+    rows: list[Row] = [
+        {"step": i, "groups/dead": 0.9, "reward/mean": 0.5, "entropy": 0.4 if i <= 5 else 0.02} for i in range(1, 31)
+    ]
+    (finding,) = dead_groups(Case(rows=rows))
+    assert (finding.evidence["entropy_start"], finding.evidence["entropy_last"]) == (pytest.approx(0.4), 0.02)
+    assert "entropy fell from 0.4 to 0.02" in finding.summary
+    assert "temperature" in finding.advice
+    (finding,) = dead_groups(Case(rows=[{**row, "entropy": 0.05} for row in rows]))
+    assert "entropy" not in finding.summary
+
+
+def test_only_the_stage_that_the_settings_are_of() -> None:
+    rows: list[Row] = [{"step": i, "stage": i > 20, "groups/dead": float(i <= 20)} for i in range(1, 41)]
+    assert dead_groups(Case(rows=rows, settings=Settings(stage=1))) == ()
+    assert dead_groups(Case(rows=rows, settings=Settings(stage=0)))[0].evidence["share"] == 1.0
+    pairs = [Sample(step=i, group=str(i), reward=float(i > 20 and n)) for i in range(1, 41) for n in range(2)]
+    assert dead_groups(Case(rows=rows, samples=tuple(pairs), settings=Settings(stage=1))) == ()
 
 
 def test_one_group_a_step_is_looked_at_over_steps() -> None:

@@ -60,9 +60,9 @@ def test_switching_ranks_off_is_predicted_to_change_nothing() -> None:
     assert finding.decider is not None
     assert "predicted to give the same 0.0062" in finding.decider.question
     assert finding.decider.overrides == (
-        "stages.grpo.advantage.transform=none",
-        "stages.grpo.advantage.scale_rewards=group",
-        "stages.grpo.advantage.std_floor=0.1",
+        "advantage.transform=none",
+        "advantage.scale_rewards=group",
+        "advantage.std_floor=0.1",
     )
 
 

@@ -104,6 +104,10 @@ def test_plain_k3_matters_by_the_kl_and_its_share() -> None:
     assert found.evidence["differs_by"] == pytest.approx(0.1)
     assert "3.0% of the whole gradient" in found.summary
     assert plain_k3(0.05, 0.02).severity == "info"
+    # As TRL logs it: no share of the gradient, so nobody knows whether 16 % of the KL's own (0.05 nats) matter.
+    rows: list[Row] = [{"step": i, "kl": 0.05} for i in range(1, 31)]
+    (unmeasured,) = kl(Case(rows=rows, settings=Settings(beta=0.04, kl_in="loss", kl_estimator="k3")))
+    assert (unmeasured.severity, "was not measured" in unmeasured.summary) == ("info", True)
     assert plain_k3(0.3, 0.0002).severity == "info"
 
 

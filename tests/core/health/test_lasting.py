@@ -97,3 +97,26 @@ def test_prompts_of_which_some_are_never_valid_are_no_collapse(hard: float) -> N
         valid = [0.0 if draw.random() < hard else 0.9 for _ in range(60)]
         found += bool(policy_collapse(Case(rows=case(*valid, update=1.0).rows)))
     assert found <= 2
+
+
+def test_harm_is_measured_inside_a_stage() -> None:
+    # Entropy is gone from step 11 of stage 0 on, whose reward stays; stage 1 asks harder prompts.
+    rows: list[Row] = [
+        {
+            "step": i,
+            "update": 1,
+            "stage": i > 20,
+            "entropy": 0.5 if i <= 10 else 1e-4,
+            "reward/mean": 0.8 - 0.6 * (i > 20),
+        }
+        for i in range(1, 81)
+    ]
+    (found,) = breaks(Case(rows=rows, guards=GUARDS))
+    assert (found.first, len(found.before), len(found.since), harmed(found)) == (11, 10, 10, "")
+    (said,) = policy_collapse(Case(rows=rows, guards=GUARDS))
+    assert (said.id, said.severity) == ("converged", "info")
+    (said,) = policy_collapse(Case(rows=[{**row, "stage": 0} for row in rows], guards=GUARDS))
+    assert said.severity == "error"  # in one stage it would be harm: 0.8, then 0.8 ten times and 0.2 sixty times
+    # From its first step on: no update of that stage did it.
+    late = [{**row, "entropy": 0.5 if (row["step"] or 0) <= 20 else 1e-4} for row in rows]
+    assert policy_collapse(Case(rows=late, guards=GUARDS)) == ()

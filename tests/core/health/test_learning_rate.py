@@ -22,6 +22,8 @@ SOUND: Row = {
 
 BROKEN: Row = {"completions/valid": 0.0, "entropy": 2.0, "reward/mean": 0.1}
 
+MOVED: Row = {**BROKEN, "kl": 0.05}  # too little for a jump, and the policy is not the start's
+
 
 def run(*changes: Row, steps: int = 30) -> Case:
     """A run whose first rows are changed so, the last change holding to the end."""
@@ -88,18 +90,44 @@ def test_evaluations_of_the_same_prompts_show_what_noisy_steps_do_not() -> None:
         (13, ""),  # twelve updates had acted: another cause's doing
     ],
 )
-def test_without_a_kl_several_steps_are_held_against_several(sound: int, severity: str) -> None:
-    assert said(run(*[{}] * sound, BROKEN)) == severity
+def test_several_steps_are_held_against_several(sound: int, severity: str) -> None:
+    assert said(run(*[{}] * sound, MOVED)) == severity
+
+
+def test_other_prompts_can_do_the_same_where_no_kl_says_that_the_policy_moved() -> None:
+    # Six easy prompts, then hard ones: p = 22 / C(30, 6) = 4e-5 of rows whose order is of no matter.
+    (found,) = learning_rate(run(*[{}] * 6, BROKEN))
+    assert (found.severity, "or the prompts changed there" in found.summary) == ("warning", True)
+    # A KL that grows on as it did, to 0.03 in the end: 0.006 before, 0.011 within five rows.
+    smooth: list[Row] = [{"kl": 1e-3 * step, **(BROKEN if step > 6 else {})} for step in range(1, 31)]
+    assert said(run(*smooth)) == ""
+    assert said(run(*[{"kl": 1e-3}] * 6, *[{**BROKEN, "kl": 0.005}] * 10, {**BROKEN, "kl": 0.2})) == ""  # far, later
+    case = run(*[{}] * 6, MOVED)
+    assert said(case) == "error"
+    risen = evaluated(case, 0.3, 0.32, 0.35, 0.4)  # after steps 0, 4, 8, 12
+    assert said(risen) == ""
+    assert said(evaluated(case, 0.3, 0.32, 0.2, 0.2)) == "error"
+
+
+def test_a_warm_up_is_not_too_small_a_rate() -> None:
+    still = [{"kl": 0.0, "learning_rate": 1e-6 * step, "eval/reward": 0.5, "eval/length": 9.0} for step in range(1, 31)]
+    aim = Settings(learning_rate=1e-4, warmup_steps=100)
+    assert said(dataclasses.replace(run(*still), settings=aim)) == ""  # 0.3 of it
+    half = [{**row, "learning_rate": 2 * (row["learning_rate"] or 0.0)} for row in still]
+    (found,) = learning_rate(dataclasses.replace(run(*half), settings=aim))
+    assert (found.confidence, found.suggest) == ("moderate", ("learning_rate=0.001",))  # ten times what it aims at
+    (found,) = learning_rate(run(*half))
+    assert found.confidence == "certain"
 
 
 def test_what_does_not_last_is_no_other_policy() -> None:
     # Of 24 rows after the sixth, four fifths must stay broken. At 20 the p is 22 * C(10, 6) / C(30, 6) = 7.8e-3.
     back: Row = {}
-    assert said(run(*[{}] * 6, *[BROKEN] * 24, back)) == "error"
-    assert said(run(*[{}] * 6, *[BROKEN] * 20, back)) == "warning"
-    assert said(run(*[{}] * 6, *[BROKEN] * 19, back)) == ""
-    assert said(run(*[{}] * 6, BROKEN, steps=11)) != ""
-    assert said(run(*[{}] * 6, BROKEN, steps=9)) == ""  # too few rows
+    assert said(run(*[{}] * 6, *[MOVED] * 24, back)) == "error"
+    assert said(run(*[{}] * 6, *[MOVED] * 20, back)) == "warning"
+    assert said(run(*[{}] * 6, *[MOVED] * 19, back)) == ""
+    assert said(run(*[{}] * 6, MOVED, steps=11)) != ""
+    assert said(run(*[{}] * 6, MOVED, steps=9)) == ""  # too few rows
 
 
 @pytest.mark.parametrize(
@@ -124,7 +152,7 @@ def test_rewards_below_zero_are_held_against_their_spread() -> None:
     long: Row = {"completions/length": 60.0}
     low, high = {"reward/mean": -0.8}, {"reward/mean": -0.5}
     assert said(run(*[low] * 6, {**high, **long})) == ""
-    assert said(run(*[high] * 6, {**low, **long})) == "error"
+    assert said(run(*[high] * 6, {**low, **long, "kl": 0.05})) == "error"
     assert said(run(*[high] * 6, {"reward/mean": -0.54, **long})) == ""  # 0.04 does not matter
 
 
@@ -150,10 +178,10 @@ def noisy(seed: int) -> Case:
 def test_a_warm_up_counts_by_its_rates() -> None:
     # 30 steps to the full rate: the 14 updates before the change are worth (1 + ... + 14) / 30 = 3.5 full ones.
     rates: list[Row] = [{"learning_rate": RATE * step / 30} for step in range(1, 31)]
-    changes = [{**rate, **(BROKEN if step > 14 else {})} for step, rate in enumerate(rates, 1)]
-    assert said(run(*changes, {**BROKEN}, steps=60)) == "error"
+    changes = [{**rate, **(MOVED if step > 14 else {})} for step, rate in enumerate(rates, 1)]
+    assert said(run(*changes, {**MOVED}, steps=60)) == "error"
     # The first update had 2 % of the largest rate: whatever broke then, that did not.
-    first: list[Row] = [{"learning_rate": RATE / 50}, BROKEN]
+    first: list[Row] = [{"learning_rate": RATE / 50}, MOVED]
     assert said(run(*first)) == ""
 
 
@@ -241,3 +269,9 @@ def test_too_few_updates_say_nothing() -> None:
     assert learning_rate(dataclasses.replace(case, rows=[{**row, "update": 0} for row in case.rows])) == ()
     assert learning_rate(Case(rows=[])) == ()
     assert learning_rate(Case(rows=[], settings=Settings(learning_rate=1e-9))) == ()
+
+
+def test_the_kl_is_that_of_the_update_it_is_said_of() -> None:
+    # 0.15 nats after one update, 0.36 after three.
+    (found,) = learning_rate(run({"kl": 0.0}, {"kl": 0.15, **BROKEN}, {"kl": 0.25, **BROKEN}, {"kl": 0.36, **BROKEN}))
+    assert "0.15 nats a token away from its start after 1 update" in found.summary

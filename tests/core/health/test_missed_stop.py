@@ -82,3 +82,9 @@ def test_what_is_worth_a_word(rewards: tuple[float, ...], found: bool) -> None:
 def test_a_run_that_goes_on_after_its_last_evaluation() -> None:
     (finding,) = missed_stop(Case(rows=[*rows(0.5, 0.4, 0.4, 0.4), {"step": 60}]))
     assert (finding.evidence["stop_step"], finding.evidence["steps_saved"]) == (30, 30)
+
+
+def test_a_stop_that_would_keep_the_untrained_model_is_not_suggested() -> None:
+    (finding,) = missed_stop(Case(rows=rows(0.5, *[0.4] * 9)))
+    assert (finding.evidence["best_step"], finding.suggest) == (0, ())
+    assert "untrained" in finding.advice

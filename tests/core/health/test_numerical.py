@@ -45,7 +45,27 @@ def test_what_is_no_number_to_the_end() -> None:
 def test_single_steps_that_passed() -> None:
     found = only(case({"grad_norm": None}, {"grad_norm": None}, learning_rate=1e-3))
     assert (found.id, found.severity, found.suggest) == ("isolated-nan", "warning", ())
-    assert ids(case({"loss": float("nan")})) == ["isolated-nan warning"]
+    assert "a float16 loss scaler" in found.summary
+    # A scaler makes gradients overflow at first, and nothing else.
+    for odd, said in (({"loss": float("nan")}, "so 1 update was lost"), ({"kl": None}, "so no update was lost")):
+        rows = [odd, *[{"kl": 0.1}] * 29]
+        assert ids(case(*rows)) == ["isolated-nan warning"]
+        assert said in only(case(*rows)).summary
+        assert "scaler" not in only(case(*rows)).summary
+    eighth: list[Row] = [{"loss": None} if step % 8 == 0 else {} for step in range(1, 101)]
+    found = only(case(*eighth, steps=100))
+    assert (found.id, found.severity, "so 12 updates were lost" in found.summary) == ("isolated-nan", "warning", True)
+    assert "scaler" not in found.summary + found.advice
+    late = only(case(*[{}] * 57, {"grad_norm": None}, steps=60))
+    assert (found.id, "so 1 update was lost" in late.summary) == ("isolated-nan", True)
+    assert ids(case({"grad_norm": None}, {"grad_norm": None}, steps=6)) == ["isolated-nan warning"]  # a third of all
+
+
+def test_a_column_that_never_was_a_number_was_not_measured() -> None:
+    # 80 rows of an export that writes null or NaN for a KL that beta 0 does not have.
+    assert ids(case(*[{"kl": None}] * 80, steps=80)) == []
+    assert ids(case(*[{"kl": 0.1}] * 40, *[{"kl": None}] * 40, steps=80)) == ["numerical error"]
+    assert ids(case(*[{"loss": None}] * 80, steps=80)) == ["numerical error"]  # no update can have been made of that
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.health.case import Case
 from core.health.finding import Finding, Row
 from core.health.policy_collapse import policy_collapse
+from core.health.settings import Settings
 from core.spec import GuardSpec
 
 GUARDS = GuardSpec(patience=3)
@@ -33,6 +36,7 @@ def only(case: Case) -> Finding:
 
 
 INVALID: Row = {"completions/valid": 0.0}
+GAP: Row = {"rollout/logprob_gap": 1e-7}
 POOR: Row = {"reward/mean": 0.1}
 
 
@@ -58,8 +62,15 @@ def test_what_went_first(changes: list[tuple[int, Row]], kind: str, suggests: st
 
 def test_a_rate_that_broke_it_at_once() -> None:
     # From step 3 on all is different: 9 of the first 10 steps after the first update.
-    found = only(run((3, {**INVALID, "entropy": 3.0})))
+    broken = {**INVALID, "entropy": 3.0}
+    found = only(run((1, GAP), (3, broken)))
     assert (found.evidence["kind"], found.suggest) == ("learning-rate", ("learning_rate=0.0001",))
+    found = only(run((3, broken)))  # an update can leave a sampler in a wrong mode, and nobody measured the gap
+    assert (found.evidence["kind"], found.suggest) == ("rate-or-sampler", ("guards.rollout_integrity=stop",))
+    assert "broke it" not in found.summary
+    rows = run((1, GAP), (3, broken)).rows
+    found = only(Case(rows=rows, guards=GUARDS, averaged_over=10))  # two rows are twenty updates
+    assert (found.evidence["kind"], found.evidence["updates_before"]) == ("unknown", 20)
 
 
 def test_a_reward_that_paid_for_it() -> None:
@@ -97,7 +108,7 @@ def test_a_rate_that_was_still_rising_when_it_broke() -> None:
 
 def test_a_grpo_stage_that_breaks_at_once_after_a_supervised_one() -> None:
     supervised: list[Row] = [{"step": step, "update": 1, "learning_rate": 1e-4} for step in range(1, 31)]
-    later = [{**row, "step": (row["step"] or 0) + 30} for row in run((2, INVALID)).rows]
+    later = [{**row, "step": (row["step"] or 0) + 30} for row in run((1, GAP), (2, INVALID)).rows]
     found = only(Case(rows=[*supervised, *later], guards=GUARDS))
     assert (found.evidence["kind"], found.evidence["updates_before"]) == ("learning-rate", 1)
 
@@ -134,3 +145,35 @@ def test_no_limit_broken_no_finding() -> None:
     assert policy_collapse(run((30, {"kl": None}))) == ()  # core.health.numerical says that
     assert policy_collapse(run((20, INVALID), (40, SOUND))) == ()  # it came back
     assert policy_collapse(run((30, {**INVALID, "rollout/logprob_gap": 3.0}))) == ()  # the sampler is at fault
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        # 20 tokens at 1e-4 nats: no chance may have changed by more than sqrt(20 * 1e-4 / 2) = 0.032, and validity did
+        # by 0.9. At 0.009 sqrt(0.09) = 0.3. With 200 tokens sqrt(0.9) = 0.95: that policy can do it.
+        ({"kl": 1e-4}, "rollout-mode"),
+        ({"kl": 0.009}, "rollout-mode"),
+        ({"kl": 0.009, "completions/length": 200.0}, "policy-collapse"),
+        ({"kl": 0.02}, "policy-collapse"),
+    ],
+)
+@pytest.mark.parametrize("start", [3, 30])
+def test_a_collapse_of_weights_that_hardly_moved_is_the_samplers(start: int, change: Row, found: str) -> None:
+    one = only(run((start, {**INVALID, **change})))
+    assert (one.id, one.severity, one.confidence) == (found, "error", "moderate")
+    if found == "rollout-mode":
+        assert one.evidence["first_step"] == start
+        assert [ruled.id for ruled in one.rules_out] == ["policy-collapse", "learning-rate", "damaged-weights"]
+        assert "or the prompts changed there" in one.summary
+
+
+def test_what_is_suggested_is_no_less_than_what_is_so() -> None:
+    case = run((40, {"kl": 20.0, **POOR}))
+    for settings, suggests in (
+        (Settings(), ("beta=0.05", "num_iterations=1")),
+        (Settings(beta=0.1, updates_per_rollout=1), ("beta=0.4",)),
+        (Settings(beta=0.0, updates_per_rollout=4), ("beta=0.05", "num_iterations=1")),
+        (Settings(beta=0.001), ("beta=0.05", "num_iterations=1")),
+    ):
+        assert only(replace(case, settings=settings)).suggest == suggests

@@ -7,6 +7,7 @@ import pytest
 from core.health.case import Case
 from core.health.finding import Row
 from core.health.reward_hacking import reward_hacking
+from core.health.settings import Settings
 
 
 def case(reward: float, valid: float, *, steps: int = 40, **more: float) -> Case:
@@ -41,3 +42,14 @@ def test_what_is_said() -> None:
     assert found.evidence["valid_last"] == pytest.approx(0.56, abs=0.005)
     assert reward_hacking(case(0.005, -0.01, steps=19)) == ()
     assert reward_hacking(case(0.005, -0.01, **{"rollout/logprob_gap": 3.0})) == ()
+
+
+def test_two_stages_are_not_one_trend() -> None:
+    # Reward 0.3 and 95 % valid, then 0.8 and 75 %: other prompts, and no trend inside a stage.
+    rows: list[Row] = []
+    for step in range(1, 81):
+        later, wobble = step > 40, 0.05 if step % 2 else -0.05
+        row: Row = {"step": step, "stage": later, "reward/mean": (0.8 if later else 0.3) + wobble}
+        rows.append({**row, "completions/valid": (0.75 if later else 0.95) + wobble})
+    assert reward_hacking(Case(rows=rows, settings=Settings(stage=1))) == ()
+    assert reward_hacking(Case(rows=rows))  # taken for one

@@ -117,6 +117,7 @@ def test_a_reward_that_wanders_is_no_flip() -> None:
         falling(0.01),
         falling(-0.0001),  # no more than chance
         falling(-0.01, kl=-1e-4),  # the policy comes back to its start
+        Case(rows=[{**row, "completions/valid": 0.9 if i < 20 else 0.0} for i, row in enumerate(falling(-0.01).rows)]),
         falling(-0.01, **{"rollout/logprob_gap": 1.0}),  # samples that are not the policy's
     ],
 )

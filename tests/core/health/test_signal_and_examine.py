@@ -104,6 +104,10 @@ def test_a_finding_goes_out_as_json() -> None:
         ([{"update": 0, "groups/dead": 0.5, "groups/discarded": 2.0}] * 10, "left groups out (20 in all"),
         ([{"update": 0}] * 10, "finite loss"),
         ([{"update": 0, "groups/dead": 1.0}] * 9, None),  # too few steps to say
+        ([{"update": 1, "learning_rate": 0.0}] * 10, "10 of the updates had a learning rate of exactly 0"),
+        ([{"update": 1, "learning_rate": 0.0}] * 10 + [{"update": 1, "learning_rate": 1e-6}], None),
+        ([{"groups/dead": 1.0}] * 10, None),  # nobody says which steps made an update
+        ([{"update": 0, "groups/dead": 1.0}] * 10 + [{"groups/dead": 1.0}], None),
         ([{"update": 0, "groups/dead": 1.0}] * 10 + [{"update": 1, "groups/dead": 0.0}], None),
     ],
 )

@@ -27,7 +27,7 @@ def test_plan_5_has_the_same_advantages_as_before() -> None:
     assert (finding.id, finding.severity, finding.confidence) == ("small-advantage", "warning", "certain")
     assert finding.evidence["implied_reward_std"] == pytest.approx(0.00062)
     assert finding.evidence["implied_live_share"] == pytest.approx(0.0062 / 0.8**0.5)  # u = sqrt(4 / 5)
-    assert finding.suggest[0] == "stages.grpo.advantage.std_floor=0.0"
+    assert finding.suggest[0] == "advantage.std_floor=0.0"
 
 
 def test_a_floor_that_nobody_stated_is_a_guess() -> None:
@@ -65,8 +65,8 @@ def test_completions_drawn_in_advance_are_not_drawn_again() -> None:
     online = of(0.0062, replace(Z, std_floor=0.1))
     assert offline is not None
     assert online is not None
-    assert offline.suggest == ("stages.grpo.advantage.std_floor=0.0",)
-    assert online.suggest[1:] == ("stages.grpo.dynamic_sampling.max_attempts=10", "stages.grpo.num_generations=10")
+    assert offline.suggest == ("advantage.std_floor=0.0",)
+    assert online.suggest[1:] == ("dynamic_sampling.max_attempts=10", "num_generations=10")
 
 
 def test_of_live_groups_only_a_floor_is_left() -> None:

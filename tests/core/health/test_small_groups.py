@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.health.case import Case
+from core.health.dead_groups import dead_groups
 from core.health.finding import Row
 from core.health.settings import Settings
 from core.health.small_groups import small_groups
@@ -86,3 +87,15 @@ def test_it_is_not_the_cause_where_the_rollout_is() -> None:
     (alone,) = small_groups(case(Z_SCORE, *STEPS))
     assert "collapse" not in alone.summary
     assert "explains_the_collapse" not in alone.evidence
+
+
+def test_one_report_asks_for_one_size() -> None:
+    # Pass rate 0.95, alike: 90.5 % of the pairs are dead. 0.95^8 + 0.05^8 = 66 %, 0.95^16 = 44 %: half teach at 16.
+    row: Row = {"groups/dead": 0.905, "reward/mean": 0.95, "reward/std": (0.95 * 0.05) ** 0.5}
+    both = case(Z_SCORE, *[row] * 20)
+    (dead,), (small,) = dead_groups(both), small_groups(both)
+    assert small.suggest == dead.suggest == ("num_generations=16",)
+    assert small.decider is not None
+    assert small.decider.overrides == small.suggest
+    (alone,) = small_groups(case(Z_SCORE, *STEPS))
+    assert alone.suggest == ("num_generations=8",)

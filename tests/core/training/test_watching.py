@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.health.finding import Row
+from core.health.case import Case, case_of
+from core.health.finding import Finding, Row
 from core.training.callbacks import watching
 from core.training.callbacks.watching import Watching, looks
 from tests.fakes import PricedTask, TabularPolicy, ran, run_spec, trainer_of
@@ -54,6 +55,32 @@ def test_what_a_resumed_run_says_is_what_the_undisturbed_one_says(caplog: pytest
         for step in range(90, 131):
             callback.after_step(rows[: step + 1])
     assert caplog.records == []
+
+
+def test_what_comes_and_goes_is_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning on the looks at 25, 75 and 125, and not on those between."""
+
+    def flaps(case: Case) -> list[Finding]:
+        odd = len(case.rows) in (26, 76, 126)
+        return [Finding(id="always", severity="info", summary="."), *flapping[:odd]]
+
+    flapping = [Finding(id="flaps", severity="warning", summary="bad")]
+    monkeypatch.setattr(watching, "examine", flaps)
+    assert said(caplog, table(130, broken_from=999)) == [(25, "flaps")]
+    assert caplog.records[0].getMessage() == "step 25: flaps: bad (so far)"
+
+
+def test_what_only_a_whole_run_can_show_is_not_said_on_the_way(caplog: pytest.LogCaptureFixture) -> None:
+    # 125 steps, the evaluation before them the best so far, the last as good: at the end two infos.
+    rows = table(125, broken_from=999)
+    for step in range(0, 126, 25):
+        rows[step] = {**rows[step], "eval/reward": 0.4 if step % 125 else 0.5, "eval/reward_se": 0.05}
+    assert {"noise", "missed-stop"} <= {one.id for one in watching.examine(case_of(run_spec(), rows))}
+    with caplog.at_level(logging.INFO, logger=watching.__name__):
+        callback = Watching(run_spec())
+        for step in range(126):
+            callback.after_step(rows[: step + 1])
+    assert not [record for record in caplog.records if "noise" in record.message or "missed-stop" in record.message]
 
 
 def test_a_rule_that_fails_does_not_end_a_run(

@@ -87,6 +87,41 @@ def test_eval_of_a_run_is_of_its_own_weights_on_its_own_task(grpoctl: Grpoctl, w
     assert f"{weights.id}, weights of step 2, on p31 (workflow-dsl), profile tiny, split eval: 6 prompts x 2" in text
 
 
+def keep(run: RunDir, step: int, *, moved: float) -> None:
+    """A checkpoint of the run, whose adapter was moved by so much; 0.05 makes the weights that `weights` exports."""
+    from core.assemble import build_policy, open_checkpoints
+    from core.training.checkpoint import Progress, Snapshot
+    from grpoctl.specs import read_resolved
+
+    spec = read_resolved(run.spec)
+    state = {name: w + (moved if "lora_B" in name else 0.0) for name, w in build_policy(spec).state().items()}
+    snapshot = Snapshot(progress=Progress(step=step), weights=state, optimizer={"none": torch.zeros(1)})
+    open_checkpoints(spec, run.checkpoints).save(snapshot)
+
+
+def test_eval_of_a_step_is_of_its_checkpoint(grpoctl: Grpoctl, weights: RunDir) -> None:
+    keep(weights, 1, moved=0.0)
+    keep(weights, 2, moved=0.05)
+    best, base = grpoctl("eval", "p31", "--json").document, grpoctl("eval", "tiny", "p31", *FEW, "--json").document
+    first, second = (grpoctl("eval", "p31", "--step", str(step), "--json").document for step in (1, 2))
+    assert (first["step"], first["run_id"], first["adapter"], second["step"]) == (1, weights.id, None, 2)
+    assert first["reward"] == base["reward"] != best["reward"] == second["reward"]
+    text = grpoctl("eval", weights.id, "p31", "--step", "1", *FEW, "--prompts", "1").out
+    assert f"{weights.id}, weights of step 1, on p31" in text
+
+
+def test_eval_of_a_step_that_was_not_kept_lists_those_that_were(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    run = recorded(ended="INTERRUPTED")  # it has exported nothing, which is no matter here
+    said = grpoctl("eval", run.id, "--step", "3")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert f"{run.id} has no checkpoint of step 3; it kept none" in said.err
+    keep(run, 1, moved=0.0)
+    keep(run, 2, moved=0.0)
+    assert "it kept those of 1, 2 (checkpoints.save_total_limit" in grpoctl("eval", run.id, "--step", "3").err
+    said = grpoctl("eval", "tiny", "p31", "--step", "3")
+    assert (said.code, "tiny is no run" in said.err) == (2, True)
+
+
 @pytest.mark.parametrize("words", [("--greedy",), ("--temperature", "0")])
 def test_greedy_is_one_completion_whatever_the_seed(grpoctl: Grpoctl, words: tuple[str, ...]) -> None:
     documents = [grpoctl("eval", "tiny", "p31", *FEW, *words, "--seed", seed, "--json").document for seed in "01"]

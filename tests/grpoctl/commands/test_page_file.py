@@ -45,6 +45,21 @@ def test_the_source_is_never_written_over(grpoctl: Grpoctl, log: Path, tmp_path:
     assert (tmp_path / "link.html").is_symlink()
 
 
+def test_a_page_does_not_replace_what_standard_input_reads(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    file = tmp_path / "x.html"
+    file.write_text("{'loss': 0.5, 'reward': 0.25}\n")
+    kept, read = os.dup(0), os.open(file, os.O_RDONLY)
+    os.dup2(read, 0)  # grpoctl diagnose - --html x.html < x.html
+    try:
+        assert "would replace it" in refused(grpoctl, "-", "--html", "x.html")
+        keeps(tmp_path, "-")  # another file
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(read)
+    assert file.read_text() == "{'loss': 0.5, 'reward': 0.25}\n"
+
+
 def test_only_a_regular_file_is_replaced(grpoctl: Grpoctl, log: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.html")
     (tmp_path / "loop.html").symlink_to("loop.html")

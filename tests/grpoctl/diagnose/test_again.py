@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from core.health.finding import Decider
+from core.health.case import Case
+from core.health.finding import Decider, Row
+from core.health.gap_pattern import integrity
+from core.health.settings import Settings
 from grpoctl.diagnose import again
+from grpoctl.specs import load
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
 
 TINY = {"profile": "tiny", "overrides": ["num_generations=2", "beta=0.1"]}
@@ -61,3 +65,18 @@ def test_the_first_finding_that_an_experiment_would_decide(diagnosed: Diagnosed)
     assert found[0].id == "rollout-mode"
     assert again.deciding(diagnosed(MILD, vague)) is None
     assert again.proposing(diagnosed(MILD)) == ""
+
+
+@pytest.mark.parametrize(("before", "later", "found"), [(0.5, 0.5, "scoring-noise"), (1e-8, 2e-3, "stale-sampler")])
+def test_what_decides_on_a_gap_is_an_experiment_that_loads(before: float, later: float, found: str) -> None:
+    """A rate of 0 would be none: a spec wants one above it. Steps 3 and 6 make no update."""
+    known = {"temperature": 1.0, "completions/valid": 1.0}
+    rows: list[Row] = [{"step": 0, "eval/logprob_gap": before, "eval/temperature": 1.0}]
+    rows += [
+        {"step": step, "update": int(step % 3 > 0), "rollout/logprob_gap": before if step == 1 else later, **known}
+        for step in range(1, 11)
+    ]
+    (finding,) = integrity(Case(rows=rows, settings=Settings(dtype="float32")))
+    assert finding.id == found
+    assert finding.decider is not None
+    load("p31", profile="tiny", overrides=finding.decider.overrides)

@@ -12,10 +12,12 @@ import pytest
 
 from core.errors import BusyError, NotFoundError, SpecError
 from core.health import examine
+from grpoctl.executors import inline
 from grpoctl.executors.inline import Hooks, _result, execute
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
+from grpoctl.runs import records
 from grpoctl.runs.launch import Launch, prepare
-from grpoctl.runs.records import read_json, replace_json
+from grpoctl.runs.records import _scan, read_json, read_rows, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.specs import load, read_resolved
@@ -124,7 +126,7 @@ def test_outside_the_main_thread_signals_are_left_alone() -> None:
 
 def test_the_result_is_read_from_the_files(recorded: Recorded) -> None:
     run = recorded(steps=3)
-    result = _result(read_resolved(run.spec), run, Status.COMPLETED, "all done")
+    result = _result(read_resolved(run.spec), run, Status.COMPLETED, "all done", read_rows(run.metrics))
     assert (result["run_id"], result["run_dir"], result["experiment"]) == (run.id, str(run.path), "p31")
     assert (result["status"], result["message"]) == ("COMPLETED", "all done")
     assert (result["steps"], result["updates"]) == (3, 3)
@@ -136,9 +138,18 @@ def test_the_result_is_read_from_the_files(recorded: Recorded) -> None:
     assert met == {"collapse_rate < 0.05": True, "advantage/std > 0.5": None, "eval/reward > 0.5": False}
 
 
+def test_a_run_that_ends_reads_its_rows_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, read = recorded(), []
+    monkeypatch.setattr(records, "_scan", lambda path, *start: read.append(path) or _scan(path, *start))
+    monkeypatch.setattr(inline, "_train", lambda *_: (Status.COMPLETED, ""))
+    execute(run, Hooks(), mirror=False)
+    assert read.count(run.metrics) == 2  # where it begins, for its status, and where it ends
+    assert read_json(run.result)["updates"] == 3
+
+
 def test_a_run_that_failed_before_its_first_step_has_a_result_too(home: Home) -> None:
     run = prepare(Launch(loaded=load("p31", profile="tiny")), home).run
-    result = _result(read_resolved(run.spec), run, Status.FAILED, "no model")
+    result = _result(read_resolved(run.spec), run, Status.FAILED, "no model", ())
     assert (result["status"], result["message"], result["steps"], result["seconds"]) == ("FAILED", "no model", 0, 0)
     assert (result["start"], result["best"], result["findings"]) == ({}, {}, [])
     assert result["final"] == {"completions": 0, "tokens": 0}  # what was spent
@@ -149,14 +160,14 @@ def test_a_run_that_failed_before_its_first_step_has_a_result_too(home: Home) ->
 def test_a_result_is_judged_by_the_samples_too(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run, seen = recorded(), []
     monkeypatch.setattr(examine, "RULES", (lambda case: seen.append(case) or (),))
-    assert _result(read_resolved(run.spec), run, Status.COMPLETED, "")["findings"] == []
+    assert _result(read_resolved(run.spec), run, Status.COMPLETED, "", read_rows(run.metrics))["findings"] == []
     assert (len(seen[0].rows), len(seen[0].samples)) == (4, 6)
 
 
 def test_a_rule_that_fails_does_not_cost_the_result(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded()
     monkeypatch.setattr(examine, "RULES", (lambda case: [1 / 0],))
-    result = _result(read_resolved(run.spec), run, Status.COMPLETED, "")
+    result = _result(read_resolved(run.spec), run, Status.COMPLETED, "", read_rows(run.metrics))
     assert result["steps"] == 3
     (finding,) = result["findings"]
     assert (finding["id"], finding["severity"]) == ("diagnosis-failed", "warning")

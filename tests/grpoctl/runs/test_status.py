@@ -100,12 +100,9 @@ run = RunDir(path=Path(sys.argv[1]))
 with run.hold():
     status.write(run.status, status.StatusRecord(status=status.Status.RUNNING, pid=os.getpid(), started=1.0))
     if sys.argv[2] == "popen":
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid
-    else:
-        child = os.fork()
-        if child == 0:
-            time.sleep(60)
-    print(child, flush=True)
+        print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
+    elif os.fork() == 0:
+        print(os.getpid(), flush=True)  # by itself: it may be a while until it begins
     time.sleep(60)
 """
 

@@ -67,9 +67,13 @@ def test_a_bar_that_lags_numbers_nothing(tmp_path: Path) -> None:
 
 
 def test_json_lines_with_their_own_steps(tmp_path: Path) -> None:
-    found = read(tmp_path, '{"step": 10, "loss": 0.5, "grad_norm": NaN}\n{"step": 20, "loss": null, "reward": 1}\n')
-    assert [(row["step"], row["loss"]) for row in found.case.rows] == [(10.0, 0.5), (20.0, None)]
-    assert found.case.rows[0]["grad_norm"] is None
+    found = read(
+        tmp_path,
+        '{"step": 10, "loss": 0.5, "grad_norm": NaN}\n{"step": 20, "loss": null, "reward": 1, "eval_reward": null}\n',
+    )
+    first, second = found.case.rows
+    assert first == {"step": 10.0, "update": 1.0, "loss": 0.5, "grad_norm": None}  # measured, and no number
+    assert second == {"step": 20.0, "update": 1.0, "reward/mean": 1.0}  # null is what exports write for "not logged"
     assert found.case.averaged_over == 10
 
 
@@ -102,6 +106,22 @@ def test_a_line_of_ten_megabytes(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text("{" * 10_000_000 + "\n{'loss': 0.5}\n")
     found = READER.read(Asked(name="run.log", path=tmp_path / "run.log"))
     assert [row["loss"] for row in found.case.rows] == [0.5]
+
+
+def test_copies_that_do_not_stand_together_count_once(tmp_path: Path) -> None:
+    # Two processes, the second one a step behind and killed before its last; how long a step took is each one's own.
+    def line(step: int, took: float) -> str:
+        return f"{{'loss': 0.5, 'grad_norm': nan, 'reward': 0.5, 'num_tokens': {100 * step}, 'step_time': {took}}}\n"
+
+    lines = [line(1, 1.5), line(2, 1.5), line(1, 1.25), line(3, 1.5), line(2, 1.25), line(4, 1.5)]
+    found = read(tmp_path, "".join(lines))
+    assert [row["step"] for row in found.case.rows] == [1.0, 2.0, 3.0, 4.0]
+    assert any("2 dictionaries repeat a step exactly (several processes print)" in note for note in found.notes)
+    alone = read(tmp_path, "".join(line(step, 1.5) for step in (1, 2, 3)))
+    assert not any("processes" in note for note in alone.notes)
+    # Without anything that counts, equal rows may be a reward that stands still.
+    still = "".join(f"{{'loss': 0.0, 'reward': {reward}, 'epoch': 0.01}}\n" for reward in (0.5, 0.25, 0.5, 0.5))
+    assert len(read(tmp_path, still).case.rows) == 4
 
 
 def test_copies_of_several_processes_count_once(tmp_path: Path) -> None:

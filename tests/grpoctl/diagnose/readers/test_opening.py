@@ -40,6 +40,40 @@ def test_each_format_goes_to_its_reader(tmp_path: Path) -> None:
     assert open_source(asked(tmp_path / "run.csv")).kind == "csv"
 
 
+@pytest.mark.parametrize("name", ["run.csv", "run.tsv", "run.csv.gz"])
+def test_a_log_that_is_called_a_table_is_a_log(tmp_path: Path, name: str) -> None:
+    text = "Loading: 100%|###| 2/2 [00:01<00:00, 200it/s]\n" + LINES
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    found = open_source(asked(tmp_path / name))
+    assert (found.kind, len(found.case.rows)) == ("console", 2)
+    seed = tmp_path / "seed.csv"
+    seed.write_text("初始化GRPO训练器\n")
+    with pytest.raises(NotFoundError, match="ends before its first step"):  # known for what it is
+        open_source(asked(seed))
+    # A known header makes it a table, whatever stands in its cells; and so does --map.
+    table = tmp_path / "table.csv"
+    table.write_text("step,loss,said\n1,0.5,\"{'loss': 0.1, 'reward': 1}\"\n")
+    assert open_source(asked(table)).kind == "csv"
+    table.write_text("A;B\n0.5;\"{'loss': 0.1, 'reward': 1}\"\n")
+    assert open_source(asked(table, columns={"A": "loss"})).kind == "csv"
+    table.write_text("neither a table\nnor a log\n")
+    with pytest.raises(SpecError):
+        open_source(asked(table))
+
+
+def test_values_that_cannot_be_are_left_out_of_any_source(tmp_path: Path) -> None:
+    lines = ["{'loss': 0.5, 'reward': 0.5, 'completions/clipped_ratio': 87, 'kl': -0.1}",
+             "{'loss': -0.5, 'reward': -1, 'completions/clipped_ratio': 0.5, 'grad_norm': -1}"]  # fmt: skip
+    (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
+    found = open_source(asked(tmp_path / "run.log"))
+    first, second = found.case.rows
+    assert "completions/truncated" not in first
+    assert (first["kl"], second["completions/truncated"], second["loss"]) == (-0.1, 0.5, -0.5)
+    assert "grad_norm" not in second
+    assert "completions/truncated: 1 of 2 values left out: a share is between 0 and 1: write 87% or 0.87" in found.notes
+    assert any(note.startswith("grad_norm: 1 of 1 values left out: it cannot be negative") for note in found.notes)
+
+
 def test_standard_input_is_read_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(LINES.encode())))
     read = open_source(asked("-"))

@@ -1,0 +1,1 @@
+"""Scripts that measure; each prints what it measured."""

@@ -1,0 +1,65 @@
+"""`model.dtype: auto` of a spec -> the dtype its run has, before the run is recorded: what is recorded is never `auto`.
+
+Here: whose answer counts (an unfinished run's, a study's, this machine's), for specs as they were loaded. Not here: what
+is fastest (core.models.precision). torch is imported only where a spec leaves the dtype to the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from core.models import precision
+from core.spec import Dtype, RunSpec
+from grpoctl.runs.run_dir import Home
+from grpoctl.specs import Loaded, run_stem
+
+DTYPES: tuple[Dtype, ...] = ("bfloat16", "float32")
+Say = Callable[[str], None]
+
+
+def settled(spec: RunSpec, ask: precision.Ask = precision.here) -> RunSpec:
+    """The spec with this machine's dtype where it left that open; any other as it is."""
+    model = precision.settled(spec.model, ask)
+    return spec if model is spec.model else spec.model_copy(update={"model": model})
+
+
+def settled_run(loaded: Loaded, ask: precision.Ask = precision.here, *, resume: Home | None = None) -> Loaded:
+    """The loaded spec with a dtype of its own; where a run of it in `resume` is not finished yet, with that run's."""
+    if loaded.spec.model.dtype != "auto":
+        return loaded
+    spec = settled(loaded.spec, ask)
+    if resume is not None:
+        begun = [one for one in _both(loaded.spec, spec) if resume.newest_unfinished(run_stem(one)) is not None]
+        spec = begun[0] if begun else spec
+    return replace(loaded, spec=spec)
+
+
+def settled_trial(loaded: Loaded, header: dict[str, Any], say: Say, ask: precision.Ask = precision.here) -> Loaded:
+    """The loaded spec with the dtype of its study, which `header` keeps: this machine's when it was first asked for."""
+    if loaded.spec.model.dtype != "auto":
+        return loaded
+    if header.get("dtype") not in DTYPES:
+        facts = ask()
+        header["dtype"] = precision.fastest_dtype(loaded.spec.model, facts)
+        say(precision.why(facts))
+    return replace(loaded, spec=_with(loaded.spec, header["dtype"]))
+
+
+def why(asked: RunSpec, settled_as: RunSpec, ask: precision.Ask = precision.here) -> str | None:
+    """One short line on the dtype, where the spec as it was loaded left it open; None where it did not."""
+    if asked.model.dtype != "auto":
+        return None
+    facts, dtype = ask(), settled_as.model.dtype
+    own = dtype == precision.fastest_dtype(asked.model, facts)
+    return precision.why(facts) if own else f"dtype {dtype} (auto: the run was started with it)"
+
+
+def _both(spec: RunSpec, first: RunSpec) -> list[RunSpec]:
+    """The spec in either dtype, this machine's first."""
+    return [first, *(_with(spec, dtype) for dtype in DTYPES if dtype != first.model.dtype)]
+
+
+def _with(spec: RunSpec, dtype: Dtype) -> RunSpec:
+    return spec.model_copy(update={"model": spec.model.model_copy(update={"dtype": dtype})})
