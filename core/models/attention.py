@@ -58,7 +58,8 @@ def attend(
     scale = how.get("scaling") or query.shape[-1] ** -0.5
     stacked = (query * scale).reshape(rows, groups, heads // groups * width, -1)
     scores = (stacked @ key.transpose(-1, -2)).view(rows, groups, heads // groups, width, seen) + bias.unsqueeze(2)
-    weights = scores.softmax(-1, dtype=torch.float32).to(value.dtype).view(rows, groups, -1, seen)
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    weights = scores.softmax(-1, dtype=precise).to(value.dtype).view(rows, groups, -1, seen)
     return (weights @ value).view(rows, heads, width, -1).transpose(1, 2).contiguous(), None
 
 
