@@ -1,7 +1,8 @@
 # What a newcomer types: `make run`, then `make test`. Both need Python 3.11 or newer, with pip and venv, and nothing else.
 #
 #   make run     train p31 on the built-in model and show what was reached       (ARGS="--seed 1" for more)
-#   make test    everything .ci/run checks: ruff, format, mypy, pytest           (ARGS="-k sampler" for some tests)
+#   make test    everything .ci/run checks: ruff, format, mypy, pytest           (ARGS="-k sampler" for some tests,
+#                                                                                 ARGS="-n 0" in one process)
 #   make lint    the same without pytest
 #   make clean   removes $(VENV), caches and built packages; never your runs in .grpoctl/
 #
@@ -20,8 +21,9 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 run: $(VENV)/.installed
 	$(BIN)/grpoctl run $(strip p31 $(ARGS))
 
+# A process of tests for each core, up to four (tests/spread.py): a second thread in each would only be in the way.
 test: lint
-	$(BIN)/python -m $(strip pytest $(ARGS))
+	OMP_NUM_THREADS=1 $(BIN)/python -m $(strip pytest -n auto --dist loadfile $(ARGS))
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -67,7 +67,7 @@ STEP = _declare(
     policy/loss | 1 | neither | minus the surrogate; near 0 at ratio 1 whatever its gradient is
     policy/tokens | tokens | neither | tokens that the policy term learned from, of one optimiser step
     policy/tokens_drawn | tokens | neither | tokens drawn in those completions: as many, or the mask is off
-    policy/ratio_max | 1 | neither | largest importance ratio pi_new / pi_old over tokens
+    policy/ratio_max | 1 | neither | largest importance ratio pi_new / pi_old over tokens that are learned from
     policy/clip_low | fraction | neither | share of tokens clipped from below (advantage < 0)
     policy/clip_high | fraction | neither | share of tokens clipped from above (advantage > 0)
     kl | nats | neither | mean k3 estimate per token of KL(policy || reference)

@@ -35,6 +35,30 @@ def metrics(step: int) -> dict[str, float | None]:
     return {"step": step, "update": 1, "completions": 2 * step, "reward/mean": step / 10, "completions/valid": 1.0}
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means here."""
+    from tests.spread import processes
+
+    return processes()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What `--dist loadfile` means here."""
+    from tests.spread import ByFile
+
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes run the tests, the longest come first."""
+    if hasattr(config, "workerinput"):
+        from tests.spread import LONGEST
+
+        items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     """A home that is not there yet."""

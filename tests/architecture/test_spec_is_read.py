@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import typing
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -57,6 +58,7 @@ def test_what_the_spec_makes_of_a_setting_moves_with_it(leaf: str) -> None:
     assert len(made) == 2
 
 
+@cache
 def attributes_read() -> set[str]:
     return {
         node.attr

@@ -34,7 +34,7 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 def background(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, zygote: Zygote
 ) -> Iterator[dict[str, Future[Any]]]:
-    """The scenarios that the chosen tests ask for, two at a time."""
+    """The scenarios that the chosen tests ask for, two at a time; begun by the first test that looks at one."""
     asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
     with ThreadPoolExecutor(max_workers=2) as pool:
         yield {
@@ -46,13 +46,13 @@ def background(
 
 
 @pytest.fixture
-def cli(tmp_path: Path, zygote: Zygote, background: dict[str, Future[Any]]) -> Cli:
+def cli(tmp_path: Path, zygote: Zygote) -> Cli:
     """A user with nothing in their folder."""
     return Cli(folder=tmp_path / "user", zygote=zygote)
 
 
 @pytest.fixture
-def lone(tmp_path: Path, zygote: Zygote, background: dict[str, Future[Any]]) -> Cli:
+def lone(tmp_path: Path, zygote: Zygote) -> Cli:
     """A user with nothing in their folder, whose MLflow is away."""
     return scenarios.without_mlflow(tmp_path / "user", zygote)
 

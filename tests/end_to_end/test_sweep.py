@@ -15,6 +15,7 @@ import pytest
 
 from grpoctl.runs.study_dir import StudyDir, studies
 from tests.end_to_end.cli import Cli, Done, eventually, rows_of
+from tests.end_to_end.scenarios import without_mlflow
 
 pytestmark = pytest.mark.process
 
@@ -126,7 +127,7 @@ def test_the_winner_becomes_an_experiment_that_runs(ended: tuple[Cli, Done]) -> 
 
 def test_a_worker_and_the_driver_are_killed_and_nothing_is_lost(tmp_path: Path, ended: tuple[Cli, Done]) -> None:
     cli, _ = ended
-    user = with_sweep(Cli(folder=tmp_path / "user", zygote=cli.zygote))
+    user = with_sweep(without_mlflow(tmp_path / "user", cli.zygote))
     started = user.start(*SMALL, "--parallel", "2", "--quiet")
     eventually(lambda: [run for run in study_of(user).runs() if rows_of(run.metrics)], "a run has begun")
     os.kill(workers(started.pid)[0], signal.SIGKILL)
@@ -163,7 +164,7 @@ def workers(pid: int) -> list[int]:
 
 def test_ctrl_c_and_going_on_is_the_sweep_left_alone(tmp_path: Path, ended: tuple[Cli, Done]) -> None:
     cli, done = ended
-    user = with_sweep(Cli(folder=tmp_path / "user", zygote=cli.zygote))
+    user = with_sweep(without_mlflow(tmp_path / "user", cli.zygote))
     started = user.start(*INLINE)
     eventually(lambda: [run for run in study_of(user).runs() if len(rows_of(run.metrics)) > 1], "a run has stepped")
     twice = user.run(*INLINE)
@@ -187,7 +188,7 @@ def test_ctrl_c_and_going_on_is_the_sweep_left_alone(tmp_path: Path, ended: tupl
 
 
 def test_a_study_that_is_asked_to_stop_ends_with_what_is_under_way(tmp_path: Path, ended: tuple[Cli, Done]) -> None:
-    user = with_sweep(Cli(folder=tmp_path / "user", zygote=ended[0].zygote))
+    user = with_sweep(without_mlflow(tmp_path / "user", ended[0].zygote))
     started = user.start(*INLINE, "trials=4", "pruner=none")
     eventually(lambda: [run for run in study_of(user).runs() if rows_of(run.metrics)], "a run has begun")
     assert user.run("sweep", "small-study", "--stop").returncode == 0
@@ -202,7 +203,7 @@ def test_a_study_that_is_asked_to_stop_ends_with_what_is_under_way(tmp_path: Pat
 
 def test_a_full_disk_stops_the_sweep_and_costs_nothing(tmp_path: Path, ended: tuple[Cli, Done]) -> None:
     cli, done = ended
-    user = with_sweep(Cli(folder=tmp_path / "user", zygote=cli.zygote).with_environment(MLFLOW_TRACKING_URI="x://"))
+    user = with_sweep(without_mlflow(tmp_path / "user", cli.zygote))
     full = user.run(*INLINE, fsize=116_500)  # room for the study.db of 112 KiB, not for an optimizer of 115
     assert full.returncode == 3
     assert "Traceback" not in full.stderr
@@ -214,7 +215,7 @@ def test_a_full_disk_stops_the_sweep_and_costs_nothing(tmp_path: Path, ended: tu
 
 
 def test_a_plan_and_the_trials_to_come_write_nothing(tmp_path: Path, ended: tuple[Cli, Done]) -> None:
-    user = with_sweep(Cli(folder=tmp_path / "user", zygote=ended[0].zygote))
+    user = with_sweep(without_mlflow(tmp_path / "user", ended[0].zygote))
     plan = user.run(*SMALL, "--dry-run").document
     assert (plan["trials"], plan["runs"], plan["completions"], plan["hours"]) == (3, 6, 96, None)
     trials = user.run(*SMALL, "--print-trials").document["trials"]
@@ -237,7 +238,7 @@ def test_a_plan_and_the_trials_to_come_write_nothing(tmp_path: Path, ended: tupl
 def test_what_cannot_be_is_one_line_and_leaves_nothing(
     tmp_path: Path, ended: tuple[Cli, Done], options: tuple[str, ...], said: str
 ) -> None:
-    user = with_sweep(Cli(folder=tmp_path / "user", zygote=ended[0].zygote))
+    user = with_sweep(without_mlflow(tmp_path / "user", ended[0].zygote))
     done = user.run("sweep", "small-study", "--profile", "tiny", *options)
     assert (done.returncode, done.stdout, len(done.errors)) == (2, "", 1)
     assert said in done.errors[0]

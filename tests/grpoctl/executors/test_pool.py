@@ -14,7 +14,7 @@ import pytest
 
 from grpoctl.executors.base import Died, Ended, Job, JobDone, Row
 from grpoctl.executors.pool import Pool
-from grpoctl.executors.slots import Slot
+from grpoctl.executors.slots import THREAD_VARIABLES, Slot
 from tests.end_to_end.cli import ROOT, eventually
 from tests.grpoctl.executors.conftest import ACTING, NewPool, Plays, told
 
@@ -169,6 +169,8 @@ def test_workers_do_not_outlive_their_parent(tmp_path: Path, plays: Plays) -> No
 
 def test_what_a_worker_finds_around_it(new_pool: NewPool, plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPOCTL_DEBUG", "1")
+    for name in THREAD_VARIABLES:  # a smaller number of the tester's own would stay
+        monkeypatch.delenv(name, raising=False)
     pool = new_pool((Slot(number=5, threads=3, device="GPU-7"),), argv=("grpoctl", "sweep", "x"))
     job = plays(0, "describe")
     pool.submit(job)
