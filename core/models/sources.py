@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from core.errors import ModelError
-from core.models import gguf_file, hub, opening, tiny, weights
+from core.models import gguf_file, hub, opening, precision, tiny, weights
 from core.models.cache import intact, sha256_of
 from core.models.catalogue import TINY, Wheel, wheel_of
 from core.models.notice import say
@@ -49,7 +49,8 @@ def load(spec: ModelSpec, pairs: Pairs) -> tuple[Any, Any]:
 
 
 def load_noting(spec: ModelSpec, pairs: Pairs) -> Loaded:
-    """As `load`, with the Origin that a run notes."""
+    """As `load`, with the Origin that a run notes. `dtype: auto` is settled here, where no run has done so."""
+    spec = precision.settled(spec)
     if spec.source == TINY:
         model, tokenizer = tiny.load(pairs())
         origin = Origin(source=TINY, kind="builtin", path=tiny.folder_of(pairs()))
@@ -69,7 +70,7 @@ def locate(spec: ModelSpec) -> Origin:
 
     Raises ModelError and StorageError.
     """
-    source = spec.source
+    source, spec = spec.source, precision.settled(spec)  # a file of ours is of one dtype
     if source.startswith("builtin:"):
         raise ModelError(f"got model {source!r}; the built-in models are: {TINY}")
     path = Path(source).expanduser()

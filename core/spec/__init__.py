@@ -4,7 +4,7 @@ from core.spec.expectation import Expectation
 from core.spec.grpo_stage import AdaptiveBetaSpec, AdaptiveEntropySpec, AdvantageSpec, GrpoStage, named_point, point
 from core.spec.guards import Action, GuardSpec
 from core.spec.methods import METHODS, Method
-from core.spec.model import LoraSpec, ModelSpec
+from core.spec.model import Dtype, LoraSpec, ModelSpec
 from core.spec.part import Part
 from core.spec.run import BudgetSpec, CheckpointSpec, EvaluationSpec, ExportSpec, RunSpec, Stage
 from core.spec.schedule import PlateauSpec, Schedule
@@ -31,6 +31,7 @@ __all__ = [
     "CheckpointSpec",
     "CustomTaskSpec",
     "DataSpec",
+    "Dtype",
     "EarlyStoppingSpec",
     "EvaluationSpec",
     "Expectation",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from core.spec.part import Part, Positive, PositiveInt, refusal
 
+Dtype = Literal["float32", "bfloat16"]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -29,7 +30,7 @@ class ModelSpec(Part):
     source: Annotated[str, Field(min_length=1)]
     revision: str | None = None  # of a hub id: a commit, tag or branch
     trust_remote_code: bool = False
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: core.models.precision, before a run is recorded
     mixed_precision: Literal["no", "bf16"] = "no"  # bf16: autocast over the weights as they are
     load_in_4bit: Literal["never", "auto", "always"] = (
         "never"  # auto: where memory asks for it and bitsandbytes is there
@@ -39,9 +40,29 @@ class ModelSpec(Part):
     gradient_checkpointing: bool = False
 
     @property
-    def computes_in(self) -> Literal["float32", "bfloat16"]:
-        """The precision its products are taken in: what rounding is to be expected from. 4-bit weights use bfloat16."""
-        return "bfloat16" if self.mixed_precision == "bf16" or self.load_in_4bit == "always" else self.dtype
+    def computes_in(self) -> Dtype:
+        """The precision its products are taken in: what rounding is to be expected from. 4-bit weights use bfloat16.
+
+        Of an `auto` that is still open the coarser one: its limits accuse nobody.
+        """
+        if self.mixed_precision == "bf16" or self.load_in_4bit == "always" or self.dtype == "auto":
+            return "bfloat16"
+        return self.dtype
+
+    @property
+    def needs_float32(self) -> bool:
+        """Whether `auto` is float32 on any device: the built-in model is too small to gain from another, and weights
+        that are trained themselves lose small updates in bfloat16: what is below a 512th of a weight is rounded away.
+        """
+        return _needs_float32(self.source, self.lora)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _auto_that_no_device_decides(cls, value: Any) -> Any:
+        """`auto` as float32 where it can be nothing else, so that such a spec is the same on every machine."""
+        if not isinstance(value, dict) or value.get("dtype", "auto") != "auto":
+            return value
+        return {**value, "dtype": "float32"} if _needs_float32(value.get("source"), value.get("lora")) else value
 
     @model_validator(mode="after")
     def _one_way_to_train(self) -> ModelSpec:
@@ -50,3 +71,7 @@ class ModelSpec(Part):
         if self.lora is None and self.load_in_4bit == "always":
             raise refusal("load_in_4bit", "got always without an adapter: 4-bit weights cannot be trained; give lora")
         return self
+
+
+def _needs_float32(source: object, lora: object) -> bool:
+    return lora is None or (isinstance(source, str) and source.startswith("builtin:"))

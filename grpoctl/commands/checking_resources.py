@@ -19,6 +19,7 @@ from grpoctl.resources.model import Known, known
 from grpoctl.resources.probe import Probe, measure
 from grpoctl.resources.report import Asked, document
 from grpoctl.resources.tokens import Lengths, lengths
+from grpoctl.runs import dtype
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import load
@@ -62,7 +63,9 @@ def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, j
     spec = loaded.spec
     check_fit(spec)
     model, place = known(spec.model), machine.place(asked.memory)
-    spec = _as_loaded(spec, model, place)
+    if (text := dtype.why(spec, dtype.settled(spec))) is not None:
+        console.print_note(text)
+    spec = _as_loaded(dtype.settled(spec), model, place)
     found = lengths(spec, registry.build(spec.task), model.folder)
     others = [other for other in loaded.profiles if other != profile]
     told = document(
@@ -101,7 +104,7 @@ def _profiles(name: str, others: Sequence[str], overrides: Sequence[str]) -> dic
     found: dict[str, tuple[RunSpec, Shape]] = {}
     for other in others:
         try:
-            spec = load(name, profile=other, overrides=overrides).spec
+            spec = dtype.settled(load(name, profile=other, overrides=overrides).spec)
             found[other] = (spec, known(spec.model).shape)
         except GrpoError:
             continue  # it is only a suggestion

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import NotFoundError, UserError
+from core.models import precision
 from core.spec import ModelSpec, RunSpec
 from grpoctl.commands.places import run_or_study
 from grpoctl.runs.exports import Exported, find_exported, kept, noted_source
@@ -51,9 +52,10 @@ class Subject:
         """
         if self.exported is not None:
             return self.exported.model(like)
-        like = precision.settled(like)  # before the adapter is left out: nothing is trained here
         revision = like.revision if like.source == self.source else None
-        own = {"source": self.source, "revision": revision, "lora": None, "trainable": None}
+        # The dtype before the adapter is left out: nothing is trained here that would need float32.
+        like = precision.settled(like.model_copy(update={"source": self.source, "revision": revision}))
+        own = {"lora": None, "trainable": None}
         return like.model_copy(update={**own, "load_in_4bit": "never", "gradient_checkpointing": False})
 
     def policy(self, model: ModelSpec) -> CausalLMPolicy:

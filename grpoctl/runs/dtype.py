@@ -1,7 +1,7 @@
-"""`model.dtype: auto` of a spec -> the dtype its run has, before the run is recorded: what is recorded is never `auto`.
+"""`model.dtype: auto` of a spec -> the dtype its run has, before it is recorded: what is recorded is never `auto`.
 
-Here: whose answer counts (an unfinished run's, a study's, this machine's), for specs as they were loaded. Not here: what
-is fastest (core.models.precision). torch is imported only where a spec leaves the dtype to the machine.
+Here: whose answer counts (an unfinished run's, a study's, this machine's), for specs as they were loaded. Not here:
+what is fastest (core.models.precision). torch is imported only where a spec leaves the dtype to the machine.
 """
 
 from __future__ import annotations

@@ -224,11 +224,13 @@ def test_what_is_no_expectation_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, "float32"),
+        ({}, "bfloat16"),  # auto, and no machine was asked yet: the coarser limit accuses nobody
+        ({"dtype": "float32"}, "float32"),
         ({"dtype": "bfloat16"}, "bfloat16"),
-        ({"mixed_precision": "bf16"}, "bfloat16"),
-        ({"load_in_4bit": "always"}, "bfloat16"),  # loaded so: the rounding of bfloat16 is no fault of the sampler
-        ({"load_in_4bit": "auto"}, "float32"),
+        ({"dtype": "float32", "mixed_precision": "bf16"}, "bfloat16"),
+        # loaded so: the rounding of bfloat16 is no fault of the sampler
+        ({"dtype": "float32", "load_in_4bit": "always"}, "bfloat16"),
+        ({"dtype": "float32", "load_in_4bit": "auto"}, "float32"),
     ],
 )
 def test_the_precision_that_rounding_is_expected_from(settings: dict[str, Any], expected: str) -> None:

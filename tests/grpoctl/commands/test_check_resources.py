@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.models import precision
 from tests.grpoctl.commands.conftest import Grpoctl
 
 
@@ -47,6 +48,15 @@ def test_what_does_not_fit_is_told_how_it_would(grpoctl: Grpoctl) -> None:
     # and it does: the changes are overrides as they stand
     changes = [one["change"] for one in together if not one["change"].startswith("--profile")]
     assert resources(grpoctl, "p31", *changes, "--memory", "20")["peak_bytes"] == together[-1]["bytes"]
+
+
+def test_of_an_open_dtype_what_a_run_here_would_take_is_counted(grpoctl: Grpoctl) -> None:
+    size = 2 if precision.here().bfloat16 else 4
+    found = resources(grpoctl, "p31", "model.dtype=auto", "--memory", "48")
+    assert found["disk"]["model_to_download"] == size * 7_615_616_512
+    assert {part["name"]: part["bytes"] for part in found["parts"]}["weights"] == size * 7_615_616_512
+    said = grpoctl("check", "p31", "model.dtype=auto", "--resources", "--no-probe", "--json")
+    assert f"dtype {'bfloat16' if size == 2 else 'float32'} (auto: this " in said.err
 
 
 def test_in_words_it_fits_80_columns(grpoctl: Grpoctl) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.models import precision
+from core.spec import LoraSpec, ModelSpec
+from grpoctl.commands.subjects import Subject
 from grpoctl.runs import exports
 from grpoctl.runs.run_dir import Home, RunDir
 from tests.conftest import Recorded
@@ -285,3 +288,11 @@ def test_a_sweep_has_no_weights_of_its_own(grpoctl: Grpoctl, home: Home) -> None
     (study / "sweep.yaml").write_text("name: lr\n")
     said = grpoctl("eval", study.name)
     assert (said.code, "is a sweep; name one of its runs" in said.err) == (2, True)
+
+
+def test_a_model_is_drawn_from_in_the_dtype_that_a_run_with_an_adapter_would_have() -> None:
+    lora = LoraSpec(r=2, lora_alpha=2.0, target_modules=("q_proj",))
+    like = ModelSpec(source="some/model", lora=lora)
+    other, tiny = (Subject(name=name, source=name).model(like) for name in ("some/other", "builtin:tiny"))
+    assert (other.lora, other.dtype) == (None, precision.settled(like).dtype)  # bfloat16 where the machine has it
+    assert tiny.dtype == "float32"

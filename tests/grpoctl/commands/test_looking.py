@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core.models import precision
 from grpoctl.commands.examining import examination
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import load, spec_sha
@@ -119,6 +120,18 @@ def test_a_missing_reward_comes_before_the_worst(grpoctl: Grpoctl, recorded: Rec
     samples = grpoctl("show", run.id, "--step", "2", "--worst", "2", "--json").document["samples"]
     assert [sample["reward"] for sample in samples] == [None, 0.0]
     assert "missing" in grpoctl("show", run.id, "--step", "2").out
+
+
+def test_a_dtype_of_auto_is_settled_and_said_before_a_run_has_a_name(grpoctl: Grpoctl) -> None:
+    fastest = "bfloat16" if precision.here().bfloat16 else "float32"
+    asked = ("run", "p31", "--dry-run", "--profile", "small", "--json")
+    said, stated = (grpoctl(*asked, f"model.dtype={dtype}") for dtype in ("auto", fastest))
+    assert said.document == stated.document  # the same run, whoever chose
+    assert said.document["spec"]["model"]["dtype"] == fastest
+    assert said.err.count(f"dtype {fastest} (auto: this ") == 1
+    assert len(said.err.splitlines()) == 1
+    assert "dtype" not in stated.err
+    assert "dtype" not in grpoctl(*asked, "model.dtype=auto", "model.lora=null").err  # it could be nothing else
 
 
 def test_a_dry_run_resolves_and_writes_nothing(grpoctl: Grpoctl, home: Home) -> None:

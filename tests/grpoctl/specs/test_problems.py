@@ -118,7 +118,7 @@ VALUES = [
         "model: {dtype: float16}",
         3,
         "model.dtype",
-        "got the string 'float16'; allowed: one of float32, bfloat16; did you mean bfloat16?",
+        "got the string 'float16'; allowed: one of auto, float32, bfloat16; did you mean bfloat16?",
     ),
     (
         "model:\n  lora:\n    target_modules:\n      - q_proj\n      - 3",

@@ -406,3 +406,11 @@ def test_a_trial_that_was_interrupted_says_how_far_it_is(home: Home) -> None:
     }
     assert sum(row["completions"] for row in spent.values()) == first["completions"] + second["completions"] > 0
     assert all(Path(run).is_dir() for run in first["runs"] + second["runs"])
+
+
+def test_an_open_dtype_is_settled_once_for_the_study(home: Home) -> None:
+    settings = "settings: {evaluation.eval_steps: 1, model.source: some/model, model.dtype: auto}"
+    study = drive(home, PaperExecutor(), text=SWEEP.replace("settings: {evaluation.eval_steps: 1}", settings))
+    kept = document(study)["dtype"]
+    assert kept in ("bfloat16", "float32")
+    assert {read_resolved(run.spec).model.dtype for run in study.runs()} == {kept}

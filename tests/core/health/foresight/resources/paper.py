@@ -31,7 +31,7 @@ def run(
         {
             "name": "paper",
             "title": "paper",
-            "model": {"source": "paper", "lora": LORA, **(model or {})},
+            "model": {"source": "paper", "dtype": "float32", "lora": LORA, **(model or {})},
             "task": {"name": "arithmetic", "train_prompts": 20, "eval_prompts": 3},
             "stages": stages or {"grpo": {**GRPO, **(grpo or {})}},
             "evaluation": {"eval_steps": 5, "num_generations_eval": 2},
