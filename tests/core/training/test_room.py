@@ -145,6 +145,14 @@ def run(policy: Any, **stage: Any) -> tuple[Recorder, dict[str, torch.Tensor]]:
     return recorder, trainer.update.state()
 
 
+def assert_same(found: dict[str, torch.Tensor], moments: dict[str, torch.Tensor]) -> None:
+    """Up to rounding of the largest of their kind: a bias of keys has no gradient at all, only what rounding leaves."""
+    for name, value in moments.items():
+        kind = name.rpartition(".")[2]
+        largest = max(float(one.abs().max()) for other, one in moments.items() if other.endswith(kind))
+        torch.testing.assert_close(found[name], value, rtol=0, atol=4e-6 * largest, msg=name)
+
+
 @pytest.mark.parametrize("stage", [{"beta": 0.1}, {"beta": 0.1, "supervised_weight": 0.5}])
 def test_an_update_done_again_has_the_same_gradient(stage: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     wide, moments = run(narrow(), **stage)
@@ -157,8 +165,7 @@ def test_an_update_done_again_has_the_same_gradient(stage: dict[str, Any], caplo
     assert len(caplog.records) == 2
     for row, expected in zip(recorder.rows, wide.rows, strict=True):
         assert row == pytest.approx(expected, rel=1e-5, abs=1e-5, nan_ok=True)
-    for name, value in moments.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=2e-6 * float(value.abs().max()), msg=name)
+    assert_same(found, moments)
 
 
 def test_a_gradient_half_made_is_dropped() -> None:
@@ -177,5 +184,4 @@ def test_a_gradient_half_made_is_dropped() -> None:
     policy._need = late
     _, found = run(policy, gradient_accumulation_steps=2)
     assert failed == [4]
-    for name, value in moments.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=2e-6 * float(value.abs().max()), msg=name)
+    assert_same(found, moments)
