@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from core.assemble import tiny_pairs
+from core.models import tiny
 from tests.end_to_end import scenarios
 from tests.end_to_end.cli import Cli, Zygote
 from tests.end_to_end.scenarios import Chain, Ended, FullRun, Pair, Undisturbed
@@ -21,6 +23,12 @@ SCENARIOS = {
         scenarios.p30_sound,
     )
 }  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def builtin() -> None:
+    """The built-in model, made ready: who finds another process at it says so, and what is said is looked at here."""
+    tiny.load(tiny_pairs())
 
 
 @pytest.fixture(scope="session")
