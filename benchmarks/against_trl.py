@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -59,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             found.runs.extend(own)
             best = headline(own)
             found.headlines.extend([] if best is None else [best])
-            if best is not None and best.setting.fixed and not asked.no_memory:
-                peaks = both_peaks(setting, model, theirs=best.theirs.how, ours=best.ours.how)
-                found.peaks.append(peaks)
             found.write(asked)  # after each setting: all of them take hours
+            if best is not None and best.setting.fixed and not asked.no_memory:
+                found.peaks.extend(_peaks(best, setting, model))
+                found.write(asked)
     print("\n".join([*table(found.runs, found.headlines), *memory_lines(found.peaks)]))
     return 0
 
@@ -170,11 +171,13 @@ def _progress(run: Run) -> str:
     return f"{setting.prompt_tokens} tokens, beta {setting.beta:g}, {'fixed' if setting.fixed else 'natural'}: {said}"
 
 
-def _peaks(best: Sequence[Headline], model: Path) -> Iterator[dict[str, Any]]:
-    """Of each tool at its fastest, in the settings of fixed length."""
-    for one in best:
-        if one.setting.fixed:
-            yield both_peaks(one.setting, model, theirs=one.theirs.how, ours=one.ours.how)
+def _peaks(best: Headline, setting: Setting, model: Path) -> list[dict[str, Any]]:
+    """Of each tool at its fastest; nothing where a process died, most likely of memory: times are not lost with it."""
+    try:
+        return [both_peaks(setting, model, theirs=best.theirs.how, ours=best.ours.how)]
+    except CalledProcessError as error:
+        print(f"peak memory was not measured: a process ended with {error.returncode}", file=sys.stderr)
+        return []
 
 
 if __name__ == "__main__":
