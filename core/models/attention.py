@@ -45,12 +45,12 @@ def attend(
     """
     rows, heads, width, _ = query.shape
     groups, seen = key.shape[1], key.shape[2]
-    large = 4 * rows * heads * width * seen > MOST
-    if large or width == 1 or how.get("dropout") or query.device.type != "cpu":
+    theirs = 4 * rows * heads * width * seen > MOST or (attention_mask is None and width != seen)
+    if theirs or width == 1 or how.get("dropout") or query.device.type != "cpu":
         found: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **how)
         return found
     if attention_mask is None:
-        attention_mask = torch.ones(width, seen, dtype=torch.bool).tril(seen - width)[None, None]
+        attention_mask = torch.ones(width, seen, dtype=torch.bool).tril()[None, None]
     # Not minus infinity: what stands in for padding may see nothing, and must not become NaN.
     bias = torch.zeros(attention_mask.shape, dtype=query.dtype).masked_fill(
         ~attention_mask, torch.finfo(query.dtype).min

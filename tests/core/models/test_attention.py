@@ -33,7 +33,9 @@ def padded(width: int, seen: int) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("scaling", [None, 0.3])
-@pytest.mark.parametrize(("width", "seen", "masked"), [(5, 5, False), (5, 5, True), (4, 9, True), (1, 9, True)])
+@pytest.mark.parametrize(
+    ("width", "seen", "masked"), [(5, 5, False), (5, 5, True), (4, 9, True), (1, 9, True), (4, 9, False)]
+)
 def test_it_is_torchs_own(width: int, seen: int, masked: bool, scaling: float | None, dtype: torch.dtype) -> None:
     inputs = tensors(width, seen, dtype)
     mask = padded(width, seen) if masked else None
