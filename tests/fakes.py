@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import pad
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
@@ -195,24 +195,31 @@ class LetterTokenizer:
 VOCABULARY = 40
 
 
+SMALL: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+}
+
+
 def small_qwen2(seed: int = 0) -> Any:
     """A random Qwen2, 2 layers x 32, in eval mode; wide weights, so that what it says depends on all it has seen."""
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-        eos_token_id=1,
-        pad_token_id=0,
-        bos_token_id=None,
-        tie_word_embeddings=False,
-    )
     with seeded(RowKey(seed, INIT, 0, 0, 0)):
-        return Qwen2ForCausalLM(config).eval()
+        return Qwen2ForCausalLM(Qwen2Config(**SMALL, tie_word_embeddings=False)).eval()
+
+
+def small_llama(*, tied: bool = False) -> Any:
+    """A random Llama of the same size; `tied`: its head is its embedding."""
+    with seeded(RowKey(0, INIT, 0, 0, 0)):
+        return LlamaForCausalLM(LlamaConfig(**SMALL, tie_word_embeddings=tied)).eval()
 
 
 def small_policy(*, lora_dropout: float | None = None, checkpointing: bool = False, seed: int = 0) -> CausalLMPolicy:

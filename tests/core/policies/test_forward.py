@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2ForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2ForCausalLM
 
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling
@@ -19,28 +19,12 @@ from core.policies.savings import PLAIN, Savings
 from core.rollout.uniforms import INIT, seeded
 from core.spec import LoraSpec
 from core.tasks.base import Example
-from tests.fakes import VOCABULARY, LetterTokenizer, small_policy, small_qwen2
+from tests.fakes import VOCABULARY, LetterTokenizer, small_llama, small_policy, small_qwen2
 
 PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn"), Example(id="3", prompt="z")]
 S, K, N = 7, 4, 12
 ORDERS = {"all": range(N), "a part of each group": [1, 3, 4, 9, 10, 11], "mixed": [9, 2, 4, 3, 0], "one": [5]}
 WAYS = ("shared_prompts", "fused_head", "grouped_heads")
-
-
-def small_llama() -> Any:
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=64,
-        initializer_range=0.3,
-        eos_token_id=1,
-        tie_word_embeddings=True,
-    )
-    with seeded(RowKey(0, INIT, 0, 0, 0)):
-        return LlamaForCausalLM(config).eval()
 
 
 def small_gpt2() -> Any:
@@ -71,7 +55,7 @@ def moved(policy: CausalLMPolicy) -> CausalLMPolicy:
 
 def llama_policy() -> CausalLMPolicy:
     lora = LoraSpec(r=4, lora_alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))
-    return CausalLMPolicy(adapters.with_lora(small_llama(), lora, seed=0), LetterTokenizer())
+    return CausalLMPolicy(adapters.with_lora(small_llama(tied=True), lora, seed=0), LetterTokenizer())
 
 
 POLICIES = {

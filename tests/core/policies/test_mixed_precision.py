@@ -8,7 +8,6 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from core.algorithms.masking import token_mean
 from core.health.integrity import max_gap
@@ -18,23 +17,13 @@ from core.policies.causal_lm import CausalLMPolicy
 from core.policies.modes import update_mode
 from core.policies.savings import Savings
 from core.tasks.base import Example
-from tests.fakes import VOCABULARY, LetterTokenizer, small_qwen2
+from tests.fakes import LetterTokenizer, small_llama, small_qwen2
 
 PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn")]
 HOW = Sampling(temperature=1.0, max_completion_length=12)
 KEYS = [RowKey(0, 0, 1, 0, row) for row in range(8)]
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers by an old name
-
-
-def small_llama() -> Any:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        intermediate_size=64, max_position_embeddings=128, initializer_range=0.3, eos_token_id=1, pad_token_id=0,
-        bos_token_id=None,
-    )  # fmt: skip
-    return LlamaForCausalLM(config).eval()
 
 
 def policy(kind: str = "qwen2", *, adapter: bool = True, bf16: bool = True, checkpointing: bool = False) -> Any:
