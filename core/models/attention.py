@@ -45,8 +45,8 @@ def attend(
     """
     rows, heads, width, _ = query.shape
     groups, seen = key.shape[1], key.shape[2]
-    theirs = 4 * rows * heads * width * seen > MOST or (attention_mask is None and width != seen)
-    if theirs or width == 1 or how.get("dropout") or query.device.type != "cpu":
+    large = 4 * rows * heads * width * seen > MOST
+    if large or width == 1 or how.get("dropout") or query.device.type != "cpu":
         found: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **how)
         return found
     if attention_mask is None:
