@@ -23,11 +23,15 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 
 from core.models.attention import grouped_heads
+from core.models.lora import one_product
+from core.models.plain import plain_decoder, under_adapter
 from core.policies.base import Rollout
 from core.policies.batches import Run
 from core.policies.head import of_logits, token_scores
 from core.policies.savings import Savings
-from core.rollout.decoding import PLAIN_DECODERS, positions
+from core.rollout.window import positions
+
+OWN = ("fused_head", "shared_prompts", "grouped_heads", "one_product")  # savings that are not the model's own forward
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,14 +82,16 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
     `cache` False: the model keeps no keys and values, as under gradient checkpointing, so every row runs its prompt.
     Models whose logits are not simply their head's of the last hidden state go the plain way.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if not (savings.fused_head or savings.shared_prompts or savings.grouped_heads) or not plain_decoder(base):
+    base = under_adapter(model)
+    if not any(getattr(savings, name) for name in OWN) or not plain_decoder(base):
         found = of_logits(_logits(model, part), part.ids_RW, temperature=part.temperature, entropy=entropy)
         return [pad(one.masked_fill(~part.mask_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
     _, counts_G = torch.unique_consecutive(part.prompt_R, return_counts=True)
     shares = savings.shared_prompts and cache and len(counts_G) < len(part.prompt_R)
     # What checkpointing runs again it runs when this context is over: it must be the same attention then.
-    with grouped_heads(base) if savings.grouped_heads and cache else nullcontext():
+    attention = grouped_heads(base) if savings.grouped_heads and cache else nullcontext()
+    adapter = one_product(base) if savings.one_product and cache else nullcontext()
+    with attention, adapter:
         hidden_RWH = _shared(base.model, part, counts_G) if shares else _plain(base.model, part)
     head, hidden_MH, ids_M = base.get_output_embeddings(), hidden_RWH[part.mask_RW], part.ids_RW[part.mask_RW]
     if savings.fused_head:
@@ -93,17 +99,6 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
     else:
         found = of_logits(head(hidden_MH), ids_M, temperature=part.temperature, entropy=entropy)
     return [_placed(one, part) for one in found]
-
-
-def plain_decoder(model: Any) -> bool:
-    """Whether this causal LM is a decoder that sees all before it, and a head on its last hidden state, nothing more.
-
-    Families that bound or scale their logits, or look through a window, are run through their own forward.
-    """
-    config = model.config
-    whole = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
-    ours = type(model).__module__.startswith("transformers.models.") and config.model_type in PLAIN_DECODERS
-    return whole and getattr(config, "sliding_window", None) is None and ours
 
 
 def _placed(values_M: Tensor, part: Part) -> Tensor:

@@ -66,20 +66,23 @@ class _FixedHead(torch.autograd.Function):
         ctx: Any, hidden_RH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, ids_R: Tensor, how: tuple[float, bool]
     ) -> tuple[Tensor, ...]:
         temperature, entropy = how
-        scaled_RV = torch.nn.functional.linear(hidden_RH, weight_VH, bias_V).float().div_(temperature)
-        scaled_RV = scaled_RV.sub_(scaled_RV.logsumexp(-1, keepdim=True))  # log-probs, in the logits' own memory
-        found = [scaled_RV.gather(-1, ids_R.unsqueeze(-1)).squeeze(-1)]
-        pulls = []
-        if entropy:
-            probs_RV = scaled_RV.exp()
-            found.append(-torch.linalg.vecdot(probs_RV, scaled_RV))
+        # In one table from the logits to the weights of the pull: a second of its size costs more than what fills it.
+        table_RV = torch.nn.functional.linear(hidden_RH, weight_VH, bias_V).float().div_(temperature)
+        table_RV = table_RV.sub_(table_RV.amax(-1, keepdim=True))
+        drawn_R = table_RV.gather(-1, ids_R.unsqueeze(-1)).squeeze(-1)
+        scaled_RV = table_RV.clone() if entropy else None
+        total_R1 = table_RV.exp_().sum(-1, keepdim=True)
+        found, pulls = [drawn_R - total_R1.log().squeeze(-1)], []
+        if scaled_RV is not None:
+            scaled_RV.sub_(total_R1.log())  # log-probs; the table has the probabilities times the total
+            found.append(-torch.linalg.vecdot(table_RV, scaled_RV) / total_R1.squeeze(-1))
             if ctx.needs_input_grad[0]:
-                surprise_RV = (scaled_RV + found[1].unsqueeze(-1)).mul_(probs_RV)
-                pulls.append(-_weighted(surprise_RV, weight_VH) / temperature)
+                surprise_RV = scaled_RV.add_(found[1].unsqueeze(-1)).mul_(table_RV)
+                pulls.append(-_weighted(surprise_RV, weight_VH) / (temperature * total_R1))
         if ctx.needs_input_grad[0]:
             # The drawn token's 1 goes in before the product: where p is all but 1, what is left is not rounded off.
-            less_RV = scaled_RV.exp_().scatter_add_(-1, ids_R.unsqueeze(-1), -torch.ones_like(found[0]).unsqueeze(-1))
-            pulls.insert(0, -_weighted(less_RV, weight_VH) / temperature)
+            less_RV = table_RV.scatter_add_(-1, ids_R.unsqueeze(-1), -total_R1)
+            pulls.insert(0, -_weighted(less_RV, weight_VH) / (temperature * total_R1))
         ctx.save_for_backward(*pulls)
         ctx.dtype = hidden_RH.dtype
         return tuple(found)

@@ -1,8 +1,8 @@
 """The sampler: one decode loop over a transformers causal LM.
 
-Each prompt is run once and its KV cache repeated for its K completions; a row that draws the end leaves the batch.
-Not here: how a token is drawn (core.rollout.drawing), the cache (core.rollout.window), in which mode the model is
-(core.policies.modes), text (core.policies.causal_lm).
+Each prompt is run once for its K completions; a row that draws the end leaves the batch.
+Not here: how a token is drawn (core.rollout.drawing) and run (core.rollout.lean, core.rollout.own_forward), in which
+mode the model is (core.policies.modes), text (core.policies.causal_lm).
 
 Shape suffixes: P prompts, K completions each, N = P*K rows, S prompt tokens, T completion tokens, L = S + T,
 V vocabulary, R rows still drawing.
@@ -11,8 +11,8 @@ V vocabulary, R rows still drawing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,11 +21,12 @@ from transformers import DynamicCache
 from core.policies.base import Sampling
 from core.policies.savings import Savings
 from core.rollout.drawing import drawn
-from core.rollout.window import keep, widen, without
+from core.rollout.lean import lean
+from core.rollout.own_forward import OwnForward
+from core.rollout.window import positions, without
 
 ALL = Savings()
 LOOK_EVERY = {"cpu": 1, "cuda": 8}  # tokens: asking whether rows have ended makes a GPU wait
-PLAIN_DECODERS = ("llama", "qwen2", "qwen3")  # read in the tested transformers: a 4-D mask reaches attention unchanged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,39 +56,14 @@ def stacked(parts: Sequence[Draws], *, end: int) -> Draws:
     )
 
 
-def positions(mask: Tensor) -> Tensor:
-    """Position of every token when the left padding does not count: (rows, tokens) mask -> ids from 0."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
+class Forward(Protocol):
+    """What runs a token of every row that is still drawing."""
 
+    def step(self, tokens_R: Tensor, t: int) -> Tensor:
+        """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Rows:
-    """The rows that are still drawing, R of N: what each needs for its next token."""
-
-    numbers_R: Tensor  # which of the N
-    cache: DynamicCache
-    uniforms_RT: Tensor
-    next_R1: Tensor  # position of the first drawn token
-    seen_RL: Tensor | None  # prompt and drawn tokens that are no padding, to the full width; None: no padding at all
-    ready_mask: bool
-
-    def keep(self, kept_R: Tensor) -> _Rows:
-        """The rows at these places; the others leave the cache, which is shared."""
-        keep(self.cache, kept_R)
-        return replace(
-            self,
-            numbers_R=self.numbers_R[kept_R],
-            uniforms_RT=self.uniforms_RT[kept_R],
-            next_R1=self.next_R1[kept_R],
-            seen_RL=None if self.seen_RL is None else self.seen_RL[kept_R],
-        )
-
-    def mask(self, width: int) -> Tensor | None:
-        """What the next token sees of `width` tokens: (R, width), or the (R, 1, 1, width) that attention takes."""
-        if self.seen_RL is None:
-            return None
-        seen = self.seen_RL[:, :width]
-        return seen[:, None, None] if self.ready_mask else seen
+    def keep(self, kept_R: Tensor) -> None:
+        """The rows at these places go on, in this order; the others have left."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,18 +73,6 @@ class _Step:
     numbers_R: Tensor
     tokens_R: Tensor
     logprobs_R: Tensor
-
-
-def takes_ready_mask(config: Any) -> bool:
-    """Whether the model hands a ready (rows, 1, 1, keys) mask to attention as it is.
-
-    Working one out of the 2-D mask costs transformers a sixth of a small model's token. But layers with a sliding
-    window see less than the whole row, eager attention adds its mask instead of choosing by it, and some families read
-    more than padding from the 2-D mask: whoever is not known to be plain gets that one.
-    """
-    kinds = getattr(config, "layer_types", None) or ["full_attention"]
-    plain = set(kinds) == {"full_attention"} and getattr(config, "sliding_window", None) is None
-    return plain and config.model_type in PLAIN_DECODERS and config._attn_implementation == "sdpa"
 
 
 def decode(
@@ -122,13 +86,15 @@ def decode(
 ) -> Draws:
     """K completions of each left-padded prompt (ids, mask), K = rows of uniforms_NT / P; rows of a group adjacent."""
     limit = how.max_completion_length
-    logits_RV, rows = _started(model, prompts_PS, uniforms_NT, shared=savings.shared_prefill)
+    logits_RV, forward = _started(model, prompts_PS, uniforms_NT.shape, savings)
+    uniforms_RT = uniforms_NT.to(logits_RV.device)
+    numbers_R = torch.arange(len(uniforms_RT), device=logits_RV.device)
+    over_R = torch.zeros_like(numbers_R, dtype=torch.bool)
     look_every = LOOK_EVERY.get(logits_RV.device.type, 1)
-    over_R = torch.zeros(len(uniforms_NT), dtype=torch.bool, device=logits_RV.device)
     steps = []
     for t in range(limit):
-        tokens_R, logprobs_R = drawn(logits_RV, rows.uniforms_RT[:, t], how, inverse_cdf=savings.inverse_cdf)
-        steps.append(_Step(numbers_R=rows.numbers_R, tokens_R=tokens_R, logprobs_R=logprobs_R))
+        tokens_R, logprobs_R = drawn(logits_RV, uniforms_RT[:, t], how, inverse_cdf=savings.inverse_cdf)
+        steps.append(_Step(numbers_R=numbers_R, tokens_R=tokens_R, logprobs_R=logprobs_R))
         over_R = over_R | (tokens_R.unsqueeze(-1) == end_ids).any(-1)
         if t + 1 == limit:
             break
@@ -138,26 +104,24 @@ def decode(
                 break
             if savings.finished_leave and any(over):
                 kept_R = torch.tensor(without(over), device=over_R.device)
-                rows, tokens_R, over_R = rows.keep(kept_R), tokens_R[kept_R], over_R[kept_R]
-        logits_RV = model(
-            input_ids=tokens_R.unsqueeze(-1),
-            attention_mask=rows.mask(prompts_PS[0].shape[1] + t + 1),
-            position_ids=rows.next_R1 + t,
-            past_key_values=rows.cache,
-            use_cache=True,
-        ).logits[:, -1]
+                forward.keep(kept_R)
+                numbers_R, uniforms_RT, tokens_R, over_R = (
+                    one[kept_R] for one in (numbers_R, uniforms_RT, tokens_R, over_R)
+                )
+        logits_RV = forward.step(tokens_R, t)
     return _draws(steps, n=len(uniforms_NT), end_ids=end_ids)
 
 
 def _started(
-    model: Any, prompts_PS: tuple[Tensor, Tensor], uniforms_NT: Tensor, *, shared: bool
-) -> tuple[Tensor, _Rows]:
-    """The logits of every row's first token, (N, V), and the rows, all of them drawing.
+    model: Any, prompts_PS: tuple[Tensor, Tensor], shape_NT: Sequence[int], savings: Savings
+) -> tuple[Tensor, Forward]:
+    """The logits of every row's first token, (N, V), and what runs the others, all rows drawing.
 
-    `shared`: one forward per prompt, its cache repeated; else one per row.
+    One forward per prompt, whatever its rows need of it repeated or shared; without that saving one per row.
     """
-    (n, limit), k = uniforms_NT.shape, len(uniforms_NT) // len(prompts_PS[0])
-    ids, mask = prompts_PS if shared else (one.repeat_interleave(k, 0) for one in prompts_PS)
+    n, limit = shape_NT
+    k = n // len(prompts_PS[0])
+    ids, mask = prompts_PS if savings.shared_prefill else (one.repeat_interleave(k, 0) for one in prompts_PS)
     k, cache = n // len(ids), DynamicCache()
     # As an index and not as the number 1: transformers would cut a view, which makes torch copy the head for each row.
     last = torch.tensor([ids.shape[1] - 1], device=ids.device)
@@ -169,18 +133,9 @@ def _started(
         use_cache=True,
         logits_to_keep=last,
     ).logits[:, -1]
-    # A model that drops its cache also sees no more than one token: a mask for all of them would not fit.
-    ready = takes_ready_mask(model.config) and cache.get_seq_length() == ids.shape[1]
-    widen(cache, k, limit - 1)  # the last token is not run
-    seen = torch.nn.functional.pad(mask.bool(), (0, limit), value=True)
-    return logits.repeat_interleave(k, 0), _Rows(
-        numbers_R=torch.arange(n, device=ids.device),
-        cache=cache,
-        uniforms_RT=uniforms_NT.to(ids.device),
-        next_R1=mask.long().sum(-1, keepdim=True).repeat_interleave(k, 0),
-        seen_RL=None if bool(mask.all()) else seen.repeat_interleave(k, 0),
-        ready_mask=ready,
-    )
+    # The last token of a row is not run.
+    found = lean(model, cache, mask, k, limit - 1) if savings.lean_steps else None
+    return logits.repeat_interleave(k, 0), found or OwnForward(model, cache, mask, k, limit - 1)
 
 
 def _draws(steps: Sequence[_Step], *, n: int, end_ids: Tensor) -> Draws:

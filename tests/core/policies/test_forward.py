@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2ForCausalLM
 
 from core.models import adapters
+from core.models.plain import plain_decoder
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling
 from core.policies.causal_lm import CausalLMPolicy
-from core.policies.forward import plain_decoder
 from core.policies.savings import PLAIN, Savings
 from core.rollout.uniforms import INIT, seeded
 from core.spec import LoraSpec

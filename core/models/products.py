@@ -1,0 +1,109 @@
+"""Linear layers of one input as one product, for a model whose weights stand still while it is run again and again.
+
+Not here: which model is run so (core.rollout.lean); training, where weights move and gradients are wanted.
+
+Shape suffixes: R rows, I inputs, O outputs of all layers side by side, A ranks of their adapters side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from core.models.lora import plain_lora
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weights:
+    """What one linear layer computes with: y = x W' + b + (x D') U', the last for each adapter that is on."""
+
+    weight_OI: Tensor
+    bias_O: Tensor | None
+    adapters: Sequence[tuple[Tensor, Tensor]]  # (A, I) down and (O, A) up, the scaling in it
+
+
+def weights_of(module: Any) -> Weights | None:
+    """A plain linear layer's, or those of a plain LoRA layer on one; None of any other, which computes differently."""
+    if type(module) is torch.nn.Linear:
+        return Weights(weight_OI=module.weight.detach(), bias_O=_detached(module.bias), adapters=())
+    if not plain_lora(module):
+        return None
+    base = module.get_base_layer()
+    names = [] if module.disable_adapters or module.merged else module.active_adapters
+    adapters = [
+        (module.lora_A[name].weight.detach(), module.lora_B[name].weight.detach() * module.scaling[name])
+        for name in names
+        if name in module.lora_A
+    ]
+    return Weights(weight_OI=base.weight.detach(), bias_O=_detached(base.bias), adapters=adapters)
+
+
+class Product:
+    """Layers of the same input, their outputs side by side: (R, I) -> (R, O).
+
+    `joined` copies their weights into one matrix, the adapters' first factors under them: one product and one for all
+    adapters, instead of one for each and two for each adapter. Else nothing is copied but what is not of this dtype.
+    """
+
+    def __init__(self, layers: Sequence[Weights], *, dtype: torch.dtype, joined: bool) -> None:
+        self._out = sum(len(layer.weight_OI) for layer in layers)
+        self._up_AO: Tensor | None = None
+        self._apart: list[tuple[Tensor, Tensor | None, list[tuple[Tensor, Tensor]]]] = []
+        if joined:
+            self._join(layers, dtype)
+        else:
+            self._apart = [
+                (
+                    layer.weight_OI.to(dtype),
+                    None if layer.bias_O is None else layer.bias_O.to(dtype),
+                    [(down.to(dtype), up.to(dtype)) for down, up in layer.adapters],
+                )
+                for layer in layers
+            ]
+
+    def __call__(self, x_RI: Tensor) -> Tensor:
+        """(R, O), in the product's dtype; no gradients."""
+        if self._apart:
+            outputs = [self._one(x_RI, *layer) for layer in self._apart]
+            return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        y_RO = linear(x_RI, self._weight, self._bias)
+        if self._up_AO is None:
+            return y_RO
+        return y_RO[:, : self._out].addmm_(y_RO[:, self._out :], self._up_AO)
+
+    def _one(
+        self, x_RI: Tensor, weight: Tensor, bias: Tensor | None, adapters: Sequence[tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        y_RO = linear(x_RI, weight, bias)
+        for down, up in adapters:
+            y_RO = torch.addmm(y_RO, linear(x_RI, down), up.t())
+        return y_RO
+
+    def _join(self, layers: Sequence[Weights], dtype: torch.dtype) -> None:
+        downs = [down for layer in layers for down, _ in layer.adapters]
+        matrices = [*(layer.weight_OI for layer in layers), *downs]
+        alone = len(matrices) == 1
+        self._weight = matrices[0].to(dtype) if alone else torch.cat([one.to(dtype) for one in matrices])
+        self._bias: Tensor | None = None
+        if any(layer.bias_O is not None for layer in layers):
+            zeros = [layer.weight_OI.new_zeros(len(layer.weight_OI)) for layer in layers]
+            biases = [zero if layer.bias_O is None else layer.bias_O for layer, zero in zip(layers, zeros, strict=True)]
+            self._bias = torch.cat([*biases, *(down.new_zeros(len(down)) for down in downs)]).to(dtype)
+        if downs:
+            blocks = [_ups(layer).to(dtype) for layer in layers]
+            self._up_AO = torch.block_diag(*blocks)  # type: ignore[no-untyped-call]  # each adapter moves the outputs of its own layer only
+
+
+def _ups(layer: Weights) -> Tensor:
+    """The second factors of a layer's adapters under each other, (A, O); without any, A is 0."""
+    empty = layer.weight_OI.new_zeros(0, len(layer.weight_OI))
+    return torch.cat([empty, *(up.t().to(empty.dtype) for _, up in layer.adapters)])
+
+
+def _detached(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach()

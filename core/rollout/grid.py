@@ -1,0 +1,165 @@
+"""Keys and values of the rows that draw: what a prompt left stands there once, what rows drew in places of their own.
+
+Attention of a token is a product with its prompt's keys, all rows of the prompt in one, and one with the keys its own
+row drew; one softmax goes over both (bifurcated attention, arXiv 2403.08845). A cache that repeats the prompts for
+their rows is K times as large, and for every token all of it is read.
+
+The places are a table, prompts x places: a row that leaves frees its place, and when a quarter of the places is free,
+the table is made smaller.
+
+Shape suffixes: P prompts, W places of each, R rows drawing, G key/value heads, Q query heads of each, D size of a head,
+S prompt tokens, C drawn tokens there is room for, E anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ROOM = 64  # drawn tokens there is room for at first
+WORTH = 3 / 4  # of the places: a table of at most so many is worth the copying
+
+
+@dataclass(slots=True)
+class Layer:
+    """One layer's keys and values: (P, G, S, D) of the prompts, (P * W, G, C, D) of what was drawn."""
+
+    keys: Tensor
+    values: Tensor
+    drawn_keys: Tensor
+    drawn_values: Tensor
+
+
+class Grid:
+    """The keys and values of every layer, and which row has which place."""
+
+    def __init__(self, prompts: Sequence[tuple[Tensor, Tensor]], mask_PS: Tensor, k: int, limit: int) -> None:
+        """`prompts`: keys and values of each layer; `limit`: how many tokens at most a row puts in."""
+        first = prompts[0][0]
+        self.places = k
+        self.limit = limit
+        self._mask_PS = mask_PS
+        self._bias = _bias(mask_PS, first)  # (P * G, 1, S); None where no prompt has padding
+        self._slots_R: Tensor | None = None  # None: row r has place r
+        rows, room = len(first) * k, max(1, min(limit, ROOM))
+        self.layers = [
+            Layer(
+                keys=keys.contiguous(),
+                values=values.contiguous(),
+                drawn_keys=keys.new_empty(rows, keys.shape[1], room, keys.shape[3]),
+                drawn_values=values.new_empty(rows, values.shape[1], room, values.shape[3]),
+            )
+            for keys, values in prompts
+        ]
+
+    @property
+    def prompts(self) -> int:
+        """P: those that still have a row."""
+        return len(self.layers[0].keys)
+
+    def positions(self, t: int) -> Tensor:
+        """(P * W,) position of every place's token number `t`: padding does not count."""
+        return (self._mask_PS.long().sum(-1) + t).repeat_interleave(self.places)
+
+    def placed(self, values_RE: Tensor) -> Tensor:
+        """(R, E) -> (P * W, E), every row at its place; free places have zeros."""
+        if self._slots_R is None:
+            return values_RE
+        empty = values_RE.new_zeros(self.prompts * self.places, values_RE.shape[-1])
+        return empty.index_copy_(0, self._slots_R, values_RE)
+
+    def taken(self, values_NE: Tensor) -> Tensor:
+        """(P * W, E) -> (R, E): what stands at the rows' places."""
+        return values_NE if self._slots_R is None else values_NE.index_select(0, self._slots_R)
+
+    def attend(self, layer: Layer, q_NHD: Tensor, t: int, scaling: float) -> Tensor:
+        """Queries of every place's token number `t`, whose own key stands there -> (P * W, heads * D)."""
+        p, w = self.prompts, self.places
+        g, s, d = layer.keys.shape[1:]
+        n, q = p * w, q_NHD.shape[1] // g
+        own_NQD = q_NHD.reshape(n * g, q, d)
+        shared_PD = own_NQD.view(p, w, g, q * d).transpose(1, 2).reshape(p * g, w * q, d)
+        keys_PDS = layer.keys.view(p * g, s, d).transpose(1, 2)
+        bias = keys_PDS.new_empty(1) if self._bias is None else self._bias
+        of_prompt = torch.baddbmm(bias, shared_PD, keys_PDS, beta=int(self._bias is not None), alpha=scaling)
+        # With all there is room for: cutting the keys first would copy them.
+        keys_NDC = layer.drawn_keys.view(n * g, -1, d).transpose(1, 2)
+        of_drawn = torch.baddbmm(keys_NDC.new_empty(1), own_NQD, keys_NDC, beta=0, alpha=scaling)
+        scores = torch.cat(
+            [
+                of_prompt.view(p, g, w, q, s).transpose(1, 2),
+                of_drawn[:, :, : t + 1].view(p, w, g, q, t + 1),
+            ],
+            dim=-1,
+        )
+        weights = scores.softmax(-1)  # within it everything is float32
+        over_prompt = weights[..., :s].transpose(1, 2).reshape(p * g, w * q, s)
+        from_prompt = torch.bmm(over_prompt, layer.values.view(p * g, s, d))
+        return torch.baddbmm(
+            from_prompt.view(p, g, w, q * d).transpose(1, 2).reshape(n * g, q, d),
+            weights[..., s:].reshape(n * g, q, t + 1),
+            layer.drawn_values.view(n * g, -1, d)[:, : t + 1],
+        ).view(n, g * q * d)
+
+    def make_room(self, t: int) -> None:
+        """Room for token number `t`: twice as much as there was, where it is full."""
+        room = self.layers[0].drawn_keys.shape[2]
+        if t < room:
+            return
+        for layer in self.layers:
+            layer.drawn_keys = _longer(layer.drawn_keys, min(2 * room, self.limit))
+            layer.drawn_values = _longer(layer.drawn_values, min(2 * room, self.limit))
+
+    def keep(self, kept_R: Tensor) -> None:
+        """These rows and no others, in this order; the free places go when they are a quarter."""
+        slots_R = kept_R if self._slots_R is None else self._slots_R[kept_R]
+        self._slots_R = slots_R
+        at = slots_R.tolist()
+        rows_of: dict[int, list[int]] = {}
+        for slot in sorted(at):
+            rows_of.setdefault(slot // self.places, []).append(slot)
+        widest = max(len(slots) for slots in rows_of.values())
+        if len(rows_of) * widest > WORTH * self.prompts * self.places:
+            return
+        # A place that stays free takes any row's tokens: they are never looked at.
+        whence = [slot for slots in rows_of.values() for slot in [*slots, *slots[:1] * (widest - len(slots))]]
+        self._move(torch.tensor(list(rows_of), device=kept_R.device), torch.tensor(whence, device=kept_R.device))
+        self.places = widest
+        where = {
+            slot: number * widest + place
+            for number, slots in enumerate(rows_of.values())
+            for place, slot in enumerate(slots)
+        }
+        new = [where[slot] for slot in at]
+        ordered = new == list(range(self.prompts * widest))
+        self._slots_R = None if ordered else torch.tensor(new, device=kept_R.device)
+
+    def _move(self, prompts: Tensor, slots: Tensor) -> None:
+        """These prompts and places only, in this order."""
+        if len(prompts) < self.prompts:
+            self._mask_PS = self._mask_PS[prompts]
+            for layer in self.layers:
+                layer.keys, layer.values = layer.keys[prompts], layer.values[prompts]
+            self._bias = _bias(self._mask_PS, self.layers[0].keys)
+        for layer in self.layers:
+            layer.drawn_keys, layer.drawn_values = layer.drawn_keys[slots], layer.drawn_values[slots]
+
+
+def _bias(mask_PS: Tensor, keys: Tensor) -> Tensor | None:
+    """What is added to the scores of the prompts' tokens, (P * G, 1, S); None where none is padding."""
+    if bool(mask_PS.all()):
+        return None
+    nothing = torch.zeros(mask_PS.shape, dtype=keys.dtype, device=keys.device)
+    # Not minus infinity, which times 0 would be NaN.
+    bias_PS = nothing.masked_fill(~mask_PS.bool(), torch.finfo(keys.dtype).min)
+    return bias_PS.repeat_interleave(keys.shape[1], 0).unsqueeze(1)
+
+
+def _longer(states: Tensor, room: int) -> Tensor:
+    rows, heads, seen, size = states.shape
+    result = states.new_empty(rows, heads, room, size)
+    result[:, :, :seen] = states
+    return result

@@ -1,0 +1,177 @@
+"""A token through a plain decoder in as few operations as it takes: what sampling runs once its prompts are run.
+
+A small model's token is hundreds of products that are over in microseconds; what transformers' modules do between them
+takes as long again. Here the weights are read once for a rollout, layers of the same input are one product
+(core.models.products), and a prompt's keys and values are not repeated (core.rollout.grid).
+Scoring and learning run the model's own modules, so that the integrity check compares two different ways through it.
+Not here: the prompts, which the model itself runs; how a token is drawn (core.rollout.drawing).
+
+Shape suffixes: R rows drawing, N their places, H hidden size, D size of a head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, rms_norm
+from transformers import DynamicCache
+
+from core.models.plain import plain_decoder, under_adapter
+from core.models.products import Product, weights_of
+from core.rollout.grid import Grid
+
+STEADY = ("default", "linear", "llama3", "yarn")  # rotary embeddings that a position has whatever the length
+ASKS = "enable_input_require_grads"
+MOST = 2**30  # bytes of weights that are copied to be one matrix, on the CPU; elsewhere none is
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Block:
+    """One layer's weights."""
+
+    before: Tensor  # of the norm before attention
+    qkv: Product
+    qk_norm: Tensor | None  # (heads, D), Qwen3's
+    out: Product
+    between: Tensor  # of the norm before the MLP
+    gate_up: Product
+    down: Product
+    scaling: float
+
+
+class Lean:
+    """The model's blocks and head for one token of every row; no gradients, eval mode."""
+
+    def __init__(self, base: Any, blocks: list[_Block], grid: Grid, head: Product) -> None:
+        decoder, config = base.model, base.config
+        self._embedding, self._norm = decoder.embed_tokens.weight, decoder.norm.weight
+        self._eps, self._act = config.rms_norm_eps, decoder.layers[0].mlp.act_fn
+        self._blocks, self._head, self._grid = blocks, head, grid
+        self._heads = config.num_attention_heads
+        self._dtype = grid.layers[0].keys.dtype
+        longest = int(grid.positions(grid.limit).max())
+        self._turns = _turns(decoder.rotary_emb, self._embedding, longest + 1)
+
+    def step(self, tokens_R: Tensor, t: int) -> Tensor:
+        """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
+        self._grid.make_room(t)
+        cos_N1D, sin_N1D = self._turns[:, self._grid.positions(t)].unsqueeze(2)
+        with torch.autocast(tokens_R.device.type, enabled=False):
+            x_RH = embedding(tokens_R, self._embedding)
+            for block, layer in zip(self._blocks, self._grid.layers, strict=True):
+                attended = self._attention(block, layer, self._normed(x_RH, block.before), (cos_N1D, sin_N1D), t)
+                x_RH = x_RH + attended
+                gate, up = block.gate_up(self._normed(x_RH, block.between)).chunk(2, -1)
+                x_RH = x_RH + block.down(self._act(gate).mul_(up))
+            return self._head(self._normed(x_RH, self._norm))
+
+    def keep(self, kept_R: Tensor) -> None:
+        """The rows at these places go on, in this order."""
+        self._grid.keep(kept_R)
+
+    def _normed(self, x_RH: Tensor, weight_H: Tensor) -> Tensor:
+        return rms_norm(x_RH, (x_RH.shape[-1],), weight_H, self._eps).to(self._dtype)
+
+    def _attention(self, block: _Block, layer: Any, x_RH: Tensor, turn: tuple[Tensor, Tensor], t: int) -> Tensor:
+        size = layer.keys.shape[-1]
+        y_NXD = self._grid.placed(block.qkv(x_RH)).view(-1, self._heads + 2 * layer.keys.shape[1], size)
+        groups = layer.keys.shape[1]
+        qk_NXD, v_NGD = y_NXD[:, : self._heads + groups], y_NXD[:, self._heads + groups :]
+        if block.qk_norm is not None:
+            qk_NXD = rms_norm(qk_NXD, (size,), None, self._eps).mul_(block.qk_norm)
+        qk_NXD = torch.addcmul(qk_NXD * turn[0], qk_NXD.roll(size // 2, -1), turn[1]).to(self._dtype)
+        layer.drawn_keys[:, :, t] = qk_NXD[:, self._heads :]
+        layer.drawn_values[:, :, t] = v_NGD
+        attended = self._grid.attend(layer, qk_NXD[:, : self._heads], t, block.scaling)
+        return block.out(self._grid.taken(attended))
+
+
+def lean(model: Any, cache: DynamicCache, mask_PS: Tensor, k: int, limit: int) -> Lean | None:
+    """What runs up to `limit` tokens of k rows of every prompt in the cache; None where only the model itself can.
+
+    It can for a plain decoder in eval mode whose layers are what transformers and peft made them: no hook, no other
+    kind of layer, nothing quantised.
+    """
+    base = under_adapter(model)
+    if limit < 1 or not plain_decoder(base) or base.training or not _as_made(base):
+        return None
+    if any(layer.keys is None or layer.keys.shape[-2] != mask_PS.shape[1] for layer in cache.layers):
+        return None
+    device, keys = base.device.type, cache.layers[0].keys
+    casts = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if casts else keys.dtype
+    joined = device == "cpu" and _bytes(base, dtype) <= MOST
+    if casts and not joined:
+        return None
+    blocks = [_block(layer, dtype, joined) for layer in base.model.layers]
+    head = weights_of(base.lm_head)
+    if head is None or not all(blocks):
+        return None
+    prompts = [(layer.keys.to(dtype), layer.values.to(dtype)) for layer in cache.layers]
+    grid = Grid(prompts, mask_PS, k, limit)
+    return Lean(base, [block for block in blocks if block], grid, Product([head], dtype=dtype, joined=joined))
+
+
+def _block(layer: Any, dtype: torch.dtype, joined: bool) -> _Block | None:
+    attention, mlp = layer.self_attn, layer.mlp
+
+    def product(*modules: Any) -> Product | None:
+        found = [weights_of(module) for module in modules]
+        known = [one for one in found if one is not None]
+        return Product(known, dtype=dtype, joined=joined) if len(known) == len(found) else None
+
+    qkv = product(attention.q_proj, attention.k_proj, attention.v_proj)
+    out, gate_up, down = product(attention.o_proj), product(mlp.gate_proj, mlp.up_proj), product(mlp.down_proj)
+    if qkv is None or out is None or gate_up is None or down is None:
+        return None
+    qk_norm = None
+    if hasattr(attention, "q_norm"):
+        heads, groups = (one.weight_OI for one in map(weights_of, (attention.q_proj, attention.k_proj)) if one)
+        size = attention.head_dim
+        qk_norm = torch.cat(
+            [
+                attention.q_norm.weight.detach().expand(len(heads) // size, size),
+                attention.k_norm.weight.detach().expand(len(groups) // size, size),
+            ]
+        )
+    return _Block(
+        before=layer.input_layernorm.weight.detach(),
+        qkv=qkv,
+        qk_norm=qk_norm,
+        out=out,
+        between=layer.post_attention_layernorm.weight.detach(),
+        gate_up=gate_up,
+        down=down,
+        scaling=attention.scaling,
+    )
+
+
+def _as_made(base: Any) -> bool:
+    """Whether every part runs the forward of its class, and nothing before or after it."""
+    rotary = getattr(base.model, "rotary_emb", None)
+    if getattr(rotary, "rope_type", None) not in STEADY:
+        return False
+    return not any(
+        _minded(module) or module._forward_pre_hooks or "forward" in vars(module) or module.training
+        for module in base.modules()
+    )
+
+
+def _minded(module: Any) -> bool:
+    """Whether something looks at its outputs; what gradient checkpointing leaves behind only asks for gradients."""
+    return any(ASKS not in getattr(hook, "__qualname__", "") for hook in module._forward_hooks.values())
+
+
+def _bytes(base: Any, dtype: torch.dtype) -> int:
+    return sum(int(weight.numel()) for weight in base.model.layers.parameters()) * dtype.itemsize
+
+
+def _turns(rotary: Any, like: Tensor, positions: int) -> Tensor:
+    """Cosines and sines of every position, (2, positions, D): q * cos + roll(q, D/2) * sin is q turned."""
+    ids = torch.arange(positions, device=like.device).unsqueeze(0)
+    cos, sin = (one[0] for one in rotary(like[:1].unsqueeze(0), ids))
+    half = sin.shape[-1] // 2
+    return torch.stack([cos, torch.cat([-sin[:, :half], sin[:, half:]], dim=-1)])
