@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import DynamicCache
 
 from core.models.attention import grouped_heads
+from core.models.branches import Branches, branching
 from core.models.lora import one_product
 from core.models.plain import plain_decoder, under_adapter
 from core.policies.base import Rollout
@@ -92,7 +92,10 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
     attention = grouped_heads(base) if savings.grouped_heads and cache else nullcontext()
     adapter = one_product(base) if savings.one_product and cache else nullcontext()
     with attention, adapter:
-        hidden_RWH = _shared(base.model, part, counts_G) if shares else _plain(base.model, part)
+        if shares:
+            hidden_RWH = _shared(base, part, counts_G, grouped=savings.grouped_heads)
+        else:
+            hidden_RWH = _plain(base.model, part)
     head, hidden_MH, ids_M = base.get_output_embeddings(), hidden_RWH[part.mask_RW], part.ids_RW[part.mask_RW]
     if savings.fused_head:
         found = token_scores(head, hidden_MH, ids_M, temperature=part.temperature, entropy=entropy)
@@ -131,32 +134,24 @@ def _plain(decoder: Any, part: Part) -> Tensor:
     return hidden[:, part.prompt_ids_RS.shape[1] - 1 :]
 
 
-def _shared(decoder: Any, part: Part, counts_G: Tensor) -> Tensor:
-    """The same, (R, W, H), every prompt run once."""
+def _shared(base: Any, part: Part, counts_G: Tensor, *, grouped: bool) -> Tensor:
+    """The same, (R, W, H), every prompt run once: all tokens in one row, the prompts' first."""
     first_G = counts_G.cumsum(0) - counts_G
-    ids_GS, mask_GS = part.prompt_ids_RS[first_G], part.prompt_mask_RS[first_G]
-    kept = DynamicCache()
-    hidden_GH = decoder(
-        input_ids=ids_GS,
-        attention_mask=mask_GS,
-        position_ids=positions(mask_GS),
-        past_key_values=kept,
-        use_cache=True,
-    ).last_hidden_state[:, -1]
-    first_R1H = _repeated(hidden_GH, counts_G).unsqueeze(1)
-    if part.ids_RW.shape[1] == 1:
-        return first_R1H
-    for layer in kept.layers:
-        layer.keys, layer.values = _repeated(layer.keys, counts_G), _repeated(layer.values, counts_G)
-    mask = torch.cat([part.prompt_mask_RS, part.mask_RW[:, :-1].long()], dim=-1)
-    later_RWH = decoder(
-        input_ids=part.ids_RW[:, :-1],
-        attention_mask=mask,
-        position_ids=positions(mask)[:, part.prompt_ids_RS.shape[1] :],
-        past_key_values=kept,
-        use_cache=True,
-    ).last_hidden_state
-    return torch.cat([first_R1H, later_RWH], dim=1)
+    ids_GS, mask_GS, later_RW = part.prompt_ids_RS[first_G], part.prompt_mask_RS[first_G], part.ids_RW[:, :-1]
+    lengths_R1 = part.prompt_mask_RS.sum(-1, keepdim=True)
+    at_RW = lengths_R1 + torch.arange(later_RW.shape[1], device=lengths_R1.device)
+    branches = Branches(mask_GS, counts_G.tolist(), later_RW.shape[1], grouped=grouped)
+    with branching(base):
+        hidden_MH = base.model(
+            input_ids=torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0),
+            position_ids=torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0),
+            use_cache=False,
+            branches=branches,
+        ).last_hidden_state[0]
+    size = hidden_MH.shape[-1]
+    of_prompts_GSH = hidden_MH[: ids_GS.numel()].view(*ids_GS.shape, size)
+    first_R1H = _repeated(of_prompts_GSH[:, -1], counts_G).unsqueeze(1)
+    return torch.cat([first_R1H, hidden_MH[ids_GS.numel() :].view(*later_RW.shape, size)], dim=1)
 
 
 def _repeated(values_G: Tensor, counts_G: Tensor) -> Tensor:
