@@ -48,10 +48,10 @@ class Branches:
 
     def split(self, heads_MD: Tensor) -> tuple[Tensor, Tensor]:
         """(1, heads, M, D) -> (P, heads, S, D) and (R, heads, W, D)."""
-        border = self.prompts * self.size
+        (_, heads, _, size), border = heads_MD.shape, self.prompts * self.size
         return (
-            heads_MD[0, :, :border].view(-1, self.prompts, self.size, heads_MD.shape[-1]).transpose(0, 1),
-            heads_MD[0, :, border:].view(-1, self.rows, self.width, heads_MD.shape[-1]).transpose(0, 1),
+            heads_MD[0, :, :border].view(heads, self.prompts, self.size, size).transpose(0, 1),
+            heads_MD[0, :, border:].view(heads, self.rows, self.width, size).transpose(0, 1),
         )
 
     def each(self, of_prompts: Tensor) -> Tensor:

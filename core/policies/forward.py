@@ -24,6 +24,7 @@ from torch.nn.functional import pad
 from core.models.attention import grouped_heads
 from core.models.branches import Branches, branching
 from core.models.lora import one_product
+from core.models.norms import fused_norms
 from core.models.plain import plain_decoder, under_adapter
 from core.policies.base import Rollout
 from core.policies.batches import Run
@@ -31,7 +32,8 @@ from core.policies.head import of_logits, token_scores
 from core.policies.savings import Savings
 from core.rollout.window import positions
 
-OWN = ("fused_head", "shared_prompts", "grouped_heads", "one_product")  # savings that are not the model's own forward
+# Savings that are not the model's own forward.
+OWN = ("fused_head", "shared_prompts", "grouped_heads", "one_product", "fused_norms")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +93,8 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
     # What checkpointing runs again it runs when this context is over: it must be the same attention then.
     attention = grouped_heads(base) if savings.grouped_heads and cache else nullcontext()
     adapter = one_product(base) if savings.one_product and cache else nullcontext()
-    with attention, adapter:
+    norms = fused_norms(base) if savings.fused_norms and cache else nullcontext()
+    with attention, adapter, norms:
         if shares:
             hidden_RWH = _shared(base, part, counts_G, grouped=savings.grouped_heads)
         else:

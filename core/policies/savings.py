@@ -21,6 +21,7 @@ class Savings:
     shared_prompts: bool = True  # scoring and learning run a prompt once
     grouped_heads: bool = True  # attention of short rows on the CPU as plain products
     one_product: bool = True  # a LoRA layer in the dtype of its weights, its adapter not cast token by token
+    fused_norms: bool = True  # a norm is one operation for autograd, not eight
     fused_head: bool = True  # log-probs from hidden states in chunks, logits of drawn tokens only, never all at once
     pulling_rows: bool = True  # rows whose gradient is 0 by their numbers are not run
     by_length: bool = True  # micro-batches within a budget of tokens, of groups of like length

@@ -27,7 +27,10 @@ def drawn(logits_RV: Tensor, uniform_R: Tensor, how: Sampling, *, inverse_cdf: b
     # One table as large as the vocabulary and no more: the allocator hands each back, and gets it page by page again.
     weights_RV = logits_RV.to(torch.float32, copy=True)
     top_R1 = weights_RV.amax(-1, keepdim=True)
-    weights_RV.sub_(top_R1).div_(how.temperature).exp_()
+    weights_RV.sub_(top_R1)
+    if how.temperature != 1:
+        weights_RV.div_(how.temperature)
+    weights_RV.exp_()
     pick = draw if inverse_cdf else by_multinomial
     tokens_R = pick(filtered(weights_RV, how.top_k, how.top_p), uniform_R)
     below_R1 = logits_RV.gather(-1, tokens_R.unsqueeze(-1)).float().sub(top_R1).div_(how.temperature)
