@@ -80,9 +80,13 @@ def branching(model: Any) -> Iterator[None]:
 
 
 def attend_branches(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, _mask: None, *, branches: Branches, **how: Any
+    module: Any, query: Tensor, key: Tensor, value: Tensor, _mask: None, **how: Any
 ) -> tuple[Tensor, None]:
-    """(1, heads, M, D) queries, (1, key/value heads, M, D) keys and values -> (1, M, heads, D), and None."""
+    """(1, heads, M, D) queries, (1, key/value heads, M, D) keys and values -> (1, M, heads, D), and None.
+
+    `branches=`, among what a model hands to its attention, says what stands where.
+    """
+    branches: Branches = how.pop("branches")
     (q_P, q_R), (k_P, k_R), (v_P, v_R) = (branches.split(one) for one in (query, key, value))
     own = attend if branches.grouped else sdpa_attention_forward
     parts = [own(module, q_P, k_P, v_P, branches.by_prompts, **how)[0].flatten(0, 1)]

@@ -14,7 +14,7 @@ S prompt tokens, C drawn tokens there is room for, E anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ ROOM = 64  # drawn tokens there is room for at first
 WORTH = 3 / 4  # of the places: a table of at most so many is worth the copying
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
     """One layer's keys and values: (P, G, S, D) of the prompts, (P * W, G, C, D) of what was drawn."""
 
@@ -109,9 +109,15 @@ class Grid:
         room = self.layers[0].drawn_keys.shape[2]
         if t < room:
             return
-        for layer in self.layers:
-            layer.drawn_keys = _longer(layer.drawn_keys, min(2 * room, self.limit))
-            layer.drawn_values = _longer(layer.drawn_values, min(2 * room, self.limit))
+        room = min(2 * room, self.limit)
+        self.layers = [
+            replace(
+                layer,
+                drawn_keys=_longer(layer.drawn_keys, room),
+                drawn_values=_longer(layer.drawn_values, room),
+            )
+            for layer in self.layers
+        ]
 
     def keep(self, kept_R: Tensor) -> None:
         """These rows and no others, in this order; the free places go when they are a quarter."""
@@ -141,11 +147,14 @@ class Grid:
         """These prompts and places only, in this order."""
         if len(prompts) < self.prompts:
             self._mask_PS = self._mask_PS[prompts]
-            for layer in self.layers:
-                layer.keys, layer.values = layer.keys[prompts], layer.values[prompts]
+            self.layers = [
+                replace(layer, keys=layer.keys[prompts], values=layer.values[prompts]) for layer in self.layers
+            ]
             self._bias = _bias(self._mask_PS, self.layers[0].keys)
-        for layer in self.layers:
-            layer.drawn_keys, layer.drawn_values = layer.drawn_keys[slots], layer.drawn_values[slots]
+        self.layers = [
+            replace(layer, drawn_keys=layer.drawn_keys[slots], drawn_values=layer.drawn_values[slots])
+            for layer in self.layers
+        ]
 
 
 def _bias(mask_PS: Tensor, keys: Tensor) -> Tensor | None:

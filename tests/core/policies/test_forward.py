@@ -24,7 +24,7 @@ from tests.fakes import VOCABULARY, LetterTokenizer, small_llama, small_policy, 
 PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn"), Example(id="3", prompt="z")]
 S, K, N = 7, 4, 12
 ORDERS = {"all": range(N), "a part of each group": [1, 3, 4, 9, 10, 11], "mixed": [9, 2, 4, 3, 0], "one": [5]}
-WAYS = ("shared_prompts", "fused_head", "grouped_heads")
+WAYS = ("shared_prompts", "fused_head", "grouped_heads", "one_product", "fused_norms")
 
 
 def small_gpt2() -> Any:
