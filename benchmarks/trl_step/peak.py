@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -44,39 +43,46 @@ def main(asked: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = write_questions(questions(tokenizer_of(model), setting), folder)
-        if asked["tool"] == TRL:
-            _theirs(setting, asked["how"], model, data)
-        else:
-            _ours(setting, asked["how"], model, data)
-    print(json.dumps({"peak": _peak(setting)}))
+        run = _theirs if asked["tool"] == TRL else _ours
+        print(json.dumps({"peak": run(setting, asked["how"], model, data)}))
 
 
-def _ours(setting: Setting, how: str, model: Path, data: Path) -> None:
+def _ours(setting: Setting, how: str, model: Path, data: Path) -> int:
     from benchmarks.trl_step.ours import Ours, close, own_trainer
 
     trainer = own_trainer(setting, Own(dtype=how), model, data)
     tool = Ours(trainer, setting)
     for _ in range(STEPS):
         tool.step()
+    found = _peak(setting)  # while the process with the reward function is there
     close(trainer)
+    return found
 
 
-def _theirs(setting: Setting, how: str, model: Path, data: Path) -> None:
+def _theirs(setting: Setting, how: str, model: Path, data: Path) -> int:
     from benchmarks.trl_step.theirs import Start, Theirs
 
     texts = [json.loads(line)["question"] for line in data.read_text(encoding="utf-8").splitlines()]
     start = Start(model=model, questions=texts[: STEPS * setting.groups], adapter={}, output=data.parent)
     Theirs(setting, how, start, steps=STEPS).train(lambda: None)
+    return _peak(setting)
 
 
 def _peak(setting: Setting) -> int:
-    """Of CUDA's allocations where there are any, else resident memory."""
+    """Of CUDA's allocations where there are any, else resident memory, of this process and those it has started."""
     if setting.cuda:
         import torch
 
         return int(torch.cuda.max_memory_allocated())
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return 1024 * sum(resource.getrusage(kind).ru_maxrss for kind in kinds)
+    listed = Path("/proc/thread-self/children").read_text(encoding="utf-8").split()
+    return sum(resident_peak(Path("/proc", who)) for who in ("self", *listed))
+
+
+def resident_peak(process: Path) -> int:
+    """Bytes, from its folder in /proc. What getrusage says begins with the memory of whoever started the process."""
+    lines = (process / "status").read_text(encoding="utf-8").splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return 1024 * int(peak)
 
 
 if __name__ == "__main__":
