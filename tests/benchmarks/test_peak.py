@@ -11,15 +11,17 @@ import pytest
 from benchmarks.trl_step.peak import resident_peak
 
 MIB = 2**20
-SAYS = "from pathlib import Path; from benchmarks.trl_step.peak import resident_peak; print(resident_peak(Path('/proc/self')))"
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 
 
 def test_a_small_process_of_a_large_one_is_small() -> None:
-    held = bytearray(b"x" * 300 * MIB)
-    own = resident_peak(Path("/proc/self"))
-    root = Path(__file__).parents[2]
-    said = subprocess.run([sys.executable, "-c", SAYS], capture_output=True, text=True, check=True, cwd=root).stdout
-    assert own > len(held)
-    assert 5 * MIB < int(said) < len(held)
+    held = bytearray(b"x" * 200 * MIB)
+    with subprocess.Popen(
+        [sys.executable, "-c", "print('ready', flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        small, own = resident_peak(Path("/proc", str(child.pid))), resident_peak(Path("/proc/self"))
+        child.communicate(b"\n")
+    assert own > len(held) > 2 * small > 2 * MIB
