@@ -10,14 +10,14 @@ Shape suffixes: M tokens, I inputs, O outputs, A rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
+
+from core.models.instead import instead
 
 
 def plain_lora(module: Any) -> bool:
@@ -30,17 +30,10 @@ def plain_lora(module: Any) -> bool:
     return ours and not module.lora_variant and not any(module.lora_bias.values())
 
 
-@contextmanager
-def one_product(model: Any) -> Iterator[None]:
+def one_product(model: Any) -> AbstractContextManager[None]:
     """The model with this in the place of PEFT's forward, where a layer's adapter is on and alone, without dropout."""
-    layers = [] if torch.is_autocast_enabled(model.device.type) else [m for m in model.modules() if _takes(m)]
-    for layer in layers:
-        layer.forward = partial(_forward, layer)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward
+    casts = torch.is_autocast_enabled(model.device.type)
+    return instead([] if casts else [module for module in model.modules() if _takes(module)], _forward)
 
 
 def _takes(module: Any) -> bool:

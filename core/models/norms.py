@@ -8,28 +8,20 @@ Shape suffixes: H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from core.models.instead import instead
+
 NORMS = ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm")  # read in the tested transformers: the same three lines
 
 
-@contextmanager
-def fused_norms(model: Any) -> Iterator[None]:
+def fused_norms(model: Any) -> AbstractContextManager[None]:
     """The model with this in the place of its norms' own forward."""
-    norms = [module for module in model.modules() if _takes(module)]
-    for norm in norms:
-        norm.forward = partial(_forward, norm)
-    try:
-        yield
-    finally:
-        for norm in norms:
-            del norm.forward
+    return instead([module for module in model.modules() if _takes(module)], _forward)
 
 
 def _takes(module: Any) -> bool:
