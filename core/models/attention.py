@@ -36,6 +36,12 @@ def grouped_heads(model: Any) -> Iterator[None]:
         config._attn_implementation = "sdpa"
 
 
+def bias_of(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to scores: 0 where a key is seen, the least number where it is not; the mask's own shape."""
+    # Not minus infinity: what stands in for padding may see nothing, and must not become NaN.
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)
+
+
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **how: Any
 ) -> tuple[Tensor, None]:
@@ -51,10 +57,7 @@ def attend(
         return found
     if attention_mask is None:
         attention_mask = torch.ones(width, seen, dtype=torch.bool).tril()[None, None]
-    # Not minus infinity: what stands in for padding may see nothing, and must not become NaN.
-    bias = torch.zeros(attention_mask.shape, dtype=query.dtype).masked_fill(
-        ~attention_mask, torch.finfo(query.dtype).min
-    )
+    bias = bias_of(attention_mask, query.dtype)
     scale = how.get("scaling") or query.shape[-1] ** -0.5
     stacked = (query * scale).reshape(rows, groups, heads // groups * width, -1)
     scores = (stacked @ key.transpose(-1, -2)).view(rows, groups, heads // groups, width, seen) + bias.unsqueeze(2)

@@ -20,7 +20,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface
 
-from core.models.attention import MOST, attend
+from core.models.attention import MOST, attend, bias_of
 
 NAME = "branches"
 
@@ -56,15 +56,15 @@ class Branches:
 
     def each(self, of_prompts: Tensor) -> Tensor:
         """What each prompt has, for every completion: (P, ..) -> (R, ..)."""
+        if self.even:  # a view and a copy: its backward is a sum, where an index would add row by row
+            return of_prompts.repeat_interleave(self.rows // self.prompts, 0)
         return of_prompts.repeat_interleave(self.counts_P, 0, output_size=self.rows)
 
     def bias(self, dtype: torch.dtype) -> Tensor:
         """What is added to the scores of the completions, (P, 1, W, S + W); of every row where counts differ."""
         if self._bias is None or self._bias.dtype != dtype:
             seen = self.by_completions if self.even else self.each(self.by_completions)
-            # Not minus infinity: see core.models.attention.
-            nothing = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
-            self._bias = nothing.masked_fill(~seen, torch.finfo(dtype).min)
+            self._bias = bias_of(seen, dtype)
         return self._bias
 
 

@@ -1,7 +1,7 @@
 """The forward of scoring and learning: rows of a rollout -> the log-probs of their drawn tokens.
 
-A prompt is run once and its keys and values are handed, within the graph, to all of its completions: K completions cost
-P + K*T tokens instead of K*(P + T). Their first token is predicted from the prompt's last one, and nothing from their
+A prompt is run once, in one row with all of its completions (core.models.branches): K completions cost P + K*T tokens
+instead of K*(P + T). Their first token is predicted from the prompt's last one, and nothing from their
 last, which is not run at all. Nor is padding, on either side, that all of the rows have.
 Not here: modes and weights (core.policies.causal_lm), the head (core.policies.head).
 
@@ -30,7 +30,7 @@ from core.policies.base import Rollout
 from core.policies.batches import Run
 from core.policies.head import of_logits, token_scores
 from core.policies.savings import Savings
-from core.rollout.window import positions
+from core.rollout.decoding import positions
 
 # Savings that are not the model's own forward.
 OWN = ("fused_head", "shared_prompts", "grouped_heads", "one_product", "fused_norms")
@@ -153,14 +153,5 @@ def _shared(base: Any, part: Part, counts_G: Tensor, *, grouped: bool) -> Tensor
         ).last_hidden_state[0]
     size = hidden_MH.shape[-1]
     of_prompts_GSH = hidden_MH[: ids_GS.numel()].view(*ids_GS.shape, size)
-    first_R1H = _repeated(of_prompts_GSH[:, -1], counts_G).unsqueeze(1)
+    first_R1H = branches.each(of_prompts_GSH[:, -1]).unsqueeze(1)
     return torch.cat([first_R1H, hidden_MH[ids_GS.numel() :].view(*later_RW.shape, size)], dim=1)
-
-
-def _repeated(values_G: Tensor, counts_G: Tensor) -> Tensor:
-    """Each prompt's values once for every row of it: (G, ...) -> (R, ...)."""
-    counts = counts_G.tolist()
-    if min(counts) == max(counts):  # a view and a copy: its backward is a sum, where an index would add row by row
-        return values_G.repeat_interleave(counts[0], 0)
-    ones = torch.split(values_G, 1)
-    return torch.cat([one.expand(count, *one.shape[1:]) for one, count in zip(ones, counts, strict=True)])

@@ -23,7 +23,7 @@ from core.policies.savings import Savings
 from core.rollout.drawing import drawn
 from core.rollout.lean import lean
 from core.rollout.own_forward import OwnForward
-from core.rollout.window import positions, without
+from core.rollout.window import without
 
 ALL = Savings()
 LOOK_EVERY = {"cpu": 1, "cuda": 8}  # tokens: asking whether rows have ended makes a GPU wait
@@ -54,6 +54,11 @@ def stacked(parts: Sequence[Draws], *, end: int) -> Draws:
         logprobs_NT=torch.cat([widened(part.logprobs_NT, 0.0) for part in parts]),
         truncated_N=torch.cat([part.truncated_N for part in parts]),
     )
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Position of every token when the left padding does not count: (rows, tokens) mask -> ids from 0."""
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
 class Forward(Protocol):

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from core.models.attention import bias_of
+
 ROOM = 64  # drawn tokens there is room for at first
 WORTH = 3 / 4  # of the places: a table of at most so many is worth the copying
 
@@ -161,10 +163,7 @@ def _bias(mask_PS: Tensor, keys: Tensor) -> Tensor | None:
     """What is added to the scores of the prompts' tokens, (P * G, 1, S); None where none is padding."""
     if bool(mask_PS.all()):
         return None
-    nothing = torch.zeros(mask_PS.shape, dtype=keys.dtype, device=keys.device)
-    # Not minus infinity, which times 0 would be NaN.
-    bias_PS = nothing.masked_fill(~mask_PS.bool(), torch.finfo(keys.dtype).min)
-    return bias_PS.repeat_interleave(keys.shape[1], 0).unsqueeze(1)
+    return bias_of(mask_PS.bool(), keys.dtype).repeat_interleave(keys.shape[1], 0).unsqueeze(1)
 
 
 def _longer(states: Tensor, room: int) -> Tensor:

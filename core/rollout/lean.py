@@ -3,7 +3,8 @@
 A small model's token is hundreds of products that are over in microseconds; what transformers' modules do between them
 takes as long again. Here the weights are read once for a rollout, layers of the same input are one product
 (core.models.products), and a prompt's keys and values are not repeated (core.rollout.grid).
-Scoring and learning run the model's own modules, so that the integrity check compares two different ways through it.
+Scoring and learning run the model's own modules, some of their operations replaced by others than these, so that the
+integrity check compares two different ways through it.
 Not here: the prompts, which the model itself runs; how a token is drawn (core.rollout.drawing).
 
 Shape suffixes: R rows drawing, N their places, H hidden size, D size of a head, V vocabulary.
@@ -21,7 +22,7 @@ from transformers import DynamicCache
 
 from core.models.plain import plain_decoder, under_adapter
 from core.models.products import Product, weights_of
-from core.rollout.grid import Grid
+from core.rollout.grid import Grid, Layer
 
 STEADY = ("default", "linear", "llama3", "yarn")  # rotary embeddings that a position has whatever the length
 ASKS = "enable_input_require_grads"
@@ -75,7 +76,7 @@ class Lean:
     def _normed(self, x_RH: Tensor, weight_H: Tensor) -> Tensor:
         return rms_norm(x_RH, (x_RH.shape[-1],), weight_H, self._eps).to(self._dtype)
 
-    def _attention(self, block: _Block, layer: Any, x_RH: Tensor, turn: tuple[Tensor, Tensor], t: int) -> Tensor:
+    def _attention(self, block: _Block, layer: Layer, x_RH: Tensor, turn: tuple[Tensor, Tensor], t: int) -> Tensor:
         size = layer.keys.shape[-1]
         y_NXD = self._grid.placed(block.qkv(x_RH)).view(-1, self._heads + 2 * layer.keys.shape[1], size)
         groups = layer.keys.shape[1]
@@ -98,7 +99,7 @@ def lean(model: Any, cache: DynamicCache, mask_PS: Tensor, k: int, limit: int) -
     base = under_adapter(model)
     if limit < 1 or not plain_decoder(base) or base.training or not _as_made(base):
         return None
-    if any(layer.keys is None or layer.keys.shape[-2] != mask_PS.shape[1] for layer in cache.layers):
+    if cache.get_seq_length() != mask_PS.shape[1]:
         return None
     device, keys = base.device.type, cache.layers[0].keys
     casts = torch.is_autocast_enabled(device)
@@ -129,12 +130,11 @@ def _block(layer: Any, dtype: torch.dtype, joined: bool) -> _Block | None:
         return None
     qk_norm = None
     if hasattr(attention, "q_norm"):
-        heads, groups = (one.weight_OI for one in map(weights_of, (attention.q_proj, attention.k_proj)) if one)
-        size = attention.head_dim
+        config = attention.config
         qk_norm = torch.cat(
             [
-                attention.q_norm.weight.detach().expand(len(heads) // size, size),
-                attention.k_norm.weight.detach().expand(len(groups) // size, size),
+                attention.q_norm.weight.detach().expand(config.num_attention_heads, -1),
+                attention.k_norm.weight.detach().expand(config.num_key_value_heads, -1),
             ]
         )
     return _Block(

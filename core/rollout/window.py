@@ -63,11 +63,6 @@ def widen(cache: DynamicCache, k: int, room: int) -> None:
             layer.batch_repeat_interleave(k)
 
 
-def positions(mask: Tensor) -> Tensor:
-    """Position of every token when the left padding does not count: (rows, tokens) mask -> ids from 0."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
-
-
 def without(leaving: Sequence[bool]) -> list[int]:
     """The rows that stay, in the order they will have: the last ones in the places of those that leave."""
     staying = len(leaving) - sum(leaving)

@@ -13,9 +13,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from core.models.plain import takes_ready_mask
 from core.policies.base import RowKey, Sampling
-from core.rollout.decoding import Draws, decode
+from core.rollout.decoding import Draws, decode, positions
 from core.rollout.uniforms import uniforms
-from core.rollout.window import positions
 from tests.fakes import VOCABULARY, small_qwen2
 
 K, LIMIT = 4, 16

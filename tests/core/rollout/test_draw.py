@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from core.policies.base import Sampling
+from core.rollout.decoding import positions
 from core.rollout.drawing import BLOCK, JUST_BELOW_1, by_multinomial, draw, drawn, filtered
-from core.rollout.window import positions
 
 
 @pytest.mark.parametrize(
