@@ -26,6 +26,14 @@ class Weights:
     bias_O: Tensor | None
     adapters: Sequence[tuple[Tensor, Tensor]]  # (A, I) down and (O, A) up, the scaling in it
 
+    def to(self, dtype: torch.dtype) -> Weights:
+        """These in another dtype; what has it already is not copied."""
+        return Weights(
+            weight_OI=self.weight_OI.to(dtype),
+            bias_O=None if self.bias_O is None else self.bias_O.to(dtype),
+            adapters=[(down.to(dtype), up.to(dtype)) for down, up in self.adapters],
+        )
+
 
 def weights_of(module: Any) -> Weights | None:
     """A plain linear layer's, or those of a plain LoRA layer on one; None of any other, which computes differently."""
@@ -51,58 +59,48 @@ class Product:
     """
 
     def __init__(self, layers: Sequence[Weights], *, dtype: torch.dtype, joined: bool) -> None:
+        layers = [layer.to(dtype) for layer in layers]
         self._out = sum(len(layer.weight_OI) for layer in layers)
         self._up_AO: Tensor | None = None
-        self._apart: list[tuple[Tensor, Tensor | None, list[tuple[Tensor, Tensor]]]] = []
+        self._apart = [] if joined else layers
         if joined:
-            self._join(layers, dtype)
-        else:
-            self._apart = [
-                (
-                    layer.weight_OI.to(dtype),
-                    None if layer.bias_O is None else layer.bias_O.to(dtype),
-                    [(down.to(dtype), up.to(dtype)) for down, up in layer.adapters],
-                )
-                for layer in layers
-            ]
+            self._join(layers)
 
     def __call__(self, x_RI: Tensor) -> Tensor:
         """(R, O), in the product's dtype; no gradients."""
         if self._apart:
-            outputs = [self._one(x_RI, *layer) for layer in self._apart]
+            outputs = [_one(x_RI, layer) for layer in self._apart]
             return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         y_RO = linear(x_RI, self._weight, self._bias)
         if self._up_AO is None:
             return y_RO
         return y_RO[:, : self._out].addmm_(y_RO[:, self._out :], self._up_AO)
 
-    def _one(
-        self, x_RI: Tensor, weight: Tensor, bias: Tensor | None, adapters: Sequence[tuple[Tensor, Tensor]]
-    ) -> Tensor:
-        y_RO = linear(x_RI, weight, bias)
-        for down, up in adapters:
-            y_RO = torch.addmm(y_RO, linear(x_RI, down), up.t())
-        return y_RO
-
-    def _join(self, layers: Sequence[Weights], dtype: torch.dtype) -> None:
+    def _join(self, layers: Sequence[Weights]) -> None:
         downs = [down for layer in layers for down, _ in layer.adapters]
         matrices = [*(layer.weight_OI for layer in layers), *downs]
-        alone = len(matrices) == 1
-        self._weight = matrices[0].to(dtype) if alone else torch.cat([one.to(dtype) for one in matrices])
+        self._weight = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
         self._bias: Tensor | None = None
         if any(layer.bias_O is not None for layer in layers):
             zeros = [layer.weight_OI.new_zeros(len(layer.weight_OI)) for layer in layers]
             biases = [zero if layer.bias_O is None else layer.bias_O for layer, zero in zip(layers, zeros, strict=True)]
-            self._bias = torch.cat([*biases, *(down.new_zeros(len(down)) for down in downs)]).to(dtype)
+            self._bias = torch.cat([*biases, *(down.new_zeros(len(down)) for down in downs)])
         if downs:
-            blocks = [_ups(layer).to(dtype) for layer in layers]
-            self._up_AO = torch.block_diag(*blocks)  # type: ignore[no-untyped-call]  # each adapter moves the outputs of its own layer only
+            # Each adapter moves the outputs of its own layer only.
+            self._up_AO = torch.block_diag(*map(_ups, layers))  # type: ignore[no-untyped-call]
+
+
+def _one(x_RI: Tensor, layer: Weights) -> Tensor:
+    y_RO = linear(x_RI, layer.weight_OI, layer.bias_O)
+    for down, up in layer.adapters:
+        y_RO = torch.addmm(y_RO, linear(x_RI, down), up.t())
+    return y_RO
 
 
 def _ups(layer: Weights) -> Tensor:
     """The second factors of a layer's adapters under each other, (A, O); without any, A is 0."""
     empty = layer.weight_OI.new_zeros(0, len(layer.weight_OI))
-    return torch.cat([empty, *(up.t().to(empty.dtype) for _, up in layer.adapters)])
+    return torch.cat([empty, *(up.t() for _, up in layer.adapters)])
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:
