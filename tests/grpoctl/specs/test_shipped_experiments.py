@@ -97,9 +97,15 @@ def test_controls_differ_from_what_they_control_in_what_they_say(profile: str) -
     assert differences("p30-sound", "p31", profile) == {"stages.grpo.num_generations", "stages.grpo.prompts_per_step"}
 
 
-def test_the_gsm8k_experiments_differ_in_what_they_ask() -> None:
-    assert differences("g10", "g11", "full") == {"stages.grpo.dynamic_sampling.max_attempts"}
-    assert differences("g10", "g12", "full") == {"stages.grpo.num_generations", "stages.grpo.prompts_per_step"}
+@pytest.mark.parametrize("profile", ["full", "medium", "small", "tiny"])
+def test_the_gsm8k_experiments_differ_in_what_they_ask(profile: str) -> None:
+    assert differences("g10", "g11", profile) == {"stages.grpo.dynamic_sampling.max_attempts"}
+    assert differences("g10", "g12", profile) == {"stages.grpo.num_generations", "stages.grpo.prompts_per_step"}
+    a, b = (load(name, profile=profile, library=ONLY_SHIPPED).spec.stages["grpo"] for name in ("g10", "g12"))
+    assert a.num_generations * a.prompts_per_step == b.num_generations * b.prompts_per_step
+
+
+def test_gsm8k_uses_the_whole_training_file() -> None:
     task = load("g10", library=ONLY_SHIPPED).spec.task
     assert task.train_prompts + task.eval_prompts == 7473  # the whole training file
 
