@@ -1,8 +1,9 @@
 """Linear layers of one input as one product, for a model whose weights stand still while it is run again and again.
 
+Rows stand side by side, (I, R): see core.rollout.lean.
 Not here: which model is run so (core.rollout.lean); training, where weights move and gradients are wanted.
 
-Shape suffixes: R rows, I inputs, O outputs of all layers side by side, A ranks of their adapters side by side.
+Shape suffixes: R rows, I inputs, O outputs of all layers under each other, A ranks of their adapters likewise.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from core.models.lora import plain_lora
 
@@ -52,7 +52,7 @@ def weights_of(module: Any) -> Weights | None:
 
 
 class Product:
-    """Layers of the same input, their outputs side by side: (R, I) -> (R, O).
+    """Layers of the same input, their outputs under each other: (I, R) -> (O, R).
 
     `joined` copies their weights into one matrix, the adapters' first factors under them: one product and one for all
     adapters, instead of one for each and two for each adapter. Else nothing is copied but what is not of this dtype.
@@ -61,20 +61,20 @@ class Product:
     def __init__(self, layers: Sequence[Weights], *, dtype: torch.dtype, joined: bool) -> None:
         layers = [layer.to(dtype) for layer in layers]
         self._out = sum(len(layer.weight_OI) for layer in layers)
-        self._up_AO: Tensor | None = None
+        self._up_OA: Tensor | None = None
         self._apart = [] if joined else layers
         if joined:
             self._join(layers)
 
-    def __call__(self, x_RI: Tensor) -> Tensor:
-        """(R, O), in the product's dtype; no gradients."""
+    def __call__(self, x_IR: Tensor) -> Tensor:
+        """(O, R), in the product's dtype; no gradients."""
         if self._apart:
-            outputs = [_one(x_RI, layer) for layer in self._apart]
-            return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        y_RO = linear(x_RI, self._weight, self._bias)
-        if self._up_AO is None:
-            return y_RO
-        return y_RO[:, : self._out].addmm_(y_RO[:, self._out :], self._up_AO)
+            outputs = [_one(x_IR, layer) for layer in self._apart]
+            return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        y_OR = _affine(self._weight, x_IR, self._bias)
+        if self._up_OA is None:
+            return y_OR
+        return y_OR[: self._out].addmm_(self._up_OA, y_OR[self._out :])
 
     def _join(self, layers: Sequence[Weights]) -> None:
         downs = [down for layer in layers for down, _ in layer.adapters]
@@ -87,20 +87,24 @@ class Product:
             self._bias = torch.cat([*biases, *(down.new_zeros(len(down)) for down in downs)])
         if downs:
             # Each adapter moves the outputs of its own layer only.
-            self._up_AO = torch.block_diag(*map(_ups, layers))  # type: ignore[no-untyped-call]
+            self._up_OA = torch.block_diag(*map(_ups, layers))  # type: ignore[no-untyped-call]
 
 
-def _one(x_RI: Tensor, layer: Weights) -> Tensor:
-    y_RO = linear(x_RI, layer.weight_OI, layer.bias_O)
+def _affine(weight_OI: Tensor, x_IR: Tensor, bias_O: Tensor | None) -> Tensor:
+    return weight_OI @ x_IR if bias_O is None else torch.addmm(bias_O.unsqueeze(-1), weight_OI, x_IR)
+
+
+def _one(x_IR: Tensor, layer: Weights) -> Tensor:
+    y_OR = _affine(layer.weight_OI, x_IR, layer.bias_O)
     for down, up in layer.adapters:
-        y_RO = torch.addmm(y_RO, linear(x_RI, down), up.t())
-    return y_RO
+        y_OR = torch.addmm(y_OR, up, down @ x_IR)
+    return y_OR
 
 
 def _ups(layer: Weights) -> Tensor:
-    """The second factors of a layer's adapters under each other, (A, O); without any, A is 0."""
-    empty = layer.weight_OI.new_zeros(0, len(layer.weight_OI))
-    return torch.cat([empty, *(up.t() for _, up in layer.adapters)])
+    """The second factors of a layer's adapters side by side, (O, A); without any, A is 0."""
+    empty = layer.weight_OI.new_zeros(len(layer.weight_OI), 0)
+    return torch.cat([empty, *(up for _, up in layer.adapters)], dim=-1)
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:

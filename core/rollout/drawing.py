@@ -34,11 +34,15 @@ def drawn(logits_RV: Tensor, uniform_R: Tensor, how: Sampling, *, inverse_cdf: b
     pick = draw if inverse_cdf else by_multinomial
     tokens_R = pick(filtered(weights_RV, how.top_k, how.top_p), uniform_R)
     below_R1 = logits_RV.gather(-1, tokens_R.unsqueeze(-1)).float().sub(top_R1).div_(how.temperature)
-    return tokens_R, (below_R1 - weights_RV.sum(-1, keepdim=True).log()).squeeze(-1)
+    # In float64: a sum's order depends on where the words stand, and a log-prob must not depend on the rows beside it.
+    whole_R1 = weights_RV.sum(-1, keepdim=True, dtype=torch.float64)
+    return tokens_R, (below_R1 - whole_R1.log()).squeeze(-1).float()
 
 
 def filtered(probs_RV: Tensor, top_k: int, top_p: float) -> Tensor:
     """Probabilities with everything outside top_k and the top_p nucleus at 0 (not renormalised); ties stay."""
+    if top_k > 0 or top_p < 1.0:
+        probs_RV = probs_RV.contiguous()  # a sort is quick along memory only
     if top_k > 0:
         edge_R1 = probs_RV.topk(min(top_k, probs_RV.shape[-1]), dim=-1).values[:, -1:]
         probs_RV = probs_RV.masked_fill(probs_RV < edge_R1, 0.0)
@@ -62,8 +66,9 @@ def draw(probs_RV: Tensor, uniform_R: Tensor) -> Tensor:
     if vocabulary <= 4 * BLOCK:
         return _first_above(probs_RV, uniform_R.unsqueeze(-1))[0].squeeze(-1)
     whole = vocabulary // BLOCK * BLOCK
-    sums_RB = probs_RV[:, :whole].reshape(len(probs_RV), -1, BLOCK).sum(-1)
-    sums_RB = torch.cat([sums_RB, probs_RV[:, whole:].sum(-1, keepdim=True)], dim=-1)
+    # In this order quick whether the words of a row or the rows of a word are neighbours in memory.
+    sums_BR = probs_RV[:, :whole].reshape(len(probs_RV), -1, BLOCK).transpose(0, 1).sum(-1)
+    sums_RB = torch.cat([sums_BR.t(), probs_RV[:, whole:].sum(-1, keepdim=True)], dim=-1)
     block_R1, over_R1 = _first_above(sums_RB, uniform_R.unsqueeze(-1))
     # Rounding may put the uniform on the block's end, behind which is nothing that could be drawn.
     rest_R1 = (1 - over_R1 / sums_RB.gather(-1, block_R1)).clamp(0.0, JUST_BELOW_1)

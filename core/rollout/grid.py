@@ -66,12 +66,12 @@ class Grid:
         """(P * W,) position of every place's token number `t`: padding does not count."""
         return (self._mask_PS.long().sum(-1) + t).repeat_interleave(self.places)
 
-    def placed(self, values_RE: Tensor) -> Tensor:
-        """(R, E) -> (P * W, E), every row at its place; free places have zeros."""
+    def placed(self, values_ER: Tensor) -> Tensor:
+        """(E, R) -> (E, P * W), every row at its place; free places have zeros."""
         if self._slots_R is None:
-            return values_RE
-        empty = values_RE.new_zeros(self.prompts * self.places, values_RE.shape[-1])
-        return empty.index_copy_(0, self._slots_R, values_RE)
+            return values_ER
+        empty = values_ER.new_zeros(len(values_ER), self.prompts * self.places)
+        return empty.index_copy_(1, self._slots_R, values_ER)
 
     def taken(self, values_NE: Tensor) -> Tensor:
         """(P * W, E) -> (R, E): what stands at the rows' places."""

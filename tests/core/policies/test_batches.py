@@ -103,8 +103,8 @@ def test_a_group_that_does_not_fit_is_cut_its_longest_rows_first() -> None:
 
 
 def test_tokens_are_what_their_blocks_keep() -> None:
-    # Two blocks of (10 * 32 + 5 * 64) numbers in 4 bytes and 8 * 32 bytes: 2 * (2560 + 256) = 5,632 a token.
+    # Two blocks of (10 * 32 + 4 * 64) numbers in 4 bytes: 2 * 2,304 = 4,608 a token.
     config = small_qwen2().config
-    assert tokens_at_once(config, 4, 5632 * 7 + 1) == 7
+    assert tokens_at_once(config, 4, 4608 * 7 + 1) == 7
     assert tokens_at_once(config, 4, 1) == 1
     assert tokens_at_once(SimpleNamespace(), 4, 1) == UNKNOWN_TOKENS

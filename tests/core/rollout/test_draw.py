@@ -148,15 +148,23 @@ def test_multinomial_leaves_the_global_generator_alone_and_follows_the_uniform()
     assert not one.equal(other)
 
 
+FILTERS = [(1.0, 0, 1.0), (0.3, 0, 1.0), (1.7, 5, 1.0), (1.0, 0, 0.5)]
+
+
+def some_logits(dtype: torch.dtype, *, by_words: bool) -> Tensor:
+    """Of 32 rows and 3,000 words, a row's words side by side in memory, or a word's rows; exp(100) is no float32."""
+    logits = (100 + 3 * torch.randn(32, 3000, generator=torch.Generator().manual_seed(1))).to(dtype)
+    return logits.t().contiguous().t() if by_words else logits
+
+
+@pytest.mark.parametrize("by_words", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.3, 0, 1.0), (1.7, 5, 1.0), (1.0, 0, 0.5)]
-)
+@pytest.mark.parametrize(("temperature", "top_k", "top_p"), FILTERS)
 def test_the_logprob_is_that_of_the_whole_distribution(
-    dtype: torch.dtype, temperature: float, top_k: int, top_p: float
+    dtype: torch.dtype, temperature: float, top_k: int, top_p: float, by_words: bool
 ) -> None:
-    generator = torch.Generator().manual_seed(1)
-    logits = (100 + 3 * torch.randn(32, 3000, generator=generator)).to(dtype)  # exp(100) is not a float32
+    generator = torch.Generator().manual_seed(2)
+    logits = some_logits(dtype, by_words=by_words)
     kept = logits.clone()
     uniforms = torch.rand(32, generator=generator, dtype=torch.float64)
     how = Sampling(temperature=temperature, max_completion_length=1, top_k=top_k, top_p=top_p)
@@ -165,6 +173,20 @@ def test_the_logprob_is_that_of_the_whole_distribution(
     torch.testing.assert_close(logprobs, exact.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).float(), rtol=0, atol=2e-5)
     assert tokens.equal(draw(filtered(exact.exp(), top_k, top_p), uniforms))
     assert logits.equal(kept)
+
+
+@pytest.mark.parametrize(("temperature", "top_k", "top_p"), FILTERS)
+def test_neither_memory_nor_the_rows_beside_it_change_what_a_row_draws(
+    temperature: float, top_k: int, top_p: float
+) -> None:
+    by_rows, by_words = (some_logits(torch.float32, by_words=way) for way in (False, True))
+    uniforms = torch.rand(32, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    how = Sampling(temperature=temperature, max_completion_length=1, top_k=top_k, top_p=top_p)
+    tokens, logprobs = drawn(by_rows, uniforms, how)
+    for logits, rows in ((by_words, slice(None)), (by_words[:3].contiguous(), slice(3)), (by_words[:3], slice(3))):
+        own_tokens, own_logprobs = drawn(logits, uniforms[rows], how)
+        assert own_tokens.equal(tokens[rows])
+        assert own_logprobs.equal(logprobs[rows])
 
 
 ALL = [0.125, 0.5, 0.25, 0.125]
