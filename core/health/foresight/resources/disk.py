@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.health.foresight.budget import budget
-from core.health.foresight.resources.memory import Device, weights
+from core.health.foresight.resources.memory import weights
+from core.health.foresight.resources.passes import Device
 from core.health.foresight.resources.shapes import Shape
 from core.health.foresight.view import views
 from core.spec import RunSpec

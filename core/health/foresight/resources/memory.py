@@ -1,13 +1,13 @@
 """Peak memory of a run by part and by phase, from shapes: what is held, and the most that each phase adds to it.
 
     held       process, weights, adapter, reference, and once there was an update the optimiser's moments
-    sample     + weights with the adapter added in, KV cache, the logits of one token
-    score      + one forward without gradients, logits of every completion token (three copies at the worst moment)
+    sample     + weights with the adapter added in or side by side, KV cache, the logits of one token
+    score      + one forward without gradients, logits
     learn      + gradients, activations kept for backward, logits
     evaluate   as sample and score, for the held-out prompts
 
-Bytes. Worst case: longest prompts, every completion at its full length. Counted by reading what each layer of a
-Llama-like decoder keeps for backward; docs/benchmarks.md has the measurements beside it. Not here: the shapes, seconds.
+Bytes. Worst case: longest prompts, every completion at its full length; docs/benchmarks.md has measurements beside it.
+Not here: what a pass keeps of its rows (passes), the shapes, seconds.
 """
 
 from __future__ import annotations
@@ -15,20 +15,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Literal
 
-from core.health.foresight.resources.shapes import ATTENTION, MLP, Shape
+from core.health.foresight.resources.passes import (
+    QUICK,
+    Device,
+    Rows,
+    block,
+    head,
+    moves,
+    size_of,
+    targets,
+    tokens_at_once,
+)
+from core.health.foresight.resources.shapes import Shape
 from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 
-Device = Literal["cpu", "cuda"]
 PROCESS: Mapping[Device, int] = {"cpu": 425 * 2**20, "cuda": 600 * 2**20}  # the libraries; CUDA's context and workspace
 FOUR_BIT = 0.5 + 4 / 64  # bytes of a weight: nf4, and a scale in fp32 for each 64
-LOGITS = 12  # bytes of a completion token's vocabulary entry: three fp32 copies, forward and backward alike
 SAMPLED_WORD = 24  # bytes of a row's vocabulary entry, as core.policies.batches bounds them
 HEAP = 0.7  # of all blocks' activations: what the C library does not give back on the CPU, checkpointing or not
 SAMPLING_LOGITS = 20  # of a row's: logits, log-probs, probabilities in fp32, their sum in fp64
 SCORED_EVALUATION = 8  # rows of an evaluation that are scored
+JOINED = 2**30  # core.rollout.lean: bytes of weights that sampling on the CPU copies to have them side by side
+ROOM = 64  # core.rollout.grid: drawn tokens there is room for at first
 SAMPLING_ROOM: Mapping[Device, float] = {"cpu": 2**30, "cuda": 0.25}  # bytes, or a share: core.policies.batches' bound
 Parts = Mapping[str, int]
 
@@ -93,15 +102,9 @@ def weights(spec: ModelSpec, shape: Shape, device: Device) -> Weights:
         adapter = sum(spec.lora.r * sum(shape.linears[name]) for name in targets(spec, shape)) * shape.layers
         each = 4  # peft keeps adapters in fp32, whatever the weights are
         return Weights(total=shape.total, trainable=adapter, each=each, held={**held, "adapter": adapter * each})
-    moved = sum(elements for name, elements in shape.parameters().items() if _moves(spec, name))
+    moved = sum(elements for name, elements in shape.parameters().items() if moves(spec, name))
     held["reference"] = moved * size
     return Weights(total=shape.total, trainable=moved, each=size, held=held)
-
-
-def targets(spec: ModelSpec, shape: Shape) -> list[str]:
-    """The linear layers of a block that carry an adapter."""
-    wanted = spec.lora.target_modules if spec.lora is not None else ()
-    return [name for name in shape.linears if name in wanted]
 
 
 def phases(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> list[Phase]:
@@ -132,15 +135,18 @@ class _Stage:
         """What the stage does on a step."""
         if not self.sampled:
             return [self._learn()]
-        model, shape, width = self.spec.model, self.shape, self.prompt + self.completion
-        rows = at_once(model, shape, group=self._group(), width=width, place=self.place)
-        sampled = sampling(model, shape, min(rows, self.stage.rows_per_step), width)
-        scored = scoring(model, shape, self._scored_rows(), self.prompt, self.completion)
+        model, shape, device = self.spec.model, self.shape, self.place.device
+        rows = at_once(model, shape, group=self._group(), width=self.prompt + self.completion, place=self.place)
+        sampled = sampling(model, shape, self._rows(min(rows, self.stage.rows_per_step)), device)
+        scored = scoring(model, shape, self._rows(self._scored_rows()), device)
         return [
             Phase(stage=self.name, name="sample", parts={**self.held, **sampled}),
             Phase(stage=self.name, name="score", parts={**self.held, **scored}),
             self._learn(),
         ]
+
+    def _rows(self, count: int) -> Rows:
+        return Rows(count=count, group=self._group(), prompt=self.prompt, completion=self.completion)
 
     def _group(self) -> int:
         return int(getattr(self.stage, "num_generations", 1))
@@ -154,17 +160,16 @@ class _Stage:
         return max(self._group(), math.ceil(stage.rows_per_step / stage.gradient_accumulation_steps) if whole else 0)
 
     def _learn(self) -> Phase:
-        model, shape, rows = self.spec.model, self.shape, micro_rows(self.stage)
-        width = self.prompt + self.completion
-        layers = _layers_with_gradients(model, shape)
-        block = rows * width * kept(model, shape) + rows * width**2 * _size(model)
+        model, shape, device = self.spec.model, self.shape, self.place.device
+        rows = self._rows(micro_rows(self.stage)).within(tokens_at_once(model, shape, self.place.sampling_room))
+        layers, one = _layers_with_gradients(model, shape), block(model, shape, rows, device)
         if model.gradient_checkpointing:
-            inputs = layers * rows * width * shape.hidden * _size(model)
-            activations, backward = inputs, block  # one layer's are made again after the logits are gone
+            inputs = layers * rows.tokens(shared=False) * shape.hidden * size_of(model)
+            activations, backward = inputs, one  # one layer's are made again after the logits are gone
         else:
-            activations, backward = layers * block, 0
+            activations, backward = layers * one, 0
         autocast = 2 * shape.layers * shape.block_linear if model.mixed_precision == "bf16" else 0
-        logits = rows * self.completion * shape.vocabulary * (LOGITS + 4 * self._entropy())
+        logits = head(model, shape, rows, device, entropy=self._entropy(), learns=True)
         gradients = self.weights.trainable * self.weights.each
         activations += max(0, backward - logits) + autocast
         parts = {
@@ -172,13 +177,13 @@ class _Stage:
             "gradients": gradients * 2,  # one term's beside the sum, on a step that an evaluation follows
             "activations": activations,
             "logits": logits,
-            "heap": int(HEAP * layers * block) if self.place.device == "cpu" else 0,
+            "heap": int(HEAP * layers * one) if device == "cpu" else 0,
         }
         return Phase(stage=self.name, name="learn", parts=parts)
 
-    def _entropy(self) -> int:
+    def _entropy(self) -> bool:
         stage = self.stage
-        return int(isinstance(stage, GrpoStage) and (stage.entropy_coef.ever or stage.adaptive_entropy is not None))
+        return isinstance(stage, GrpoStage) and (stage.entropy_coef.ever or stage.adaptive_entropy is not None)
 
 
 def micro_rows(stage: StageBase) -> int:
@@ -189,7 +194,7 @@ def micro_rows(stage: StageBase) -> int:
 
 def at_once(model: ModelSpec, shape: Shape, *, group: int, width: int, place: Place) -> int:
     """The rows that are sampled together at most: whole groups, one at least."""
-    each = 2 * shape.layers * shape.kv_size * _size(model) * width + SAMPLED_WORD * shape.vocabulary
+    each = 2 * shape.layers * shape.kv_size * size_of(model) * width + SAMPLED_WORD * shape.vocabulary
     return max(1, int(place.sampling_room // each) // group) * group
 
 
@@ -198,76 +203,57 @@ def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Ph
     group, longest = spec.evaluation.num_generations_eval, spec.max_completion_length
     found, rows = weights(spec.model, shape, place.device), spec.task.eval_prompts * group
     batch = at_once(spec.model, shape, group=group, width=tokens.prompt + longest, place=place)
-    sampled = sampling(spec.model, shape, min(rows, batch), tokens.prompt + longest)
-    scored = scoring(spec.model, shape, min(rows, SCORED_EVALUATION), tokens.prompt, longest)
-    worse = max(sampled, scored, key=lambda parts: sum(parts.values()))
+    device = place.device
+    sampled, scored = (
+        Rows(count=min(rows, most), group=group, prompt=tokens.prompt, completion=longest)
+        for most in (batch, SCORED_EVALUATION)
+    )
+    drawing, scoring_ = sampling(spec.model, shape, sampled, device), scoring(spec.model, shape, scored, device)
+    worse = max(drawing, scoring_, key=lambda parts: sum(parts.values()))
     moments = 2 * found.trainable * found.each
     return Phase(stage="", name="evaluate", parts={**found.held, "moments": moments, **worse})
 
 
-def sampling(model: ModelSpec, shape: Shape, rows: int, width: int) -> Parts:
-    """What sampling adds: folded weights, the KV cache of `rows` rows of `width` tokens, one token's logits."""
+def sampling(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> Parts:
+    """What sampling adds: folded weights, those put side by side, the KV cache, one token's logits."""
+    size, layers = size_of(model), shape.layers
     folds = model.lora is not None and model.dtype == "float32" and model.mixed_precision == "no"
-    folded = sum(math.prod(shape.linears[name]) for name in targets(model, shape)) * shape.layers * 4 if folds else 0
-    cache = rows * width * 2 * shape.kv_size * _size(model)
-    repeated = rows * width * 2 * shape.query_size * _size(model)  # one layer's keys and values, once for each head
+    folded = sum(math.prod(shape.linears[name]) for name in targets(model, shape)) * layers * 4 if folds else 0
+    lean = shape.family in QUICK and model.load_in_4bit != "always"
+    beside = layers * shape.block_linear * size
+    joins = lean and device == "cpu" and beside <= JOINED
+    each = 2 * shape.kv_size * size  # bytes of one token's keys and values in one block
+    if lean:
+        # Room for drawn tokens is doubled block by block, the smaller one still there.
+        room = rows.completion if rows.completion <= ROOM else 1.5 * rows.completion
+        cache = layers * each * (rows.prompts * rows.prompt + int(rows.count * room))
+    else:
+        repeated = 2 * shape.query_size * size  # one layer's, once for each head
+        cache = rows.count * rows.width * (each * layers + each + repeated)  # a token is added by copying one layer's
     return {
         "folded weights": folded,
-        "KV cache": cache * shape.layers + cache + repeated,  # a token is added by copying one layer's cache
-        "logits": rows * shape.vocabulary * SAMPLING_LOGITS,
+        "joined weights": beside if joins else 0,
+        "KV cache": cache,
+        "logits": rows.count * shape.vocabulary * SAMPLING_LOGITS,
     }
 
 
-def scoring(model: ModelSpec, shape: Shape, rows: int, prompt: int, completion: int) -> Parts:
+def scoring(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> Parts:
     """What a forward without gradients adds: one layer's intermediate results, and the logits."""
-    width = prompt + completion
-    layer = (3 * shape.intermediate + 4 * shape.hidden) * _size(model)
+    shared = shape.family in QUICK
+    layer = (3 * shape.intermediate + 4 * shape.hidden) * size_of(model)
     return {
-        "activations": rows * width * layer + rows * width**2 * _size(model),
-        "logits": rows * completion * shape.vocabulary * LOGITS,
+        "activations": rows.tokens(shared=shared) * layer + rows.count * rows.width**2 * size_of(model),
+        "logits": head(model, shape, rows, device, entropy=False, learns=False),
     }
-
-
-def kept(model: ModelSpec, shape: Shape) -> int:
-    """Bytes that one block keeps of one token for backward.
-
-    Two norms keep their input in fp32; attention its queries, keys and values (repeated for each head) and its output;
-    the MLP three intermediates. A linear layer keeps its input where its own weights move, or carry an adapter; an
-    adapter in fp32 beside bf16 weights keeps a cast of its own, under dropout a dropped one and its mask.
-    """
-    size, moved, lora = _size(model), model.lora is None, model.lora
-    carrying = targets(model, shape)
-    norms = 2 * shape.hidden * 4 + (2 * shape.hidden * size if moved else 0)
-    attention = 4 * shape.query_size * size + (2 * shape.query_size * 4 if shape.head_norms else 0)
-    mlp = 3 * shape.intermediate * size
-    if moved or set(carrying) & set(ATTENTION[:3]):
-        attention += shape.hidden * size
-    if moved or set(carrying) & set(MLP[:2]):
-        mlp += shape.hidden * size
-    if moved or "down_proj" in carrying:
-        mlp += shape.intermediate * size
-    if lora is None:
-        return norms + attention + mlp
-    inputs = sum(shape.linears[name][0] for name in carrying)
-    copies = (5 if lora.lora_dropout else 4 if size < 4 else 0) * inputs
-    return norms + attention + mlp + copies + 4 * lora.r * len(carrying)
 
 
 def _layers_with_gradients(model: ModelSpec, shape: Shape) -> int:
     """Blocks that keep anything: from the lowest one with a weight that moves, up."""
     if model.trainable is None:
         return shape.layers
-    moving = [name for name in shape.parameters() if _moves(model, name)]
+    moving = [name for name in shape.parameters() if moves(model, name)]
     if any("embed_tokens" in name for name in moving):
         return shape.layers
     blocks = [int(name.split(".")[2]) for name in moving if name.startswith("model.layers.")]
     return shape.layers - min(blocks, default=shape.layers)
-
-
-def _moves(model: ModelSpec, name: str) -> bool:
-    return model.trainable is None or any(fnmatchcase(name, pattern) for pattern in model.trainable)
-
-
-def _size(model: ModelSpec) -> int:
-    """Bytes of one activation; 4-bit weights compute in bf16."""
-    return 2 if model.computes_in == "bfloat16" else 4

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from core.health.foresight.resources import memory
-from core.health.foresight.resources.memory import Place, Tokens, kept, peak, phases, weights
+from core.health.foresight.resources.memory import Place, Tokens, peak, phases, weights
+from core.health.foresight.resources.passes import Rows, block, tokens_at_once
 from core.policies import batches
+from core.rollout import grid, lean
 from core.spec import RunSpec
 from core.training import trainer
 from tests.core.health.foresight.resources.paper import PAPER, run
 
 PLACE = Place(device="cuda", memory=2**30)
 TOKENS = Tokens(prompt=3, answer=4)
+ROWS = Rows(count=4, group=2, prompt=3, completion=5)
 
 
 def phase(spec: RunSpec, name: str, place: Place = PLACE) -> dict[str, int]:
@@ -56,64 +60,85 @@ def test_a_frozen_backbone_moves_what_its_patterns_name() -> None:
     found = weights(spec.model, PAPER, "cuda")
     assert (found.trainable, found.held["reference"]) == (288, 1_152)  # three of 8 x 12
     # Nothing below the second block keeps anything for backward.
-    one = 4 * (8 * kept(spec.model, PAPER) + 64 * 4)
-    assert phase(spec, "learn")["activations"] == one
+    assert phase(spec, "learn")["activations"] == block(spec.model, PAPER, ROWS, "cuda")
 
 
 def test_sampling() -> None:
-    # 2 prompts x 2 = 4 rows of 8 tokens; a token's keys and values are 2 * 4 elements a block. Two blocks, one block's
-    # copy while a token is added, and its 2 * 8 elements once the keys are repeated for each head.
+    # 2 prompts of 3 and 4 rows of 5 tokens; a token's keys and values are 2 * 4 elements in each of two blocks
     parts = phase(run(), "sample")
-    assert parts["KV cache"] == 4 * 8 * 4 * (2 * 8 + 8 + 16)
+    assert parts["KV cache"] == (2 * 3 + 4 * 5) * 2 * 8 * 4
     assert parts["folded weights"] == 2 * (64 + 32) * 4  # q and k of each block, in fp32
     assert parts["logits"] == 4 * 100 * 20
+    assert parts["joined weights"] == 0  # a GPU reads them where they are
     assert phase(run(model={"dtype": "bfloat16"}), "sample")["folded weights"] == 0
 
 
-def test_scoring_takes_a_group_or_a_micro_batch_of_the_reference() -> None:
-    # Without a KL one group of 2 is scored; with one, all 4 rows in two micro-batches of 2, or at once.
-    assert phase(run(), "score")["logits"] == 2 * 5 * 100 * 12
-    whole = run(grpo={"beta": 0.1, "gradient_accumulation_steps": 1})
-    assert phase(whole, "score")["logits"] == 4 * 5 * 100 * 12
-    assert phase(run(grpo={"beta": 0.1, "gradient_accumulation_steps": 2}), "score")["logits"] == 2 * 5 * 100 * 12
+def test_rows_that_draw_long_have_their_cache_doubled() -> None:
+    # 100 tokens are more than the first 64: the smaller room is there while the larger one is made.
+    parts = phase(run(grpo={"max_completion_length": 100}), "sample")
+    assert parts["KV cache"] == (2 * 3 + 4 * 150) * 2 * 8 * 4
+
+
+def test_another_family_has_every_rows_prompt_in_its_cache() -> None:
+    # 4 rows of 8 tokens: two blocks, one block's copy while a token is added, its 2 * 8 elements repeated for each head
+    other = replace(PAPER, family="gemma")
+    (found,) = (one for one in phases(run(), other, TOKENS, Place(device="cpu", memory=2**30)) if one.name == "sample")
+    assert found.parts["KV cache"] == 4 * 8 * 4 * (2 * 8 + 8 + 16)
+    assert found.parts["joined weights"] == 0
 
 
 @pytest.mark.parametrize(
     ("model", "bytes_"),
     [
-        # fp32: norms 2 * 8 * 4; attention 4 * 8 * 4 and its input 8 * 4; MLP 3 * 12 * 4; two adapters of r=2 in fp32
-        ({}, 64 + 128 + 32 + 144 + 16),
-        # bf16: norms as before; the rest halves; a cast of its own for each of the two adapters, 8 * 4 each
-        ({"dtype": "bfloat16"}, 64 + 64 + 16 + 72 + 16 + 64),
-        ({"mixed_precision": "bf16"}, 64 + 64 + 16 + 72 + 16 + 64),
-        # all weights: both norms' products, both inputs, and the MLP's product for down_proj
-        ({"lora": None}, 64 + 64 + 128 + 32 + 144 + 32 + 48),
+        ({}, 2 * 480 * 4),  # all linear layers of two blocks: 8 x 8 twice, 8 x 4 twice, 8 x 12 three times
+        ({"dtype": "bfloat16"}, 2 * 480 * 2),
+        ({"mixed_precision": "bf16"}, 2 * 480 * 2),
+        ({"dtype": "bfloat16", "load_in_4bit": "always"}, 0),
     ],
 )
-def test_what_a_block_keeps_of_a_token(model: dict[str, Any], bytes_: int) -> None:
-    assert kept(run(model=model).model, PAPER) == bytes_
+def test_on_the_cpu_weights_are_put_side_by_side(model: dict[str, Any], bytes_: int) -> None:
+    cpu = Place(device="cpu", memory=2**30)
+    assert phase(run(model=model), "sample", cpu)["joined weights"] == bytes_
 
 
-def test_dropout_keeps_a_dropped_copy_and_its_mask() -> None:
-    plain = run().model
-    assert plain.lora is not None
-    dropped = plain.model_copy(update={"lora": plain.lora.model_copy(update={"lora_dropout": 0.1})})
-    assert kept(dropped, PAPER) - kept(plain, PAPER) == 2 * 8 * 5
+def test_weights_that_are_too_many_stay_where_they_are() -> None:
+    cpu, large = Place(device="cpu", memory=2**30), replace(PAPER, layers=10_000, intermediate=2**12)
+    (found,) = (one for one in phases(run(), large, TOKENS, cpu) if one.name == "sample")
+    assert found.parts["joined weights"] == 0
+
+
+def test_scoring_takes_a_group_or_a_micro_batch_of_the_reference() -> None:
+    # Without a KL one group of 2 is scored; with one, all 4 rows in two micro-batches of 2, or at once.
+    assert phase(run(), "score")["logits"] == 2 * 5 * 100 * 4
+    whole = run(grpo={"beta": 0.1, "gradient_accumulation_steps": 1})
+    assert phase(whole, "score")["logits"] == 4 * 5 * 100 * 4
+    assert phase(run(grpo={"beta": 0.1, "gradient_accumulation_steps": 2}), "score")["logits"] == 2 * 5 * 100 * 4
+    # One layer's vectors of 26 tokens, and a mask of each row
+    assert phase(whole, "score")["activations"] == 26 * (3 * 12 + 4 * 8) * 4 + 4 * 64 * 4
 
 
 def test_learning() -> None:
-    # 4 rows of 3 + 5 tokens in one pass; two blocks, and a mask of 8 x 8 in each
+    # 4 rows of 2 prompts in one pass; two blocks
     parts = phase(run(), "learn")
-    assert parts["activations"] == 2 * 4 * (8 * 384 + 64 * 4)
-    assert parts["logits"] == 4 * 5 * 100 * 12
+    assert parts["activations"] == 2 * block(run().model, PAPER, ROWS, "cuda")
+    assert parts["logits"] == 20 * 100 * 4 + 20 * 8 * 4
     assert parts["gradients"] == 448 * 2  # the sum, and the one term's share of it
+
+
+def test_a_micro_batch_is_what_its_budget_of_tokens_holds() -> None:
+    # A token takes 2 * 128 * 4 bytes; a quarter of the memory holds 13 of them, which are one group of two.
+    tight = Place(device="cuda", memory=4 * 13 * 1024)
+    assert tokens_at_once(run().model, PAPER, tight.sampling_room) == 13
+    one = Rows(count=2, group=2, prompt=3, completion=5)
+    assert phase(run(), "learn", tight)["activations"] == 2 * block(run().model, PAPER, one, "cuda")
 
 
 def test_on_the_cpu_the_heap_keeps_some() -> None:
     cpu = phase(run(), "learn", Place(device="cpu", memory=2**30))
     assert cpu["heap"] == int(cpu["activations"] * memory.HEAP)
-    checkpointed = phase(run(model={"gradient_checkpointing": True}), "learn", Place(device="cpu", memory=2**30))
-    assert checkpointed["heap"] == cpu["heap"]
+    checkpointed = run(model={"gradient_checkpointing": True})
+    blocks = 2 * block(checkpointed.model, PAPER, ROWS, "cpu")
+    assert phase(checkpointed, "learn", Place(device="cpu", memory=2**30))["heap"] == int(memory.HEAP * blocks)
     assert phase(run(), "learn")["heap"] == 0
 
 
@@ -121,21 +146,22 @@ def test_however_many_terms_one_gradient_stands_beside_the_sum() -> None:
     spec = run(grpo={"beta": 0.1, "entropy_coef": 0.01})
     parts = phase(spec, "learn")
     assert parts["gradients"] == 448 * 2
-    assert parts["logits"] == 4 * 5 * 100 * 16  # entropies keep the probabilities, too
+    assert parts["logits"] == 20 * 100 * 8 + 2 * 20 * 8 * 4  # entropies have a table and a vector of their own
     assert phase(run(grpo={"beta": 0.1, "kl_in": "reward"}), "learn")["gradients"] == 448 * 2
 
 
 def test_checkpointing_keeps_block_inputs_and_one_block() -> None:
     # 4 rows x 8 tokens x 8 x 4 bytes for each of two blocks; one block's, made again, once the logits are gone
-    parts = phase(run(model={"gradient_checkpointing": True}), "learn")
-    block = phase(run(), "learn")["activations"] // 2
-    assert parts["activations"] == 2 * 4 * 8 * 8 * 4 + max(0, block - parts["logits"])
+    spec = run(model={"gradient_checkpointing": True})
+    parts, one = phase(spec, "learn"), block(spec.model, PAPER, ROWS, "cuda")
+    assert parts["activations"] == 2 * 4 * 8 * 8 * 4 + max(0, one - parts["logits"])
+    assert one > parts["logits"]
 
 
 def test_supervised_stages_learn_from_answers() -> None:
     spec = run(stages={"sft": {"kind": "sft", "max_steps": 1, "prompts_per_step": 3, "learning_rate": 0.1}})
     (found,) = (one for one in phases(spec, PAPER, TOKENS, PLACE) if one.stage)
-    assert (found.name, found.parts["logits"]) == ("learn", 3 * 4 * 100 * 12)
+    assert (found.name, found.parts["logits"]) == ("learn", 3 * 4 * (100 * 4 + 8 * 4))
 
 
 @pytest.mark.parametrize(
@@ -164,6 +190,7 @@ def test_sampling_is_bounded_as_the_policy_bounds_it() -> None:
     assert memory.SAMPLED_WORD == batches.PER_WORD
     assert memory.SAMPLING_ROOM == {"cpu": batches.ON_CPU, "cuda": batches.OF_A_DEVICE}
     assert memory.SCORED_EVALUATION == trainer.EVALUATION_CHECKED
+    assert (memory.JOINED, memory.ROOM) == (lean.MOST, grid.ROOM)
     # Room for 5 rows, groups of 2: 4 rows; of a group there is always one.
     row = 2 * 2 * 4 * 4 * 8 + 24 * 100
     five = Place(device="cuda", memory=4 * 5 * row)
