@@ -5,7 +5,8 @@ row drew; one softmax goes over both (bifurcated attention, arXiv 2403.08845). A
 their rows is K times as large, and for every token all of it is read.
 
 The places are a table, prompts x places: a row that leaves frees its place, and when a quarter of the places is free,
-the table is made smaller.
+the table is made smaller. What nobody wrote is 0 and never whatever the memory had: of an odd number of bfloat16
+values the CPU's products multiply one with a zero and the next row's first, and 0 * NaN is NaN.
 
 Shape suffixes: P prompts, W places of each, R rows drawing, G key/value heads, Q query heads of each, D size of a head,
 S prompt tokens, C drawn tokens there is room for, E anything.
@@ -51,8 +52,8 @@ class Grid:
             Layer(
                 keys=keys.contiguous(),
                 values=values.contiguous(),
-                drawn_keys=keys.new_empty(rows, keys.shape[1], room, keys.shape[3]),
-                drawn_values=values.new_empty(rows, values.shape[1], room, values.shape[3]),
+                drawn_keys=keys.new_zeros(rows, keys.shape[1], room, keys.shape[3]),
+                drawn_values=values.new_zeros(rows, values.shape[1], room, values.shape[3]),
             )
             for keys, values in prompts
         ]
@@ -63,18 +64,26 @@ class Grid:
         return len(self.layers[0].keys)
 
     def positions(self, t: int) -> Tensor:
-        """(P * W,) position of every place's token number `t`: padding does not count."""
-        return (self._mask_PS.long().sum(-1) + t).repeat_interleave(self.places)
+        """(R,) position of every row's token number `t`: padding does not count."""
+        return self.taken((self._mask_PS.long().sum(-1) + t).repeat_interleave(self.places))
 
-    def placed(self, values_ER: Tensor) -> Tensor:
-        """(E, R) -> (E, P * W), every row at its place; free places have zeros."""
+    def store(self, layer: Layer, keys_RGD: Tensor, values_RGD: Tensor, t: int) -> None:
+        """The rows' token number `t` in one layer, each at its place."""
+        for table, new in ((layer.drawn_keys, keys_RGD), (layer.drawn_values, values_RGD)):
+            if self._slots_R is None:
+                table[:, :, t] = new
+            else:
+                table[:, :, t].index_copy_(0, self._slots_R, new)
+
+    def placed(self, values_RE: Tensor) -> Tensor:
+        """(R, E) -> (P * W, E), every row at its place; free places have zeros."""
         if self._slots_R is None:
-            return values_ER
-        empty = values_ER.new_zeros(len(values_ER), self.prompts * self.places)
-        return empty.index_copy_(1, self._slots_R, values_ER)
+            return values_RE
+        empty = values_RE.new_zeros(self.prompts * self.places, values_RE.shape[-1])
+        return empty.index_copy_(0, self._slots_R, values_RE)
 
     def taken(self, values_NE: Tensor) -> Tensor:
-        """(P * W, E) -> (R, E): what stands at the rows' places."""
+        """(P * W, ..) -> (R, ..): what stands at the rows' places."""
         return values_NE if self._slots_R is None else values_NE.index_select(0, self._slots_R)
 
     def attend(self, layer: Layer, q_NHD: Tensor, t: int, scaling: float) -> Tensor:
@@ -132,7 +141,7 @@ class Grid:
         widest = max(len(slots) for slots in rows_of.values())
         if len(rows_of) * widest > WORTH * self.prompts * self.places:
             return
-        # A place that stays free takes any row's tokens: they are never looked at.
+        # A place that stays free has any row's tokens, or none: nobody looks at what its attention gives.
         whence = [slot for slots in rows_of.values() for slot in [*slots, *slots[:1] * (widest - len(slots))]]
         self._move(torch.tensor(list(rows_of), device=kept_R.device), torch.tensor(whence, device=kept_R.device))
         self.places = widest
@@ -168,6 +177,6 @@ def _bias(mask_PS: Tensor, keys: Tensor) -> Tensor | None:
 
 def _longer(states: Tensor, room: int) -> Tensor:
     rows, heads, seen, size = states.shape
-    result = states.new_empty(rows, heads, room, size)
+    result = states.new_zeros(rows, heads, room, size)
     result[:, :, :seen] = states
     return result

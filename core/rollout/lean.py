@@ -62,11 +62,11 @@ class Lean:
     def step(self, tokens_R: Tensor, t: int) -> Tensor:
         """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
         self._grid.make_room(t)
-        turn_2DN = self._turns[:, self._grid.positions(t)].transpose(1, 2).contiguous()
+        turn_2DR = self._turns[:, self._grid.positions(t)].transpose(1, 2).contiguous()
         with torch.autocast(tokens_R.device.type, enabled=False):
             x_HR = embedding(tokens_R, self._embedding).t().contiguous()
             for block, layer in zip(self._blocks, self._grid.layers, strict=True):
-                x_HR = x_HR + self._attention(block, layer, self._normed(x_HR, block.before), turn_2DN, t)
+                x_HR = x_HR + self._attention(block, layer, self._normed(x_HR, block.before), turn_2DR, t)
                 gate, up = block.gate_up(self._normed(x_HR, block.between)).chunk(2)
                 x_HR = x_HR + block.down(self._act(gate).mul_(up))
             return self._head(self._normed(x_HR, self._norm)).t()
@@ -78,19 +78,18 @@ class Lean:
     def _normed(self, x_HR: Tensor, weight_H: Tensor) -> Tensor:
         return _unit(x_HR, 0, self._eps).mul_(weight_H.unsqueeze(-1)).to(self._dtype)
 
-    def _attention(self, block: _Block, layer: Layer, x_HR: Tensor, turn_2DN: Tensor, t: int) -> Tensor:
-        groups, size = layer.keys.shape[1], layer.keys.shape[3]
-        y_XDN = self._grid.placed(block.qkv(x_HR)).view(self._heads + 2 * groups, size, -1)
-        qk_XDN, v_GDN = y_XDN[:-groups], y_XDN[-groups:]
+    def _attention(self, block: _Block, layer: Layer, x_HR: Tensor, turn_2DR: Tensor, t: int) -> Tensor:
+        grid, groups, size = self._grid, layer.keys.shape[1], layer.keys.shape[3]
+        y_XDR = block.qkv(x_HR).view(self._heads + 2 * groups, size, -1)
+        qk_XDR, v_GDR = y_XDR[:-groups], y_XDR[-groups:]
         if block.qk_norm is not None:
-            qk_XDN = _unit(qk_XDN, 1, self._eps).mul_(block.qk_norm)
-        turned_XDN = torch.addcmul(qk_XDN * turn_2DN[0], qk_XDN.roll(size // 2, 1), turn_2DN[1]).to(self._dtype)
-        q_XDN, k_GDN = turned_XDN[: self._heads], turned_XDN[self._heads :]
-        layer.drawn_keys[:, :, t] = k_GDN.permute(2, 0, 1)
-        layer.drawn_values[:, :, t] = v_GDN.permute(2, 0, 1)
-        q_NE = q_XDN.flatten(0, 1).t().contiguous()
-        attended_NE = self._grid.attend(layer, q_NE.view(len(q_NE), self._heads, size), t, block.scaling)
-        return block.out(self._grid.taken(attended_NE).t())
+            qk_XDR = _unit(qk_XDR, 1, self._eps).mul_(block.qk_norm)
+        turned_XDR = torch.addcmul(qk_XDR * turn_2DR[0], qk_XDR.roll(size // 2, 1), turn_2DR[1]).to(self._dtype)
+        q_XDR, k_GDR = turned_XDR[: self._heads], turned_XDR[self._heads :]
+        grid.store(layer, k_GDR.permute(2, 0, 1), v_GDR.permute(2, 0, 1), t)
+        q_NE = grid.placed(q_XDR.flatten(0, 1).t().contiguous())
+        attended_NE = grid.attend(layer, q_NE.view(len(q_NE), self._heads, size), t, block.scaling)
+        return block.out(grid.taken(attended_NE).t())
 
 
 def _unit(x: Tensor, dim: int, eps: float) -> Tensor:
