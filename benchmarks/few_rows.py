@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -42,18 +43,18 @@ def _weights(shape: tuple[int, int], dtype: torch.dtype) -> list[Tensor]:
 def _cell(weights: Sequence[Tensor], rows: int) -> str:
     x = torch.randn(rows, weights[0].shape[1]).to(weights[0].dtype)
     x_t = x.t().contiguous()
-    usual = _median(lambda: [linear(x, weight) for weight in weights]) / len(weights)
-    other = _median(lambda: [weight @ x_t for weight in weights]) / len(weights)
+    usual = _seconds(lambda: [linear(x, weight) for weight in weights]) / len(weights)
+    other = _seconds(lambda: [weight @ x_t for weight in weights]) / len(weights)
     return f"{usual * 1e6:.0f} / {other * 1e6:.0f}"
 
 
-def _median(work: Callable[[], object]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     seconds = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - start)
-    return sorted(seconds)[ROUNDS // 2]
+    return median(seconds)
 
 
 if __name__ == "__main__":

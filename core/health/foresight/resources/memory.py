@@ -201,15 +201,19 @@ def at_once(model: ModelSpec, shape: Shape, *, group: int, width: int, place: Pl
 def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Phase:
     """Held-out prompts in batches; a few of their rows are scored."""
     group, longest = spec.evaluation.num_generations_eval, spec.max_completion_length
-    found, rows = weights(spec.model, shape, place.device), spec.task.eval_prompts * group
+    device, rows = place.device, spec.task.eval_prompts * group
+    found = weights(spec.model, shape, device)
     batch = at_once(spec.model, shape, group=group, width=tokens.prompt + longest, place=place)
-    device = place.device
-    sampled, scored = (
-        Rows(count=min(rows, most), group=group, prompt=tokens.prompt, completion=longest)
-        for most in (batch, SCORED_EVALUATION)
-    )
-    drawing, scoring_ = sampling(spec.model, shape, sampled, device), scoring(spec.model, shape, scored, device)
-    worse = max(drawing, scoring_, key=lambda parts: sum(parts.values()))
+    added = [
+        work(
+            spec.model,
+            shape,
+            Rows(count=min(rows, most), group=group, prompt=tokens.prompt, completion=longest),
+            device,
+        )
+        for work, most in ((sampling, batch), (scoring, SCORED_EVALUATION))
+    ]
+    worse = max(added, key=lambda parts: sum(parts.values()))
     moments = 2 * found.trainable * found.each
     return Phase(stage="", name="evaluate", parts={**found.held, "moments": moments, **worse})
 
