@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import AttentionMaskInterface
 
 from core.models.attention import MOST, attend, bias_of
+from core.models.transfer import handed
 
 NAME = "branches"
 
@@ -36,7 +36,7 @@ class Branches:
         (self.prompts, self.size), self.rows = mask_PS.shape, sum(counts)
         self.width, self.grouped = width, grouped
         self.even = min(counts) == max(counts)
-        self.counts_P = torch.tensor(counts, device=mask_PS.device)
+        self.counts_P = handed(torch.tensor(counts), mask_PS.device)
         seen_P1S = mask_PS.bool().unsqueeze(1)
         before, own = (_before(tokens, mask_PS.device) for tokens in (self.size, width))
         # Padding sees itself: what sees nothing is NaN.
@@ -139,9 +139,5 @@ def _before(tokens: int, device: torch.device) -> Tensor:
     return torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
 
 
-def _no_mask(*args: Any, **how: Any) -> None:
-    """What is seen goes to attention with the branches."""
-
-
+# With no function that makes masks for it transformers makes none: what is seen goes to attention with the branches.
 AttentionInterface.register(NAME, attend_branches)
-AttentionMaskInterface.register(NAME, _no_mask)

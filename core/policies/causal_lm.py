@@ -60,7 +60,7 @@ class CausalLMPolicy:
         # The tokenizer's own end comes first: it closes what is replayed and fills what is padded. Qwen's chat models
         # stop at a second one as well, which has the smaller number.
         ordered = sorted(end, key=lambda one: (one != tokenizer.eos_token_id, one))
-        self.end_ids = torch.tensor(ordered, device=model.device)
+        self.end_ids = torch.tensor(ordered)
         self.sampling_bytes = sampling_budget(model.device)
         self._itemsize = model.dtype.itemsize
 
@@ -83,7 +83,7 @@ class CausalLMPolicy:
                 for first in range(0, len(prompts), size)
             ]
         draws = stacked(parts, end=int(self.end_ids[0]))
-        prompt_N = torch.arange(len(prompts), device=ids_PS.device).repeat_interleave(k)
+        prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         return Rollout(
             prompts=prompts,
             prompt_N=prompt_N,
@@ -101,19 +101,19 @@ class CausalLMPolicy:
         end = int(self.end_ids[0])
         rows = [[*row, end] for row in self.tokenizer(list(outputs), add_special_tokens=False)["input_ids"]]
         width = max(len(row) for row in rows)
-        lengths_N = torch.tensor([len(row) for row in rows], device=ids_NS.device)
+        lengths_N = torch.tensor([len(row) for row in rows])
         return Rollout(
             prompts=prompts,
-            prompt_N=torch.arange(len(prompts), device=ids_NS.device),
+            prompt_N=torch.arange(len(prompts)),
             actions={
                 "prompt_ids": ids_NS,
                 "prompt_mask": prompt_mask_NS,
-                "ids": torch.tensor([row + [end] * (width - len(row)) for row in rows], device=ids_NS.device),
+                "ids": torch.tensor([row + [end] * (width - len(row)) for row in rows]),
             },
-            mask_NT=torch.arange(width, device=ids_NS.device) < lengths_N.unsqueeze(-1),
+            mask_NT=torch.arange(width) < lengths_N.unsqueeze(-1),
             drawn_NT=None,
             outputs=list(outputs),
-            truncated_N=torch.zeros(len(rows), dtype=torch.bool, device=ids_NS.device),
+            truncated_N=torch.zeros(len(rows), dtype=torch.bool),
             how=Sampling(temperature=1.0, max_completion_length=width),
         )
 
@@ -187,8 +187,8 @@ class CausalLMPolicy:
         ]
         width = max(len(row) for row in rows)
         pad = self.tokenizer.pad_token_id
-        ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows], device=self.model.device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.model.device)
+        ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows])
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
         return ids, mask
 
     def _texts(self, ids_NT: Tensor, mask_NT: Tensor) -> list[str]:

@@ -26,6 +26,7 @@ from core.models.branches import Branches, branching
 from core.models.lora import one_product
 from core.models.norms import fused_norms
 from core.models.plain import plain_decoder, under_adapter
+from core.models.transfer import handed
 from core.policies.base import Rollout
 from core.policies.batches import Run
 from core.policies.head import of_logits, token_scores
@@ -38,20 +39,20 @@ OWN = ("fused_head", "shared_prompts", "grouped_heads", "one_product", "fused_no
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """Some rows of a rollout, without the padding that they all have."""
+    """Some rows of a rollout, without the padding that they all have; on the CPU, where its shapes are known."""
 
     prompt_ids_RS: Tensor
     prompt_mask_RS: Tensor
     ids_RW: Tensor
     mask_RW: Tensor
-    prompt_R: Tensor  # which prompt
+    counts: Sequence[int]  # rows of each prompt
     full: int  # T of the rollout
     temperature: float
 
 
 def part_of(rollout: Rollout, rows: Sequence[int]) -> Part:
     """The part that these rows are."""
-    index = torch.tensor(list(rows), device=rollout.mask_NT.device)
+    index = torch.tensor(list(rows), dtype=torch.long)
     mask_RT, prompt_mask_RS = rollout.mask_NT[index], rollout.actions["prompt_mask"][index]
     width = max(1, int(mask_RT.sum(-1).max()))
     start = prompt_mask_RS.shape[1] - int(prompt_mask_RS.sum(-1).max())
@@ -60,7 +61,7 @@ def part_of(rollout: Rollout, rows: Sequence[int]) -> Part:
         prompt_mask_RS=prompt_mask_RS[:, start:],
         ids_RW=rollout.actions["ids"][index, :width],
         mask_RW=mask_RT[:, :width],
-        prompt_R=rollout.prompt_N[index],
+        counts=torch.unique_consecutive(rollout.prompt_N[index], return_counts=True)[1].tolist(),
         full=mask_RT.shape[1],
         temperature=rollout.how.temperature,
     )
@@ -84,22 +85,25 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
     `cache` False: the model keeps no keys and values, as under gradient checkpointing, so every row runs its prompt.
     Models whose logits are not simply their head's of the last hidden state go the plain way.
     """
-    base = under_adapter(model)
+    base, device = under_adapter(model), model.device
     if not any(getattr(savings, name) for name in OWN) or not plain_decoder(base):
-        found = of_logits(_logits(model, part), part.ids_RW, temperature=part.temperature, entropy=entropy)
-        return [pad(one.masked_fill(~part.mask_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
-    _, counts_G = torch.unique_consecutive(part.prompt_R, return_counts=True)
-    shares = savings.shared_prompts and cache and len(counts_G) < len(part.prompt_R)
+        ids_RW, outside_RW = handed(part.ids_RW, device), handed(~part.mask_RW, device)
+        found = of_logits(_logits(model, part, device), ids_RW, temperature=part.temperature, entropy=entropy)
+        return [pad(one.masked_fill(outside_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
+    shares = savings.shared_prompts and cache and max(part.counts) > 1
     # What checkpointing runs again it runs when this context is over: it must be the same attention then.
     attention = grouped_heads(base) if savings.grouped_heads and cache else nullcontext()
     adapter = one_product(base) if savings.one_product and cache else nullcontext()
     norms = fused_norms(base) if savings.fused_norms and cache else nullcontext()
     with attention, adapter, norms:
         if shares:
-            hidden_RWH = _shared(base, part, counts_G, grouped=savings.grouped_heads)
+            hidden_RWH = _shared(base, part, device, grouped=savings.grouped_heads)
         else:
-            hidden_RWH = _plain(base.model, part)
-    head, hidden_MH, ids_M = base.get_output_embeddings(), hidden_RWH[part.mask_RW], part.ids_RW[part.mask_RW]
+            hidden_RWH = _plain(base.model, part, device)
+    # By numbers that the CPU knows, not by the mask: a GPU would have to say first how many there are.
+    drawn_M = part.mask_RW.flatten().nonzero().squeeze(-1)
+    head, ids_M = base.get_output_embeddings(), handed(part.ids_RW.flatten()[drawn_M], device)
+    hidden_MH = hidden_RWH.flatten(0, 1).index_select(0, handed(drawn_M, device))
     if savings.fused_head:
         found = token_scores(head, hidden_MH, ids_M, temperature=part.temperature, entropy=entropy)
     else:
@@ -110,44 +114,45 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
 def _placed(values_M: Tensor, part: Part) -> Tensor:
     """The drawn tokens' values where they belong, (R, T)."""
     mask_RT = pad(part.mask_RW, (0, part.full - part.mask_RW.shape[1]))
-    return torch.zeros(mask_RT.shape, dtype=values_M.dtype, device=values_M.device).masked_scatter(mask_RT, values_M)
+    at_M = handed(mask_RT.flatten().nonzero().squeeze(-1), values_M.device)
+    return values_M.new_zeros(mask_RT.numel()).index_copy(0, at_M, values_M).view(mask_RT.shape)
 
 
-def _logits(model: Any, part: Part) -> Tensor:
+def _logits(model: Any, part: Part, device: torch.device) -> Tensor:
     """(R, W, V), through the model's own forward."""
     ids = torch.cat([part.prompt_ids_RS, part.ids_RW], dim=-1)
     mask = torch.cat([part.prompt_mask_RS, part.mask_RW.long()], dim=-1)
     logits: Tensor = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=positions(mask),
-        use_cache=False,
-        logits_to_keep=part.ids_RW.shape[-1] + 1,
+        **_inputs(ids, mask, device), use_cache=False, logits_to_keep=part.ids_RW.shape[-1] + 1
     ).logits[:, :-1]
     return logits
 
 
-def _plain(decoder: Any, part: Part) -> Tensor:
+def _plain(decoder: Any, part: Part, device: torch.device) -> Tensor:
     """(R, W, H): what each token of a completion is predicted from, every row with its prompt."""
     ids = torch.cat([part.prompt_ids_RS, part.ids_RW[:, :-1]], dim=-1)
     mask = torch.cat([part.prompt_mask_RS, part.mask_RW[:, :-1].long()], dim=-1)
-    hidden: Tensor = decoder(
-        input_ids=ids, attention_mask=mask, position_ids=positions(mask), use_cache=False
-    ).last_hidden_state
+    hidden: Tensor = decoder(**_inputs(ids, mask, device), use_cache=False).last_hidden_state
     return hidden[:, part.prompt_ids_RS.shape[1] - 1 :]
 
 
-def _shared(base: Any, part: Part, counts_G: Tensor, *, grouped: bool) -> Tensor:
+def _inputs(ids: Tensor, mask: Tensor, device: torch.device) -> dict[str, Tensor]:
+    """What a transformers model is called with, on its device."""
+    named = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask)}
+    return {name: handed(tensor, device) for name, tensor in named.items()}
+
+
+def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Tensor:
     """The same, (R, W, H), every prompt run once: all tokens in one row, the prompts' first."""
+    counts_G = torch.tensor(part.counts)
     first_G = counts_G.cumsum(0) - counts_G
     ids_GS, mask_GS, later_RW = part.prompt_ids_RS[first_G], part.prompt_mask_RS[first_G], part.ids_RW[:, :-1]
-    lengths_R1 = part.prompt_mask_RS.sum(-1, keepdim=True)
-    at_RW = lengths_R1 + torch.arange(later_RW.shape[1], device=lengths_R1.device)
-    branches = Branches(mask_GS, counts_G.tolist(), later_RW.shape[1], grouped=grouped)
+    at_RW = part.prompt_mask_RS.sum(-1, keepdim=True) + torch.arange(later_RW.shape[1])
+    branches = Branches(handed(mask_GS, device), part.counts, later_RW.shape[1], grouped=grouped)
     with branching(base):
         hidden_MH = base.model(
-            input_ids=torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0),
-            position_ids=torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0),
+            input_ids=handed(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
+            position_ids=handed(torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),
             use_cache=False,
             branches=branches,
         ).last_hidden_state[0]

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from core.models.transfer import handed
 from core.policies.base import Sampling
 from core.policies.savings import Savings
 from core.rollout.drawing import drawn
@@ -67,13 +68,13 @@ class Forward(Protocol):
     def step(self, tokens_R: Tensor, t: int) -> Tensor:
         """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
 
-    def keep(self, kept_R: Tensor) -> None:
-        """The rows at these places go on, in this order; the others have left."""
+    def keep(self, kept: Tensor) -> None:
+        """The rows at these places (a tensor on the CPU) go on, in this order; the others have left."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Step:
-    """One token of every row that was still in the batch."""
+    """One token of every row that was still in the batch; which rows those are is known on the CPU."""
 
     numbers_R: Tensor
     tokens_R: Tensor
@@ -89,18 +90,22 @@ def decode(
     end_ids: Tensor,
     savings: Savings = ALL,
 ) -> Draws:
-    """K completions of each left-padded prompt (ids, mask), K = rows of uniforms_NT / P; rows of a group adjacent."""
+    """K completions of each left-padded prompt (ids, mask), K = rows of uniforms_NT / P; rows of a group adjacent.
+
+    What is given and what is found stands on the CPU, whatever the model runs on.
+    """
     limit = how.max_completion_length
     logits_RV, forward = _started(model, prompts_PS, uniforms_NT.shape, savings)
-    uniforms_RT = uniforms_NT.to(logits_RV.device)
-    numbers_R = torch.arange(len(uniforms_RT), device=logits_RV.device)
-    over_R = torch.zeros_like(numbers_R, dtype=torch.bool)
-    look_every = LOOK_EVERY.get(logits_RV.device.type, 1)
+    device = logits_RV.device
+    uniforms_RT, ends = handed(uniforms_NT, device), handed(end_ids, device)
+    numbers_R = torch.arange(len(uniforms_RT))
+    over_R = torch.zeros(len(uniforms_RT), dtype=torch.bool, device=device)
+    look_every = LOOK_EVERY.get(device.type, 1)
     steps = []
     for t in range(limit):
         tokens_R, logprobs_R = drawn(logits_RV, uniforms_RT[:, t], how, inverse_cdf=savings.inverse_cdf)
         steps.append(_Step(numbers_R=numbers_R, tokens_R=tokens_R, logprobs_R=logprobs_R))
-        over_R = over_R | (tokens_R.unsqueeze(-1) == end_ids).any(-1)
+        over_R = over_R | (tokens_R.unsqueeze(-1) == ends).any(-1)
         if t + 1 == limit:
             break
         if (t + 1) % look_every == 0:
@@ -108,11 +113,10 @@ def decode(
             if all(over):
                 break
             if savings.finished_leave and any(over):
-                kept_R = torch.tensor(without(over), device=over_R.device)
-                forward.keep(kept_R)
-                numbers_R, uniforms_RT, tokens_R, over_R = (
-                    one[kept_R] for one in (numbers_R, uniforms_RT, tokens_R, over_R)
-                )
+                kept = torch.tensor(without(over))
+                forward.keep(kept)
+                numbers_R, kept_R = numbers_R[kept], handed(kept, device)
+                uniforms_RT, tokens_R, over_R = uniforms_RT[kept_R], tokens_R[kept_R], over_R[kept_R]
         logits_RV = forward.step(tokens_R, t)
     return _draws(steps, n=len(uniforms_NT), end_ids=end_ids)
 
@@ -127,13 +131,13 @@ def _started(
     n, limit = shape_NT
     k = n // len(prompts_PS[0])
     ids, mask = prompts_PS if savings.shared_prefill else (one.repeat_interleave(k, 0) for one in prompts_PS)
-    k, cache = n // len(ids), DynamicCache()
+    k, cache, device = n // len(ids), DynamicCache(), model.device
     # As an index and not as the number 1: transformers would cut a view, which makes torch copy the head for each row.
-    last = torch.tensor([ids.shape[1] - 1], device=ids.device)
+    last = handed(torch.tensor([ids.shape[1] - 1]), device)
     logits = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=positions(mask),
+        input_ids=handed(ids, device),
+        attention_mask=handed(mask, device),
+        position_ids=handed(positions(mask), device),
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=last,
@@ -145,14 +149,13 @@ def _started(
 
 def _draws(steps: Sequence[_Step], *, n: int, end_ids: Tensor) -> Draws:
     """The steps side by side, each row up to its first end, by one assignment for all."""
-    device, width = end_ids.device, len(steps)
+    width = len(steps)
     row_at = torch.cat([step.numbers_R for step in steps])
-    sizes = torch.tensor([len(step.numbers_R) for step in steps], device=device)
-    step_at = torch.arange(width, device=device).repeat_interleave(sizes)
+    step_at = torch.arange(width).repeat_interleave(torch.tensor([len(step.numbers_R) for step in steps]))
     ids_NT = end_ids[0].repeat(n, width)
-    logprobs_NT = torch.zeros((n, width), device=device)
-    ids_NT[row_at, step_at] = torch.cat([step.tokens_R for step in steps])
-    logprobs_NT[row_at, step_at] = torch.cat([step.logprobs_R for step in steps])
+    logprobs_NT = torch.zeros(n, width)
+    ids_NT[row_at, step_at] = torch.cat([step.tokens_R for step in steps]).cpu()
+    logprobs_NT[row_at, step_at] = torch.cat([step.logprobs_R for step in steps]).cpu()
     ends_NT = (ids_NT.unsqueeze(-1) == end_ids).any(-1)
     mask_NT = ends_NT.cumsum(-1) - ends_NT.long() == 0  # nothing that came before is an end
     longest = int(mask_NT.sum(-1).max())

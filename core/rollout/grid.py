@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from core.models.attention import bias_of
+from core.models.transfer import handed
 
 ROOM = 64  # drawn tokens there is room for at first
 WORTH = 3 / 4  # of the places: a table of at most so many is worth the copying
@@ -40,13 +41,15 @@ class Grid:
     """The keys and values of every layer, and which row has which place."""
 
     def __init__(self, prompts: Sequence[tuple[Tensor, Tensor]], mask_PS: Tensor, k: int, limit: int) -> None:
-        """`prompts`: keys and values of each layer; `limit`: how many tokens at most a row puts in."""
+        """`prompts`: keys and values of each layer, their mask on the CPU; `limit`: tokens that a row puts in at most."""
         first = prompts[0][0]
         self.places = k
         self.limit = limit
         self._mask_PS = mask_PS
         self._bias = _bias(mask_PS, first)  # (P * G, 1, S); None where no prompt has padding
-        self._slots_R: Tensor | None = None  # None: row r has place r
+        self._starts_N = _starts(mask_PS, k, first)
+        self._slots: Tensor | None = None  # on the CPU; None: row r has place r
+        self._slots_R: Tensor | None = None  # the same where keys and values are
         rows, room = len(first) * k, max(1, min(limit, ROOM))
         self.layers = [
             Layer(
@@ -63,9 +66,14 @@ class Grid:
         """P: those that still have a row."""
         return len(self.layers[0].keys)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row there can be, its prompt's among them."""
+        return int(self._mask_PS.long().sum(-1).max()) + self.limit
+
     def positions(self, t: int) -> Tensor:
         """(R,) position of every row's token number `t`: padding does not count."""
-        return self.taken((self._mask_PS.long().sum(-1) + t).repeat_interleave(self.places))
+        return self.taken(self._starts_N + t)
 
     def store(self, layer: Layer, keys_RGD: Tensor, values_RGD: Tensor, t: int) -> None:
         """The rows' token number `t` in one layer, each at its place."""
@@ -130,11 +138,10 @@ class Grid:
             for layer in self.layers
         ]
 
-    def keep(self, kept_R: Tensor) -> None:
-        """These rows and no others, in this order; the free places go when they are a quarter."""
-        slots_R = kept_R if self._slots_R is None else self._slots_R[kept_R]
-        self._slots_R = slots_R
-        at = slots_R.tolist()
+    def keep(self, kept: Tensor) -> None:
+        """These rows (their numbers are on the CPU) and no others, in this order; free places go when they are a quarter."""
+        self._stand(kept if self._slots is None else self._slots[kept])
+        at = [] if self._slots is None else self._slots.tolist()
         rows_of: dict[int, list[int]] = {}
         for slot in sorted(at):
             rows_of.setdefault(slot // self.places, []).append(slot)
@@ -143,36 +150,47 @@ class Grid:
             return
         # A place that stays free has any row's tokens, or none: nobody looks at what its attention gives.
         whence = [slot for slots in rows_of.values() for slot in [*slots, *slots[:1] * (widest - len(slots))]]
-        self._move(torch.tensor(list(rows_of), device=kept_R.device), torch.tensor(whence, device=kept_R.device))
-        self.places = widest
+        self._move(torch.tensor(list(rows_of)), torch.tensor(whence), widest)
         where = {
             slot: number * widest + place
             for number, slots in enumerate(rows_of.values())
             for place, slot in enumerate(slots)
         }
         new = [where[slot] for slot in at]
-        ordered = new == list(range(self.prompts * widest))
-        self._slots_R = None if ordered else torch.tensor(new, device=kept_R.device)
+        self._stand(None if new == list(range(self.prompts * widest)) else torch.tensor(new))
 
-    def _move(self, prompts: Tensor, slots: Tensor) -> None:
-        """These prompts and places only, in this order."""
+    def _stand(self, slots: Tensor | None) -> None:
+        """Every row's place from now on."""
+        self._slots = slots
+        self._slots_R = None if slots is None else handed(slots, self._starts_N.device)
+
+    def _move(self, prompts: Tensor, slots: Tensor, places: int) -> None:
+        """These prompts and places only, in this order, `places` of each prompt."""
+        device = self._starts_N.device
+        there, slots_there = handed(prompts, device), handed(slots, device)
         if len(prompts) < self.prompts:
             self._mask_PS = self._mask_PS[prompts]
-            self.layers = [
-                replace(layer, keys=layer.keys[prompts], values=layer.values[prompts]) for layer in self.layers
-            ]
+            self.layers = [replace(layer, keys=layer.keys[there], values=layer.values[there]) for layer in self.layers]
             self._bias = _bias(self._mask_PS, self.layers[0].keys)
         self.layers = [
-            replace(layer, drawn_keys=layer.drawn_keys[slots], drawn_values=layer.drawn_values[slots])
+            replace(layer, drawn_keys=layer.drawn_keys[slots_there], drawn_values=layer.drawn_values[slots_there])
             for layer in self.layers
         ]
+        self.places = places
+        self._starts_N = _starts(self._mask_PS, places, self.layers[0].keys)
+
+
+def _starts(mask_PS: Tensor, k: int, like: Tensor) -> Tensor:
+    """(P * k,) the position of the first token that each place draws."""
+    return handed(mask_PS.long().sum(-1).repeat_interleave(k), like.device)
 
 
 def _bias(mask_PS: Tensor, keys: Tensor) -> Tensor | None:
     """What is added to the scores of the prompts' tokens, (P * G, 1, S); None where none is padding."""
     if bool(mask_PS.all()):
         return None
-    return bias_of(mask_PS.bool(), keys.dtype).repeat_interleave(keys.shape[1], 0).unsqueeze(1)
+    seen = handed(mask_PS.bool(), keys.device)
+    return bias_of(seen, keys.dtype).repeat_interleave(keys.shape[1], 0).unsqueeze(1)
 
 
 def _longer(states: Tensor, room: int) -> Tensor:

@@ -56,8 +56,7 @@ class Lean:
         self._blocks, self._head, self._grid = blocks, head, grid
         self._heads = config.num_attention_heads
         self._dtype = grid.layers[0].keys.dtype
-        longest = int(grid.positions(grid.limit).max())
-        self._turns = _turns(decoder.rotary_emb, self._embedding, longest + 1)
+        self._turns = _turns(decoder.rotary_emb, self._embedding, grid.longest + 1)
 
     def step(self, tokens_R: Tensor, t: int) -> Tensor:
         """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
@@ -71,9 +70,9 @@ class Lean:
                 x_HR = x_HR + block.down(self._act(gate).mul_(up))
             return self._head(self._normed(x_HR, self._norm)).t()
 
-    def keep(self, kept_R: Tensor) -> None:
+    def keep(self, kept: Tensor) -> None:
         """The rows at these places go on, in this order."""
-        self._grid.keep(kept_R)
+        self._grid.keep(kept)
 
     def _normed(self, x_HR: Tensor, weight_H: Tensor) -> Tensor:
         return _unit(x_HR, 0, self._eps).mul_(weight_H.unsqueeze(-1)).to(self._dtype)

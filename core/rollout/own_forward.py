@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from core.models.plain import takes_ready_mask
+from core.models.transfer import handed
 from core.rollout.window import keep, widen
 
 
@@ -22,14 +23,16 @@ class OwnForward:
     """The model, and what its rows need for their next token."""
 
     def __init__(self, model: Any, cache: DynamicCache, mask_PS: Tensor, k: int, limit: int) -> None:
-        """`cache` and mask of the prompts, each for k rows of up to `limit` tokens that are run."""
+        """`cache` and mask (on the CPU) of the prompts, each for k rows of up to `limit` tokens that are run."""
         # A model that drops its cache also sees no more than one token: a mask for all of them would not fit.
         self._ready = takes_ready_mask(model.config) and cache.get_seq_length() == mask_PS.shape[1]
         self._model, self._cache, self._prompt = model, cache, mask_PS.shape[1]
         widen(cache, k, limit)
-        self._next_R1 = mask_PS.long().sum(-1, keepdim=True).repeat_interleave(k, 0)
-        seen_PL = torch.nn.functional.pad(mask_PS.bool(), (0, limit), value=True)
-        self._seen_RL = None if bool(mask_PS.all()) else seen_PL.repeat_interleave(k, 0)  # None: no padding at all
+        self._next_R1 = handed(mask_PS.long().sum(-1, keepdim=True).repeat_interleave(k, 0), model.device)
+        self._seen_RL: Tensor | None = None  # no padding at all
+        if not bool(mask_PS.all()):
+            seen_PL = torch.nn.functional.pad(mask_PS.bool(), (0, limit), value=True)
+            self._seen_RL = handed(seen_PL.repeat_interleave(k, 0), model.device)
 
     def step(self, tokens_R: Tensor, t: int) -> Tensor:
         """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
@@ -42,9 +45,10 @@ class OwnForward:
         ).logits[:, -1]
         return logits
 
-    def keep(self, kept_R: Tensor) -> None:
+    def keep(self, kept: Tensor) -> None:
         """The rows at these places; the others leave the cache."""
-        keep(self._cache, kept_R)
+        kept_R = handed(kept, self._next_R1.device)
+        keep(self._cache, kept, kept_R.device)
         self._next_R1 = self._next_R1[kept_R]
         self._seen_RL = None if self._seen_RL is None else self._seen_RL[kept_R]
 

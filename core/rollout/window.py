@@ -15,6 +15,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from core.models.transfer import handed
+
 
 class WindowLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
     """The keys and values of one layer: `layer`'s rows each `k` times, with room for `room` more tokens."""
@@ -70,11 +72,15 @@ def without(leaving: Sequence[bool]) -> list[int]:
     return [spare.pop() if leaving[row] else row for row in range(staying)]
 
 
-def keep(cache: DynamicCache, rows_R: Tensor) -> None:
-    """These rows of the cache and no others, R of them, in this order; `without` gives the one that moves least."""
-    into = (rows_R != torch.arange(len(rows_R), device=rows_R.device)).nonzero().squeeze(-1)
+def keep(cache: DynamicCache, kept: Tensor, device: torch.device) -> None:
+    """These rows of the cache and no others, in this order; `without` gives the one that moves least.
+
+    `kept` stands on the CPU, the cache on `device`.
+    """
+    into = (kept != torch.arange(len(kept))).nonzero().squeeze(-1)
+    there = handed(into, device), handed(kept[into], device)
     for layer in cache.layers:
         if isinstance(layer, WindowLayer):
-            layer.keep(len(rows_R), into, rows_R[into])
+            layer.keep(len(kept), *there)
         else:
-            layer.batch_select_indices(rows_R)
+            layer.batch_select_indices(handed(kept, device))

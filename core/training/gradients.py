@@ -25,10 +25,19 @@ def add_gradients(parameters: Sequence[Tensor], world: World) -> None:
     world.add([one.grad for one in moved if one.grad is not None])
 
 
-def norm_of(parameters: Sequence[Tensor]) -> float:
-    """The norm of the parameters' gradients together; 0 where none has one."""
+def norm_of(parameters: Sequence[Tensor]) -> Tensor:
+    """The norm of the parameters' gradients together, a scalar where they are; 0 where none has one."""
     norms = [one.grad.norm() for one in parameters if one.grad is not None]
-    return float(torch.stack(norms).norm()) if norms else 0.0
+    return torch.stack(norms).norm() if norms else torch.zeros(())
+
+
+def numbers_of(scalars: Sequence[Tensor]) -> list[float]:
+    """What these tensors of one number each say, read in one go."""
+    if not scalars:
+        return []
+    device = scalars[0].device
+    found: list[float] = torch.stack([one.detach().to(device).double() for one in scalars]).tolist()
+    return found
 
 
 def shares_of(norms: Mapping[str, float]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from core.algorithms.kl import k3, kl_loss
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
+from core.models.transfer import handed
 from core.policies.base import ENTROPY, Scores
 from core.spec import GrpoStage, Schedule
 from core.training.update import LossParts
@@ -46,7 +47,7 @@ def numbers(stage: GrpoStage, now: Callable[[Schedule], float], *, beta: float, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GrpoLoss:
-    """What the loss needs of the whole rollout: N rows, T factors.
+    """What the loss needs of the whole rollout, on the CPU whatever the policy runs on: N rows, T factors.
 
     `rows` are those of the optimiser batch (None: all). `advantages` is (N,), or (N, T) where the factors of a row
     differ. `old_NT` are the log-probs recorded while sampling (or scored before the update, then `importance_NT` says
@@ -82,21 +83,24 @@ class GrpoLoss:
 
     def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
         """The rows' share of the batch loss and of its metrics; shares add up to the batch's."""
-        index, stage, now = list(rows), self.stage, self.numbers
+        index, stage, now, device = list(rows), self.stage, self.numbers, scores.logprobs_NT.device
         # Zeroed before any formula: under k2's square, 0 * NaN would carry a NaN of the padding into the gradient.
-        outside_NT = ~self.mask_NT[index]
+        outside_NT = handed(~self.mask_NT[index], device)
         new_NT = scores.logprobs_NT.masked_fill(outside_NT, 0.0)
-        old_NT = self.old_NT[index].masked_fill(outside_NT, 0.0)
-        weights_NT, fraction_NT = self._weights(index, stage.reduction), self._weights(index, "token_mean")
+        old_NT = handed(self.old_NT[index], device).masked_fill(outside_NT, 0.0)
+        weights_NT = handed(self._weights(index, stage.reduction), device)
+        fraction_NT = handed(self._weights(index, "token_mean"), device)
         found = surrogate(
             new_NT,
             old_NT,
-            _columns(self.advantages)[index].to(new_NT.dtype),
+            handed(_columns(self.advantages)[index], device).to(new_NT.dtype),
             ~outside_NT,
             self._trust(),
         )
-        importance_NT = 1.0 if self.importance_NT is None else self.importance_NT[index].masked_fill(outside_NT, 1.0)
-        policy = -weighted_sum(found.values_NT * importance_NT, weights_NT)
+        values_NT = found.values_NT
+        if self.importance_NT is not None:
+            values_NT = values_NT * handed(self.importance_NT[index], device).masked_fill(outside_NT, 1.0)
+        policy = -weighted_sum(values_NT, weights_NT)
         terms = {"policy": now.policy_weight * policy}
         sums = {
             "policy/loss": policy.detach(),
@@ -106,7 +110,7 @@ class GrpoLoss:
         }
         maxima = {"policy/ratio_max": found.ratio_NT.masked_fill(outside_NT, 0.0).amax()}
         if self.reference_NT is not None:
-            reference_NT = self.reference_NT[index].masked_fill(outside_NT, 0.0)
+            reference_NT = handed(self.reference_NT[index], device).masked_fill(outside_NT, 0.0)
             sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)
             if stage.kl_in == "loss":
                 kl_NT = kl_loss(new_NT, reference_NT, stage.kl_estimator, old_NT=old_NT)

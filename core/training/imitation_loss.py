@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
+from core.models.transfer import handed
 from core.policies.base import Scores
 from core.training.update import LossParts
 
@@ -16,7 +17,7 @@ from core.training.update import LossParts
 class ImitationLoss:
     """Minus the weighted log-probs of the rows, averaged over rows; of a row's factors the mean or the sum.
 
-    `mask_NT` is the whole batch's; `weights_N` has mean 1 for plain cross-entropy (None: all 1). `scale` multiplies the
+    `mask_NT` is the whole batch's, on the CPU as all of a rollout is; `weights_N` has mean 1 for plain cross-entropy (None: all 1). `scale` multiplies the
     gradient and not the metric; `name` is the metric's and the gradient share's. Sampled rows need `sequence_sum`: the
     mean's 1 / length would be a reward for ending early, whatever the weights say.
     """
@@ -29,12 +30,12 @@ class ImitationLoss:
 
     def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
         """The rows' share of the batch loss."""
-        index = list(rows)
+        index, device = list(rows), scores.logprobs_NT.device
         weights_NT = token_weights(self.mask_NT, self.reduction)
         if self.weights_N is not None:
             weights_NT = weights_NT * self.weights_N.to(weights_NT).unsqueeze(-1)
-        logprobs_NT = scores.logprobs_NT.masked_fill(~self.mask_NT[index], 0.0)
-        loss = -weighted_sum(logprobs_NT, weights_NT[index])
+        logprobs_NT = scores.logprobs_NT.masked_fill(handed(~self.mask_NT[index], device), 0.0)
+        loss = -weighted_sum(logprobs_NT, handed(weights_NT[index], device))
         return LossParts(
             total=self.scale * loss, sums={f"{self.name}/loss": loss.detach()}, terms={self.name: self.scale * loss}
         )

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
 from core.tasks.base import Example
@@ -58,10 +57,9 @@ def sampled(draw: Draw, machine: Machine) -> Rollout:
     if world.size == 1:
         return _drawn(draw, machine.room)
     own = _drawn(draw.part(share(world, count)), machine.room) if share(world, count) else None
-    parts = world.gather(None if own is None else _moved(own, torch.device("cpu"), ()))
-    device = next(iter(draw.policy.trainable().values())).device
+    parts = world.gather(None if own is None else replace(own, prompts=()))  # every rank has the prompts already
     whole = [
-        _moved(part, device, draw.part(share(world, count, rank)).prompts)
+        replace(part, prompts=draw.part(share(world, count, rank)).prompts)
         for rank, part in enumerate(parts)
         if part is not None
     ]
@@ -86,7 +84,7 @@ def _drawn(draw: Draw, room: Room) -> Rollout:
     if len(parts) == 1:
         return parts[0]
     whole = draw.policy.join(parts)
-    prompt_N = torch.arange(len(draw.prompts), device=whole.prompt_N.device).repeat_interleave(k)
+    prompt_N = torch.arange(len(draw.prompts)).repeat_interleave(k)
     return replace(whole, prompts=draw.prompts, prompt_N=prompt_N)
 
 
@@ -111,9 +109,8 @@ def scored(question: Question, rows: Sequence[int], machine: Machine) -> Scores:
     own = machine.room.pieces(SCORE, rows[mine.start : mine.stop], score)
     if world.size == 1:
         return _stacked(own)
-    device = question.rollout.mask_NT.device
-    found = world.gather(_scores_moved(_stacked(own), torch.device("cpu")) if own else None)
-    return _scores_moved(_stacked([part for part in found if part is not None]), device)
+    found = world.gather(_on_cpu(_stacked(own)) if own else None)
+    return _stacked([part for part in found if part is not None])
 
 
 def same_start(policy: Policy, world: World) -> None:
@@ -133,23 +130,9 @@ def _stacked(parts: Sequence[Scores]) -> Scores:
     )
 
 
-def _scores_moved(scores: Scores, device: torch.device) -> Scores:
+def _on_cpu(scores: Scores) -> Scores:
     return Scores(
-        logprobs_NT=scores.logprobs_NT.to(device),
-        entropies_NT=None if scores.entropies_NT is None else scores.entropies_NT.to(device),
-        losses_N={name: value.to(device) for name, value in scores.losses_N.items()},
-    )
-
-
-def _moved(rollout: Rollout, device: torch.device, prompts: Sequence[Example]) -> Rollout:
-    """The rollout on a device, with these for its prompts: every rank has those already."""
-    drawn: Tensor | None = rollout.drawn_NT
-    return replace(
-        rollout,
-        prompts=prompts,
-        prompt_N=rollout.prompt_N.to(device),
-        actions={name: value.to(device) for name, value in rollout.actions.items()},
-        mask_NT=rollout.mask_NT.to(device),
-        drawn_NT=None if drawn is None else drawn.to(device),
-        truncated_N=rollout.truncated_N.to(device),
+        logprobs_NT=scores.logprobs_NT.cpu(),
+        entropies_NT=None if scores.entropies_NT is None else scores.entropies_NT.cpu(),
+        losses_N={name: value.cpu() for name, value in scores.losses_N.items()},
     )

@@ -13,7 +13,7 @@ from core.errors import CheckpointError
 from core.policies.base import Policy, Rollout, RowKey, Scores
 from core.rollout.uniforms import seeded
 from core.spec import StageBase
-from core.training.gradients import add_gradients, norm_of, shares_of
+from core.training.gradients import add_gradients, norm_of, numbers_of, shares_of
 from core.training.machine import Machine
 from core.training.room import LEARN
 from core.training.shares import own_rows
@@ -63,11 +63,15 @@ class _Accumulated:
             self.maxima[name] = torch.maximum(self.maxima[name], value) if name in self.maxima else value
         self.terms |= dict.fromkeys(parts.terms)
 
-    def metrics(self, world: World) -> dict[str, float]:
-        """Of the whole batch, the same on every rank."""
-        floats = ({n: float(v) for n, v in self.sums.items()}, {n: float(v) for n, v in self.maxima.items()})
-        gathered = world.gather(floats)
-        found: dict[str, float] = {}
+    def metrics(self, world: World, norm: Tensor) -> dict[str, float]:
+        """Of the whole batch, the same on every rank, as the gradient's norm is."""
+        # Read at once: each number that a GPU is asked for waits for all that it still has to do.
+        *own, norm_read = numbers_of([*self.sums.values(), *self.maxima.values(), norm])
+        sums, maxima = own[: len(self.sums)], own[len(self.sums) :]
+        gathered = world.gather(
+            (dict(zip(self.sums, sums, strict=True)), dict(zip(self.maxima, maxima, strict=True)))
+        )
+        found: dict[str, float] = {"grad_norm": norm_read}
         for name in dict.fromkeys(name for sums, _ in gathered for name in sums):
             found[name] = sum(sums[name] for sums, _ in gathered if name in sums)
         for name in dict.fromkeys(name for _, maxima in gathered for name in maxima):
@@ -116,7 +120,7 @@ class Update:
         found = accumulated()
         measured = self._shares(found, accumulated, world) if shares else {}
         norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self._max_grad_norm)
-        metrics = {**found.metrics(world), "grad_norm": float(norm)}
+        metrics = found.metrics(world, norm)
         sound = math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])
         if sound:
             for group in self._optimizer.param_groups:
@@ -149,13 +153,13 @@ class Update:
         """`grad_share/<term>` of every term of the loss; leaves the gradient as it was."""
         names = list(dict.fromkeys(name for names in world.gather(list(found.terms)) for name in names))
         kept = [parameter.grad for parameter in self._parameters()]
-        norms = {}
+        norms = []
         for name in names:
             accumulated(name)
-            norms[name] = norm_of(self._parameters())
+            norms.append(norm_of(self._parameters()))
         for parameter, gradient in zip(self._parameters(), kept, strict=True):
             parameter.grad = gradient
-        return shares_of(norms)
+        return shares_of(dict(zip(names, numbers_of(norms), strict=True)))
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's moments and step counts as `parameter.slot`; empty before the first step."""

@@ -103,9 +103,13 @@ class Here:
     ) -> Generator[Request, Any, Tensor]:
         """One field of the scores of `rows`, scored in micro-batches, in a tensor of all rows: (N, T)."""
         found_NT = torch.zeros_like(rollout.mask_NT, dtype=torch.float32)
-        for part in self.policy.split(rollout, rows, self.micro_rows(len(rows))):
+        parts = self.policy.split(rollout, rows, self.micro_rows(len(rows)))
+        scored: list[Tensor] = []
+        for part in parts:
             scores = yield request(part)
-            found_NT[list(part)] = getattr(scores, name).to(found_NT)
+            scored.append(getattr(scores, name))
+        # All at once: to fetch each from a GPU would be to wait for it before the next is begun.
+        found_NT[[row for part in parts for row in part]] = torch.cat(scored).to(found_NT)
         return found_NT
 
     def _ordered(self, pool: Sequence[Example], start: int, count: int, attempt: int) -> list[Example]:

@@ -60,7 +60,7 @@ def _advantages(here: Here, found: Gathered, rewards_PK: Tensor, running: Runnin
             rewards_PK[found.chosen],
             _normaliser(stage.advantage),
             running=running,
-            lengths_PK=lengths_PK[found.chosen].to(rewards_PK.device),
+            lengths_PK=lengths_PK[found.chosen],
         )
     return advantages_PK
 
@@ -121,7 +121,7 @@ def _learn(
         stage=stage,
         mask_NT=mask_NT,
         old_NT=old_NT,
-        advantages=token_advantages(here, rollout, advantages_PK, signals).to(mask_NT.device),
+        advantages=token_advantages(here, rollout, advantages_PK, signals),
         reference_NT=reference_NT,
         importance_NT=importance_NT,
         numbers=numbers(
@@ -175,7 +175,7 @@ def _optimiser_batches(here: Here, found: Gathered, advantages_PK: Tensor) -> li
     batches = [found.chosen[start:end] for start, end in pairwise(cuts)]
     if stage.skip_without_signal:
         learnable_PK = _learnable(stage, found.groups.rollout).any(-1).view(advantages_PK.shape)
-        signal_P = ((advantages_PK != 0) & learnable_PK.to(advantages_PK.device)).any(-1)
+        signal_P = ((advantages_PK != 0) & learnable_PK).any(-1)
         batches = [batch for batch in batches if bool(signal_P[list(batch)].any())]
     if not batches:
         return [[]] if here.now(stage.supervised_weight) else []

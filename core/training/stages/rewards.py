@@ -56,7 +56,6 @@ def token_advantages(here: Here, rollout: Rollout, advantages_PK: Tensor, signal
     if signals.entropies_NT is None:
         return advantages_N
     weigh = token_weights if stage.entropy_weighting == "token" else sequence_weights
-    advantages_N = advantages_N.to(rollout.mask_NT.device)
     entropies_NT = signals.entropies_NT.double()
     weights = weigh(entropies_NT, rollout.mask_NT, advantages_N.view(advantages_PK.shape), share=stage.entropy_share)
     return advantages_N.unsqueeze(-1) * weights if weights.dim() == 2 else advantages_N * weights

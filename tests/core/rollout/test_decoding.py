@@ -197,7 +197,7 @@ class Watched:
         self.dimensions: list[int] = []
         self.config = SimpleNamespace(**vars(model.config) | {"model_type": model_type})
         self.config._attn_implementation = model.config._attn_implementation
-        self._model = model
+        self.device, self._model = model.device, model
 
     def __call__(self, *, attention_mask: Tensor | None, **inputs: Any) -> Any:
         self.dimensions.append(0 if attention_mask is None else attention_mask.ndim)

@@ -32,7 +32,8 @@ class Counted:
     """A model, and how many rows and tokens each of its calls had."""
 
     def __init__(self, model: Any) -> None:
-        self.config, self.shapes, self._model = model.config, list[tuple[int, int]](), model
+        self.config, self.device, self._model = model.config, model.device, model
+        self.shapes: list[tuple[int, int]] = []
 
     def __call__(self, *, input_ids: Tensor, **inputs: Any) -> Any:
         self.shapes.append((input_ids.shape[0], input_ids.shape[1]))

@@ -52,7 +52,7 @@ def test_it_shows_what_a_growing_cache_holds() -> None:
     for t, leaving in enumerate(([], [0, 4], [], [1, 2])):  # who leaves before the token, by place
         kept = torch.tensor(without([place in leaving for place in range(len(rows))]))
         rows = [rows[place] for place in kept.tolist()]
-        keep(ours, kept)
+        keep(ours, kept, kept.device)
         theirs.batch_select_indices(kept)
         for layer in range(LAYERS):
             new = states(10 * t + layer, len(rows), 1)
@@ -79,6 +79,6 @@ def test_a_layer_of_another_kind_stays_as_it_is() -> None:
     assert [type(layer) for layer in cache.layers] == [DynamicSlidingWindowLayer, WindowLayer]
     kept = torch.tensor([5, 1])
     expected = cache.layers[0].keys[kept]
-    keep(cache, kept)
+    keep(cache, kept, kept.device)
     assert cache.layers[0].keys.equal(expected)
     assert len(cache.layers[1].keys) == 2
