@@ -1,6 +1,6 @@
 """Linear layers of one input as one product, for a model whose weights stand still while it is run again and again.
 
-Rows stand side by side, (I, R): see core.rollout.lean.
+Rows stand side by side, (I, R), or under each other, (R, I): see core.rollout.lean and core.rollout.fixed.
 Not here: which model is run so (core.rollout.lean); training, where weights move and gradients are wanted.
 
 Shape suffixes: R rows, I inputs, O outputs of all layers under each other, A ranks of their adapters likewise.
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from core.models.lora import plain_lora
 
@@ -52,53 +53,53 @@ def weights_of(module: Any) -> Weights | None:
 
 
 class Product:
-    """Layers of the same input, their outputs under each other: (I, R) -> (O, R).
+    """Layers of the same input, their outputs under each other: (I, R) -> (O, R), or (R, I) -> (R, O).
 
-    `joined` copies their weights into one matrix, the adapters' first factors under them: one product and one for all
-    adapters, instead of one for each and two for each adapter. Else nothing is copied but what is not of this dtype.
+    All adapters are one product down and one up. `joined` copies the weights into one matrix too, the adapters' first
+    factors under them. Else of the weights nothing is copied but what is not of this dtype.
     """
 
     def __init__(self, layers: Sequence[Weights], *, dtype: torch.dtype, joined: bool) -> None:
         layers = [layer.to(dtype) for layer in layers]
+        downs = [down for layer in layers for down, _ in layer.adapters]
         self._out = sum(len(layer.weight_OI) for layer in layers)
-        self._up_OA: Tensor | None = None
-        self._apart = [] if joined else layers
-        if joined:
-            self._join(layers)
+        # Each adapter moves the outputs of its own layer only.
+        self._up_OA = torch.block_diag(*map(_ups, layers)) if downs else None  # type: ignore[no-untyped-call]
+        self._down_AI = torch.cat(downs) if downs and not joined else None
+        self._matrices = _joined(layers, downs) if joined else [(layer.weight_OI, layer.bias_O) for layer in layers]
 
     def __call__(self, x_IR: Tensor) -> Tensor:
         """(O, R), in the product's dtype; no gradients."""
-        if self._apart:
-            outputs = [_one(x_IR, layer) for layer in self._apart]
-            return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        y_OR = _affine(self._weight, x_IR, self._bias)
+        found = [_affine(weight, x_IR, bias) for weight, bias in self._matrices]
+        y_OR = found[0] if len(found) == 1 else torch.cat(found)
         if self._up_OA is None:
             return y_OR
-        return y_OR[: self._out].addmm_(self._up_OA, y_OR[self._out :])
+        low_AR = y_OR[self._out :] if self._down_AI is None else self._down_AI @ x_IR
+        return y_OR[: self._out].addmm_(self._up_OA, low_AR)
 
-    def _join(self, layers: Sequence[Weights]) -> None:
-        downs = [down for layer in layers for down, _ in layer.adapters]
-        matrices = [*(layer.weight_OI for layer in layers), *downs]
-        self._weight = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
-        self._bias: Tensor | None = None
-        if any(layer.bias_O is not None for layer in layers):
-            zeros = [layer.weight_OI.new_zeros(len(layer.weight_OI)) for layer in layers]
-            biases = [zero if layer.bias_O is None else layer.bias_O for layer, zero in zip(layers, zeros, strict=True)]
-            self._bias = torch.cat([*biases, *(down.new_zeros(len(down)) for down in downs)])
-        if downs:
-            # Each adapter moves the outputs of its own layer only.
-            self._up_OA = torch.block_diag(*map(_ups, layers))  # type: ignore[no-untyped-call]
+    def rows(self, x_RI: Tensor) -> Tensor:
+        """(R, O), the same for rows under each other."""
+        found = [linear(x_RI, weight, bias) for weight, bias in self._matrices]
+        y_RO = found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+        if self._up_OA is None:
+            return y_RO
+        low_RA = y_RO[:, self._out :] if self._down_AI is None else linear(x_RI, self._down_AI)
+        return y_RO[:, : self._out].addmm_(low_RA, self._up_OA.t())
+
+
+def _joined(layers: Sequence[Weights], downs: Sequence[Tensor]) -> list[tuple[Tensor, Tensor | None]]:
+    """One matrix of the layers' weights and what is under them, and one bias where any layer has one."""
+    matrices = [*(layer.weight_OI for layer in layers), *downs]
+    weight = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
+    if all(layer.bias_O is None for layer in layers):
+        return [(weight, None)]
+    zeros = [layer.weight_OI.new_zeros(len(layer.weight_OI)) for layer in layers]
+    biases = [zero if layer.bias_O is None else layer.bias_O for layer, zero in zip(layers, zeros, strict=True)]
+    return [(weight, torch.cat([*biases, *(down.new_zeros(len(down)) for down in downs)]))]
 
 
 def _affine(weight_OI: Tensor, x_IR: Tensor, bias_O: Tensor | None) -> Tensor:
     return weight_OI @ x_IR if bias_O is None else torch.addmm(bias_O.unsqueeze(-1), weight_OI, x_IR)
-
-
-def _one(x_IR: Tensor, layer: Weights) -> Tensor:
-    y_OR = _affine(layer.weight_OI, x_IR, layer.bias_O)
-    for down, up in layer.adapters:
-        y_OR = torch.addmm(y_OR, up, down @ x_IR)
-    return y_OR
 
 
 def _ups(layer: Weights) -> Tensor:

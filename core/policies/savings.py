@@ -15,6 +15,7 @@ class Savings:
 
     shared_prefill: bool = True  # sampling runs a prompt once, not once for each of its completions
     lean_steps: bool = True  # a drawn token runs through few operations of ours, not through the model's own modules
+    recorded_steps: bool = True  # on a GPU a drawn token's operations are recorded once and launched as one
     finished_leave: bool = True  # a row that drew its end leaves the decode batch
     inverse_cdf: bool = True  # a token is drawn by one uniform of its row's own; False: torch.multinomial, other draws
     folded_adapter: bool = True  # sampling from weights with the adapter added in, where that is exact up to rounding

@@ -24,6 +24,7 @@ from core.policies.savings import Savings
 from core.rollout.drawing import drawn
 from core.rollout.lean import lean
 from core.rollout.own_forward import OwnForward
+from core.rollout.recording import RECORDERS
 from core.rollout.window import without
 
 ALL = Savings()
@@ -143,7 +144,8 @@ def _started(
         logits_to_keep=last,
     ).logits[:, -1]
     # The last token of a row is not run.
-    found = lean(model, cache, mask, k, limit - 1) if savings.lean_steps else None
+    record = RECORDERS.get(device.type) if savings.recorded_steps else None
+    found = lean(model, cache, mask, k, limit - 1, record) if savings.lean_steps else None
     return logits.repeat_interleave(k, 0), found or OwnForward(model, cache, mask, k, limit - 1)
 
 

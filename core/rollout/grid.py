@@ -23,7 +23,7 @@ from torch import Tensor
 from core.models.attention import bias_of
 from core.models.transfer import handed
 
-ROOM = 64  # drawn tokens there is room for at first
+ROOM = {"cpu": 64, "cuda": 256}  # drawn tokens there is room for at first; where a step is recorded, more
 WORTH = 3 / 4  # of the places: a table of at most so many is worth the copying
 
 
@@ -41,16 +41,16 @@ class Grid:
     """The keys and values of every layer, and which row has which place."""
 
     def __init__(self, prompts: Sequence[tuple[Tensor, Tensor]], mask_PS: Tensor, k: int, limit: int) -> None:
-        """`prompts`: keys and values of each layer, their mask on the CPU; `limit`: tokens that a row puts in at most."""
+        """`prompts`: keys and values of each layer, their mask on the CPU; `limit`: the most tokens a row puts in."""
         first = prompts[0][0]
         self.places = k
         self.limit = limit
         self._mask_PS = mask_PS
         self._bias = _bias(mask_PS, first)  # (P * G, 1, S); None where no prompt has padding
-        self._starts_N = _starts(mask_PS, k, first)
+        self.starts_N = _starts(mask_PS, k, first)  # the position of the first token that each place draws
         self._slots: Tensor | None = None  # on the CPU; None: row r has place r
         self._slots_R: Tensor | None = None  # the same where keys and values are
-        rows, room = len(first) * k, max(1, min(limit, ROOM))
+        rows, room = len(first) * k, max(1, min(limit, ROOM.get(first.device.type, ROOM["cpu"])))
         self.layers = [
             Layer(
                 keys=keys.contiguous(),
@@ -67,13 +67,18 @@ class Grid:
         return len(self.layers[0].keys)
 
     @property
+    def room(self) -> int:
+        """C."""
+        return self.layers[0].drawn_keys.shape[2]
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest row there can be, its prompt's among them."""
         return int(self._mask_PS.long().sum(-1).max()) + self.limit
 
     def positions(self, t: int) -> Tensor:
         """(R,) position of every row's token number `t`: padding does not count."""
-        return self.taken(self._starts_N + t)
+        return self.taken(self.starts_N + t)
 
     def store(self, layer: Layer, keys_RGD: Tensor, values_RGD: Tensor, t: int) -> None:
         """The rows' token number `t` in one layer, each at its place."""
@@ -84,19 +89,25 @@ class Grid:
                 table[:, :, t].index_copy_(0, self._slots_R, new)
 
     def placed(self, values_RE: Tensor) -> Tensor:
-        """(R, E) -> (P * W, E), every row at its place; free places have zeros."""
+        """(R, ..) -> (P * W, ..), every row at its place; free places have zeros."""
         if self._slots_R is None:
             return values_RE
-        empty = values_RE.new_zeros(self.prompts * self.places, values_RE.shape[-1])
+        empty = values_RE.new_zeros(self.prompts * self.places, *values_RE.shape[1:])
         return empty.index_copy_(0, self._slots_R, values_RE)
 
     def taken(self, values_NE: Tensor) -> Tensor:
         """(P * W, ..) -> (R, ..): what stands at the rows' places."""
         return values_NE if self._slots_R is None else values_NE.index_select(0, self._slots_R)
 
-    def attend(self, layer: Layer, q_NHD: Tensor, t: int, scaling: float) -> Tensor:
-        """Queries of every place's token number `t`, whose own key stands there -> (P * W, heads * D)."""
-        p, w = self.prompts, self.places
+    def attend(
+        self, layer: Layer, q_NHD: Tensor, scaling: float, *, t: int | None = None, later_C: Tensor | None = None
+    ) -> Tensor:
+        """Queries of every place's token, whose own key stands there -> (P * W, heads * D).
+
+        The token is number `t`; or `later_C` is added to the scores of all there is room for, so much less than 0 where
+        nothing stands yet that it has no weight.
+        """
+        p, w, seen = self.prompts, self.places, self.room if t is None else t + 1
         g, s, d = layer.keys.shape[1:]
         n, q = p * w, q_NHD.shape[1] // g
         own_NQD = q_NHD.reshape(n * g, q, d)
@@ -106,11 +117,12 @@ class Grid:
         of_prompt = torch.baddbmm(bias, shared_PD, keys_PDS, beta=int(self._bias is not None), alpha=scaling)
         # With all there is room for: cutting the keys first would copy them.
         keys_NDC = layer.drawn_keys.view(n * g, -1, d).transpose(1, 2)
-        of_drawn = torch.baddbmm(keys_NDC.new_empty(1), own_NQD, keys_NDC, beta=0, alpha=scaling)
+        later = keys_NDC.new_empty(1) if later_C is None else later_C
+        of_drawn = torch.baddbmm(later, own_NQD, keys_NDC, beta=int(later_C is not None), alpha=scaling)
         scores = torch.cat(
             [
                 of_prompt.view(p, g, w, q, s).transpose(1, 2),
-                of_drawn[:, :, : t + 1].view(p, w, g, q, t + 1),
+                of_drawn[:, :, :seen].view(p, w, g, q, seen),
             ],
             dim=-1,
         )
@@ -119,16 +131,15 @@ class Grid:
         from_prompt = torch.bmm(over_prompt, layer.values.view(p * g, s, d))
         return torch.baddbmm(
             from_prompt.view(p, g, w, q * d).transpose(1, 2).reshape(n * g, q, d),
-            weights[..., s:].reshape(n * g, q, t + 1),
-            layer.drawn_values.view(n * g, -1, d)[:, : t + 1],
+            weights[..., s:].reshape(n * g, q, seen),
+            layer.drawn_values.view(n * g, -1, d)[:, :seen],
         ).view(n, g * q * d)
 
     def make_room(self, t: int) -> None:
         """Room for token number `t`: twice as much as there was, where it is full."""
-        room = self.layers[0].drawn_keys.shape[2]
-        if t < room:
+        if t < self.room:
             return
-        room = min(2 * room, self.limit)
+        room = min(2 * self.room, self.limit)
         self.layers = [
             replace(
                 layer,
@@ -139,7 +150,7 @@ class Grid:
         ]
 
     def keep(self, kept: Tensor) -> None:
-        """These rows (their numbers are on the CPU) and no others, in this order; free places go when they are a quarter."""
+        """These rows, by numbers on the CPU, and no others, in this order; free places go when they are a quarter."""
         self._stand(kept if self._slots is None else self._slots[kept])
         at = [] if self._slots is None else self._slots.tolist()
         rows_of: dict[int, list[int]] = {}
@@ -162,11 +173,11 @@ class Grid:
     def _stand(self, slots: Tensor | None) -> None:
         """Every row's place from now on."""
         self._slots = slots
-        self._slots_R = None if slots is None else handed(slots, self._starts_N.device)
+        self._slots_R = None if slots is None else handed(slots, self.starts_N.device)
 
     def _move(self, prompts: Tensor, slots: Tensor, places: int) -> None:
         """These prompts and places only, in this order, `places` of each prompt."""
-        device = self._starts_N.device
+        device = self.starts_N.device
         there, slots_there = handed(prompts, device), handed(slots, device)
         if len(prompts) < self.prompts:
             self._mask_PS = self._mask_PS[prompts]
@@ -177,11 +188,11 @@ class Grid:
             for layer in self.layers
         ]
         self.places = places
-        self._starts_N = _starts(self._mask_PS, places, self.layers[0].keys)
+        self.starts_N = _starts(self._mask_PS, places, self.layers[0].keys)
 
 
 def _starts(mask_PS: Tensor, k: int, like: Tensor) -> Tensor:
-    """(P * k,) the position of the first token that each place draws."""
+    """(P * k,): how many tokens each place's prompt has."""
     return handed(mask_PS.long().sum(-1).repeat_interleave(k), like.device)
 
 

@@ -17,9 +17,9 @@ from core.training.update import LossParts
 class ImitationLoss:
     """Minus the weighted log-probs of the rows, averaged over rows; of a row's factors the mean or the sum.
 
-    `mask_NT` is the whole batch's, on the CPU as all of a rollout is; `weights_N` has mean 1 for plain cross-entropy (None: all 1). `scale` multiplies the
-    gradient and not the metric; `name` is the metric's and the gradient share's. Sampled rows need `sequence_sum`: the
-    mean's 1 / length would be a reward for ending early, whatever the weights say.
+    `mask_NT` is the whole batch's, on the CPU as a rollout is; `weights_N` has mean 1 for plain cross-entropy (None:
+    all 1). `scale` multiplies the gradient and not the metric; `name` is the metric's and the gradient share's. Sampled
+    rows need `sequence_sum`: the mean's 1 / length would be a reward for ending early, whatever the weights say.
     """
 
     mask_NT: Tensor

@@ -68,9 +68,7 @@ class _Accumulated:
         # Read at once: each number that a GPU is asked for waits for all that it still has to do.
         *own, norm_read = numbers_of([*self.sums.values(), *self.maxima.values(), norm])
         sums, maxima = own[: len(self.sums)], own[len(self.sums) :]
-        gathered = world.gather(
-            (dict(zip(self.sums, sums, strict=True)), dict(zip(self.maxima, maxima, strict=True)))
-        )
+        gathered = world.gather((dict(zip(self.sums, sums, strict=True)), dict(zip(self.maxima, maxima, strict=True))))
         found: dict[str, float] = {"grad_norm": norm_read}
         for name in dict.fromkeys(name for sums, _ in gathered for name in sums):
             found[name] = sum(sums[name] for sums, _ in gathered if name in sums)

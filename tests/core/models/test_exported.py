@@ -155,7 +155,7 @@ def test_peft_and_a_pipeline_load_an_adapter_of_the_builtin_model(tmp_path: Path
     model, tokenizer = builtin
     prompts = ("12+7=", "Question: how many?\nDSL:")
     before = said(CausalLMPolicy(model, tokenizer), *prompts)
-    policy = trained(copy.deepcopy(model), tokenizer, size=0.1)
+    policy = trained(copy.deepcopy(model), tokenizer)
     policy.export(tmp_path)
     own = said(policy, *prompts)
     assert own != before
@@ -168,7 +168,7 @@ def test_peft_and_a_pipeline_load_an_adapter_of_smollm2(tmp_path: Path, small_mo
     model, tokenizer = small_model
     prompt = "Tell me about foxes."
     before = said(CausalLMPolicy(model, tokenizer), prompt)
-    policy = trained(copy.deepcopy(model), tokenizer, size=0.1)
+    policy = trained(copy.deepcopy(model), tokenizer)
     policy.export(tmp_path)
     own = said(policy, prompt)
     assert own != before

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.rollout.grid import Grid
+from core.models.attention import bias_of
+from core.rollout.grid import ROOM, Grid
 
 PROMPTS, PLACES, GROUPS, QUERIES, SEEN, SIZE, LIMIT = 3, 8, 3, 3, 57, 64, 9
 SCALING = SIZE**-0.5
@@ -32,8 +33,11 @@ def own_attention(query_HD: Tensor, keys_GLD: Tensor, values_GLD: Tensor) -> Ten
     return (weights.unsqueeze(1) @ values).squeeze(1)
 
 
-def attended(dtype: torch.dtype, leaving: dict[int, list[int]], padded: int = 0) -> float:
-    """The largest error of any row's attention at any token, `leaving` gone before theirs; `padded` of one prompt."""
+def attended(dtype: torch.dtype, leaving: dict[int, list[int]], padded: int = 0, *, masked: bool = False) -> float:
+    """The largest error of any row's attention at any token, `leaving` gone before theirs; `padded` of one prompt.
+
+    `masked`: what is not there yet is hidden by numbers, else it is not read.
+    """
     generator = torch.Generator().manual_seed(5)
 
     def random(*shape: int) -> Tensor:
@@ -56,7 +60,9 @@ def attended(dtype: torch.dtype, leaving: dict[int, list[int]], padded: int = 0)
         (layer,) = grid.layers
         grid.store(layer, keys, values, t)
         placed = grid.placed(queries.flatten(1)).view(-1, GROUPS * QUERIES, SIZE)
-        found = grid.taken(grid.attend(layer, placed, t, SCALING)).view(len(rows), -1, SIZE)
+        later_C = bias_of(torch.arange(grid.room) <= t, dtype) if masked else None
+        attended_NE = grid.attend(layer, placed, SCALING, t=None if masked else t, later_C=later_C)
+        found = grid.taken(attended_NE).view(len(rows), -1, SIZE)
         for place, row in enumerate(rows):
             seen[row].append((keys[place].unsqueeze(1), values[place].unsqueeze(1)))
             own = own_attention(queries[place], *(torch.cat(parts, dim=1) for parts in zip(*seen[row], strict=True)))
@@ -64,15 +70,16 @@ def attended(dtype: torch.dtype, leaving: dict[int, list[int]], padded: int = 0)
     return worst
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("room", [2, 64])
 @pytest.mark.parametrize("padded", [0, 2])
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.03)])
 def test_every_row_sees_its_prompt_and_what_it_drew_itself(
-    dtype: torch.dtype, error: float, padded: int, room: int, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, error: float, padded: int, room: int, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.rollout.grid.ROOM", room)
-    assert attended(dtype, {}, padded) < error
-    assert attended(dtype, LEAVING, padded) < error
+    monkeypatch.setitem(ROOM, "cpu", room)
+    assert attended(dtype, {}, padded, masked=masked) < error
+    assert attended(dtype, LEAVING, padded, masked=masked) < error
 
 
 def test_a_place_that_nobody_has_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,12 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from core.policies.base import RowKey, Sampling
 from core.policies.folding import folded
 from core.policies.savings import Savings
-from core.rollout import decoding, grid
+from core.rollout import decoding, fixed, grid, recording
 from core.rollout import lean as module
 from core.rollout.decoding import Draws, decode
 from core.rollout.uniforms import INIT, seeded, uniforms
 from tests.fakes import SMALL, VOCABULARY, small_llama, small_qwen2
+from tests.replayed import replayed
 
 K, LIMIT = 4, 16
 KEYS = [RowKey(0, 0, 0, 0, row) for row in range(3 * K)]
@@ -87,6 +88,17 @@ class Ways:
         monkeypatch.setattr(decoding, "lean", watched)
 
 
+@pytest.fixture(autouse=True, params=["side by side", "run anew", "recorded"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a step is run: as on the CPU, or as on a GPU without and with a graph; a graph is played by `replayed`."""
+    if request.param != "side by side":
+        monkeypatch.setattr(module, "SIDE_BY_SIDE", ())
+        monkeypatch.setattr(fixed, "FEW", 0)
+    if request.param == "recorded":
+        monkeypatch.setitem(recording.RECORDERS, "cpu", replayed)
+    return str(request.param)
+
+
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
     return Ways(monkeypatch)
@@ -138,7 +150,7 @@ def test_it_goes_with_the_other_savings_off(savings: Savings, ways: Ways) -> Non
 def test_room_is_made_when_it_is_used_up(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_llama()
     expected = decoded(model, Savings(), NEVER)
-    monkeypatch.setattr(grid, "ROOM", room)
+    monkeypatch.setitem(grid.ROOM, "cpu", room)
     assert_same(decoded(model, Savings(), NEVER), expected)
     assert_same(decoded(model, Savings(), SOME), decoded(model, OWN, SOME))
 

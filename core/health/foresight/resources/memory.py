@@ -37,7 +37,7 @@ HEAP = 0.7  # of all blocks' activations: what the C library does not give back 
 SAMPLING_LOGITS = 20  # of a row's: logits, log-probs, probabilities in fp32, their sum in fp64
 SCORED_EVALUATION = 8  # rows of an evaluation that are scored
 JOINED = 2**30  # core.rollout.lean: bytes of weights that sampling on the CPU copies to have them side by side
-ROOM = 64  # core.rollout.grid: drawn tokens there is room for at first
+ROOM: Mapping[Device, int] = {"cpu": 64, "cuda": 256}  # core.rollout.grid: drawn tokens there is room for at first
 SAMPLING_ROOM: Mapping[Device, float] = {"cpu": 2**30, "cuda": 0.25}  # bytes, or a share: core.policies.batches' bound
 Parts = Mapping[str, int]
 
@@ -223,20 +223,20 @@ def sampling(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> Part
     size, layers = size_of(model), shape.layers
     folds = model.lora is not None and model.dtype == "float32" and model.mixed_precision == "no"
     folded = sum(math.prod(shape.linears[name]) for name in targets(model, shape)) * layers * 4 if folds else 0
-    lean = shape.family in QUICK and model.load_in_4bit != "always"
     beside = layers * shape.block_linear * size
-    joins = lean and device == "cpu" and beside <= JOINED
+    joins = shape.family in QUICK and device == "cpu" and beside <= JOINED
+    lean = shape.family in QUICK and model.load_in_4bit != "always" and (joins or model.mixed_precision == "no")
     each = 2 * shape.kv_size * size  # bytes of one token's keys and values in one block
     if lean:
         # Room for drawn tokens is doubled block by block, the smaller one still there.
-        room = rows.completion if rows.completion <= ROOM else 1.5 * rows.completion
+        room = rows.completion if rows.completion <= ROOM[device] else 1.5 * rows.completion
         cache = layers * each * (rows.prompts * rows.prompt + int(rows.count * room))
     else:
         repeated = 2 * shape.query_size * size  # one layer's, once for each head
         cache = rows.count * rows.width * (each * layers + each + repeated)  # a token is added by copying one layer's
     return {
         "folded weights": folded,
-        "joined weights": beside if joins else 0,
+        "joined weights": beside if lean and joins else 0,
         "KV cache": cache,
         "logits": rows.count * shape.vocabulary * SAMPLING_LOGITS,
     }

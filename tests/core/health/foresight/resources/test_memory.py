@@ -74,9 +74,15 @@ def test_sampling() -> None:
 
 
 def test_rows_that_draw_long_have_their_cache_doubled() -> None:
-    # 100 tokens are more than the first 64: the smaller room is there while the larger one is made.
-    parts = phase(run(grpo={"max_completion_length": 100}), "sample")
-    assert parts["KV cache"] == (2 * 3 + 4 * 150) * 2 * 8 * 4
+    # 300 tokens are more than the first 256: the smaller room is there while the larger one is made.
+    for tokens, room in ((256, 256), (300, 450)):
+        parts = phase(run(grpo={"max_completion_length": tokens}), "sample")
+        assert parts["KV cache"] == (2 * 3 + 4 * room) * 2 * 8 * 4
+
+
+def test_autocast_on_a_gpu_samples_through_the_models_own_forward_with_a_cache_for_each_row() -> None:
+    spec = run(model={"mixed_precision": "bf16"})
+    assert phase(spec, "sample")["KV cache"] > 1.5 * phase(run(), "sample")["KV cache"]
 
 
 def test_another_family_has_every_rows_prompt_in_its_cache() -> None:
