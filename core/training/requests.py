@@ -54,18 +54,25 @@ class Reward:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """Score drawn rows without gradients; the answer is Scores."""
+    """Score drawn rows without gradients, at most `micro_rows` at once; the answer is Scores, on the CPU."""
 
     policy: Policy
     rollout: Rollout
     rows: Sequence[int]
     wants: frozenset[str] = frozenset()
     weights: Weights = "current"
+    micro_rows: int | None = None
     name: str = "score"
 
     def run(self, machine: Machine | None = None) -> Scores:
         """The clean scores."""
-        question = Question(policy=self.policy, rollout=self.rollout, wants=self.wants, weights=self.weights)
+        question = Question(
+            policy=self.policy,
+            rollout=self.rollout,
+            wants=self.wants,
+            weights=self.weights,
+            micro_rows=self.micro_rows,
+        )
         with torch.no_grad():
             return scored(question, self.rows, machine or Machine())
 

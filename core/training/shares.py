@@ -90,27 +90,29 @@ def _drawn(draw: Draw, room: Room) -> Rollout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is to be scored, without gradients."""
+    """What is to be scored, without gradients, in micro-batches of at most `micro_rows` rows (None: in one)."""
 
     policy: Policy
     rollout: Rollout
     wants: frozenset[str]
     weights: Weights
+    micro_rows: int | None = None
 
 
 def scored(question: Question, rows: Sequence[int], machine: Machine) -> Scores:
-    """The scores of all the rows, on every rank."""
+    """The scores of all the rows, in their order, on the CPU of every rank."""
     world, policy = machine.world, question.policy
 
     def score(part: Sequence[int]) -> Scores:
         return policy.score(question.rollout, part, wants=question.wants, weights=question.weights)
 
-    mine = share(world, len(rows))
-    own = machine.room.pieces(SCORE, rows[mine.start : mine.stop], score)
-    if world.size == 1:
-        return _stacked(own)
-    found = world.gather(_on_cpu(_stacked(own)) if own else None)
-    return _stacked([part for part in found if part is not None])
+    ours = share(world, len(rows))
+    mine, limit = rows[ours.start : ours.stop], question.micro_rows
+    parts = [mine] if limit is None or not len(mine) else policy.split(question.rollout, mine, limit)
+    # Fetched when all are launched: to fetch each would be to wait for it before the next is begun.
+    found = [piece for part in parts for piece in machine.room.pieces(SCORE, part, score)]
+    own = _in_order(_stacked(found), [row for part in parts for row in part], mine) if found else None
+    return _stacked([part for part in world.gather(own) if part is not None])
 
 
 def same_start(policy: Policy, world: World) -> None:
@@ -130,9 +132,12 @@ def _stacked(parts: Sequence[Scores]) -> Scores:
     )
 
 
-def _on_cpu(scores: Scores) -> Scores:
+def _in_order(scores: Scores, scored: Sequence[int], asked: Sequence[int]) -> Scores:
+    """Scores of `scored` rows as those of the `asked` ones, which are the same, on the CPU."""
+    place = {row: number for number, row in enumerate(scored)}
+    index = torch.tensor([place[row] for row in asked])
     return Scores(
-        logprobs_NT=scores.logprobs_NT.cpu(),
-        entropies_NT=None if scores.entropies_NT is None else scores.entropies_NT.cpu(),
-        losses_N={name: value.cpu() for name, value in scores.losses_N.items()},
+        logprobs_NT=scores.logprobs_NT.cpu()[index],
+        entropies_NT=None if scores.entropies_NT is None else scores.entropies_NT.cpu()[index],
+        losses_N={name: value.cpu()[index] for name, value in scores.losses_N.items()},
     )

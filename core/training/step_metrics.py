@@ -55,11 +55,11 @@ def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores) -> dict[
     if rollout.drawn_NT is None or clean.entropies_NT is None:
         return {}
     mask_NT = rollout.mask_NT[rows]
-    gap_NT = (rollout.drawn_NT[rows] - clean.logprobs_NT.cpu()).abs().double()
+    gap_NT = (rollout.drawn_NT[rows] - clean.logprobs_NT).abs().double()
     return {
         "rollout/logprob_gap": float(token_mean(gap_NT, mask_NT)),
         "rollout/logprob_gap_max": float(gap_NT.masked_fill(~mask_NT, 0.0).amax()),
-        "entropy": float(token_mean(clean.entropies_NT.cpu().double(), mask_NT)),
+        "entropy": float(token_mean(clean.entropies_NT.double(), mask_NT)),
     }
 
 

@@ -7,11 +7,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from core.health.finding import Row
-from core.policies.base import Policy, Rollout, RowKey, Sampling
+from core.policies.base import Policy, Rollout, RowKey, Sampling, Weights
 from core.policies.savings import Savings
 from core.rollout.uniforms import DROPOUT, ORDER, TRAIN, permutation
 from core.spec import RunSpec, Schedule, StageBase
@@ -23,6 +20,7 @@ from core.training.requests import Learn, Replay, Request, Sample, Score
 from core.training.scheduled import at, stage_learning_rate
 from core.training.update import Batch, Update
 
+NOTHING: frozenset[str] = frozenset()
 SUPERVISED = 1  # attempt number under ORDER: supervised examples have an order of their own
 
 
@@ -98,19 +96,16 @@ class Here:
         """Rows of a micro-batch, so that there are gradient_accumulation_steps of them."""
         return max(1, math.ceil(rows / int(self.stage.gradient_accumulation_steps)))
 
-    def scored(
-        self, rollout: Rollout, rows: Sequence[int], request: Callable[[Sequence[int]], Score], name: str
-    ) -> Generator[Request, Any, Tensor]:
-        """One field of the scores of `rows`, scored in micro-batches, in a tensor of all rows: (N, T)."""
-        found_NT = torch.zeros_like(rollout.mask_NT, dtype=torch.float32)
-        parts = self.policy.split(rollout, rows, self.micro_rows(len(rows)))
-        scored: list[Tensor] = []
-        for part in parts:
-            scores = yield request(part)
-            scored.append(getattr(scores, name))
-        # All at once: to fetch each from a GPU would be to wait for it before the next is begun.
-        found_NT[[row for part in parts for row in part]] = torch.cat(scored).to(found_NT)
-        return found_NT
+    def score(self, rollout: Rollout, rows: Sequence[int], weights: Weights, wants: frozenset[str] = NOTHING) -> Score:
+        """The request that scores these rows in micro-batches."""
+        return Score(
+            policy=self.policy,
+            rollout=rollout,
+            rows=rows,
+            wants=wants,
+            weights=weights,
+            micro_rows=self.micro_rows(len(rows)),
+        )
 
     def _ordered(self, pool: Sequence[Example], start: int, count: int, attempt: int) -> list[Example]:
         picked: list[Example] = []

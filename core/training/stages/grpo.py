@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,11 +14,11 @@ from core.algorithms.advantages import Normaliser, advantages
 from core.algorithms.controllers import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
 from core.algorithms.importance import truncated_weights
 from core.algorithms.running import Running, updated
-from core.policies.base import ENTROPY, Rollout, Sampling, Weights
+from core.policies.base import ENTROPY, Rollout, Sampling
 from core.spec import AdvantageSpec, GrpoStage
 from core.training.grpo_loss import GrpoLoss, numbers
 from core.training.imitation_loss import ImitationLoss
-from core.training.requests import Request, Score
+from core.training.requests import Request
 from core.training.stages.base import Here, StepRun, averaged
 from core.training.stages.rewards import Signals, shaped_rewards, token_advantages
 from core.training.stages.sampling import Gathered, gather, rows_of
@@ -73,22 +73,22 @@ def _before_rewards(here: Here, rollout: Rollout, rows: Sequence[int]) -> Genera
         return signals
 
     if stage.kl_in == "reward" and signals.beta > 0:
-        asked = _asking(here, rollout, "reference")
-        signals = replace(signals, reference_NT=(yield from here.scored(rollout, rows, asked, "logprobs_NT")))
+        scores = yield here.score(rollout, rows, "reference")
+        signals = replace(signals, reference_NT=_spread(scores.logprobs_NT, rollout, rows))
     if signals.reference_NT is not None or stage.importance_sampling_cap is not None:
-        asked = _asking(here, rollout, "current")
-        signals = replace(signals, own_NT=(yield from here.scored(rollout, rows, asked, "logprobs_NT")))
+        scores = yield here.score(rollout, rows, "current")
+        signals = replace(signals, own_NT=_spread(scores.logprobs_NT, rollout, rows))
     if stage.entropy_weighting != "none":
-        asked = _asking(here, rollout, "current", frozenset({ENTROPY}))
-        signals = replace(signals, entropies_NT=(yield from here.scored(rollout, rows, asked, "entropies_NT")))
+        scores = yield here.score(rollout, rows, "current", frozenset({ENTROPY}))
+        signals = replace(signals, entropies_NT=_spread(scores.entropies_NT, rollout, rows))
     return signals
 
 
-def _asking(
-    here: Here, rollout: Rollout, weights: Weights, wants: frozenset[str] = frozenset()
-) -> Callable[[Sequence[int]], Score]:
-    """The request that scores some rows of the rollout."""
-    return lambda rows: Score(policy=here.policy, rollout=rollout, rows=rows, wants=wants, weights=weights)
+def _spread(values_RT: Tensor, rollout: Rollout, rows: Sequence[int]) -> Tensor:
+    """What was scored of these rows in a tensor of all, (N, T), 0 elsewhere."""
+    values_NT = torch.zeros_like(rollout.mask_NT, dtype=torch.float32)
+    values_NT[list(rows)] = values_RT.to(values_NT)
+    return values_NT
 
 
 def _learnable(stage: GrpoStage, rollout: Rollout) -> Tensor:
@@ -111,8 +111,8 @@ def _learn(
     reference_NT = signals.reference_NT
     used = rows_of(sorted({group for part in batches for group in part}), k)
     if reference_NT is None and signals.beta > 0 and used:
-        asked = _asking(here, rollout, "reference")
-        reference_NT = yield from here.scored(rollout, used, asked, "logprobs_NT")
+        scores = yield here.score(rollout, used, "reference")
+        reference_NT = _spread(scores.logprobs_NT, rollout, used)
     old_NT, importance_NT, mask_NT = rollout.drawn_NT, None, _learnable(stage, rollout)
     if signals.own_NT is not None and stage.importance_sampling_cap is not None:
         importance_NT = truncated_weights(signals.own_NT, rollout.drawn_NT, stage.importance_sampling_cap)
