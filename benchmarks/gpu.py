@@ -1,10 +1,13 @@
 """Our GRPO step beside TRL's on a CUDA device: Qwen2.5 shapes with random weights, bf16, LoRA, no hub.
 
     python benchmarks/gpu.py [--shapes Qwen2.5-0.5B Qwen2.5-7B] [--steps 10] [--json PATH]
+    python benchmarks/gpu.py --rehearse --new-tokens 8 --groups 2 --steps 1      on any CPU: does it run?
 
-Beside each time stands what it can at least be: decoding by memory traffic (every weight once for each token of the
-batch, at the measured copy bandwidth), a step by arithmetic (at the measured rate of a large product). Without a CUDA
-device it says so and measures nothing. TRL generates with transformers here, without vLLM.
+First the loss and gradient of one batch are compared, then tokens of recorded steps with those of steps run anew, and
+counted where a step waits for the device. Beside each time stands what it can at least be: decoding by memory traffic
+(every weight once for each token of the batch, at the measured copy bandwidth), a step by arithmetic (at the measured
+rate of a large product). Without a CUDA device it says so and measures nothing. TRL generates with transformers here,
+without vLLM.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +39,8 @@ from benchmarks.trl_step.floors import (
     product_rate,
     tokens_of_step,
 )
+from benchmarks.trl_step.on_device import agreement, waits
+from benchmarks.trl_step.ours import Ours, close, own_trainer
 from benchmarks.trl_step.peak import both_peaks
 from benchmarks.trl_step.report import memory_lines, table
 from benchmarks.trl_step.rows import headline, taken_in_turn
@@ -43,6 +49,8 @@ from benchmarks.trl_step.weights import random_model, tokenizer_of
 
 OURS, THEIRS = "bfloat16", "bf16 weights"
 CHECKED = "Qwen2.5-0.5B"  # the shape whose loss and gradient are compared, in fp32
+REHEARSED = "a rehearsal's"
+TINY = Shape(hidden=64, intermediate=128, layers=2, heads=4, kv_heads=2, vocabulary=258, tied=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,14 +71,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--beta", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--rehearse", action="store_true", help="a tiny shape on the CPU: does this program run?")
     asked = parser.parse_args(argv)
+    device = "cpu" if asked.rehearse else "cuda"
     whole: dict[str, Any] = {"schema": 1, "what": "gpu", "cuda": torch.cuda.is_available(), **facts(), "shapes": {}}
-    if not whole["cuda"]:
+    if device == "cuda" and not whole["cuda"]:
         print("no CUDA device here: nothing was measured")
     else:
-        rates = Rates(bandwidth=copy_rate(), arithmetic=product_rate())
-        print(f"copies {rates.bandwidth / 1e9:.0f} GB/s, products {rates.arithmetic / 1e12:.0f} TFLOP/s (bf16)")
-        for name in asked.shapes:
+        large = {} if device == "cuda" else {"size": 2**20, "side": 256}
+        rates = Rates(
+            bandwidth=copy_rate(device, large.get("size", 2**30)),
+            arithmetic=product_rate(device, large.get("side", 8192)),
+        )
+        print(f"copies {rates.bandwidth / 1e9:.0f} GB/s, products {rates.arithmetic / 1e12:.2f} TFLOP/s (bf16)")
+        for name in asked.shapes if device == "cuda" else [REHEARSED]:
             found = _measured(name, _setting(asked), asked.steps, rates)
             if found is None:
                 print(
@@ -90,30 +104,55 @@ def _setting(asked: argparse.Namespace) -> Setting:
         beta=asked.beta,
         groups=asked.groups,
         threads=torch.get_num_threads(),
-        cuda=True,
+        cuda=not asked.rehearse,
     )
 
 
 def _measured(name: str, setting: Setting, steps: int, rates: Rates) -> dict[str, Any] | None:
     """Everything of one shape, printed as it comes; None where the steps are not the same."""
+    shape = TINY if name == REHEARSED else SHAPES[name]
     with tempfile.TemporaryDirectory() as own:
         folder = Path(own)
-        model = random_model(SHAPES[name].config(), folder / "model", dtype=torch.bfloat16)
-        if name == CHECKED:
-            same = equality(setting, model, write_questions(questions(tokenizer_of(model), setting), folder))
+        model = random_model(shape.config(), folder / "model", dtype=torch.bfloat16)
+        data = write_questions(questions(tokenizer_of(model), setting), folder)
+        if name in (CHECKED, REHEARSED):
+            same = equality(setting, model, data)
             print(same.line(), flush=True)
             if not same.holds:
                 return None
-        run = taken_in_turn(setting, THEIRS, [Own(dtype=OURS)], model, steps)
+        alike = agreement(setting, OURS, model, data)
+        print(alike.line(), flush=True)
+        waited = _waits(setting, model, data) if setting.cuda else Counter[str]()
+        print("\n".join(f"in one step the CPU waits {count} x at {place}" for place, count in waited.most_common()))
+        run = taken_in_turn(
+            setting, THEIRS, [Own(dtype=OURS), Own(dtype=OURS, without=("recorded_steps",))], model, steps
+        )
         best = headline([run])
         print("\n".join([name, "", *table([run], [] if best is None else [best])]))
-        floors = floors_of(SHAPES[name], setting, rates)
+        floors = floors_of(shape, setting, rates)
         decoding = run.ours[0].part("sample")
-        print(f"decoding {decoding:.3f} s, at least {floors['decoding']:.3f} s by memory traffic")
+        print(f"sampling {decoding:.3f} s, decoding takes at least {floors['decoding']:.3f} s by memory traffic")
         print(f"step {run.ours[0].seconds:.3f} s, at least {floors['step']:.3f} s by arithmetic", flush=True)
         memory = both_peaks(setting, model, theirs=THEIRS, ours=OURS)
         print("\n".join(memory_lines([memory])), flush=True)
-    return {"run": run.as_json(), "floors": floors, "rates": asdict(rates), "memory": memory}
+    return {
+        "run": run.as_json(),
+        "floors": floors,
+        "rates": asdict(rates),
+        "memory": memory,
+        "agreement": asdict(alike),
+        "waits": dict(waited),
+    }
+
+
+def _waits(setting: Setting, model: Path, data: Path) -> Counter[str]:
+    """Of a step that is not the first."""
+    trainer = own_trainer(setting, Own(dtype=OURS), model, data)
+    ours = Ours(trainer, setting)
+    ours.step()
+    found = waits(ours.step)
+    close(trainer)
+    return found
 
 
 def floors_of(shape: Shape, setting: Setting, rates: Rates) -> dict[str, float]:

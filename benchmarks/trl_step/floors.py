@@ -5,10 +5,11 @@ Pure; `copy_rate` and `product_rate` measure the device. Biases and norms are le
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from benchmarks.trl_step.watch import Watch
 
 BF16 = 2  # bytes
 
@@ -81,32 +82,28 @@ def passes_of_step(*, beta: float) -> int:
     return 3 + (beta > 0)
 
 
-def copy_rate(size: int = 2**30) -> float:
-    """Bytes a second that the CUDA device moves while it copies: each is read, and written."""
+def copy_rate(device: str, size: int = 2**30) -> float:
+    """Bytes a second that the device moves while it copies: each is read, and written."""
     import torch
 
-    source = torch.empty(size, dtype=torch.uint8, device="cuda")
+    source = torch.empty(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * size / _best(lambda: target.copy_(source))
+    return 2 * size / _best(lambda: target.copy_(source), cuda=device == "cuda")
 
 
-def product_rate(side: int = 8192) -> float:
-    """Operations a second of a large bf16 product on the CUDA device."""
+def product_rate(device: str, side: int = 8192) -> float:
+    """Operations a second of a large bf16 product on the device."""
     import torch
 
-    a = torch.randn(side, side, dtype=torch.bfloat16, device="cuda")
-    return 2 * side**3 / _best(lambda: a @ a)
+    a = torch.randn(side, side, dtype=torch.bfloat16, device=device)
+    return 2 * side**3 / _best(lambda: a @ a, cuda=device == "cuda")
 
 
-def _best(work: Callable[[], object], times: int = 20) -> float:
+def _best(work: Callable[[], object], times: int = 20, *, cuda: bool) -> float:
     """The least seconds of so many times, one to warm up."""
-    import torch
-
     found = []
     for _ in range(times + 1):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
+        watch = Watch(cuda=cuda)
         work()
-        torch.cuda.synchronize()
-        found.append(time.perf_counter() - began)
+        found.append(watch.read()[0])
     return min(found[1:])

@@ -1,14 +1,16 @@
-"""What a step takes at least, on paper; and a machine without CUDA."""
+"""What a step takes at least, on paper; a machine without CUDA, and a rehearsal there."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import gpu
+from benchmarks.trl_step import on_device
 from benchmarks.trl_step.floors import (
     SHAPES,
     Shape,
@@ -67,3 +69,34 @@ def test_without_cuda_it_says_so_and_measures_nothing(tmp_path: Path, capsys: py
     assert capsys.readouterr().out == "no CUDA device here: nothing was measured\n"
     found = json.loads((tmp_path / "out.json").read_text())
     assert (found["schema"], found["cuda"], found["shapes"]) == (1, False, {})
+
+
+def test_a_rehearsal_on_the_cpu_goes_through_all_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peaks = {"prompt_tokens": 165, "beta": 0.0, "theirs": "x", "ours": "y", "theirs_bytes": 4, "ours_bytes": 2}
+    monkeypatch.setattr(gpu, "both_peaks", lambda *_, **__: peaks)  # two processes more; test_peak has them
+    monkeypatch.setattr(gpu, "memory_lines", lambda _: ["peaks"])
+    words = ["--rehearse", "--new-tokens", "8", "--groups", "2", "--steps", "1", "--json", str(tmp_path / "out.json")]
+    assert gpu.main(words) == 0
+    said = capsys.readouterr().out
+    assert "equal: loss from trl" in said
+    assert "recorded steps and steps run anew: 0 of 128 tokens differ" in said
+    found = json.loads((tmp_path / "out.json").read_text())["shapes"][gpu.REHEARSED]
+    assert [own["how"] for own in found["run"]["ours"]] == ["bfloat16", "bfloat16 without recorded_steps"]
+    assert found["floors"]["step"] > 0
+
+
+def test_waits_are_counted_by_place_and_nothing_else_that_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def step() -> None:
+        for _ in range(3):
+            warnings.warn("called a synchronizing CUDA operation (function warn_or_error_on_sync)", stacklevel=1)
+        warnings.warn("something else", stacklevel=1)
+
+    (place,), (count,) = zip(*on_device.waits(step).items(), strict=True)
+    assert place.startswith("test_gpu.py:")
+    assert count == 3
+    assert modes == ["warn", "default"]
