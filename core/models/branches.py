@@ -23,6 +23,7 @@ from core.models.attention import MOST, attend, bias_of
 from core.models.transfer import handed
 
 NAME = "branches"
+CPU = torch.device("cpu")
 
 
 class Branches:
@@ -31,17 +32,23 @@ class Branches:
     `grouped`: by plain products where that is quicker (see core.models.attention); else by torch's own kernels.
     """
 
-    def __init__(self, mask_PS: Tensor, counts: Sequence[int], width: int, *, grouped: bool = True) -> None:
-        """`counts`: the completions of each prompt."""
+    def __init__(
+        self, mask_PS: Tensor, counts: Sequence[int], width: int, *, device: torch.device = CPU, grouped: bool = True
+    ) -> None:
+        """`counts`: the completions of each prompt. The mask stands on the CPU, keys and values on `device`."""
         (self.prompts, self.size), self.rows = mask_PS.shape, sum(counts)
         self.width, self.grouped = width, grouped
         self.even = min(counts) == max(counts)
-        self.counts_P = handed(torch.tensor(counts), mask_PS.device)
-        seen_P1S = mask_PS.bool().unsqueeze(1)
-        before, own = (_before(tokens, mask_PS.device) for tokens in (self.size, width))
-        # Padding sees itself: what sees nothing is NaN.
-        itself = torch.eye(self.size, dtype=torch.bool, device=mask_PS.device)
-        self.by_prompts = ((before & seen_P1S) | itself).unsqueeze(1)  # (P, 1, S, S)
+        self.counts_P = handed(torch.tensor(counts), device)
+        seen_P1S = handed(mask_PS.bool(), device).unsqueeze(1)
+        before, own = (_before(tokens, device) for tokens in (self.size, width))
+        self.by_prompts: Tensor | None = (
+            None  # none has padding: each sees what is before it, and flash attention will do
+        )
+        if not bool(mask_PS.all()):
+            # Padding sees itself: what sees nothing is NaN.
+            itself = torch.eye(self.size, dtype=torch.bool, device=device)
+            self.by_prompts = ((before & seen_P1S) | itself).unsqueeze(1)  # (P, 1, S, S)
         wide = seen_P1S.expand(-1, width, -1), own.expand(self.prompts, -1, -1)
         self.by_completions = torch.cat(wide, dim=-1).unsqueeze(1)  # (P, 1, W, S + W)
         self._bias: Tensor | None = None

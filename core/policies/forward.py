@@ -148,7 +148,7 @@ def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Te
     first_G = counts_G.cumsum(0) - counts_G
     ids_GS, mask_GS, later_RW = part.prompt_ids_RS[first_G], part.prompt_mask_RS[first_G], part.ids_RW[:, :-1]
     at_RW = part.prompt_mask_RS.sum(-1, keepdim=True) + torch.arange(later_RW.shape[1])
-    branches = Branches(handed(mask_GS, device), part.counts, later_RW.shape[1], grouped=grouped)
+    branches = Branches(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped)
     with branching(base):
         hidden_MH = base.model(
             input_ids=handed(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),

@@ -29,12 +29,12 @@ def tensors(counts: Sequence[int], width: int = W, dtype: torch.dtype = torch.fl
     return [one.to(dtype).requires_grad_() for one in drawn]
 
 
-def one_by_one(inputs: Sequence[Tensor], counts: Sequence[int], width: int = W) -> Tensor:
+def one_by_one(inputs: Sequence[Tensor], counts: Sequence[int], width: int = W, mask: Tensor = MASK) -> Tensor:
     """The same (M, heads, D), of every completion alone, without its prompt's padding; padding is left at 0."""
     result = torch.zeros(inputs[0].shape[2], HEADS, D, dtype=inputs[0].dtype)
-    start = MASK.numel()
+    start = mask.numel()
     for prompt, count in enumerate(counts):
-        real = prompt * S + MASK[prompt].nonzero().flatten()
+        real = prompt * S + mask[prompt].nonzero().flatten()
         for at in [torch.arange(start + width * row, start + width * (row + 1)) for row in range(count)] or [real[:0]]:
             row = torch.cat([real, at])
             alone = [one[:, :, row] for one in inputs]
@@ -46,13 +46,15 @@ def one_by_one(inputs: Sequence[Tensor], counts: Sequence[int], width: int = W) 
 @pytest.mark.parametrize("grouped", [True, False])
 @pytest.mark.parametrize("counts", [(2, 2, 2), (1, 3, 2), (1, 1, 1)])
 @pytest.mark.parametrize("width", [W, 1, 0])
-def test_each_completion_is_as_if_alone(width: int, counts: Sequence[int], grouped: bool) -> None:
+@pytest.mark.parametrize("mask", [MASK, torch.ones_like(MASK)], ids=["padded", "whole"])
+def test_each_completion_is_as_if_alone(mask: Tensor, width: int, counts: Sequence[int], grouped: bool) -> None:
     inputs = tensors(counts, width)
-    laid = Branches(MASK, counts, width, grouped=grouped)
+    laid = Branches(mask, counts, width, grouped=grouped)
+    assert (laid.by_prompts is None) == bool(mask.all())  # torch's own causal kernels then
     found = attend_branches(MODULE, *inputs, None, branches=laid, dropout=0.0)[0][0]
     assert torch.isfinite(found).all()
-    real = torch.cat([MASK.flatten().bool(), torch.ones(sum(counts) * width, dtype=torch.bool)])
-    expected = one_by_one(inputs, counts, width)
+    real = torch.cat([mask.flatten().bool(), torch.ones(sum(counts) * width, dtype=torch.bool)])
+    expected = one_by_one(inputs, counts, width, mask)
     torch.testing.assert_close(found[real], expected[real])
     weights = torch.linspace(-1, 1, expected.numel(), dtype=expected.dtype).view(expected.shape)
     for one, other in zip(
