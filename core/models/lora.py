@@ -10,14 +10,13 @@ Shape suffixes: M tokens, I inputs, O outputs, A rank.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from core.models.instead import instead
+from core.models.instead import Way, instead
 
 
 def plain_lora(module: Any) -> bool:
@@ -30,7 +29,7 @@ def plain_lora(module: Any) -> bool:
     return ours and not module.lora_variant and not any(module.lora_bias.values())
 
 
-def one_product(model: Any) -> AbstractContextManager[None]:
+def one_product(model: Any) -> Way:
     """The model with this in the place of PEFT's forward, where a layer's adapter is on and alone, without dropout."""
     casts = torch.is_autocast_enabled(model.device.type)
     return instead([] if casts else [module for module in model.modules() if _takes(module)], _forward)

@@ -8,18 +8,17 @@ Shape suffixes: H hidden size.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from core.models.instead import instead
+from core.models.instead import Way, instead
 
 NORMS = ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm")  # read in the tested transformers: the same three lines
 
 
-def fused_norms(model: Any) -> AbstractContextManager[None]:
+def fused_norms(model: Any) -> Way:
     """The model with this in the place of its norms' own forward."""
     return instead([module for module in model.modules() if _takes(module)], _forward)
 

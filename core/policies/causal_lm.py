@@ -134,9 +134,8 @@ class CausalLMPolicy:
         if learning:
             update_mode(self.model, checkpointing=self.checkpointing)
         part, entropy = part_of(rollout, rows), ENTROPY in wants
-        cache = not (learning and self.checkpointing)  # who recomputes its layers keeps no keys and values
         with nullcontext() if learning else clean_mode(self.model), self._at(weights), self._autocast():
-            found = scores(self.model, part, entropy=entropy, savings=self.savings, cache=cache)
+            found = scores(self.model, part, entropy=entropy, savings=self.savings)
         return Scores(logprobs_NT=found[0], entropies_NT=found[1] if entropy else None)
 
     def trainable(self) -> Mapping[str, Parameter]:

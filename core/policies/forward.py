@@ -12,8 +12,8 @@ tokens of these rows, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 
 from core.models.attention import grouped_heads
 from core.models.branches import Branches, branching
+from core.models.instead import Way, also_again
 from core.models.lora import one_product
 from core.models.norms import fused_norms
 from core.models.plain import plain_decoder, under_adapter
@@ -79,10 +80,9 @@ def runs_of(rollout: Rollout, rows: Sequence[int]) -> list[Run]:
     ]
 
 
-def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bool = True) -> list[Tensor]:
+def scores(model: Any, part: Part, *, entropy: bool, savings: Savings) -> list[Tensor]:
     """[log-probs], and [.., entropies] where asked for: (R, T) float32, 0 where nothing was drawn.
 
-    `cache` False: the model keeps no keys and values, as under gradient checkpointing, so every row runs its prompt.
     Models whose logits are not simply their head's of the last hidden state go the plain way.
     """
     base, device = under_adapter(model), model.device
@@ -90,12 +90,8 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
         ids_RW, outside_RW = handed(part.ids_RW, device), handed(~part.mask_RW, device)
         found = of_logits(_logits(model, part, device), ids_RW, temperature=part.temperature, entropy=entropy)
         return [pad(one.masked_fill(outside_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
-    shares = savings.shared_prompts and cache and max(part.counts) > 1
-    # What checkpointing runs again it runs when this context is over: it must be the same attention then.
-    attention = grouped_heads(base) if savings.grouped_heads and cache else nullcontext()
-    adapter = one_product(base) if savings.one_product and cache else nullcontext()
-    norms = fused_norms(base) if savings.fused_norms and cache else nullcontext()
-    with attention, adapter, norms:
+    shares = savings.shared_prompts and max(part.counts) > 1
+    with also_again(_ways(base, savings, shares=shares)):
         if shares:
             hidden_RWH = _shared(base, part, device, grouped=savings.grouped_heads)
         else:
@@ -109,6 +105,16 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings, cache: bo
     else:
         found = of_logits(head(hidden_MH), ids_M, temperature=part.temperature, entropy=entropy)
     return [_placed(one, part) for one in found]
+
+
+def _ways(base: Any, savings: Savings, *, shares: bool) -> list[Way]:
+    """What the layers run in."""
+    ways = [one_product(base)] if savings.one_product else []
+    if savings.fused_norms:
+        ways.append(fused_norms(base))
+    if shares:
+        return [*ways, partial(branching, base)]
+    return [*ways, partial(grouped_heads, base)] if savings.grouped_heads else ways
 
 
 def _placed(values_M: Tensor, part: Part) -> Tensor:
@@ -143,19 +149,18 @@ def _inputs(ids: Tensor, mask: Tensor, device: torch.device) -> dict[str, Tensor
 
 
 def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Tensor:
-    """The same, (R, W, H), every prompt run once: all tokens in one row, the prompts' first."""
+    """The same, (R, W, H), every prompt run once: all tokens in one row, the prompts' first. Under `branching`."""
     counts_G = torch.tensor(part.counts)
     first_G = counts_G.cumsum(0) - counts_G
     ids_GS, mask_GS, later_RW = part.prompt_ids_RS[first_G], part.prompt_mask_RS[first_G], part.ids_RW[:, :-1]
     at_RW = part.prompt_mask_RS.sum(-1, keepdim=True) + torch.arange(later_RW.shape[1])
     branches = Branches(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped)
-    with branching(base):
-        hidden_MH = base.model(
-            input_ids=handed(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
-            position_ids=handed(torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),
-            use_cache=False,
-            branches=branches,
-        ).last_hidden_state[0]
+    hidden_MH = base.model(
+        input_ids=handed(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
+        position_ids=handed(torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),
+        use_cache=False,
+        branches=branches,
+    ).last_hidden_state[0]
     size = hidden_MH.shape[-1]
     of_prompts_GSH = hidden_MH[: ids_GS.numel()].view(*ids_GS.shape, size)
     first_R1H = branches.each(of_prompts_GSH[:, -1]).unsqueeze(1)

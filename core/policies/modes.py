@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from core.models.instead import contexts
+
 
 @contextmanager
 def clean_mode(model: Any) -> Iterator[None]:
@@ -39,13 +41,17 @@ def _checkpointing(model: Any) -> bool:
 
 
 def enable_checkpointing(model: Any) -> None:
-    """Recompute activations in backward instead of keeping them; the cache is of no use in such a forward."""
+    """Recompute activations in backward instead of keeping them; the cache is of no use in such a forward.
+
+    What a forward runs its layers in is entered again for them (core.models.instead).
+    """
+    how = {"use_reentrant": False, "context_fn": contexts}
     # Renamed in transformers 5.23; the old name warns at every call.
     enable = getattr(model, "activation_checkpointing_enable", None)
     if enable is not None:
-        enable(activation_checkpointing_kwargs={"use_reentrant": False})
+        enable(activation_checkpointing_kwargs=how)
     else:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
 
 
 def update_mode(model: Any, *, checkpointing: bool) -> None:

@@ -61,7 +61,7 @@ def inputs(dtype: torch.dtype) -> Tensor:
 def test_it_is_pefts_own(dtype: torch.dtype) -> None:
     model, x = adapted(dtype), inputs(dtype)
     expected = found(model, x)
-    with one_product(model):
+    with one_product(model)():
         assert "forward" in vars(model.base_model.model.first)
         quick = found(model, x)
     assert "forward" not in vars(model.base_model.model.first)
@@ -78,7 +78,7 @@ def test_an_adapter_of_float32_on_bfloat16_has_gradients_of_float32() -> None:
     exact = adapted(torch.float32)
     exact.load_state_dict(model.state_dict())
     expected = found(exact, x.detach().float().requires_grad_())
-    with one_product(model):
+    with one_product(model)():
         quick = found(model, x)
     assert [one.dtype for one in quick[2:]] == [torch.float32] * len(learned)
     for one, other in zip(quick, expected, strict=True):
@@ -88,7 +88,7 @@ def test_an_adapter_of_float32_on_bfloat16_has_gradients_of_float32() -> None:
 def test_backward_may_come_after_it() -> None:
     model, x = adapted(), inputs(torch.float64)
     expected = found(model, x)
-    with one_product(model):
+    with one_product(model)():
         out = model(x)
     weights = torch.linspace(-1, 1, out.numel()).view(out.shape)
     gradient = torch.autograd.grad((out * weights).sum(), [x, *(p for p in model.parameters() if p.requires_grad)])
@@ -97,7 +97,7 @@ def test_backward_may_come_after_it() -> None:
 
 
 def taken(model: Any) -> list[bool]:
-    with one_product(model):
+    with one_product(model)():
         return ["forward" in vars(layer) for layer in (model.base_model.model.first, model.base_model.model.second)]
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2ForCausalLM
 
-from core.models import adapters
+from core.models import adapters, lora, norms
 from core.models.plain import plain_decoder
 from core.policies.base import ENTROPY, Rollout, RowKey, Sampling
 from core.policies.causal_lm import CausalLMPolicy
@@ -83,12 +83,14 @@ def asked(policy: CausalLMPolicy, rollout: Rollout, rows: Sequence[int], savings
     return [logprobs.detach(), entropies.detach(), torch.cat([one.flatten() for one in gradient])]
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", POLICIES)
-def test_every_saving_says_what_the_plain_way_says(kind: str, order: str) -> None:
+def test_every_saving_says_what_the_plain_way_says(kind: str, order: str, checkpointing: bool) -> None:
     policy = moved(POLICIES[kind]())
     rollout = sampled(policy)
     plain = asked(policy, rollout, ORDERS[order], PLAIN)
+    policy.checkpointing = checkpointing
     for savings in (Savings(), *(Savings().without(name) for name in WAYS)):
         for one, expected in zip(asked(policy, rollout, ORDERS[order], savings), plain, strict=True):
             assert float((one - expected).norm() / expected.norm()) < 1e-5, savings
@@ -151,11 +153,43 @@ def test_padding_that_all_rows_have_is_not_run() -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_gradient_checkpointing_goes_without_shared_prompts(dropout: float) -> None:
-    policy = moved(small_policy(lora_dropout=dropout, checkpointing=True))
-    rollout = sampled(policy)
+def test_gradient_checkpointing_goes_with_all_of_them(dropout: float) -> None:
+    plain, again = (moved(small_policy(lora_dropout=dropout, checkpointing=one)) for one in (False, True))
+    rollout = sampled(plain)
     width = int(rollout.mask_NT.sum(-1).max())
-    assert tokens_run(policy, rollout, range(N)) == N * (S + width - 1)
+    assert tokens_run(again, rollout, range(N)) == 3 * S + N * (width - 1)
+    found = []
+    for policy in (plain, again):
+        with seeded(RowKey(3, INIT, 0, 0, 0)):
+            found.append(asked(policy, rollout, range(N), Savings()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_layer_is_run_again_as_it_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In backward the contexts of the forward are over: whatever they replace must be replaced once more, then put back.
+    ran: list[str] = []
+
+    def noted(name: str, forward: Any) -> Any:
+        def run(module: Any, x: Tensor) -> Tensor:
+            ran.append(name)
+            found: Tensor = forward(module, x)
+            return found
+
+        return run
+
+    monkeypatch.setattr(lora, "_forward", noted("adapter", lora._forward))
+    monkeypatch.setattr(norms, "_forward", noted("norm", norms._forward))
+    policy = moved(small_policy(lora_dropout=0.0, checkpointing=True))
+    rollout = sampled(policy)
+    scores = policy.score(rollout, range(N), wants=frozenset(), weights="current")
+    forward = list(ran)
+    assert (forward.count("adapter"), forward.count("norm")) == (2 * 2, 2 * 2 + 1)
+    scores.logprobs_NT.sum().backward()  # type: ignore[no-untyped-call]
+    again = ran[len(forward) :]
+    assert (again.count("adapter"), again.count("norm")) == (2 * 2, 2 * 2)  # the last norm is in no layer
+    assert policy.model.config._attn_implementation == "sdpa"
+    assert not any("forward" in vars(module) for module in policy.model.modules())
 
 
 def windowed() -> Any:

@@ -23,6 +23,7 @@ from core.health.foresight.resources.passes import (
     block,
     head,
     moves,
+    shares,
     size_of,
     targets,
     tokens_at_once,
@@ -164,7 +165,7 @@ class _Stage:
         rows = self._rows(micro_rows(self.stage)).within(tokens_at_once(model, shape, self.place.sampling_room))
         layers, one = _layers_with_gradients(model, shape), block(model, shape, rows, device)
         if model.gradient_checkpointing:
-            inputs = layers * rows.tokens(shared=False) * shape.hidden * size_of(model)
+            inputs = layers * rows.tokens(shared=shares(shape)) * shape.hidden * size_of(model)
             activations, backward = inputs, one  # one layer's are made again after the logits are gone
         else:
             activations, backward = layers * one, 0

@@ -1,8 +1,8 @@
 """What one pass over rows takes, from shapes: what its blocks keep for backward, what attention does, the head's table.
 
 Counted by reading what the quick path keeps (docs/decisions/0012): prompts run once for their completions, attention of
-short rows on the CPU as plain products, log-probs by chunks of the head. Where a model cannot go that way, or gradient
-checkpointing forbids it, every row has its prompt and all its logits. Not here: phases (memory), seconds (pace).
+short rows on the CPU as plain products, log-probs by chunks of the head. Where a model cannot go that way every row has
+its prompt and all its logits. Not here: phases (memory), seconds (pace).
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def moves(model: ModelSpec, name: str) -> bool:
     return model.trainable is None or any(fnmatchcase(name, pattern) for pattern in model.trainable)
 
 
-def shares(model: ModelSpec, shape: Shape) -> bool:
+def shares(shape: Shape) -> bool:
     """Whether learning runs a prompt once for all of its completions."""
-    return shape.family in QUICK and not model.gradient_checkpointing
+    return shape.family in QUICK
 
 
 def tokens_at_once(model: ModelSpec, shape: Shape, room: float) -> int:
@@ -88,7 +88,7 @@ def tokens_at_once(model: ModelSpec, shape: Shape, room: float) -> int:
 
 def block(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> int:
     """Bytes that one block keeps of these rows for backward."""
-    return rows.tokens(shared=shares(model, shape)) * kept(model, shape) + attention(model, shape, rows, device)
+    return rows.tokens(shared=shares(shape)) * kept(model, shape) + attention(model, shape, rows, device)
 
 
 def kept(model: ModelSpec, shape: Shape) -> int:
@@ -98,7 +98,7 @@ def kept(model: ModelSpec, shape: Shape) -> int:
     the MLP three intermediates. A linear layer keeps its input where its own weights move, or carry an adapter. PEFT's
     own adapter in fp32 beside bf16 weights keeps a cast of its own, under dropout a dropped one and its mask.
     """
-    size, moved, quick = size_of(model), model.lora is None, shares(model, shape)
+    size, moved, quick = size_of(model), model.lora is None, shares(shape)
     carrying = targets(model, shape)
     norms = 2 * shape.hidden * (size if quick else 4) + (0 if quick or not moved else 2 * shape.hidden * size)
     inputs = 0
@@ -120,7 +120,7 @@ def kept(model: ModelSpec, shape: Shape) -> int:
 
 def attention(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> int:
     """Bytes that one block's attention keeps: queries, keys, values, outputs, and weights or a mask."""
-    size, shared = size_of(model), shares(model, shape)
+    size, shared = size_of(model), shares(shape)
     tokens = rows.tokens(shared=shared)
     heads = 2 * shape.query_size * (size if shared else 4) if shape.head_norms else 0
     own = tokens * (2 * shape.query_size * size + heads)
