@@ -39,7 +39,7 @@ class Branches:
         (self.prompts, self.size), self.rows = mask_PS.shape, sum(counts)
         self.width, self.grouped = width, grouped
         self.even = min(counts) == max(counts)
-        self.counts_P = handed(torch.tensor(counts), device)
+        self.counts = counts
         seen_P1S = handed(mask_PS.bool(), device).unsqueeze(1)
         before, own = (_before(tokens, device) for tokens in (self.size, width))
         self.by_prompts: Tensor | None = (
@@ -63,9 +63,11 @@ class Branches:
 
     def each(self, of_prompts: Tensor) -> Tensor:
         """What each prompt has, for every completion: (P, ..) -> (R, ..)."""
-        if self.even:  # a view and a copy: its backward is a sum, where an index would add row by row
+        if self.even:
             return of_prompts.repeat_interleave(self.rows // self.prompts, 0)
-        return of_prompts.repeat_interleave(self.counts_P, 0, output_size=self.rows)
+        # One by one, whose backward is a sum for each: an index's adds row by row, and rounds at each.
+        each = zip(torch.split(of_prompts, 1), self.counts, strict=True)
+        return torch.cat([one.expand(count, *one.shape[1:]) for one, count in each])
 
     def bias(self, dtype: torch.dtype) -> Tensor:
         """What is added to the scores of the completions, (P, 1, W, S + W); of every row where counts differ."""

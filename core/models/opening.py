@@ -32,6 +32,8 @@ def opened(folder: Path, spec: ModelSpec) -> tuple[Any, Any, bool]:
     Raises ModelError where they cannot be read, or do not fit each other; SpecError for 4 bits that cannot be had.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        _quick_and_exact()
     held = four_bit.Weights(count=weights.parameters(folder), itemsize=getattr(torch, spec.dtype).itemsize)
     quantised = four_bit.in_4bit(spec.load_in_4bit, lora=spec.lora is not None, weights=held, room=room())
     how: dict[str, Any] = {"dtype": getattr(torch, spec.dtype)}
@@ -57,6 +59,14 @@ def opened(folder: Path, spec: ModelSpec) -> tuple[Any, Any, bool]:
     _fit(model, tokenizer, spec)
     model.name_or_path = model.config._name_or_path = _name(folder, spec)
     return (model if quantised else model.to(device)).eval(), tokenizer, quantised
+
+
+def _quick_and_exact() -> None:
+    """How this process computes on a GPU."""
+    # cuDNN's attention, the first choice on newer GPUs, plans anew for each shape, and micro-batches seldom share one.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    # Or parts of a long sum, such as the head's gradient over the vocabulary, are added in bfloat16.
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def room() -> four_bit.Room:

@@ -143,8 +143,8 @@ class CausalLMPolicy:
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def state(self) -> Mapping[str, Tensor]:
-        """Copies of the trainable weights, by name."""
-        return {name: parameter.detach().clone() for name, parameter in self.trainable().items()}
+        """Copies of the trainable weights, by name, on the CPU."""
+        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self.trainable().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Set the trainable weights. Raises CheckpointError where names or shapes differ."""

@@ -52,6 +52,8 @@ def weights(base: Any, dtype: torch.dtype, *, joined: bool) -> Weights | None:
     """
     if not plain_decoder(base) or base.training or not _as_made(base):
         return None
+    if type(base.model.embed_tokens) is not torch.nn.Embedding:  # PEFT's has an adapter beside its weight
+        return None
     blocks = [_block(layer, dtype, joined) for layer in base.model.layers]
     head = weights_of(base.lm_head)
     if head is None or not all(blocks):

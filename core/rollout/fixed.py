@@ -20,7 +20,7 @@ from torch.nn.functional import embedding, rms_norm
 from core.models.attention import bias_of
 from core.rollout.blocks import Block, Weights, turns
 from core.rollout.grid import Grid, Layer
-from core.rollout.recording import Record, Run
+from core.rollout.recording import Record, Run, forget
 
 FEW = 16  # tokens still to come: to record a step takes as long as to run two or three
 
@@ -38,42 +38,43 @@ class Fixed:
         self._weights, self._grid, self._record = weights, grid, record
         self._heads = config.num_attention_heads
         self._turns = turns(weights, grid.longest + 1)
-        self._of: list[Layer] | None = None  # the grid's layers as they were when the step was made ready
+        self._shape = -1  # the grid's when the step was made ready
         self._tokens_N = self._t_1 = grid.starts_N  # what a step reads, once it is made ready
-        self._replay: Run = self._run
+        self._replay: Run | None = None  # None: a step is run
 
     def step(self, tokens_R: Tensor, t: int) -> Tensor:
         """The logits that follow the rows' token number `t`: (R,) -> (R, V); the next step may write over them."""
         grid = self._grid
         grid.make_room(t)
-        anew = grid.layers is not self._of
+        anew = grid.shape != self._shape
         if anew:
-            self._of, self._tokens_N, self._t_1 = grid.layers, grid.starts_N.clone(), grid.starts_N[:1].clone()
+            self._replay = None  # whose memory is given back before another is recorded
+            self._shape, self._tokens_N, self._t_1 = grid.shape, grid.starts_N.clone(), grid.starts_N[:1].clone()
         self._tokens_N.copy_(grid.placed(tokens_R))
         self._t_1.fill_(t)
         with torch.autocast(tokens_R.device.type, enabled=False):
             if anew:
                 self._replay = self._recorded(grid.limit - t)
-            return grid.taken(self._replay())
+            return grid.taken(self._run() if self._replay is None else self._replay())
 
     def keep(self, kept: Tensor) -> None:
         """The rows at these places go on, in this order."""
         self._grid.keep(kept)
 
-    def _recorded(self, left: int) -> Run:
-        """What runs a step from here on, `left` tokens at most."""
-        self._replay = self._run  # a recording that nobody holds gives its memory back before the next is made
+    def _recorded(self, left: int) -> Run | None:
+        """What replays a step from here on, `left` tokens at most; None where it is better run."""
         if self._record is None or left < FEW:
-            return self._run
+            return None
         try:
             return self._record(self._run)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            forget(self._record)
             self._record = None
             why = " ".join(str(error).split())[:200]
             _log.warning("sampling cannot be recorded as a CUDA graph and goes on, slower, without: %s", why)
-            return self._run
+            return None
 
     def _run(self) -> Tensor:
         """(N, V): by what stands in the two tensors. Nothing here may depend on a number that changes."""

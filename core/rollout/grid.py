@@ -14,7 +14,7 @@ S prompt tokens, C drawn tokens there is room for, E anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -45,6 +45,7 @@ class Grid:
         first = prompts[0][0]
         self.places = k
         self.limit = limit
+        self.shape = 0  # another number when the tables are others
         self._mask_PS = mask_PS
         self._bias = _bias(mask_PS, first)  # (P * G, 1, S); None where no prompt has padding
         self.starts_N = _starts(mask_PS, k, first)  # the position of the first token that each place draws
@@ -140,14 +141,13 @@ class Grid:
         if t < self.room:
             return
         room = min(2 * self.room, self.limit)
-        self.layers = [
-            replace(
+        self._replace(
+            lambda layer: replace(
                 layer,
                 drawn_keys=_longer(layer.drawn_keys, room),
                 drawn_values=_longer(layer.drawn_values, room),
             )
-            for layer in self.layers
-        ]
+        )
 
     def keep(self, kept: Tensor) -> None:
         """These rows, by numbers on the CPU, and no others, in this order; free places go when they are a quarter."""
@@ -181,14 +181,21 @@ class Grid:
         there, slots_there = handed(prompts, device), handed(slots, device)
         if len(prompts) < self.prompts:
             self._mask_PS = self._mask_PS[prompts]
-            self.layers = [replace(layer, keys=layer.keys[there], values=layer.values[there]) for layer in self.layers]
+            self._replace(lambda layer: replace(layer, keys=layer.keys[there], values=layer.values[there]))
             self._bias = _bias(self._mask_PS, self.layers[0].keys)
-        self.layers = [
-            replace(layer, drawn_keys=layer.drawn_keys[slots_there], drawn_values=layer.drawn_values[slots_there])
-            for layer in self.layers
-        ]
+        self._replace(
+            lambda layer: replace(
+                layer, drawn_keys=layer.drawn_keys[slots_there], drawn_values=layer.drawn_values[slots_there]
+            )
+        )
         self.places = places
         self.starts_N = _starts(self._mask_PS, places, self.layers[0].keys)
+
+    def _replace(self, change: Callable[[Layer], Layer]) -> None:
+        """Each layer's tables by others, one after another: two tables of all layers at once may not fit."""
+        self.shape += 1
+        for number, layer in enumerate(self.layers):
+            self.layers[number] = change(layer)
 
 
 def _starts(mask_PS: Tensor, k: int, like: Tensor) -> Tensor:

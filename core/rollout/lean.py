@@ -98,7 +98,7 @@ def lean(
     casts = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if casts else keys.dtype
     joined = device == "cpu" and size_of(base, dtype) <= MOST
-    if casts and not joined:
+    if casts and not joined and device == "cpu":
         return None
     if (found := weights(base, dtype, joined=joined)) is None:
         return None

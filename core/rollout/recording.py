@@ -8,8 +8,8 @@ where they are, and may not ask the GPU for anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 
 import torch
 from torch import Tensor
@@ -20,10 +20,25 @@ Record = Callable[[Run], Run]
 
 def cuda_graph(run: Run) -> Run:
     """What replays `run` and gives the tensor that it gave, filled anew. Raises RuntimeError where CUDA cannot."""
+    try:
+        return _recorded(run)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()  # a recording takes fresh memory only, none that was kept from before
+        return _recorded(run)
+
+
+def forget(record: Record) -> None:
+    """Where recording has failed it is not tried again in this process: each failure may cost memory for good."""
+    for device in [device for device, one in RECORDERS.items() if one is record]:
+        del RECORDERS[device]
+
+
+def _recorded(run: Run) -> Run:
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        run()  # what libraries set up when they are first used must not be recorded
+        with _never_waiting():
+            run()  # what libraries set up when they are first used must not be recorded
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         # Other threads, NCCL's among them, may ask CUDA for what a recording thread may not.
@@ -42,6 +57,17 @@ def cuda_graph(run: Run) -> Run:
         return found
 
     return replay
+
+
+@contextmanager
+def _never_waiting() -> Iterator[None]:
+    """What would make the CPU wait raises RuntimeError here, and not in a recording, which it would spoil."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 RECORDERS: dict[str, Record] = {"cuda": cuda_graph}

@@ -160,9 +160,9 @@ class Update:
         return shares_of(dict(zip(names, numbers_of(norms), strict=True)))
 
     def state(self) -> dict[str, Tensor]:
-        """The optimiser's moments and step counts as `parameter.slot`; empty before the first step."""
+        """The optimiser's moments and step counts as `parameter.slot`, on the CPU; empty before the first step."""
         return {
-            f"{name}.{slot}": value.detach().clone()
+            f"{name}.{slot}": value.detach().to("cpu", copy=True)
             for name, parameter in zip(self._names, self._parameters(), strict=True)
             for slot, value in self._optimizer.state.get(parameter, {}).items()
         }

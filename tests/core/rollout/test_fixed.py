@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from torch import Tensor
 
 from core.policies.base import RowKey, Sampling
 from core.policies.savings import Savings
-from core.rollout import fixed, grid, lean, recording
+from core.rollout import decoding, fixed, grid, lean, recording
 from core.rollout.decoding import Draws, decode
 from core.rollout.recording import Run
 from core.rollout.uniforms import uniforms
@@ -106,11 +109,36 @@ def test_where_it_cannot_be_recorded_it_is_run_anew_and_that_is_said_once(
     recorder = on_device(Recorder(RuntimeError("CUDA error: operation not permitted when stream is capturing")))
     with caplog.at_level(logging.WARNING, logger="core.rollout"):
         found = decoded()
+        decoded()
     assert found.ids_NT.equal(expected.ids_NT)
-    assert recorder.recorded == 1  # it is not tried again in this rollout
+    assert recorder.recorded == 1  # it is not tried again, neither in this rollout nor in the next
     (said,) = caplog.messages
     assert "goes on, slower, without" in said
     assert "not permitted" in said
+
+
+@pytest.mark.parametrize("few", [0, 8, LIMIT])
+def test_nothing_of_a_rollout_is_left_when_it_is_over(
+    few: int, on_device: Callable[[Recorder], Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A cycle would keep keys and values on the GPU until Python's garbage collector comes by, which sees no GPU.
+    made: list[weakref.ref[Any]] = []
+
+    def noted(*args: Any) -> Any:
+        forward = lean.lean(*args)
+        made.extend([weakref.ref(forward), weakref.ref(forward._grid)])
+        return forward
+
+    monkeypatch.setattr(decoding, "lean", noted)
+    monkeypatch.setattr(fixed, "FEW", few)
+    monkeypatch.setitem(grid.ROOM, "cpu", 6)
+    on_device(Recorder())
+    gc.disable()
+    try:
+        decoded(SOME)
+        assert [one() for one in made] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_memory_that_runs_out_is_for_whoever_halves_the_rows(on_device: Callable[[Recorder], Recorder]) -> None:

@@ -256,11 +256,20 @@ def dora() -> Any:
     return get_peft_model(small_qwen2(), LoraConfig(r=4, use_dora=True, target_modules=EVERY)).eval()
 
 
+def embedding_adapted() -> Any:
+    """An adapter on the embedding, whose weight does not have it."""
+    model = get_peft_model(small_qwen2(), LoraConfig(r=4, target_modules=["embed_tokens"])).eval()
+    for name, weight in model.named_parameters():
+        if "lora_embedding" in name:
+            weight.data = 0.5 * torch.ones_like(weight)
+    return model
+
+
 def prompt_tuned() -> Any:
     return get_peft_model(small_qwen2(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)).eval()
 
 
-@pytest.mark.parametrize("model", [hooked, patched, other_layer, other_head, stretching, dora])
+@pytest.mark.parametrize("model", [hooked, patched, other_layer, other_head, stretching, dora, embedding_adapted])
 def test_a_model_that_is_not_as_it_was_made_runs_its_own_forward(model: Callable[[], Any], ways: Ways) -> None:
     changed = model()
     found = decoded(changed, Savings(), NEVER)

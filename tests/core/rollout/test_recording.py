@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.rollout import recording
 from core.rollout.recording import cuda_graph
 
 
@@ -51,6 +52,9 @@ class Cuda:
         monkeypatch.setattr(torch.cuda, "stream", stream)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("main"))
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: cuda.said.append("synchronized"))
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: cuda.said.append("emptied"))
+        monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+        monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: cuda.said.append(f"waiting is {mode}"))
 
 
 def test_a_function_is_run_once_beside_then_recorded_then_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +65,8 @@ def test_a_function_is_run_once_beside_then_recorded_then_replayed(monkeypatch: 
         return given
 
     replay = cuda_graph(run)
-    before = ["side waits for main", "on side", "run", "synchronized", "begin", "run", "end", "back"]
-    assert cuda.said == [*before, "main waits for side"]
+    first = ["waiting is error", "run", "waiting is 0", "synchronized"]
+    assert cuda.said == ["side waits for main", "on side", *first, "begin", "run", "end", "back", "main waits for side"]
     assert replay() is given
     assert cuda.said[-1] == "replay"
 
@@ -79,3 +83,38 @@ def test_a_recording_that_fails_is_ended_and_says_why(monkeypatch: pytest.Monkey
     with pytest.raises(RuntimeError, match="not permitted"):
         cuda_graph(run)
     assert cuda.said[-2:] == ["run", "end"]
+
+
+def test_what_waits_raises_before_anything_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda(monkeypatch)
+
+    def run() -> Tensor:
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+    with pytest.raises(RuntimeError, match="synchronizing"):
+        cuda_graph(run)
+    assert "begin" not in cuda.said
+    assert cuda.said[-1] == "waiting is 0"  # as it was
+
+
+def test_memory_that_was_kept_is_given_back_before_it_is_said_to_have_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, runs = Cuda(monkeypatch), []
+
+    def run() -> Tensor:
+        runs.append(1)
+        if len(runs) == 2:  # the first that is recorded
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.ones(1)
+
+    assert cuda_graph(run)().tolist() == [1.0]
+    assert cuda.said.count("emptied") == 1
+    with pytest.raises(torch.OutOfMemoryError):
+        cuda_graph(lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
+
+
+def test_a_recorder_that_failed_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "RECORDERS", {"cuda": cuda_graph})
+    recording.forget(lambda run: run)
+    assert {"cuda": cuda_graph} == recording.RECORDERS
+    recording.forget(cuda_graph)
+    assert recording.RECORDERS == {}

@@ -80,9 +80,10 @@ def test_rows_that_draw_long_have_their_cache_doubled() -> None:
         assert parts["KV cache"] == (2 * 3 + 4 * room) * 2 * 8 * 4
 
 
-def test_autocast_on_a_gpu_samples_through_the_models_own_forward_with_a_cache_for_each_row() -> None:
-    spec = run(model={"mixed_precision": "bf16"})
-    assert phase(spec, "sample")["KV cache"] > 1.5 * phase(run(), "sample")["KV cache"]
+def test_autocast_on_a_gpu_samples_from_weights_that_are_cast_once() -> None:
+    parts = phase(run(model={"mixed_precision": "bf16"}), "sample")
+    assert parts["KV cache"] == phase(run(), "sample")["KV cache"] / 2
+    assert parts["joined weights"] == 2 * PAPER.block_linear * 2  # of two blocks, in bf16
 
 
 def test_another_family_has_every_rows_prompt_in_its_cache() -> None:
@@ -157,8 +158,7 @@ def test_however_many_terms_one_gradient_stands_beside_the_sum() -> None:
 
 
 def test_checkpointing_keeps_block_inputs_and_one_block() -> None:
-    # 2 prompts x 3 and 4 rows x 5 tokens, x 8 x 4 bytes for each of two blocks; one block's, made again, when the logits
-    # are gone
+    # 2 prompts x 3 and 4 rows x 5 tokens, x 8 x 4 bytes for each of two blocks; one block's, made again
     spec = run(model={"gradient_checkpointing": True})
     parts, one = phase(spec, "learn"), block(spec.model, PAPER, ROWS, "cuda")
     assert parts["activations"] == 2 * 26 * 8 * 4 + max(0, one - parts["logits"])
