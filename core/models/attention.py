@@ -36,6 +36,17 @@ def grouped_heads(model: Any) -> Iterator[None]:
         config._attn_implementation = "sdpa"
 
 
+def centred(module: Any, key: Tensor) -> Tensor:
+    """(rows, heads, L, D) keys of 16 bits about their mean where the layer adds a bias to them; others as they are.
+
+    What all keys have in common adds the same to every score of a query, and a softmax does not see it. But in bfloat16
+    a score of 80 is rounded to a half, and Qwen2's biases make such.
+    """
+    if key.dtype.itemsize > 2 or getattr(getattr(module, "k_proj", None), "bias", None) is None:
+        return key
+    return key - key.mean(2, keepdim=True).detach()
+
+
 def bias_of(seen: Tensor, dtype: torch.dtype) -> Tensor:
     """What is added to scores: 0 where a key is seen, the least number where it is not; the mask's own shape."""
     # Not minus infinity: what stands in for padding may see nothing, and must not become NaN.
@@ -60,7 +71,9 @@ def attend(
     bias = bias_of(attention_mask, query.dtype)
     scale = how.get("scaling") or query.shape[-1] ** -0.5
     stacked = (query * scale).reshape(rows, groups, heads // groups * width, -1)
-    scores = (stacked @ key.transpose(-1, -2)).view(rows, groups, heads // groups, width, seen) + bias.unsqueeze(2)
+    scores = (stacked @ centred(module, key).transpose(-1, -2)).view(
+        rows, groups, heads // groups, width, seen
+    ) + bias.unsqueeze(2)
     precise = torch.promote_types(scores.dtype, torch.float32)
     weights = scores.softmax(-1, dtype=precise).to(value.dtype).view(rows, groups, -1, seen)
     return (weights @ value).view(rows, heads, width, -1).transpose(1, 2).contiguous(), None

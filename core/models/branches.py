@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from core.models.attention import MOST, attend, bias_of
+from core.models.attention import MOST, attend, bias_of, centred
 from core.models.transfer import handed
 
 NAME = "branches"
@@ -96,6 +96,8 @@ def attend_branches(
     `branches=`, among what a model hands to its attention, says what stands where.
     """
     branches: Branches = how.pop("branches")
+    if branches.grouped and key.device.type == "cpu":
+        key = centred(module, key)
     (q_P, q_R), (k_P, k_R), (v_P, v_R) = (branches.split(one) for one in (query, key, value))
     own = attend if branches.grouped else sdpa_attention_forward
     parts = [own(module, q_P, k_P, v_P, branches.by_prompts, **how)[0].flatten(0, 1)]

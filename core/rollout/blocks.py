@@ -32,6 +32,7 @@ class Block:
     gate_up: Product
     down: Product
     scaling: float
+    biased_keys: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +43,11 @@ class Weights:
     blocks: list[Block]
     head: Product
     dtype: torch.dtype
+
+    @property
+    def centred(self) -> bool:
+        """Whether keys are kept about their mean: see core.models.attention.centred."""
+        return self.dtype.itemsize <= 2 and any(block.biased_keys for block in self.blocks)
 
 
 def weights(base: Any, dtype: torch.dtype, *, joined: bool) -> Weights | None:
@@ -107,6 +113,7 @@ def _block(layer: Any, dtype: torch.dtype, joined: bool) -> Block | None:
         gate_up=gate_up,
         down=down,
         scaling=attention.scaling,
+        biased_keys=attention.k_proj.bias is not None,
     )
 
 

@@ -29,8 +29,12 @@ WORTH = 3 / 4  # of the places: a table of at most so many is worth the copying
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer's keys and values: (P, G, S, D) of the prompts, (P * W, G, C, D) of what was drawn."""
+    """One layer's keys and values: (P, G, S, D) of the prompts, (P * W, G, C, D) of what was drawn.
 
+    Keys are less `about`, (G, 1, D), where it is not None: see core.models.attention.centred.
+    """
+
+    about: Tensor | None
     keys: Tensor
     values: Tensor
     drawn_keys: Tensor
@@ -40,8 +44,13 @@ class Layer:
 class Grid:
     """The keys and values of every layer, and which row has which place."""
 
-    def __init__(self, prompts: Sequence[tuple[Tensor, Tensor]], mask_PS: Tensor, k: int, limit: int) -> None:
-        """`prompts`: keys and values of each layer, their mask on the CPU; `limit`: the most tokens a row puts in."""
+    def __init__(
+        self, prompts: Sequence[tuple[Tensor, Tensor]], mask_PS: Tensor, k: int, limit: int, *, centred: bool = False
+    ) -> None:
+        """`prompts`: keys and values of each layer, their mask on the CPU; `limit`: the most tokens a row puts in.
+
+        `centred`: keys are kept about the mean of the prompts'.
+        """
         first = prompts[0][0]
         self.places = k
         self.limit = limit
@@ -52,14 +61,16 @@ class Grid:
         self._slots: Tensor | None = None  # on the CPU; None: row r has place r
         self._slots_R: Tensor | None = None  # the same where keys and values are
         rows, room = len(first) * k, max(1, min(limit, ROOM.get(first.device.type, ROOM["cpu"])))
+        abouts = [keys.mean((0, 2)).unsqueeze(1) if centred else None for keys, _ in prompts]
         self.layers = [
             Layer(
-                keys=keys.contiguous(),
+                about=about,
+                keys=(keys if about is None else keys - about).contiguous(),
                 values=values.contiguous(),
                 drawn_keys=keys.new_zeros(rows, keys.shape[1], room, keys.shape[3]),
                 drawn_values=values.new_zeros(rows, values.shape[1], room, values.shape[3]),
             )
-            for keys, values in prompts
+            for (keys, values), about in zip(prompts, abouts, strict=True)
         ]
 
     @property
@@ -83,6 +94,8 @@ class Grid:
 
     def store(self, layer: Layer, keys_RGD: Tensor, values_RGD: Tensor, t: int) -> None:
         """The rows' token number `t` in one layer, each at its place."""
+        if layer.about is not None:
+            keys_RGD = keys_RGD - layer.about.squeeze(1)
         for table, new in ((layer.drawn_keys, keys_RGD), (layer.drawn_values, values_RGD)):
             if self._slots_R is None:
                 table[:, :, t] = new

@@ -102,5 +102,6 @@ def lean(
         return None
     if (found := weights(base, dtype, joined=joined)) is None:
         return None
-    grid = Grid([(layer.keys.to(dtype), layer.values.to(dtype)) for layer in cache.layers], mask_PS, k, limit)
+    prompts = [(layer.keys.to(dtype), layer.values.to(dtype)) for layer in cache.layers]
+    grid = Grid(prompts, mask_PS, k, limit, centred=found.centred)
     return Lean(found, grid) if device in SIDE_BY_SIDE else Fixed(found, grid, record)

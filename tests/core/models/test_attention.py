@@ -53,6 +53,30 @@ def test_it_is_torchs_own(width: int, seen: int, masked: bool, scaling: float | 
         assert error < {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 1e-2}[dtype]
 
 
+BIASED = SimpleNamespace(**vars(MODULE), k_proj=SimpleNamespace(bias=torch.ones(1)))
+
+
+def test_what_all_keys_have_in_common_is_not_rounded_with_the_scores() -> None:
+    query, key, value = (one.detach() for one in tensors(5, 5, torch.bfloat16))
+    rounded = [query, key + 40, value]  # what there is to be precise about
+    weights = torch.linspace(-1, 1, R * 5 * HEADS * D, dtype=torch.float64).view(R, 5, HEADS, D)
+
+    def found(module: Any, dtype: torch.dtype) -> list[Tensor]:
+        inputs = [one.to(dtype).requires_grad_() for one in rounded]
+        out = attend(module, *inputs, None)[0]
+        return [out, *torch.autograd.grad((out * weights.to(dtype)).sum(), inputs)]
+
+    def off(module: Any) -> list[float]:
+        pairs = zip(found(module, torch.bfloat16), exact, strict=True)
+        return [float((one.double() - other).norm() / other.norm()) for one, other in pairs]
+
+    exact = found(MODULE, torch.float64)
+    centred, plain = off(BIASED), off(MODULE)
+    assert max(centred) < 0.02
+    assert all(far > 2 * near for near, far in zip(centred, plain, strict=True))
+    assert found(BIASED, torch.float32)[0].equal(found(MODULE, torch.float32)[0])  # there it would only be work
+
+
 def test_two_keys_by_hand() -> None:
     # Scores 0 and log 3: weights 1/4 and 3/4 of the values 0 and 8. The first query sees the first key alone.
     query = torch.tensor([[[[1.0], [1.0]]]])

@@ -77,6 +77,22 @@ def test_a_given_scaling_is_taken_and_rounding_is_the_dtypes(dtype: torch.dtype)
     assert float((other - expected).detach().norm()) > 0.1
 
 
+@pytest.mark.parametrize("counts", [(2, 2, 2), (1, 3, 2)])
+def test_keys_with_a_bias_are_taken_about_their_mean(counts: Sequence[int]) -> None:
+    biased = SimpleNamespace(**vars(MODULE), k_proj=SimpleNamespace(bias=torch.ones(1)))
+    inputs, laid = tensors(counts), Branches(MASK, counts, W)
+
+    def found(module: Any, at: Sequence[Tensor]) -> Tensor:
+        return attend_branches(module, *at, None, branches=laid)[0][0]
+
+    (query, key, value), real = [one.detach().bfloat16() for one in inputs], slice(MASK.numel(), None)
+    rounded = [query, key + 40, value]
+    exact = found(MODULE, [one.double() for one in rounded])[real]
+    near, far = (float((found(one, rounded)[real].double() - exact).norm() / exact.norm()) for one in (biased, MODULE))
+    assert near < 0.01
+    assert far > 0.03
+
+
 def test_a_completion_does_not_see_its_neighbours() -> None:
     inputs = [one.detach() for one in tensors((2, 2, 2))]
     laid = Branches(MASK, (2, 2, 2), W)
