@@ -32,8 +32,9 @@ def serve(address: str) -> None:
     signal.set_wakeup_fd(wake.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)
+    listening.bind(f"{address}.new")
     listening.listen(64)
+    os.rename(f"{address}.new", address)  # between the two calls above nobody may find it: a client would be refused
     children: dict[int, socket.socket] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
