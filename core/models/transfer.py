@@ -1,4 +1,4 @@
-"""Tensors of the CPU on their way to a GPU, without the CPU waiting for all that the GPU still has to do.
+"""Tensors of the CPU on their way to a GPU, without waiting for what it still has to do.
 
 An ordinary copy waits. One from pinned memory does not: whatever is launched after it finds it done.
 """

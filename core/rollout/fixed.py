@@ -1,4 +1,4 @@
-"""A token through a plain decoder by tensors that stay where they are, so that a GPU can replay it.
+"""A token through a plain decoder by tensors that stay in place, so that a GPU can replay it.
 
 What core.rollout.lean does on the CPU, for devices whose time goes into launching operations. A step is recorded
 (core.rollout.recording) and replayed for every token that follows: the tokens and their number are written into two

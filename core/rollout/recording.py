@@ -1,4 +1,4 @@
-"""A CUDA graph: what a function launches on the GPU is recorded once and launched again as a whole.
+"""A CUDA graph: what a function launches on the GPU is recorded once and launched as a whole.
 
 A token of a small batch is a thousand kernels of some microseconds each; the CPU takes longer to launch one than the
 GPU to run it. Only what the function launches is recorded, with the addresses it is launched with: whatever Python does

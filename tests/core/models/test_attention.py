@@ -64,7 +64,7 @@ def test_what_all_keys_have_in_common_is_not_rounded_with_the_scores() -> None:
     def found(module: Any, dtype: torch.dtype) -> list[Tensor]:
         inputs = [one.to(dtype).requires_grad_() for one in rounded]
         out = attend(module, *inputs, None)[0]
-        return [out, *torch.autograd.grad((out * weights.to(dtype)).sum(), inputs)]
+        return [out.detach(), *torch.autograd.grad((out * weights.to(dtype)).sum(), inputs)]
 
     def off(module: Any) -> list[float]:
         pairs = zip(found(module, torch.bfloat16), exact, strict=True)
