@@ -43,7 +43,7 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rollout:
-    """Sampled outputs: N rows of T factors."""
+    """Sampled outputs: N rows of T factors, on the CPU whatever the policy runs on."""
 
     prompts: Sequence[Example]  # P
     prompt_N: Tensor  # index into prompts
@@ -60,7 +60,7 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scores:
-    """What a policy says of the rows it was asked about (R of the rollout's N, in the order asked)."""
+    """What a policy says of the rows it was asked about (R of the rollout's N, in the order asked), on its device."""
 
     logprobs_NT: Tensor
     entropies_NT: Tensor | None = None
