@@ -37,12 +37,13 @@ def grouped_heads(model: Any) -> Iterator[None]:
 
 
 def centred(module: Any, key: Tensor) -> Tensor:
-    """(rows, heads, L, D) keys of 16 bits about their mean where the layer adds a bias to them; others as they are.
+    """(rows, heads, L, D) keys about their mean where products are of 16 bits and the layer adds a bias to its keys.
 
     What all keys have in common adds the same to every score of a query, and a softmax does not see it. But in bfloat16
     a score of 80 is rounded to a half, and Qwen2's biases make such.
     """
-    if key.dtype.itemsize > 2 or getattr(getattr(module, "k_proj", None), "bias", None) is None:
+    exact = key.dtype.itemsize > 2 and not torch.is_autocast_enabled(key.device.type)
+    if exact or getattr(getattr(module, "k_proj", None), "bias", None) is None:
         return key
     return key - key.mean(2, keepdim=True).detach()
 

@@ -33,9 +33,19 @@ class Branches:
     """
 
     def __init__(
-        self, mask_PS: Tensor, counts: Sequence[int], width: int, *, device: torch.device = CPU, grouped: bool = True
+        self,
+        mask_PS: Tensor,
+        counts: Sequence[int],
+        width: int,
+        *,
+        device: torch.device = CPU,
+        grouped: bool = True,
+        masked: bool = False,
     ) -> None:
-        """`counts`: the completions of each prompt. The mask stands on the CPU, keys and values on `device`."""
+        """`counts`: the completions of each prompt. The mask stands on the CPU, keys and values on `device`.
+
+        `masked`: prompts have a mask of their own also where none has padding.
+        """
         (self.prompts, self.size), self.rows = mask_PS.shape, sum(counts)
         self.width, self.grouped = width, grouped
         self.even = min(counts) == max(counts)
@@ -45,7 +55,7 @@ class Branches:
         self.by_prompts: Tensor | None = (
             None  # none has padding: each sees what is before it, and flash attention will do
         )
-        if not bool(mask_PS.all()):
+        if masked or not bool(mask_PS.all()):
             # Padding sees itself: what sees nothing is NaN.
             itself = torch.eye(self.size, dtype=torch.bool, device=device)
             self.by_prompts = ((before & seen_P1S) | itself).unsqueeze(1)  # (P, 1, S, S)

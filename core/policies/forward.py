@@ -154,7 +154,9 @@ def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Te
     first_G = counts_G.cumsum(0) - counts_G
     ids_GS, mask_GS, later_RW = part.prompt_ids_RS[first_G], part.prompt_mask_RS[first_G], part.ids_RW[:, :-1]
     at_RW = part.prompt_mask_RS.sum(-1, keepdim=True) + torch.arange(later_RW.shape[1])
-    branches = Branches(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped)
+    # Without a mask torch's kernels share keys among heads, and on a GPU none of them but the plainest does in float32.
+    masked = device.type == "cuda" and base.dtype.itemsize > 2 and not torch.is_autocast_enabled(device.type)
+    branches = Branches(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped, masked=masked)
     hidden_MH = base.model(
         input_ids=handed(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
         position_ids=handed(torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),

@@ -8,8 +8,10 @@ where they are, and may not ask the GPU for anything.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,11 +22,11 @@ Record = Callable[[Run], Run]
 
 def cuda_graph(run: Run) -> Run:
     """What replays `run` and gives the tensor that it gave, filled anew. Raises RuntimeError where CUDA cannot."""
-    try:
+    with suppress(torch.OutOfMemoryError):
         return _recorded(run)
-    except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()  # a recording takes fresh memory only, none that was kept from before
-        return _recorded(run)
+    # A recording takes fresh memory only, none that was kept; and out here nothing holds on to the one that failed.
+    torch.cuda.empty_cache()
+    return _recorded(run)
 
 
 def forget(record: Record) -> None:
@@ -34,36 +36,40 @@ def forget(record: Record) -> None:
 
 
 def _recorded(run: Run) -> Run:
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        with _never_waiting():
-            run()  # what libraries set up when they are first used must not be recorded
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        # Other threads, NCCL's among them, may ask CUDA for what a recording thread may not.
-        graph.capture_begin(capture_error_mode="thread_local")
-        found: Tensor | None = None
-        try:
-            found = run()
-        finally:
-            # What was begun must be ended, also where it cannot be ended well: then `run` has said why.
-            with nullcontext() if found is not None else suppress(RuntimeError):
-                graph.capture_end()
-    torch.cuda.current_stream().wait_stream(stream)
+    stream, current = torch.cuda.Stream(), torch.cuda.current_stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(current)
+    try:
+        with torch.cuda.stream(stream):
+            with _never_waiting():
+                run()  # what libraries set up when they are first used must not be recorded
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            # Other threads, NCCL's among them, may ask CUDA for what a recording thread may not.
+            graph.capture_begin(capture_error_mode="thread_local")
+            found: Tensor | None = None
+            try:
+                found = run()
+            finally:
+                # What was begun must be ended, also where it cannot be ended well: then `run` has said why.
+                with nullcontext() if found is not None else suppress(RuntimeError):
+                    graph.capture_end()
+    finally:
+        current.wait_stream(stream)
+    return partial(_replay, graph, found)
 
-    def replay() -> Tensor:
-        graph.replay()
-        return found
 
-    return replay
+def _replay(graph: torch.cuda.CUDAGraph, found: Tensor) -> Tensor:
+    graph.replay()
+    return found
 
 
 @contextmanager
 def _never_waiting() -> Iterator[None]:
     """What would make the CPU wait raises RuntimeError here, and not in a recording, which it would spoil."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")  # that it is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:

@@ -75,6 +75,9 @@ def test_what_all_keys_have_in_common_is_not_rounded_with_the_scores() -> None:
     assert max(centred) < 0.02
     assert all(far > 2 * near for near, far in zip(centred, plain, strict=True))
     assert found(BIASED, torch.float32)[0].equal(found(MODULE, torch.float32)[0])  # there it would only be work
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        errors = [float((found(one, torch.float32)[0].double() - exact[0]).norm()) for one in (BIASED, MODULE)]
+    assert 2 * errors[0] < errors[1]
 
 
 def test_two_keys_by_hand() -> None:

@@ -51,6 +51,7 @@ def test_each_completion_is_as_if_alone(mask: Tensor, width: int, counts: Sequen
     inputs = tensors(counts, width)
     laid = Branches(mask, counts, width, grouped=grouped)
     assert (laid.by_prompts is None) == bool(mask.all())  # torch's own causal kernels then
+    assert Branches(mask, counts, width, masked=True).by_prompts is not None
     found = attend_branches(MODULE, *inputs, None, branches=laid, dropout=0.0)[0][0]
     assert torch.isfinite(found).all()
     real = torch.cat([mask.flatten().bool(), torch.ones(sum(counts) * width, dtype=torch.bool)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -82,7 +83,7 @@ def test_a_recording_that_fails_is_ended_and_says_why(monkeypatch: pytest.Monkey
 
     with pytest.raises(RuntimeError, match="not permitted"):
         cuda_graph(run)
-    assert cuda.said[-2:] == ["run", "end"]
+    assert cuda.said[-3:] == ["run", "end", "main waits for side"]
 
 
 def test_what_waits_raises_before_anything_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,20 +95,25 @@ def test_what_waits_raises_before_anything_is_recorded(monkeypatch: pytest.Monke
     with pytest.raises(RuntimeError, match="synchronizing"):
         cuda_graph(run)
     assert "begin" not in cuda.said
-    assert cuda.said[-1] == "waiting is 0"  # as it was
+    assert cuda.said[-2:] == ["waiting is 0", "main waits for side"]  # as it was
 
 
 def test_memory_that_was_kept_is_given_back_before_it_is_said_to_have_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda, runs = Cuda(monkeypatch), []
+    cuda = Cuda(monkeypatch)
+    held: list[weakref.ref[Tensor]] = []
+    there: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: there.extend(one() is not None for one in held))
 
     def run() -> Tensor:
-        runs.append(1)
-        if len(runs) == 2:  # the first that is recorded
+        table = torch.ones(1)
+        held.append(weakref.ref(table))
+        if len(held) == 2:  # the first that is recorded
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return torch.ones(1)
+        return table
 
     assert cuda_graph(run)().tolist() == [1.0]
-    assert cuda.said.count("emptied") == 1
+    assert there == [False, False]  # what the failed one had is nobody's any more, or it could not be given back
+    assert cuda.said.count("begin") == 2
     with pytest.raises(torch.OutOfMemoryError):
         cuda_graph(lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
 
