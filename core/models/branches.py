@@ -52,9 +52,8 @@ class Branches:
         self.counts = counts
         seen_P1S = handed(mask_PS.bool(), device).unsqueeze(1)
         before, own = (_before(tokens, device) for tokens in (self.size, width))
-        self.by_prompts: Tensor | None = (
-            None  # none has padding: each sees what is before it, and flash attention will do
-        )
+        # None: no prompt has padding, each token sees what is before it, and flash attention will do.
+        self.by_prompts: Tensor | None = None
         if masked or not bool(mask_PS.all()):
             # Padding sees itself: what sees nothing is NaN.
             itself = torch.eye(self.size, dtype=torch.bool, device=device)
@@ -106,8 +105,6 @@ def attend_branches(
     `branches=`, among what a model hands to its attention, says what stands where.
     """
     branches: Branches = how.pop("branches")
-    if branches.grouped and key.device.type == "cpu":
-        key = centred(module, key)
     (q_P, q_R), (k_P, k_R), (v_P, v_R) = (branches.split(one) for one in (query, key, value))
     own = attend if branches.grouped else sdpa_attention_forward
     parts = [own(module, q_P, k_P, v_P, branches.by_prompts, **how)[0].flatten(0, 1)]
@@ -119,6 +116,7 @@ def attend_branches(
             found = sdpa_attention_forward(module, q_R, keys, values, seen, **how)[0]
         else:
             scaling = how.get("scaling") or query.shape[-1] ** -0.5
+            k_P, k_R = branches.split(centred(module, key))
             found = _by_prompts(q_R * scaling, (k_R, v_R), (k_P, v_P), branches)
         parts.append(found.flatten(0, 1))
     return torch.cat(parts).unsqueeze(0), None

@@ -101,9 +101,7 @@ class Fixed:
             qk_NXD = rms_norm(qk_NXD, (size,), None, self._eps) * block.qk_norm
         turned_NXD = torch.addcmul(qk_NXD * turn_2N1D[0], qk_NXD.roll(size // 2, -1), turn_2N1D[1])
         turned_NXD = turned_NXD.to(self._weights.dtype)
-        k_NGD = turned_NXD[:, self._heads :]
-        if layer.about is not None:
-            k_NGD = k_NGD - layer.about.squeeze(1)
+        k_NGD = layer.less_about(turned_NXD[:, self._heads :])
         for table, new in ((layer.drawn_keys, k_NGD), (layer.drawn_values, v_NGD)):
             table.index_copy_(2, self._t_1, new.unsqueeze(2))
         q_NXD = turned_NXD[:, : self._heads].contiguous()

@@ -40,6 +40,10 @@ class Layer:
     drawn_keys: Tensor
     drawn_values: Tensor
 
+    def less_about(self, keys_RGD: Tensor) -> Tensor:
+        """Keys as they are kept here."""
+        return keys_RGD if self.about is None else keys_RGD - self.about.squeeze(1)
+
 
 class Grid:
     """The keys and values of every layer, and which row has which place."""
@@ -94,9 +98,7 @@ class Grid:
 
     def store(self, layer: Layer, keys_RGD: Tensor, values_RGD: Tensor, t: int) -> None:
         """The rows' token number `t` in one layer, each at its place."""
-        if layer.about is not None:
-            keys_RGD = keys_RGD - layer.about.squeeze(1)
-        for table, new in ((layer.drawn_keys, keys_RGD), (layer.drawn_values, values_RGD)):
+        for table, new in ((layer.drawn_keys, layer.less_about(keys_RGD)), (layer.drawn_values, values_RGD)):
             if self._slots_R is None:
                 table[:, :, t] = new
             else:

@@ -226,7 +226,8 @@ def sampling(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> Part
     folded = sum(math.prod(shape.linears[name]) for name in targets(model, shape)) * layers * 4 if folds else 0
     beside = layers * shape.block_linear * size
     joins = shape.family in QUICK and device == "cpu" and beside <= JOINED
-    casts, of_head = model.mixed_precision != "no", shape.vocabulary * shape.hidden * size
+    casts = model.mixed_precision != "no"
+    copied = (beside if joins or casts else 0) + (shape.vocabulary * shape.hidden * size if casts else 0)
     lean = shape.family in QUICK and model.load_in_4bit != "always" and (joins or device == "cuda" or not casts)
     each = 2 * shape.kv_size * size  # bytes of one token's keys and values in one block
     if lean:
@@ -238,7 +239,7 @@ def sampling(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> Part
         cache = rows.count * rows.width * (each * layers + each + repeated)  # a token is added by copying one layer's
     return {
         "folded weights": folded,
-        "joined weights": (beside if joins or casts else 0) + (of_head if casts else 0) if lean else 0,
+        "joined weights": copied if lean else 0,
         "KV cache": cache,
         "logits": rows.count * shape.vocabulary * SAMPLING_LOGITS,
     }
