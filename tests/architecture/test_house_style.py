@@ -14,17 +14,6 @@ BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Match)
 Breach = tuple[str, str]  # what broke the rule, as exceptions name it; how
 
 
-def body(node: Function) -> list[ast.stmt]:
-    """The statements of a function without its docstring."""
-    return node.body[1:] if ast.get_docstring(node) is not None else node.body
-
-
-def body_lines(node: Function) -> int:
-    """Lines from the first statement after the docstring to the last, comments between them included."""
-    statements = body(node)
-    return (statements[-1].end_lineno or 0) - statements[0].lineno + 1 if statements else 0
-
-
 def parameter_names(node: Function) -> list[str]:
     """Every parameter but self and cls."""
     a = node.args
@@ -58,18 +47,6 @@ def is_record(decorator: ast.expr) -> bool | None:
     return {"frozen", "kw_only", "slots"} <= {word.arg for word in words if ast.unparse(word.value) == "True"}
 
 
-def file_lines(module: Module, limit: int) -> Iterator[Breach]:
-    count = len(module.text.splitlines())
-    if count > limit:
-        yield module.file, f"{count} lines"
-
-
-def long_bodies(module: Module, limit: int) -> Iterator[Breach]:
-    for name, node in functions(module):
-        if (count := body_lines(node)) > limit:
-            yield f"{module.file}:{name}", f"{count} lines of body"
-
-
 def many_parameters(module: Module, limit: int) -> Iterator[Breach]:
     for name, node in functions(module):
         if (count := len(parameter_names(node))) > limit:
@@ -97,8 +74,6 @@ def broad_excepts(module: Module, _: int) -> Iterator[Breach]:
 
 
 RULES: dict[str, Callable[[Module, int], Iterator[Breach]]] = {
-    "file_lines": file_lines,
-    "body_lines": long_bodies,
     "parameters": many_parameters,
     "nesting": deep_nesting,
     "records": loose_records,
@@ -148,25 +123,24 @@ def function(source: str) -> Function:
 
 
 @pytest.mark.parametrize(
-    ("source", "lines", "parameters", "depth"),
+    ("source", "parameters", "depth"),
     [
-        ("def f(): ...", 1, 0, 0),
-        ('def f(self, a, *b, c=1, **d):\n    """Doc."""', 0, 4, 0),
-        ('def f(a, /, b):\n    """Doc,\n    longer."""\n    x = 1\n    # why\n\n    return x', 4, 2, 0),
-        ("def f():\n  for a in b:\n    if a:\n      x\n    elif b:\n      y\n    else:\n      z", 7, 0, 2),
+        ("def f(): ...", 0, 0),
+        ('def f(self, a, *b, c=1, **d):\n    """Doc."""', 4, 0),
+        ('def f(a, /, b):\n    """Doc,\n    longer."""\n    x = 1\n    # why\n\n    return x', 2, 0),
+        ("def f():\n  for a in b:\n    if a:\n      x\n    elif b:\n      y\n    else:\n      z", 0, 2),
         (
             "def f():\n  while a:\n    with b:\n      try:\n        x\n      finally:\n        if c:\n          y",
-            7,
             0,
             2,
         ),
-        ("def f():\n  if a:\n    def g():\n      if b:\n        x", 4, 0, 1),  # g is measured by itself
-        ("def f():\n  if a:\n    x\n  else:\n    y\n    if b:\n      z", 6, 0, 2),  # an if in an else is deeper
+        ("def f():\n  if a:\n    def g():\n      if b:\n        x", 0, 1),  # g is measured by itself
+        ("def f():\n  if a:\n    x\n  else:\n    y\n    if b:\n      z", 0, 2),  # an if in an else is deeper
     ],
 )
-def test_how_functions_are_measured(source: str, lines: int, parameters: int, depth: int) -> None:
+def test_how_functions_are_measured(source: str, parameters: int, depth: int) -> None:
     node = function(source)
-    assert (body_lines(node), len(parameter_names(node)), nesting(node)) == (lines, parameters, depth)
+    assert (len(parameter_names(node)), nesting(node)) == (parameters, depth)
 
 
 @pytest.mark.parametrize(
