@@ -28,7 +28,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from grpoctl.sweeps.pruning import decide, permille
+from grpoctl.sweeps.pruning import Curve, decide
 from grpoctl.sweeps.spec import PrunerSpec
 
 SEED = 1
@@ -37,7 +37,6 @@ SEED_SD = 0.02
 SETTINGS = [(3, 8), (1, 24)]  # seeds, reports of each run
 NOISES = [0.0, 0.05, 0.1]
 
-Curve = tuple[tuple[float, float], ...]
 Judge = Callable[[Curve, Sequence[Curve], int], bool]  # (curve so far, ended ones, seeds) -> give it up
 
 
@@ -60,7 +59,7 @@ def study(rng: random.Random, arms: int, setting: tuple[int, int], noise: float)
             end = final + rng.gauss(0, SEED_SD)
             for report in range(1, reports + 1):
                 risen = (1 - math.exp(-rate * report / reports)) / (1 - math.exp(-rate))
-                points.append((round(seed + report / reports, 6), 0.2 + (end - 0.2) * risen + rng.gauss(0, noise)))
+                points.append((seed, report / reports, 0.2 + (end - 0.2) * risen + rng.gauss(0, noise)))
         found.append(Arm(final=final, curve=tuple(points)))
     return found
 
@@ -68,7 +67,7 @@ def study(rng: random.Random, arms: int, setting: tuple[int, int], noise: float)
 def ours(**options: Any) -> Callable[[int], Judge]:
     """A rule of grpoctl; options left out are the defaults."""
     rule = PrunerSpec.model_validate(options)
-    return lambda _: lambda curve, others, seeds: decide(rule, curve, others, seeds) is not None
+    return lambda _: lambda curve, others, seeds: decide(rule, curve, others, range(seeds)) is not None
 
 
 def optunas(make: Callable[[Any], Any]) -> Callable[[int], Judge]:
@@ -89,12 +88,13 @@ def optunas(make: Callable[[Any], Any]) -> Callable[[int], Judge]:
             if len(curve) == 1:
                 trials.append(there.ask())
                 while told < len(others):
-                    whole = others[told][-1][0] >= seeds
-                    value = others[told][-1][1] if whole else None
+                    whole = others[told][-1][:2] == (seeds - 1, 1.0)
+                    value = others[told][-1][2] if whole else None
                     state = optuna.trial.TrialState.COMPLETE if whole else optuna.trial.TrialState.PRUNED
                     there.tell(trials[told], value, state=state)
                     told += 1
-            trials[-1].report(curve[-1][1], permille(curve[-1][0]))
+            seed, share, value = curve[-1]
+            trials[-1].report(value, round(1000 * (seed + share)))
             return bool(trials[-1].should_prune())
 
         return judge
@@ -127,7 +127,7 @@ def replay(arms: Sequence[Arm], judge: Judge, setting: tuple[int, int]) -> tuple
         others = ended[: max(0, number - LAG + 1)]
         made = next((n for n in range(1, len(arm.curve)) if judge(arm.curve[:n], others, seeds)), len(arm.curve))
         ended.append(arm.curve[:made])
-        last = [value for _, value in arm.curve[reports - 1 :: reports]]
+        last = [value for _, _, value in arm.curve[reports - 1 :: reports]]
         scores.append(sum(last) / seeds if made == len(arm.curve) else None)
     return scores, sum(map(len, ended)) / sum(len(arm.curve) for arm in arms)
 

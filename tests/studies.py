@@ -65,7 +65,7 @@ def trial(
 def study(trials: Sequence[Document], *, axes: Any = None, **more: Any) -> Document:
     """A study of these trials with its ranking in it, as the driver would leave it."""
     found: Document = {
-        "schema": 1, "study": "advantage-study-tiny-1a2b3c4d-1", "sweep": "advantage-study", "revision": 1,
+        "schema": 2, "study": "advantage-study-tiny-1a2b3c4d-1", "sweep": "advantage-study", "revision": 1,
         "sweep_sha": "1a2b3c4d" * 8, "profile": "tiny", "experiment": "p31", "title": "Which advantage learns most",
         "question": "Does K=8 with group scaling learn more than the others on the same completions?",
         "source": "made up", "status": "COMPLETED", "message": "", "started": 1.7e9, "ended": 1.7e9 + 330,
@@ -156,12 +156,12 @@ def _advantage_trial(number: int, draw: random.Random, seeds: int) -> Document:
         speed = 2 + params[LR] * 3e3
         for share in SHARES[: 3 if end == 0 else None]:
             level = START + (max(end, 0.3) - START) * (1 - math.exp(-speed * share)) / (1 - math.exp(-speed))
-            curve.append([round(seed + share, 6), round(level + draw.gauss(0, 0.008), 4)])
+            curve.append([seed, share, round(level + draw.gauss(0, 0.008), 4)])
         values.append(round(end, 4))
     rules = [["policy-collapse"] if value == 0 else ["dead-groups"] if params[K] == 2 else [] for value in values]
     if reach < 0.5 and not collapses and number > 6:
         return trial(
-            number, [curve[2][1]] + [None] * (seeds - 1), "PRUNED", params, curve=curve[:3], runs=["study-t0000-s0"],
+            number, [curve[2][2]] + [None] * (seeds - 1), "PRUNED", params, curve=curve[:3], runs=["study-t0000-s0"],
             statuses=["PRUNED"], findings=[[]], completions=384, seconds=1.2, message="below the median 3 times",
         )  # fmt: skip
     ended = [("COLLAPSED" if value == 0 else "COMPLETED") for value in values]

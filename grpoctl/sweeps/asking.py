@@ -45,8 +45,8 @@ class Asking:
         if rule.name == "none":
             return None
         others = [trial.curve for trial in self._before(number) if trial.curve]
-        total, direction = len(self.sweep.seeds), self.sweep.direction
-        return lambda curve: pruning.decide(rule, curve, others, total, direction)
+        seeds, direction = self.sweep.seeds, self.sweep.direction
+        return lambda curve: pruning.decide(rule, curve, others, seeds, direction)
 
     def _before(self, number: int) -> list[TrialRecord]:
         """The trials that this one learns from."""

@@ -99,5 +99,5 @@ def _evaluator() -> BaseImportanceEvaluator:
 def _value(trial: TrialRecord) -> float | None:
     state = told(trial)
     if state == "PRUNED" and trial.curve:
-        return standing(trial.curve, trial.curve[-1][0])
+        return standing(trial.curve, (len(trial.seeds), 0.0), trial.seeds)
     return trial.score if state == "COMPLETE" else None

@@ -16,7 +16,7 @@ from grpoctl.runs.records import read_json, read_rows, replace_json
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status
 from grpoctl.sweeps.measure import Yardstick
-from grpoctl.sweeps.state import Curve, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Curve, Point, TrialRecord, TrialStatus
 
 Decide = Callable[[Curve], str | None]  # the trial's curve -> why it is pruned, None to go on
 ENDED_BY_ITSELF = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"})
@@ -33,7 +33,7 @@ class InFlight:
         self.working = 0  # jobs that a worker has
         self.pruned = self.failed = ""  # why, where it is
         self.shares: dict[str, float] = {}  # of each run's budget, for the progress
-        self._reports: dict[float, float] = {}
+        self._reports: tuple[dict[int, Point], ...] = tuple({} for _ in runs)  # of each run, by the step
         self._tries = 1  # of this driver: what the driver's own end cut short is not the trial's failure
 
     def enqueue(self) -> None:
@@ -140,8 +140,8 @@ class InFlight:
 
     @property
     def curve(self) -> Curve:
-        """What was reported so far, in units of the budget: the seed's index and the share of its run."""
-        return tuple(sorted(self._reports.items()))
+        """What was reported so far: seed by seed, each run's evaluations in the order of its steps."""
+        return tuple(reports[step] for reports in self._reports for step in sorted(reports))
 
     def _status(self, statuses: Sequence[str]) -> TrialStatus:
         for one in (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED, TrialStatus.PRUNED):
@@ -158,14 +158,14 @@ class InFlight:
             return f"a run is {strange[0] if strange else 'missing'}"
         return "" if None not in values else f"a run has no {self.yardstick.take} {self.yardstick.metric}"
 
-    def _note(self, seed: int, row: Mapping[str, Any]) -> bool:
-        """Whether the row is an evaluation after the start; its value is noted where it has one."""
+    def _note(self, index: int, row: Mapping[str, Any]) -> bool:
+        """True where the row of this run is an evaluation after the start; its value is noted where it has one."""
         share = self.yardstick.share(row)
-        self.shares[self.runs[seed].id] = share
+        self.shares[self.runs[index].id] = share
         if not row.get("step") or not any(name.startswith("eval/") for name in row):
             return False
         if (value := row.get(self.yardstick.metric)) is not None:
-            self._reports[round(seed + share, 6)] = float(value)
+            self._reports[index][int(row["step"])] = Point(self.record.seeds[index], share, float(value))
         return True
 
     def _prepare(self, runs: Sequence[RunDir]) -> None:
@@ -184,8 +184,9 @@ class InFlight:
             share = self.yardstick.share(row)
             if not row.get("step") or row["step"] > seen or row.get(self.yardstick.metric) is None or share >= 1:
                 continue  # at its end a run needs no word; the next seed's first report decides on the trial
-            here = round(index + share, 6)
-            why = self.decide(tuple(point for point in self.curve if point[0] <= here))
+            before = [point for reports in self._reports[:index] for _, point in sorted(reports.items())]
+            here = [point for step, point in sorted(self._reports[index].items()) if step <= row["step"]]
+            why = self.decide((*before, *here))
             if why:
                 end = {"status": "PRUNED", "message": why, "step": row["step"]}
                 break

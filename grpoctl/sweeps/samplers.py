@@ -125,7 +125,7 @@ class Memory:
             value=one.value if one.state == "COMPLETE" else None,
             params=params,
             distributions={key: self.distributions[key] for key in params},
-            intermediate_values=steps(one.curve),  # by the last of them TPE ranks a pruned trial
+            intermediate_values=steps(one.curve, one.seeds),  # by the last of them TPE ranks a pruned trial
         )
 
 

@@ -12,15 +12,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.errors import StorageError
+from grpoctl.analysis.sweeps.reading import READABLE, SCHEMA, upgraded
 from grpoctl.runs.records import finite, read_json, replace_text
 
-SCHEMA = 1
-
 Params = Mapping[str, Any]
-Curve = tuple[tuple[float, float], ...]
+
+
+class Point(NamedTuple):
+    """One evaluation of a trial: the seed of its run, the share of that run's budget spent by then, the metric."""
+
+    seed: int
+    share: float
+    value: float
+
+
+Curve = tuple[Point, ...]
 
 
 class TrialStatus(StrEnum):
@@ -44,8 +53,9 @@ class TrialStatus(StrEnum):
 class TrialRecord:
     """One candidate and what became of it. `runs`, `statuses` and `findings` are of the runs that were started.
 
-    `values` has one entry per seed, None where the seed gave none; `score` is their mean. `curve` is in units of the
-    budget (grpoctl.sweeps.pruning) and as the metric is, not turned round.
+    `values` has one entry per seed, None where the seed gave none; `score` is their mean. `curve` has every evaluation
+    after a run's start, seed by seed, each seed's in the order of its steps; the metric is not turned round.
+    `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.reading says what was wrong).
     """
 
     number: int
@@ -63,6 +73,7 @@ class TrialRecord:
     seconds: float = 0.0
     message: str = ""
     curve: Curve = ()
+    curve_possibly_wrong: bool = False
     findings: tuple[tuple[str, ...], ...] = ()
     expects: tuple[Mapping[str, Any], ...] = ()
 
@@ -143,10 +154,11 @@ def read_book(path: Path) -> Book:
     document = read_json(path)
     if document is None:
         raise StorageError(f"{path} is missing: the study cannot go on without it")
-    if document.get("schema") != SCHEMA:
+    if document.get("schema") not in READABLE:
         raise StorageError(f"{path}: schema {document.get('schema')!r}, this grpoctl reads schema {SCHEMA}")
     said = ("best", "ranking", "indistinguishable", "importances", "findings")
     try:
+        document = upgraded(document)
         trials = [_trial(entry) for entry in document["trials"]]
         intervals = {entry["number"]: entry["interval"] for entry in document["trials"]}
     except (KeyError, TypeError, ValueError) as error:
@@ -171,7 +183,7 @@ def _trial(entry: Mapping[str, Any]) -> TrialRecord:
             "values": tuple(known["values"]),
             "runs": tuple(known["runs"]),
             "statuses": tuple(known["statuses"]),
-            "curve": tuple((float(units), float(value)) for units, value in known["curve"]),
+            "curve": tuple(Point(int(seed), float(share), float(value)) for seed, share, value in known["curve"]),
             "findings": tuple(tuple(one) for one in known["findings"]),
             "expects": tuple(known["expects"]),
         }

@@ -114,7 +114,7 @@ class StudyStorage:
             if row.attrs.get(key) != value:
                 self._storage.set_trial_user_attr(row.id, key, value)
                 row.attrs[key] = value
-        for step, value in steps(trial.curve).items():
+        for step, value in steps(trial.curve, trial.seeds).items():
             if row.steps.get(step) != value:
                 self._storage.set_trial_intermediate_value(row.id, step, value)
                 row.steps[step] = value
@@ -193,7 +193,7 @@ class _Words:
             distributions=distributions,
             user_attrs=self.attrs(trial),
             system_attrs={},
-            intermediate_values=steps(trial.curve),
+            intermediate_values=steps(trial.curve, trial.seeds),
             trial_id=-1,
         )
 
@@ -227,7 +227,7 @@ def _value(trial: TrialRecord, state: str) -> float | None:
     """The value a state is told with: the score, of a pruned trial its last report, of a failed one none."""
     if state == "COMPLETE":
         return trial.score
-    reports: Mapping[int, float] = steps(trial.curve) if state == "PRUNED" else {}
+    reports: Mapping[int, float] = steps(trial.curve, trial.seeds) if state == "PRUNED" else {}
     return reports[max(reports)] if reports else None
 
 

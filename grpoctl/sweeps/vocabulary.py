@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from grpoctl.specs.identity import canonical
 from grpoctl.sweeps.axis import Axis
-from grpoctl.sweeps.pruning import Curve, permille
-from grpoctl.sweeps.state import TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Curve, TrialRecord, TrialStatus
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -43,6 +42,7 @@ class Past:
     params: Mapping[str, Any]
     state: State
     value: float | None
+    seeds: tuple[int, ...] = ()
     curve: Curve = ()
 
 
@@ -57,12 +57,22 @@ def as_past(trial: TrialRecord) -> Past:
     state = told(trial)
     if state is None:
         raise ValueError(f"trial {trial.number} is {trial.status}")
-    return Past(number=trial.number, params=trial.params, state=state, value=trial.score, curve=trial.curve)
+    return Past(
+        number=trial.number, params=trial.params, state=state, value=trial.score, seeds=trial.seeds, curve=trial.curve
+    )
 
 
-def steps(curve: Curve) -> dict[int, float]:
-    """The curve by thousandths of a run, in which the curves of all trials line up at equal budget."""
-    return {permille(at): float(value) for at, value in curve if _usable(value)}
+def steps(curve: Curve, seeds: Sequence[int]) -> dict[int, float]:
+    """The curve as Optuna's intermediate values: 1250 is a quarter of the budget of the second seed's run.
+
+    In these steps the curves of all trials line up at equal budget. Optuna has one value for a step, so evaluations
+    before anything of a run's budget is spent (in a supervised stage) are left out: 1000 is the end of the first run.
+    """
+    return {
+        1000 * seeds.index(seed) + max(1, round(1000 * min(1.0, share))): float(value)
+        for seed, share, value in curve
+        if share > 0 and _usable(value)
+    }
 
 
 def names(keys: Iterable[str]) -> dict[str, str]:

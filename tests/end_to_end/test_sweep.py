@@ -98,6 +98,50 @@ def test_a_sweep_says_what_the_contract_says(ended: tuple[Cli, Done]) -> None:
             assert rows[-1]["completions"] <= 16
 
 
+STAGED = """\
+name: small-study
+title: Supervised steps, which spend nothing, before GRPO
+experiment: staged
+settings:
+  evaluation.eval_steps: 2
+  task.eval_prompts: 2
+  stages.supervised.epochs: 0.5
+  stages.blended.epochs: 0.5
+axes: {stages.full.learning_rate: [1.0e-5, 2.0e-3]}
+sampler: grid
+pruner: none
+seeds: [3, 1]
+budget: {completions: 24}
+"""
+
+
+def curve_of_rows(trial: dict[str, Any], budget: int) -> list[list[float]]:
+    """What the trial's curve must be: of each run, in the order of its seeds, every evaluation after the start."""
+    return [
+        [seed, row["completions"] / budget, row["eval/reward"]]
+        for seed, run in zip(trial["seeds"], trial["runs"], strict=True)
+        for row in rows_of(Path(run) / "metrics.jsonl")
+        if row["step"] > 0 and "eval/reward" in row
+    ]
+
+
+def test_each_point_of_a_curve_is_a_row_of_its_run(ended: tuple[Cli, Done]) -> None:
+    for trial in ended[1].document["trials"]:
+        assert trial["curve"] == curve_of_rows(trial, 16)
+
+
+def test_evaluations_of_stages_that_spend_nothing_replace_no_others(tmp_path: Path, zygote: Any) -> None:
+    """Seed 1's supervised evaluations, at share 0, come after seed 3's end, at share 1, in all that is kept of them."""
+    cli = with_sweep(Cli(folder=tmp_path / "user", zygote=zygote), STAGED)
+    done = cli.run(*INLINE)
+    assert done.returncode == 0, done.stderr
+    for trial in done.document["trials"]:
+        assert trial["curve"] == curve_of_rows(trial, 24)
+        assert {(seed, share) for seed, share, _ in trial["curve"]} >= {(3, 0.0), (3, 1.0), (1, 0.0), (1, 1.0)}
+        final = [json.loads((Path(run) / "result.json").read_text())["final"]["eval/reward"] for run in trial["runs"]]
+        assert [value for _, share, value in trial["curve"] if share == 1.0] == final == trial["values"]
+
+
 def test_show_csv_has_a_line_for_each_trial(ended: tuple[Cli, Done]) -> None:
     cli, done = ended
     lines = list(csv.DictReader(io.StringIO(cli.run("show", "small-study", "--csv").stdout)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,15 +63,14 @@ def near(document: Mapping[str, Any], ranking: Ranking, *, sign: float) -> Reach
 
 
 def seed_curves(points: Sequence[Sequence[float]]) -> list[Curve]:
-    """A trial's curve seed by seed over the share of a run's budget; points are (seed's index + share, value).
+    """A trial's curve seed by seed, as (share of the run's budget, value); points are (seed, share, value).
 
-    A share of exactly 1 belongs to the seed before it: reports come after the first step.
+    Of evaluations where as much is spent (in a supervised stage, nothing) the last one counts.
     """
-    by_seed: dict[int, list[tuple[float, float]]] = {}
-    for units, value in points:
-        seed = math.ceil(units) - 1
-        by_seed.setdefault(seed, []).append((round(units - seed, 6), value))
-    return [tuple(sorted(by_seed[seed])) for seed in sorted(by_seed)]
+    by_seed: dict[float, dict[float, float]] = {}
+    for seed, share, value in points:
+        by_seed.setdefault(seed, {})[share] = value
+    return [tuple(sorted(reports.items())) for reports in by_seed.values()]
 
 
 def mean_curve(points: Sequence[Sequence[float]]) -> Curve:

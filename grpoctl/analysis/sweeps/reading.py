@@ -5,7 +5,8 @@ What is here: reading, and the status of a study nobody drives any more. What is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.errors import StorageError
@@ -16,7 +17,8 @@ from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, studies
 from grpoctl.runs.study_status import study_status
 
-SCHEMA = 1
+SCHEMA = 2  # 2: a curve's points are (seed, share, value); 1: (seed's index + share, value)
+READABLE = (1, SCHEMA)
 
 
 def read_study(study: StudyDir) -> dict[str, Any]:
@@ -29,16 +31,47 @@ def read_study(study: StudyDir) -> dict[str, Any]:
     if document is None:
         empty = {"schema": SCHEMA, "study": study.id, "sweep": study.id.rsplit("-", 3)[0], "status": "RUNNING"}
         document = {**empty, "total": 0, "trials": [], "best": None, "importances": {}, "findings": []}
-    if document.get("schema") != SCHEMA:
+    if document.get("schema") not in READABLE:
         raise StorageError(f"{study.state}: schema {document.get('schema')!r}, this grpoctl reads schema {SCHEMA}")
     if not isinstance(document.get("trials"), list) or not isinstance(document.get("status"), str):
         raise StorageError(f"{study.state}: damaged (it has no list of trials, or no status)")
+    document = _readable(study, document)
     if document.get("status") == "RUNNING" and not study.is_held():
         status, message = study_status(study)  # reads again: it may have come to its end just now
         if status != "RUNNING":
             stopped = [{**t, "status": status} if t.get("status") == "RUNNING" else t for t in document["trials"]]
             document = {**document, "status": status, "message": message, "trials": stopped}
     return document
+
+
+def upgraded(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a study as schema 2 has it; one of schema 2 as it is.
+
+    Schema 1 kept a report under the seed's index + the share of its run's budget, so that an evaluation before anything
+    of a run's budget was spent (in a supervised stage) replaced the last value of the run before it. Such a curve is
+    read, and its trial is marked: `curve_possibly_wrong`. Raises KeyError, TypeError, ValueError for damaged ones.
+    """
+    if document.get("schema") == SCHEMA:
+        return dict(document)
+    return {**document, "schema": SCHEMA, "trials": [_upgraded_trial(trial) for trial in document["trials"]]}
+
+
+def _upgraded_trial(trial: Mapping[str, Any]) -> dict[str, Any]:
+    points: list[Sequence[float]] = list(trial.get("curve") or ())
+    if not any(len(point) == 2 for point in points):
+        return dict(trial)
+    seeds, curve = list(trial["seeds"]), []
+    for units, value in points:
+        index = max(0, math.ceil(units - 1e-6) - 1)  # the end of a run belonged to that run
+        curve.append([seeds[index], round(units - index, 6), value])
+    return {**trial, "curve": curve, "curve_possibly_wrong": True}
+
+
+def _readable(study: StudyDir, document: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return upgraded(document)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise StorageError(f"{study.state}: damaged ({type(error).__name__}: {error})") from error
 
 
 def study_summaries(home: Home) -> list[dict[str, Any]]:

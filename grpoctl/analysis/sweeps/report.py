@@ -12,7 +12,7 @@ from grpoctl.analysis.sweeps.digest import Digest, digest
 from grpoctl.analysis.sweeps.finding import StudyFinding
 from grpoctl.analysis.sweeps.findings import found
 from grpoctl.analysis.sweeps.section import Section
-from grpoctl.analysis.sweeps.wording import clock_text, count_text
+from grpoctl.analysis.sweeps.wording import clock_text, count_text, trials_text
 from grpoctl.analysis.wording import plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "RUNNING": "plain", "FAILED": "bad"}
@@ -59,11 +59,22 @@ def _head(of: Digest) -> list[Section]:
         Line(label="Asked", text=asked(document)),
         Line(label="Done", text=done(document)),
         *(_line(finding) for finding in found(of)),
-        *(Line(label="Note", text=str(note)) for note in document.get("notes") or ()),
+        *(Line(label="Note", text=str(note)) for note in [*(document.get("notes") or ()), *_old_curves(of)]),
     ]
     if status == "INTERRUPTED":
         lines.append(Line(label="Next", text=f"go on with: grpoctl sweep {document.get('study')} --resume"))
     return [Section(lines=tuple(lines))]
+
+
+def _old_curves(of: Digest) -> list[str]:
+    """What to know of curves that an older version wrote."""
+    old = [number for number, trial in of.trials.items() if trial.get("curve_possibly_wrong")]
+    if not old:
+        return []
+    return [
+        f"the curves of {plural(len(old), 'trial')} ({trials_text(old)}) are of an older version and possibly wrong: "
+        "where stages sample nothing, one seed's evaluations replaced another's; scores are not concerned"
+    ]
 
 
 def asked(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from grpoctl.sweeps.asking import Asking
 from grpoctl.sweeps.pruning import decide
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Book, Point, TrialRecord, TrialStatus
 
 LR = "stages.grpo.learning_rate"
 SWEEP = SweepSpec.model_validate(
@@ -25,7 +25,7 @@ def trial(number: int, status: str = "COMPLETED", value: float = 0.5) -> TrialRe
     """Its one run came to `value`."""
     return TrialRecord(
         number=number, params={LR: 1e-4 * (number + 1)}, seeds=(0,), status=TrialStatus(status), score=value,
-        values=(value,), curve=((0.5, value), (1.0, value)),
+        values=(value,), curve=(Point(0, 0.5, value), Point(0, 1.0, value)),
     )  # fmt: skip
 
 
@@ -55,13 +55,13 @@ def test_a_trial_waits_for_those_it_learns_from_and_for_no_others(
 def test_what_is_pruned_is_decided_by_the_same_trials_in_the_studys_direction() -> None:
     """Values are to be small. Against trial 0 alone (0.5) a 0.6 is worse, against 0 to 3 (median 0.7) it is better."""
     trials = [trial(0, value=0.5), *(trial(number, value=0.8) for number in (1, 2)), trial(3, value=0.6)]
-    curve = ((0.5, 0.65),)
+    curve = (Point(0, 0.5, 0.65),)
     for lag, pruned in ((4, True), (3, False), (1, False)):
         decider = asking(trials, lag).decider(4)
         assert decider is not None
         others = [one.curve for one in trials[: 4 - lag + 1]]
         assert (
-            (decider(curve) is not None) is pruned is (decide(SWEEP.pruner, curve, others, 1, "minimize") is not None)
+            (decider(curve) is not None) is pruned is (decide(SWEEP.pruner, curve, others, [0], "minimize") is not None)
         )
 
 

@@ -152,7 +152,8 @@ def test_a_study_ends_with_all_its_trials_and_some_are_pruned(reference: Any) ->
     best = found["trials"][found["best"]["number"]]
     assert best["score"] == max(t["score"] for t in found["trials"] if t["status"] == "COMPLETED")
     pruned = next(trial for trial in found["trials"] if trial["status"] == "PRUNED")
-    assert pruned["curve"][-1][0] < 2  # it did not spend its budget
+    seed, share, _ = pruned["curve"][-1]
+    assert (seed, share) < (pruned["seeds"][-1], 1.0)  # it did not spend its budget
     assert "median" in pruned["message"]
 
 

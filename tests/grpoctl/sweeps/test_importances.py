@@ -12,7 +12,7 @@ import pytest
 
 from grpoctl.sweeps.importances import importances
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Point, TrialRecord, TrialStatus
 
 AXES: dict[str, Any] = {
     "stages.grpo.num_generations": [2, 4, 8, 16],
@@ -76,7 +76,7 @@ def test_what_the_best_have_in_common_is_asked_not_what_the_worst_have() -> None
 
 def test_a_pruned_trial_counts_as_what_it_was_when_it_was_given_up() -> None:
     """All trials with K 2 were given up: without them there would be K 16 alone, and K would have no share."""
-    pruned: dict[str, Any] = {"status": TrialStatus.PRUNED, "score": None, "curve": ((0.5, 0.05),)}
+    pruned: dict[str, Any] = {"status": TrialStatus.PRUNED, "score": None, "curve": (Point(0, 0.5, 0.05),)}
     records = [one for one in study(K, trials=48) if one.params[K] in (2, 16)]
     records = [dataclasses.replace(one, **pruned) if one.params[K] == 2 else one for one in records]
     assert next(iter(importances(sweep(), records))) == K

@@ -24,7 +24,7 @@ YARDSTICK = Yardstick(metric="eval/reward", take="final", worst=0.0, unit="compl
 
 def below_half(curve: Curve) -> str | None:
     """A rule that can be read: the last report says."""
-    return "too low" if curve[-1][1] < 0.5 else None
+    return "too low" if curve[-1].value < 0.5 else None
 
 
 def flying(folder: Path, seeds: int = 2, **more: Any) -> InFlight:
@@ -89,14 +89,33 @@ def test_bad_is_told_from_failed(
 def test_a_run_is_told_at_each_evaluation_and_ends_at_the_first_that_is_too_low(tmp_path: Path) -> None:
     trial = flying(tmp_path)
     assert reported(trial, 0, (25, 0.6), (50, 0.4), (75, 0.7)) == [(1, None), (2, 2), (3, 2)]
-    assert trial.curve == ((0.25, 0.6), (0.5, 0.4), (0.75, 0.7))
+    assert trial.curve == ((0, 0.25, 0.6), (0, 0.5, 0.4), (0, 0.75, 0.7))
 
 
 def test_at_its_end_a_run_needs_no_word_and_a_report_without_a_number_is_only_seen(tmp_path: Path) -> None:
     trial = flying(tmp_path)
     assert reported(trial, 0, (50, None), (100, 0.4)) == [(1, None), (2, None)]
-    assert trial.curve == ((1.0, 0.4),)
+    assert trial.curve == ((0, 1.0, 0.4),)
     assert reported(trial, 1, (25, 0.4)) == [(1, 1)]  # the next seed's first one decides
+
+
+def test_an_evaluation_before_anything_is_spent_replaces_nothing(tmp_path: Path) -> None:
+    """Seed 1 begins with supervised steps, at share 0 of its budget: seed 0's end, at share 1, stays what it was."""
+    trial = flying(tmp_path)
+    reported(trial, 0, (0, 0.5), (0, 0.55), (50, 0.6), (100, 0.7))
+    reported(trial, 1, (0, 0.51), (100, 0.8))
+    assert trial.curve == (
+        (0, 0.0, 0.5), (0, 0.0, 0.55), (0, 0.5, 0.6), (0, 1.0, 0.7), (1, 0.0, 0.51), (1, 1.0, 0.8),
+    )  # fmt: skip
+
+
+def test_a_run_is_read_again_without_a_point_twice(tmp_path: Path) -> None:
+    trial = flying(tmp_path)
+    reported(trial, 0, (50, 0.6), (100, 0.7))
+    again = InFlight(trial.record, trial.runs, YARDSTICK, None)
+    again.enqueue()
+    again.report(trial.runs[0], {"step": 2, "completions": 100, "eval/reward": 0.7})
+    assert again.curve == trial.curve == ((0, 0.5, 0.6), (0, 1.0, 0.7))
 
 
 def test_only_a_run_that_ended_by_it_prunes_its_trial(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from grpoctl.sweeps import samplers, space
 from grpoctl.sweeps.samplers import Memory, Suggester, suggest
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.state import Point
 from grpoctl.sweeps.vocabulary import Past
 
 SMALL = {"k": [4, 8, 16], "scale": ["none", "group", "batch"], "beta": [0.0, 0.01, 0.04]}  # 27 points
@@ -32,8 +33,10 @@ def sweep(axes: Mapping[str, Any], **more: Any) -> SweepSpec:
 
 
 def ended(number: int, params: Mapping[str, Any], value: float, state: Any = "COMPLETE") -> Past:
-    curve = tuple((n / 4, value * n / 4) for n in range(1, 5))
-    return Past(number=number, params=params, state=state, value=None if state == "FAIL" else value, curve=curve)
+    curve = tuple(Point(0, n / 4, value * n / 4) for n in range(1, 5))
+    return Past(
+        number=number, params=params, state=state, value=None if state == "FAIL" else value, seeds=(0,), curve=curve
+    )
 
 
 def played(

@@ -18,7 +18,7 @@ from sqlalchemy import event
 from core.errors import StorageError, UserError
 from grpoctl.sweeps import database
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Point, TrialRecord, TrialStatus
 from grpoctl.sweeps.storage import StudyStorage, masked
 
 NAME = "lr-study-tiny-0a1b2c3d-1"
@@ -42,8 +42,12 @@ def trial(number: int, status: str = "RUNNING", **more: Any) -> TrialRecord:
     )
 
 
+def points(*found: tuple[int, float, float]) -> tuple[Point, ...]:
+    return tuple(Point(*one) for one in found)
+
+
 def ended(number: int, status: str = "COMPLETED", score: float | None = 0.5, **more: Any) -> TrialRecord:
-    curve = ((0.5, 0.3), (1.0, 0.4), (1.5, 0.35))
+    curve = points((0, 0.5, 0.3), (0, 1.0, 0.4), (1, 0.0, 0.1), (1, 0.5, 0.35))
     more = {"runs": ("a", "b"), "values": (0.5, 0.5), "seconds": 60.0, **more}
     return trial(number, status, score=score, curve=curve, **more)
 
@@ -88,7 +92,7 @@ def test_a_reader_of_optuna_studies_finds_names_values_and_curves(file: Path, op
         "stages.grpo.num_generations": 8, "stages.grpo.learning_rate": 1e-3, "stages.grpo.kl_estimator": "k3",
         "faults": ["rollout-in-train-mode"],
     }  # fmt: skip
-    opened.project([ended(0), trial(1, params=conditional, curve=((0.5, 0.1),))])
+    opened.project([ended(0), trial(1, params=conditional, curve=points((0, 0.5, 0.1)))])
     there = study(file)
     assert there.user_attrs == {"sweep": "lr-study", "metric": "eval/reward", "sweep_sha": "0a1b"}
     assert (there.direction.name, there.metric_names) == ("MAXIMIZE", ["eval/reward"])
@@ -141,7 +145,7 @@ def test_minimised_values_stand_as_they_are(file: Path) -> None:
 
 def growth() -> list[list[TrialRecord]]:
     """The records of a study, ask by ask and tell by tell."""
-    half = trial(1, curve=((0.5, 0.3),))
+    half = trial(1, curve=points((0, 0.5, 0.3)))
     done = ended(0, runs=())
     return [
         [trial(0)],
@@ -215,14 +219,14 @@ def fresh(opened: StudyStorage, name: str, stop: int) -> StudyStorage:
 
 def test_what_did_not_change_costs_nothing(file: Path, opened: StudyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [ended(number) for number in range(3)]
-    begun = {"curve": ((0.5, 0.1),)}
+    begun = {"curve": points((0, 0.5, 0.1))}
     opened.project([*records, trial(3, **begun)])
     calls: list[str] = []
     for name in (*WRITES, "get_all_trials"):
         monkeypatch.setattr(opened._storage, name, lambda *_, name=name: calls.append(name))
     opened.project([*(ended(number) for number in range(3)), trial(3, **begun)])  # equal ones, not the same
     assert calls == []
-    opened.project([*records, trial(3, curve=((0.5, 0.1), (1.0, 0.2)))])
+    opened.project([*records, trial(3, curve=points((0, 0.5, 0.1), (0, 1.0, 0.2)))])
     assert calls == ["set_trial_intermediate_value"]
     assert len(study(file).trials) == 4
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpoctl.sweeps.axis import Axis
-from grpoctl.sweeps.state import TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Point, TrialRecord, TrialStatus
 from grpoctl.sweeps.vocabulary import as_past, choices, distribution, from_optuna, names, steps, to_optuna, told
 
 
@@ -118,4 +118,6 @@ def test_the_top_of_a_stepped_range_is_there() -> None:
 
 
 def test_curves_line_up_at_thousandths_of_a_run() -> None:
-    assert steps(((0.25, 0.1), (1.0, float("nan")), (1.25, 1))) == {250: 0.1, 1250: 1.0}
+    """Seeds 7 and 3, in this order. At share 0 nothing is spent: as 1000 it would stand for the first run's end."""
+    found = [(7, 0.0, 0.3), (7, 0.25, 0.1), (7, 1.0, float("nan")), (3, 0.0, 0.9), (3, 0.0001, 0.8), (3, 0.25, 1)]
+    assert steps(tuple(Point(*one) for one in found), (7, 3)) == {250: 0.1, 1001: 0.8, 1250: 1.0}

@@ -51,10 +51,12 @@ def curves(of: Digest) -> Figure | None:
     axes.set_ylabel(style.measured(of), fontsize=style.NORMAL)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     figure.legend(loc="outside lower right", ncols=3, frameon=False, fontsize=style.SMALL)
+    old = sum(bool(trial.get("curve_possibly_wrong")) for trial in of.trials.values())
     style.titled(
         figure,
         f"{of.document.get('study')}: the way there",
-        "each line: one candidate, mean over its seeds; with a mark at its end: one run",
+        "each line: one candidate, mean over its seeds; with a mark at its end: one run"
+        + (f"; {old} of an older version, possibly wrong" if old else ""),
     )
     return figure
 

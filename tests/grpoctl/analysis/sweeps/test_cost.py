@@ -11,7 +11,7 @@ from tests.studies import study, trial
 
 def test_a_report_at_the_very_end_belongs_to_its_own_seed() -> None:
     # units: seed's index + share; 1.0 is seed 0's end, 1.5 the middle of seed 1
-    assert seed_curves([[0.5, 1.0], [1.0, 2.0], [1.5, 3.0], [2.0, 4.0]]) == [
+    assert seed_curves([[0, 0.5, 1.0], [0, 1.0, 2.0], [1, 0.5, 3.0], [1, 1.0, 4.0]]) == [
         ((0.5, 1.0), (1.0, 2.0)),
         ((0.5, 3.0), (1.0, 4.0)),
     ]
@@ -19,14 +19,14 @@ def test_a_report_at_the_very_end_belongs_to_its_own_seed() -> None:
 
 def test_the_mean_over_seeds_is_read_along_straight_lines() -> None:
     # seed 0: 1 at 0.5 and 3 at 1.0; seed 1: 5 at 0.75 and 7 at 1.0
-    curve = mean_curve([[0.5, 1.0], [1.0, 3.0], [1.75, 5.0], [2.0, 7.0]])
+    curve = mean_curve([[0, 0.5, 1.0], [0, 1.0, 3.0], [1, 0.75, 5.0], [1, 1.0, 7.0]])
     assert curve == ((0.5, 1.0), (0.75, pytest.approx((2 + 5) / 2)), (1.0, 5.0))
 
 
 def test_the_first_evaluation_and_the_first_trial_that_near() -> None:
-    best = trial(2, [1.0], curve=[[0.5, 0.97], [0.75, 0.985], [1.0, 1.0]], completions=100)
-    close = trial(1, [0.99], curve=[[0.5, 0.98], [1.0, 0.99]], completions=100)
-    poor = trial(0, [0.5], curve=[[1.0, 0.5]], completions=100)
+    best = trial(2, [1.0], curve=[[0, 0.5, 0.97], [0, 0.75, 0.985], [0, 1.0, 1.0]], completions=100)
+    close = trial(1, [0.99], curve=[[0, 0.5, 0.98], [0, 1.0, 0.99]], completions=100)
+    poor = trial(0, [0.5], curve=[[0, 1.0, 0.5]], completions=100)
     document = study([poor, close, best], budget={"completions": 100, "tokens": None})
     reached = near(document, ranked(document["trials"]), sign=1.0)
     assert reached is not None
@@ -36,7 +36,7 @@ def test_the_first_evaluation_and_the_first_trial_that_near() -> None:
 
 
 def test_less_may_be_better() -> None:
-    trials = [trial(0, [1.0], curve=[[1.0, 1.0]]), trial(1, [1.015], curve=[[0.5, 1.5], [1.0, 1.015]])]
+    trials = [trial(0, [1.0], curve=[[0, 1.0, 1.0]]), trial(1, [1.015], curve=[[0, 0.5, 1.5], [0, 1.0, 1.015]])]
     document = study(trials, direction="minimize")
     reached = near(document, ranked(trials, direction="minimize"), sign=-1.0)
     assert reached is not None
@@ -44,8 +44,8 @@ def test_less_may_be_better() -> None:
 
 
 def test_one_that_collapsed_after_it_came_near_is_no_bargain() -> None:
-    good = trial(0, [1.0], curve=[[0.5, 0.9], [1.0, 1.0]])
-    collapsed = trial(1, [0.0], "COLLAPSED", curve=[[0.25, 0.99]])
+    good = trial(0, [1.0], curve=[[0, 0.5, 0.9], [0, 1.0, 1.0]])
+    collapsed = trial(1, [0.0], "COLLAPSED", curve=[[0, 0.25, 0.99]])
     reached = near(study([good, collapsed]), ranked([good, collapsed]), sign=1.0)
     assert reached is not None
     assert reached.per_run == {0: 1024.0}
