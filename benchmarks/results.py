@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpoctl.analysis.statistics import mean_interval
+from core.health.statistics import mean_interval
 from grpoctl.analysis.wording import label
 from grpoctl.runs.records import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir

@@ -1,7 +1,7 @@
 """Are a sweep's curves the rows of the runs they name? Runs sweeps for real and compares every point.
 
-`python benchmarks/sweep_curves.py [NAME ...] [--trials N] [--completions N]`: each shipped sweep (or those named) on the
-profile tiny, cut to a few trials and a small budget, and in the end a sweep over `staged`. Exits 1 where a point differs.
+`python benchmarks/sweep_curves.py [NAME ...] [--trials N] [--completions N]`: each shipped sweep (or those named) on
+`tiny`, cut to a few trials and a small budget, and in the end a sweep over `staged`. Exits 1 where a point differs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,16 @@ def main() -> int:
 
 def sweep(folder: Path, name: str, trials: int, completions: int) -> Mapping[str, Any]:
     """The document of a small study of that sweep."""
-    command = [sys.executable, "-m", "grpoctl", "sweep", name, "--profile", "tiny", "--json", "--trials", str(trials)]
+    command = [
+        str(Path(sys.executable).with_name("grpoctl")),
+        "sweep",
+        name,
+        "--profile",
+        "tiny",
+        "--json",
+        "--trials",
+        str(trials),
+    ]
     small = [] if name in ("baseline", "epochs-study", "over-staged") else [f"budget.completions={completions}"]
     where = {**os.environ, "GRPOCTL_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *small], cwd=folder, env=where, capture_output=True, text=True, check=False)

@@ -148,6 +148,18 @@ def declared(name: str) -> Metric | None:
     return None if family is None else replace(family, name=name)
 
 
+def limits(name: str, reward_range: tuple[float, float] | None = None) -> tuple[float | None, float | None]:
+    """(least, most) that a metric can be; None where it is open. `reward_range` is what the task's rewards can be."""
+    metric = declared(name)
+    if metric is None:
+        return None, None
+    if metric.unit == "fraction":
+        return 0.0, 1.0
+    if metric.unit == "reward" and not metric.name.startswith(("rewards/", "eval/rewards/", "reward/")):
+        return reward_range or (None, None)  # parts and spreads of a reward have ranges of their own
+    return (0.0, None) if metric.unit in ("count", "tokens") else (None, None)
+
+
 def unknown_metric(name: str) -> str:
     """What to say of a name that is no metric: the nearest one that is, or where to look."""
     near = difflib.get_close_matches(name, METRICS, n=1)

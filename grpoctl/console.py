@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from grpoctl.analysis.compare import Comparison, Row, Side
 from grpoctl.analysis.curves import chart
-from grpoctl.analysis.outcome import Line, beside_the_record, evaluations, sentences
-from grpoctl.analysis.statistics import Interval
+from grpoctl.analysis.outcome import LEGEND, Line, beside_the_record, evaluations, sentences
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.analysis.sweeps.section import Section
-from grpoctl.analysis.wording import harmless, metric_text, setting_text
+from grpoctl.analysis.wording import estimate_text, harmless, setting_text
 from grpoctl.runs.records import finite
 
 if TYPE_CHECKING:
@@ -77,15 +76,16 @@ def short(value: float | None) -> str:
 
 
 def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> None:
-    """The verdict on one run: ending, reached, evaluations, expectations, findings, the record beside it, files."""
-    ending, reached, *rest = sentences(result)
-    _say(ending)
-    _say(reached)
+    """The verdict on one run: ending, gains, evaluations, expectations, findings, the record beside it, files."""
+    lines = sentences(result)
+    first = [line for line in lines if line.label in ("Run", "Reached", "Stage")]
+    for line in first:
+        _say(line)
     rows = evaluations(result)
     if rows:
         write("")
-        print_table("", ("", "start", "final", "best"), rows)
-    for line in rest:
+        print_table("", ("", "start", "final", "best"), rows, note=LEGEND)
+    for line in lines[len(first) :]:
         _say(line)
     if recorded:
         write("")
@@ -104,7 +104,7 @@ def print_comparison(comparison: Comparison) -> None:
         _say(Line(label="Note", text=note))
     write("")
     rows = [_comparison_row(name, row) for name, row in comparison.metrics.items()]
-    print_table("Means over seeds, ± half a 95 % t interval", ("", "A", "B", "B - A", ""), rows)
+    print_table("Means over seeds (±, [ ]: 95 % t interval over seeds)", ("", "A", "B", "B - A", ""), rows)
     if any(row[-1] for row in rows):
         write("  * the interval of B - A leaves 0 out\n")
     width = console_on(sys.stdout).width
@@ -240,16 +240,8 @@ def _side(side: Side) -> str:
 
 
 def _comparison_row(name: str, row: Row) -> tuple[str, str, str, str, str]:
-    cells = [
-        "-" if entry is None else metric_text(name, entry.mean) + _half(name, entry.interval)
-        for entry in (row.a, row.b, row.difference)
-    ]
     gap = row.difference
-    if gap is not None and gap.mean > 0:
-        cells[2] = f"+{cells[2]}"
+    cells = ["-" if entry is None else estimate_text(name, entry.mean, entry.interval) for entry in (row.a, row.b)]
+    cells.append("-" if gap is None else estimate_text(name, gap.mean, gap.interval, signed=gap.mean > 0))
     clear = gap is not None and gap.interval is not None and not gap.interval[0] <= 0 <= gap.interval[1]
     return (name, cells[0], cells[1], cells[2], "*" if clear else "")
-
-
-def _half(name: str, interval: Interval | None) -> str:
-    return "" if interval is None else f" ± {metric_text(name, (interval[1] - interval[0]) / 2)}"

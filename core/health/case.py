@@ -5,7 +5,7 @@ Ours or foreign: grpoctl.diagnose.readers makes a case of any log. A rule sees n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -61,6 +61,8 @@ class Case:
     settings: Settings = field(default_factory=Settings)
     guards: GuardSpec = field(default_factory=GuardSpec)
     eval_groups: frozenset[str] = frozenset()  # the prompts of evaluation, named as Sample.group names them
+    stages: Mapping[str, str] = field(default_factory=dict)  # name -> kind, in their order; empty where not known
+    reward_range: tuple[float, float] | None = None  # the least and the most that the task's rewards can be
     averaged_over: int = 1  # steps that one row stands for (TRL's logging_steps)
     _answers: dict[Callable[[Case], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -79,4 +81,11 @@ class Case:
 
 def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) -> Case:
     """A run of ours as a case. Nothing of the spec's `faults` passes."""
-    return Case(rows=rows, samples=samples, settings=settings_of(spec), guards=spec.guards)
+    return Case(
+        rows=rows,
+        samples=samples,
+        settings=settings_of(spec),
+        guards=spec.guards,
+        stages={name: stage.kind for name, stage in spec.stages.items()},
+        reward_range=spec.task.reward_range,
+    )

@@ -13,6 +13,7 @@ from core.health.constant_reward import constant_reward
 from core.health.dead_groups import dead_groups
 from core.health.drifting_gap import drifting_gap
 from core.health.finding import CONFIDENCES, SEVERITIES, Finding
+from core.health.gains import no_gain
 from core.health.gap_pattern import integrity
 from core.health.idle_reward import idle_reward
 from core.health.impossible_advantage import impossible_advantage
@@ -75,7 +76,7 @@ RULES: tuple[Rule, ...] = (
     odd_advantages,
     small_advantage,
     overfitting,
-    noise,
+    lambda case: no_gain(case) or noise(case),
     missed_stop,
     no_validation,
     small_groups,

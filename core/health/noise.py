@@ -14,10 +14,10 @@ from statistics import NormalDist
 from core.health.case import Case
 from core.health.finding import Finding, Row
 from core.health.settings import Settings
+from core.health.statistics import POWER
 from core.health.trend import chance_beyond
 
 CLEAR = 2.0  # standard errors: a change is told from noise
-POWER = 2.8  # standard errors: a true change of so many is found in 4 of 5 tries (1.96 + 0.84)
 REACHABLE = 1000  # times as many completions: more is no advice
 
 
@@ -91,8 +91,8 @@ def noise(case: Case) -> Sequence[Finding]:
                 f"standard error of {se:.2g} is within noise" + _selected(seen, evidence)
             ),
             evidence=evidence,
-            suggest=_larger(case.settings, more),
-            advice=_advice(case.settings, more),
+            suggest=larger(case.settings, more),
+            advice=advice(case.settings, more),
             confidence="strong",
         ),
     )
@@ -122,14 +122,15 @@ def _selected(seen: Sequence[Measured], evidence: dict[str, float | str]) -> str
     )
 
 
-def _larger(settings: Settings, more: float) -> tuple[str, ...]:
-    """The override, where the completions behind an evaluation are known and enough of them can be had."""
+def larger(settings: Settings, more: float) -> tuple[str, ...]:
+    """The override that gives an evaluation `more` times today's completions, where those are known and can be had."""
     if settings.eval_completions is None or more > REACHABLE:
         return ()
     return (f"task.eval_prompts={math.ceil(more * settings.eval_completions)}", "evaluation.num_generations_eval=1")
 
 
-def _advice(settings: Settings, more: float) -> str:
+def advice(settings: Settings, more: float) -> str:
+    """How many completions of an evaluation tell a change from noise, `more` times today's."""
     if not math.isfinite(more):
         return "there is no difference to confirm"
     count = settings.eval_completions

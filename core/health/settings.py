@@ -55,6 +55,7 @@ class Settings:
     offline: bool | None = None  # completions were drawn and scored in advance
     old_is_reference: bool | None = None  # the "old" log-probs are the reference's, for the whole run
     eval_completions: int | None = None  # behind one evaluation
+    eval_prompts: int | None = None  # that they answer
     stage: int | None = None  # index of the stage that these settings are of; None where a log has no stages
     first_update_lr: float | None = None  # the rate of the first optimiser step, where the log or its code says it
 
@@ -84,6 +85,7 @@ def settings_of(spec: RunSpec) -> Settings:
         "gradient_checkpointing": spec.model.gradient_checkpointing,
         "dtype": spec.model.computes_in,
         "optimizer": "adamw",  # core.training.update has no other
+        "eval_prompts": spec.task.eval_prompts,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
     }
     if not stages:

@@ -1,6 +1,6 @@
 """What rules share: chances under a normal law, and a straight line through steps.
 
-Not here: intervals over seeds, which are small samples (grpoctl.analysis.statistics).
+Not here: intervals over seeds, which are small samples (core.health.statistics).
 """
 
 from __future__ import annotations

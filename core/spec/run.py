@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from core.metrics import declared, unknown_metric
-from core.spec.expectation import Expectation
+from core.spec.expectation import Expectation, parse
 from core.spec.grpo_stage import GrpoStage
 from core.spec.guards import GuardSpec
 from core.spec.model import ModelSpec
@@ -152,6 +152,9 @@ class RunSpec(Part):
         last, stage = list(self.stages.items())[-1]
         if self.budget is not None and not stage.rows_per_step:
             raise refusal("budget", f"got a budget, and the last stage, {last}, samples nothing; allowed: null")
+        for text in self.expects:
+            if (named := parse(text).stage) is not None and named not in self.stages:
+                raise refusal("expects", f"got {text!r}; this experiment's stages: {', '.join(self.stages)}")
         for name in self.recorded:
             if declared(name) is None:
                 raise refusal(f"recorded.{name}", f"unknown metric; {unknown_metric(name)}")

@@ -23,6 +23,11 @@ class _SeededTask(Part):
     train_prompts: PositiveInt = 512
     eval_prompts: PositiveInt = 64
 
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """The least and the most that a completion can earn; None where nobody can know (rewards of your own)."""
+        return 0.0, 1.0
+
 
 class WorkflowDslTaskSpec(_SeededTask):
     """Write one line of workflow DSL for a problem (documents/000); see core.tasks.workflow_dsl."""
@@ -122,6 +127,10 @@ class CustomTaskSpec(_SeededTask):
     answer: Annotated[str, Field(min_length=1)] | None = None  # a template: what a supervised stage imitates
     gold: GoldSpec | None = None
     valid_above: Finite | None = None  # a completion with more reward counts as valid; null: one that is not blank
+
+    @property
+    def reward_range(self) -> None:
+        """Not known: your functions may return any number."""
 
     @model_validator(mode="after")
     def _one_prompt(self) -> CustomTaskSpec:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from core.health.finding import Row, StepTable, all_invalid, steps_of
+from core.health.gains import Gain
 from core.health.rollout_mode import contrast
 from core.metrics import declared
-from core.spec.expectation import holds, parse
+from core.spec.expectation import parse
 
 COUNTED = ("completions", "tokens")  # up to a row: what a run spent is what its last row says
 LAST = 10  # step metrics are noisy: `final` is their mean over this many last steps
@@ -59,13 +60,28 @@ def run_metrics(table: StepTable) -> dict[str, float]:
     return counts
 
 
-def check_expectations(expects: Sequence[str], final: dict[str, float]) -> list[dict[str, object]]:
-    """Each expectation with what was observed at the end; `met` is None where it was not observed."""
+def check_expectations(
+    expects: Sequence[str], final: Mapping[str, float], whole: Gain, stages: Mapping[str, Gain]
+) -> list[dict[str, object]]:
+    """Each expectation with what was observed at the end; `met` is None where that cannot be told.
+
+    `whole` is the gain of the run, `stages` those of its stages. A gain has its `interval` beside it, and is met where
+    all of that lies on the right side.
+    """
     checked: list[dict[str, object]] = []
     for text in expects:
-        observed = final.get(parse(text)[0])
-        met = None if observed is None else holds(text, observed)
-        checked.append({"expectation": text, "observed": observed, "met": met})
+        asked = parse(text)
+        if not asked.gain:
+            observed = final.get(asked.metric)
+            met = None if observed is None else asked.holds(observed)
+            checked.append({"expectation": text, "observed": observed, "met": met})
+            continue
+        gain = whole if asked.stage is None else stages.get(asked.stage, Gain(start=None, end=None))
+        met = None if gain.gain is None else asked.holds(gain.gain)
+        if met and gain.gain is not None:
+            met = None if gain.interval is None else asked.holds_for(gain.interval)
+        interval = None if gain.interval is None else list(gain.interval)
+        checked.append({"expectation": text, "observed": gain.gain, "interval": interval, "met": met})
     return checked
 
 

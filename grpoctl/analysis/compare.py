@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from core.errors import UserError
+from core.health.statistics import Difference, Estimate, mean_interval, paired, welch
 from core.metrics import EVAL, RUN
 from grpoctl.analysis import remarks
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.curves import Curve, axis_of, mean_curve
-from grpoctl.analysis.statistics import Difference, Estimate, mean_interval, paired, welch
 from grpoctl.analysis.wording import BEST, label
 
 HEADLINE = "eval/reward"

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.health.statistics import mean
 from grpoctl.analysis.collect import RunRecord, number
-from grpoctl.analysis.statistics import mean
 
 Point = tuple[float, float]
 

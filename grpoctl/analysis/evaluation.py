@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from grpoctl.analysis.statistics import Interval, mean, mean_interval, sample_sd, wilson
+from core.health.statistics import Interval, mean, mean_interval, sample_sd, wilson
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.metrics import EVAL
+from core.health.gains import Ruler, run_gain
+from core.health.statistics import clipped, t_interval
+from core.metrics import EVAL, limits
+from core.spec.expectation import parse
 from grpoctl.analysis.collect import RunRecord, number
-from grpoctl.analysis.wording import label, metric_text, plural
+from grpoctl.analysis.wording import estimate_text, label, metric_text, plural
 
 Tone = Literal["plain", "good", "bad", "warn"]
 
@@ -22,7 +24,6 @@ _MET: Mapping[bool | None, tuple[str, Tone]] = {
 }
 _UNEXPLAINED = frozenset({"STOPPED_EARLY", "PRUNED", "FAILED", "INTERRUPTED"})  # what no finding explains
 _SEVERITIES: Mapping[str, Tone] = {"error": "bad", "critical": "bad", "info": "plain"}
-_CLEAR = 2.0  # a change of this many standard errors is told from noise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,13 +38,16 @@ class Line:
 
 
 def sentences(result: Mapping[str, Any]) -> list[Line]:
-    """How the run ended, what it reached against its start, its expectations and its findings, in this order.
+    """How the run ended, what it and its stages gained, its expectations and its findings, in this order.
 
     Where a finding is more than information: also the command that tells the evidence.
     """
+    warning = no_better_than_start(result)
     return [
         _ending(result),
         Line(label="Reached", text=reached(result)),
+        *stage_lines(result),
+        *([Line(label="Weights", mark="WARNING", tone="warn", text=warning)] if warning else []),
         *(_expectation(entry) for entry in result.get("expects", ())),
         *(_finding(entry) for entry in result.get("findings", ())),
         *_evidence(result),
@@ -51,30 +55,65 @@ def sentences(result: Mapping[str, Any]) -> list[Line]:
 
 
 def reached(result: Mapping[str, Any]) -> str:
-    """The final eval/reward against the start, in units of its standard error.
+    """The final eval/reward against the start, with the interval of the change."""
+    return gain_text(run_gain_of(result))
 
-    Both evaluations use the same held-out prompts; their errors are added as if independent, which errs on the
-    careful side.
-    """
-    run = RunRecord(result=result, spec={}, rows=())
-    start, final = run.value(_HEADLINE, "start"), run.value(_HEADLINE)
-    if start is None or final is None:
+
+def stage_lines(result: Mapping[str, Any]) -> list[Line]:
+    """What each stage gained, where there are several: the whole run's gain is not the last one's."""
+    stages = result.get("stages") or {}
+    if len(stages) < 2:
+        return []
+    return [Line(label="Stage", text=f"{name}: {gain_text(entry)}") for name, entry in stages.items()]
+
+
+def gain_text(entry: Mapping[str, Any]) -> str:
+    """`eval/reward 0.400 -> 0.600, +0.200 ± 0.102` and what that means; `entry` is one of result.json's stages."""
+    start, end = number(entry.get("start")), number(entry.get("end"))
+    if start is None or end is None:
         return f"no {_HEADLINE} at the {'start' if start is None else 'end'}: nothing to compare"
-    change = final - start
-    text = f"{_HEADLINE} {metric_text(_HEADLINE, start)} -> {metric_text(_HEADLINE, final)}"
-    text += f", {'up' if change >= 0 else 'down'} by {metric_text(_HEADLINE, abs(change))}"
-    errors = [run.value(f"{_HEADLINE}_se", part) for part in ("start", "final")]
-    noise = math.hypot(*(error or 0.0 for error in errors))
-    if None in errors or noise == 0:
+    interval = entry.get("interval")
+    text = f"{_HEADLINE} {metric_text(_HEADLINE, start)} -> {metric_text(_HEADLINE, end)}"
+    text += f", {estimate_text(_HEADLINE, end - start, interval, signed=True)}"
+    if not interval:
         return text
-    standard = f"standard error {metric_text(_HEADLINE, noise)}"
-    if abs(change) < _CLEAR * noise:
-        return f"{text}: within noise ({standard})"
-    return f"{text}: {abs(change) / noise:.1f} times its noise ({standard})"
+    if interval[0] <= 0 <= interval[1]:
+        return f"{text}: within noise"
+    return f"{text}: {'a gain' if interval[0] > 0 else 'a loss'} beyond noise"
+
+
+def run_gain_of(result: Mapping[str, Any], part: str = "final") -> dict[str, Any]:
+    """start, end, gain, interval of the run, by its evaluations at the start and at `part` (final or best)."""
+    ends = [result.get(side) or {} for side in ("start", part)]
+    rows = [{**evaluated, "step": step} for step, evaluated in enumerate(ends)]
+    return run_gain(rows, ruler_of(result)).document()
+
+
+def ruler_of(result: Mapping[str, Any]) -> Ruler:
+    """How gains of the run are measured; results of older versions do not say how many prompts there were."""
+    prompts, known = result.get("eval_prompts"), result.get("reward_range")
+    return Ruler(prompts=prompts, reward_range=None if known is None else (known[0], known[1]))
+
+
+def no_better_than_start(result: Mapping[str, Any], step: int | None = None) -> str | None:
+    """A warning where the weights that are kept are no better than those before training; None where they are.
+
+    They are those of the best evaluation, unless `step` is another one. A run that ended before it was evaluated has
+    none to judge.
+    """
+    best = (result.get("best") or {}).get("step")
+    last = step is not None and best is not None and int(best) != step
+    gain = run_gain_of(result, "final" if last else "best")
+    if not best or gain["gain"] is None or (gain["interval"] is None and gain["gain"] > 0):
+        return None
+    if gain["interval"] is not None and gain["interval"][0] > 0:
+        return None
+    which = "the weights at the end" if last else "the best evaluation's weights, which are kept,"
+    return f"{which} are no better than before training beyond noise: {gain_text(gain)}"
 
 
 def evaluations(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Rows (metric, start, final, best) of the evaluations; the reward's final one with its standard error."""
+    """Rows (metric, start, final, best) of the evaluations; the reward's final one with its interval over prompts."""
     run = RunRecord(result=result, spec={}, rows=())
     rows = []
     for metric in EVAL:
@@ -82,11 +121,22 @@ def evaluations(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
         if metric.name == f"{_HEADLINE}_se" or values == [None] * 3:
             continue
         start, final, best = (metric_text(metric.name, value) for value in values)
-        error = run.value(f"{metric.name}_se")
-        if error is not None and values[1] is not None:
-            final += f" ± {metric_text(metric.name, error)}"
+        if metric.name == _HEADLINE:
+            final = evaluated_text(result, result.get("final") or {})
         rows.append((metric.name, start, final, best))
     return rows
+
+
+def evaluated_text(result: Mapping[str, Any], part: Mapping[str, Any]) -> str:
+    """The reward of one evaluation with its 95 % interval over prompts (Student's t), within what is possible."""
+    value, error, ruler = number(part.get(_HEADLINE)), number(part.get(f"{_HEADLINE}_se")), ruler_of(result)
+    if value is None or not error:
+        return metric_text(_HEADLINE, value)
+    interval = t_interval(value, [(error**2, ruler.df)])
+    return estimate_text(_HEADLINE, value, clipped(interval, *limits(_HEADLINE, ruler.reward_range)))
+
+
+LEGEND = "±, [ ]: 95 % interval over prompts (Student's t)"  # what intervals of one run are
 
 
 def beside_the_record(result: Mapping[str, Any], recorded: Mapping[str, float]) -> list[tuple[str, str, str]]:
@@ -110,7 +160,12 @@ def _expectation(entry: Mapping[str, Any]) -> Line:
     metric = str(entry["expectation"]).split()[0]
     mark, tone = _MET[entry["met"]]
     observed = number(entry["observed"])
-    seen = "not observed" if observed is None else f"observed {metric_text(metric, observed)}"
+    interval = entry.get("interval")
+    seen = f"observed {estimate_text(metric, observed, interval, signed=bool(interval))}"
+    if observed is None:
+        seen = "not observed"
+    elif interval and entry["met"] is False and parse(str(entry["expectation"])).holds(observed):
+        mark, tone = "not shown", "warn"  # the gain is on the right side, and within noise
     return Line(label="Expected", mark=mark, tone=tone, text=f"{entry['expectation']} ({seen})")
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from core.health.finding import SEVERITIES
+from core.health.statistics import Difference, Estimate, mean
 from grpoctl.analysis.collect import Leaves, RunRecord, number
-from grpoctl.analysis.statistics import Difference, Estimate, mean
 from grpoctl.analysis.wording import metric_text, plural, setting_text
 
 Changed = Mapping[str, tuple[object, object]]

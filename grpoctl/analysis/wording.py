@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.metrics import declared
@@ -25,6 +25,24 @@ def metric_text(name: str, value: float | None) -> str:
     if _ROUNDING < abs(value) < 0.001 or abs(value) >= 1e5:
         return f"{value:.1e}"
     return f"{value:.3f}"
+
+
+def estimate_text(name: str, value: float | None, interval: Sequence[float] | None, *, signed: bool = False) -> str:
+    """`0.612 ± 0.020`; `0.990 [0.970, 1.000]` where the limits lie unevenly; the value alone without an interval.
+
+    What is shown is a 95 % interval everywhere; whoever prints it says in one line of which kind.
+    """
+    text = metric_text(name, value)
+    if value is None:
+        return text
+    sign = "+" if signed and value >= 0 else ""
+    if not interval:
+        return sign + text
+    low, high = interval
+    if abs((high - value) - (value - low)) <= 1e-6 * max(high - low, abs(value)):
+        return f"{sign}{text} ± {metric_text(name, (high - low) / 2)}"
+    ends = [("+" if signed and end >= 0 else "") + metric_text(name, end) for end in (low, high)]
+    return f"{sign}{text} [{ends[0]}, {ends[1]}]"
 
 
 def setting_text(value: object) -> str:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from grpoctl import console
+from grpoctl.analysis.outcome import no_better_than_start
 from grpoctl.commands.subjects import exported_run
 from grpoctl.runs import exports
+from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home
 
 
@@ -15,6 +17,9 @@ def export(run: str, folder: Path, *, merged: bool) -> dict[str, Any]:
     """The JSON document of an export. Raises NotFoundError, UserError, ModelError, StorageError."""
     found = exported_run(Home.locate(), run)
     exports.check_target(folder)
+    warning = no_better_than_start(read_json(found.run.result) or {}, found.step)
+    if warning is not None:
+        console.print_note(f"{found.run.id}: {warning}")
     if merged and found.format == "transformers":
         console.print_note(f"{found.run.id} trained weights of its own: they are a whole model already")
     if merged and found.format == "peft":
@@ -35,4 +40,5 @@ def export(run: str, folder: Path, *, merged: bool) -> dict[str, Any]:
         "merged": form != found.format,
         "base_model": found.spec.model.source,
         "files": files,
+        "warning": warning,
     }

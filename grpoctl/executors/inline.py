@@ -195,9 +195,12 @@ def _write_cards(run: RunDir) -> None:
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:
     """result.json: what was reached, by the rows of metrics.jsonl; also for a run that failed before its first step."""
+    from core.health.gains import Ruler, run_gain, stage_gains
     from core.training.outcome import check_expectations, outcome
 
     reached = outcome(rows)
+    ruler = Ruler(prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range)
+    whole, stages = run_gain(rows, ruler), stage_gains(rows, list(spec.stages), ruler)
     return {
         "schema": 1,
         **identity_of(run),
@@ -211,7 +214,11 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "start": reached.start,
         "final": reached.final,
         "best": reached.best,
-        "expects": check_expectations(spec.expects, reached.final),
+        "gain": whole.document(),
+        "stages": {name: gain.document() for name, gain in stages.items()},
+        "eval_prompts": spec.task.eval_prompts,
+        "reward_range": spec.task.reward_range,
+        "expects": check_expectations(spec.expects, reached.final, whole, stages),
         "findings": [finding.as_json() for finding in _findings(run, rows)],
     }
 

@@ -13,6 +13,7 @@ from typing import Any
 from core.metrics import EVAL
 from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.spec.task import CustomTaskSpec, Gsm8kTaskSpec
+from grpoctl.analysis.outcome import LEGEND, evaluated_text, no_better_than_start, stage_lines
 from grpoctl.analysis.wording import metric_text, plural, setting_text
 from grpoctl.runs.provenance import without_credentials
 from grpoctl.specs.resolved import block_yaml, plain
@@ -139,7 +140,13 @@ def _reached(result: Mapping[str, Any], step: int | None) -> str:
     names = [metric.name for metric in EVAL if metric.name != "eval/reward_se"]
     names += sorted({name for part in parts for name in part if name.startswith(("eval/rewards/", "eval/slices/"))})
     rows = [
-        [f"`{name}`", *(_with_error(name, part) for part in parts)]
+        [
+            f"`{name}`",
+            *(
+                evaluated_text(result, part) if name == "eval/reward" else metric_text(name, part.get(name))
+                for part in parts
+            ),
+        ]
         for name in names
         if any(part.get(name) is not None for part in parts)
     ]
@@ -150,9 +157,12 @@ def _reached(result: Mapping[str, Any], step: int | None) -> str:
     best = parts[2].get("step")
     weights += ", the best evaluation" if step is not None and best == step else ""
     text = f"{status}{weights}."
+    if (warning := no_better_than_start(result, step)) is not None:
+        text += f"\n\nWarning: {warning}."
+    text += "".join(f"\n\n- {line.text}" for line in stage_lines(result))
     if rows:
         text += "\n\n" + _table(["held-out prompts", "start", "final", "best"], rows)
-        text += "\n\n± is a standard error over prompts. The best of several evaluations is a little lucky."
+        text += f"\n\n{LEGEND}. The best of several evaluations is a little lucky."
     met = [
         f"- {_MET[entry.get('met')]}: `{entry['expectation']}`, observed {_observed(entry)}"
         for entry in result.get("expects", ())
@@ -166,11 +176,6 @@ _MET = {True: "met", False: "refuted", None: "untested"}
 def _observed(entry: Mapping[str, Any]) -> str:
     value = entry.get("observed")
     return "nothing" if value is None else metric_text(str(entry["expectation"]).split()[0], float(value))
-
-
-def _with_error(name: str, part: Mapping[str, Any]) -> str:
-    error = part.get(f"{name}_se")
-    return metric_text(name, part.get(name)) + ("" if error is None else f" ± {metric_text(name, error)}")
 
 
 def _findings(result: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from grpoctl.specs import Loaded
 from grpoctl.sweeps import rungs
 from grpoctl.sweeps.asking import Asking
 from grpoctl.sweeps.candidates import Candidates
-from grpoctl.sweeps.in_flight import InFlight, read_result
+from grpoctl.sweeps.in_flight import InFlight, read_result, read_sound_rows
 from grpoctl.sweeps.measure import yardstick
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus
@@ -239,8 +239,9 @@ class Driver:
 
     def _climbed(self, record: TrialRecord, trial: InFlight) -> TrialRecord:
         """The record of a rung with what became of its expectations; the ladder ends where all are met."""
-        asked = rungs.expected(self.plan.sweep, record.name, self._candidates.spec(record.params))
-        checked = rungs.on_average(asked, [read_result(run) for run in trial.runs])
+        spec = self._candidates.spec(record.params)
+        runs = [(read_result(run), read_sound_rows(run)) for run in trial.runs]
+        checked = rungs.on_average(rungs.expected(self.plan.sweep, record.name, spec), spec, runs)
         record = dataclasses.replace(record, expects=checked)
         self.met = record.name if rungs.met(record) else None
         return record

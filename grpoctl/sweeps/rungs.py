@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from core.health.finding import Row
+from core.health.gains import Ruler, mean_gain, run_gain, stage_gains
 from core.spec import RunSpec
 from core.training.outcome import check_expectations
 from grpoctl.sweeps.spec import SweepSpec
@@ -18,12 +20,21 @@ def expected(sweep: SweepSpec, name: str | None, spec: RunSpec) -> Sequence[str]
     return spec.expects if own is None else own
 
 
-def on_average(expects: Sequence[str], results: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Each expectation with the mean over the runs; not observed (`met` None) where a run does not have the metric."""
-    finals = [dict(result.get("final") or {}) for result in results]
+def on_average(
+    expects: Sequence[str], spec: RunSpec, runs: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]
+) -> tuple[Mapping[str, Any], ...]:
+    """Each expectation with the mean over the runs, each given by its result and its rows.
+
+    Not observed (`met` None) where a run does not have the metric. A gain has an interval over seeds.
+    """
+    finals = [dict(result.get("final") or {}) for result, _ in runs]
     common = set.intersection(*(set(final) for final in finals)) if finals else set()
     means = {name: fmean(final[name] for final in finals) for name in common}
-    return tuple(check_expectations(expects, means))
+    ruler = Ruler(prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range)
+    gains = [stage_gains(rows, list(spec.stages), ruler) for _, rows in runs]
+    whole = mean_gain([run_gain(rows, ruler) for _, rows in runs], ruler)
+    stages = {name: mean_gain([of_run[name] for of_run in gains], ruler) for name in spec.stages}
+    return tuple(check_expectations(expects, means, whole, stages))
 
 
 def met(trial: TrialRecord) -> bool:

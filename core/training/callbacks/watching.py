@@ -19,7 +19,7 @@ from core.training.callbacks.base import Callback, Ending
 LEVELS = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}
 FIRST = 25  # steps: fewer show little
 # A run that goes on may still make progress, surpass its best evaluation, and be evaluated at all.
-AFTERWARDS = ("noise", "missed-stop", "no-validation")
+AFTERWARDS = ("no-gain", "noise", "missed-stop", "no-validation")
 LOGGER = logging.getLogger(__name__)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpoctl.analysis.statistics import mean
+from core.health.statistics import mean
 from grpoctl.analysis.sweeps.budget import spent_by, unit_of
 from grpoctl.analysis.sweeps.ranking import Ranking
 

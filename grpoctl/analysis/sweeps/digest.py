@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StorageError
+from core.health.statistics import mean
 from grpoctl.analysis.collect import number
-from grpoctl.analysis.statistics import mean
 from grpoctl.analysis.sweeps.axes import Axis, axes_of
 from grpoctl.analysis.sweeps.cost import Reached, near
 from grpoctl.analysis.sweeps.ranking import Ranking, ranked

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpoctl.analysis.statistics import Estimate, mean
+from core.health.statistics import Estimate, mean
 from grpoctl.analysis.sweeps.axes import Axis
 from grpoctl.analysis.sweeps.ranking import Noise, Ranking, pooled
 

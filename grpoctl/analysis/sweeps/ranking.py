@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from core.health.statistics import CONFIDENCE, Interval, mean, sample_sd, t_quantile
 from grpoctl.analysis.collect import number
-from grpoctl.analysis.statistics import CONFIDENCE, Interval, mean, sample_sd, t_quantile
 
 Trial = Mapping[str, Any]
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpoctl.analysis.collect import number
-from grpoctl.analysis.wording import metric_text, setting_text
-
-MINUS = "-"
+from grpoctl.analysis.wording import estimate_text, setting_text
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
@@ -49,13 +47,8 @@ def trial_text(trial: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def score_text(metric: str, score: object, interval: Sequence[float] | None) -> str:
-    """`0.612 ± 0.020`; without interval the score alone, "-" where there is none."""
-    value = number(score)
-    if value is None:
-        return MINUS
-    if not interval:
-        return metric_text(metric, value)
-    return f"{metric_text(metric, value)} ± {metric_text(metric, (interval[1] - interval[0]) / 2)}"
+    """`0.612 ± 0.020`, as `estimate_text`; "-" where there is no score."""
+    return estimate_text(metric, number(score), interval)
 
 
 def trials_text(numbers: Sequence[int], most: int = 8) -> str:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from core.spec import AdvantageSpec, GrpoStage, ModelSpec, RunSpec, Schedule
-from core.spec.expectation import holds, parse
+from core.spec.expectation import parse
 
 STAGE: dict[str, Any] = {"max_steps": 10, "num_generations": 2, "prompts_per_step": 3, "learning_rate": 1e-3}
 RUN: dict[str, Any] = {
@@ -197,6 +197,8 @@ def test_where_a_plateau_has_no_place(changes: dict[str, Any], key: str, problem
         ("  eval/reward   >=  1.0 ", "eval/reward >= 1"),
         ("collapse_rate < 5e-2", "collapse_rate < 0.05"),
         ("reward/mean > -0.5", "reward/mean > -0.5"),
+        ("eval/reward  gain>0.0", "eval/reward gain > 0"),
+        (" eval/reward gain  of grpo >= .05", "eval/reward gain of grpo >= 0.05"),
     ],
 )
 def test_an_expectation_is_kept_exactly(written: str, kept: str) -> None:
@@ -213,7 +215,36 @@ def test_an_expectation_is_kept_exactly(written: str, kept: str) -> None:
     ],
 )  # fmt: skip
 def test_an_expectation_is_met_or_not(text: str, observed: float, met: bool) -> None:
-    assert holds(text, observed) is met
+    assert parse(text).holds(observed) is met
+
+
+@pytest.mark.parametrize(
+    ("text", "interval", "met"),
+    [
+        ("eval/reward gain > 0", (0.01, 0.2), True),
+        ("eval/reward gain > 0", (0.0, 0.2), False),  # above 0, not at it
+        ("eval/reward gain of grpo >= 0", (0.0, 0.2), False),
+        ("eval/reward gain > 0.05", (0.01, 0.2), False),
+        ("eval/reward gain < 0", (-0.2, -0.01), True),
+        ("eval/reward gain < 0", (-0.2, 0.01), False),
+    ],
+)
+def test_a_gain_is_met_by_its_whole_interval(text: str, interval: tuple[float, float], met: bool) -> None:
+    assert parse(text).holds_for(interval) is met
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("kl gain > 0", ("kl", "eval/reward")),  # no noise of it is recorded
+        ("eval/reward gain of nowhere > 0", ("nowhere", "grpo")),  # a stage that is not there, and those that are
+        ("eval/reward gain of > 0", ("gain of",)),
+    ],
+)
+def test_a_gain_of_what_has_none_is_refused(text: str, facts: tuple[str, ...]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate({**RUN, "expects": [text]})
+    assert all(fact in str(refused.value) for fact in facts)
 
 
 @pytest.mark.parametrize("text", ["kl", "kl = 1", "kl < x", "kl < nan", "kl < inf", "foo < 1", "advantage/sdt > 1", ""])

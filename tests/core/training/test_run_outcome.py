@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from core.health.finding import Row
+from core.health.gains import Gain
 from core.training.outcome import check_expectations, outcome, run_metrics
+
+UNKNOWN = Gain(start=None, end=None)
+
+
+def gain(value: float, half: float | None) -> Gain:
+    interval = None if half is None else (value - half, value + half)
+    return Gain(start=0.5, end=0.5 + value, gain=value, interval=interval)
 
 
 def step(number: int, update: int, valid: float, **more: float | None) -> Row:
@@ -85,4 +93,25 @@ def test_what_was_spent_on_supervised_steps_is_nothing() -> None:
 )
 def test_expectations(expectation: str, observed: float | None, met: bool | None) -> None:
     final = {"eval/reward": 0.6, "collapse_rate": 0.5}
-    assert check_expectations([expectation], final) == [{"expectation": expectation, "observed": observed, "met": met}]
+    (found,) = check_expectations([expectation], final, UNKNOWN, {})
+    assert found == {"expectation": expectation, "observed": observed, "met": met}
+
+
+@pytest.mark.parametrize(
+    ("expectation", "observed", "met"),
+    [
+        ("eval/reward gain > 0", 0.3, True),
+        ("eval/reward gain of supervised > 0", 0.32, True),
+        ("eval/reward gain of grpo > 0", 0.02, False),  # its interval has 0 in it
+        ("eval/reward gain of full > 0", -0.02, False),
+        ("eval/reward gain of blind > 0", 0.5, None),  # nothing says how much of it is noise
+        ("eval/reward gain of later > 0", None, None),  # the run did not come so far
+    ],
+)
+def test_expectations_of_gains(expectation: str, observed: float | None, met: bool | None) -> None:
+    stages = {
+        "supervised": gain(0.32, 0.05), "grpo": gain(0.02, 0.05), "full": gain(-0.02, None), "blind": gain(0.5, None),
+        "later": UNKNOWN,
+    }  # fmt: skip
+    (found,) = check_expectations([expectation], {"eval/reward": 0.9}, gain(0.3, 0.05), stages)
+    assert (found["observed"], found["met"]) == (observed, met)

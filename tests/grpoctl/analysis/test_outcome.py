@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.analysis.outcome import beside_the_record, evaluations, reached, sentences
+from grpoctl.analysis.outcome import beside_the_record, evaluations, no_better_than_start, reached, sentences
 from grpoctl.analysis.wording import metric_text, plural, setting_text
 
 RESULT: dict[str, Any] = {
@@ -44,17 +44,20 @@ def rewards(start: float | None, final: float | None, se: float | None = None) -
 @pytest.mark.parametrize(
     ("result", "text"),
     [
-        # 0.2 over sqrt(0.03^2 + 0.04^2) = 0.05
-        (RESULT, "eval/reward 0.400 -> 0.600, up by 0.200: 4.0 times its noise (standard error 0.050)"),
+        # errors 0.03 and 0.04: sqrt(0.03^2 + 0.04^2) = 0.05, times 1.96 where nobody says how many prompts there were
+        (RESULT, "eval/reward 0.400 -> 0.600, +0.200 ± 0.098: a gain beyond noise"),
+        # 0.0707 times t of 8 degrees of freedom, 2.306: four of each evaluation of five prompts
         (
-            rewards(0.6, 0.4, 0.05),  # sqrt(2) * 0.05 = 0.0707; 0.2 / 0.0707 = 2.83
-            "eval/reward 0.600 -> 0.400, down by 0.200: 2.8 times its noise (standard error 0.071)",
+            {**rewards(0.6, 0.4, 0.05), "eval_prompts": 5},
+            "eval/reward 0.600 -> 0.400, -0.200 ± 0.163: a loss beyond noise",
         ),
+        (rewards(0.4, 0.5, 0.05), "eval/reward 0.400 -> 0.500, +0.100 ± 0.139: within noise"),
+        # of rewards in [0, 1] no gain is more than 1
         (
-            rewards(0.4, 0.5, 0.05),  # 0.1 / 0.0707 = 1.41 < 2
-            "eval/reward 0.400 -> 0.500, up by 0.100: within noise (standard error 0.071)",
+            {**rewards(0.05, 0.99, 0.05), "reward_range": [0.0, 1.0]},
+            "eval/reward 0.050 -> 0.990, +0.940 [+0.801, +1.000]: a gain beyond noise",
         ),
-        (rewards(0.4, 0.5), "eval/reward 0.400 -> 0.500, up by 0.100"),
+        (rewards(0.4, 0.5), "eval/reward 0.400 -> 0.500, +0.100"),
         (rewards(None, 0.5), "no eval/reward at the start: nothing to compare"),
         (rewards(0.5, None), "no eval/reward at the end: nothing to compare"),
         ({}, "no eval/reward at the start: nothing to compare"),
@@ -62,6 +65,58 @@ def rewards(start: float | None, final: float | None, se: float | None = None) -
 )
 def test_reached(result: dict[str, Any], text: str) -> None:
     assert reached(result) == text
+
+
+STAGES = {
+    "supervised": {"start": 0.037, "end": 0.596, "gain": 0.559, "interval": [0.5, 0.618]},
+    "grpo": {"start": 0.596, "end": 0.59, "gain": -0.006, "interval": [-0.05, 0.038]},
+}
+
+
+def test_a_gain_is_said_of_the_stage_that_made_it() -> None:
+    lines = [line.text for line in sentences(RESULT | {"stages": STAGES}) if line.label == "Stage"]
+    assert lines == [
+        "supervised: eval/reward 0.037 -> 0.596, +0.559 ± 0.059: a gain beyond noise",
+        "grpo: eval/reward 0.596 -> 0.590, -0.006 ± 0.044: within noise",
+    ]
+    one = {"grpo": STAGES["grpo"]}
+    assert [line for line in sentences(RESULT | {"stages": one}) if line.label == "Stage"] == []  # it is the run's
+
+
+@pytest.mark.parametrize(
+    ("start", "best", "step", "warned"),
+    [
+        (0.5, 0.7, None, False),
+        (0.5, 0.52, None, True),  # better, and within noise
+        (0.5, 0.5, None, True),
+        (0.5, 0.4, None, True),
+        (0.5, 0.7, 20, True),  # not the best evaluation's weights: those at the end, 0.5
+    ],
+)
+def test_a_best_that_is_no_better_than_the_start_is_a_warning(
+    start: float, best: float, step: int | None, warned: bool
+) -> None:
+    evaluated = {"eval/reward_se": 0.02}
+    result = {
+        **rewards(start, 0.5, 0.02), "best": {"step": 10, "eval/reward": best, **evaluated}, "eval_prompts": 64,
+    }  # fmt: skip
+    assert (no_better_than_start(result, step) is not None) is warned
+    assert no_better_than_start({**result, "best": {}}) is None  # never evaluated after the start
+
+
+@pytest.mark.parametrize(
+    ("met", "observed", "interval", "mark"),
+    [
+        (True, 0.1, [0.05, 0.15], "met"),
+        (False, 0.1, [-0.05, 0.25], "not shown"),  # on the right side, within noise
+        (False, -0.1, [-0.2, 0.0], "refuted"),
+        (None, 0.1, None, "untested"),
+    ],
+)
+def test_what_a_gain_that_was_expected_came_to(met: bool | None, observed: float, interval: Any, mark: str) -> None:
+    entry = {"expectation": "eval/reward gain > 0", "observed": observed, "interval": interval, "met": met}
+    (line,) = [line for line in sentences(RESULT | {"expects": [entry]}) if line.label == "Expected"]
+    assert (line.mark, f"{observed:+.3f}" in line.text or interval is None) == (mark, True)
 
 
 def test_sentences() -> None:
@@ -111,7 +166,7 @@ def test_the_tone_of_an_ending(status: str, tone: str) -> None:
 
 def test_evaluations() -> None:
     assert evaluations(RESULT) == [
-        ("eval/reward", "0.400", "0.600 ± 0.040", "0.610"),
+        ("eval/reward", "0.400", "0.600 ± 0.078", "0.610"),
         ("eval/valid", "0.860", "1.000", "0.990"),
     ]
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from grpoctl.analysis.statistics import t_quantile
+from core.health.statistics import t_quantile
 from grpoctl.analysis.sweeps.axes import axes_of
 from grpoctl.analysis.sweeps.marginals import marginals, two_way
 from grpoctl.analysis.sweeps.ranking import ranked

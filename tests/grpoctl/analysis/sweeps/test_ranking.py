@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from grpoctl.analysis.statistics import t_quantile
+from core.health.statistics import t_quantile
 from grpoctl.analysis.sweeps.ranking import Noise, critical_value, pooled, ranked
 from tests.studies import trial
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from grpoctl.analysis.statistics import mean, mean_interval, paired, sample_sd, t_quantile, t_tail, welch, wilson
+from core.health.statistics import mean, mean_interval, paired, sample_sd, t_quantile, t_tail, welch, wilson
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,182 @@
+"""What each stage of a run gained on held-out prompts, and whether that is more than the noise of its evaluations.
+
+A stage starts from the last evaluation before its first step and ends with its own last one, so that the stages' gains
+add up to the run's. Not here: how far seeds differ, which one run cannot know (grpoctl.analysis).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.health.case import Case
+from core.health.finding import Finding, Row, StepTable
+from core.health.noise import advice, larger
+from core.health.statistics import POWER, Interval, clipped, mean, sample_sd, t_interval
+from core.metrics import limits
+
+HEADLINE = "eval/reward"
+SAMPLED = ("grpo", "rce")  # kinds of stage whose gain the policy's own completions must have made
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gain:
+    """A metric at two evaluations of one run. `interval` is the gain's 95 % interval; None where no noise is known.
+
+    The errors of the two are added as if independent. Where both have the same prompts and draws the gain is known a
+    little better, so the interval errs on the wide side.
+    """
+
+    start: float | None
+    end: float | None
+    gain: float | None = None
+    interval: Interval | None = None
+    start_se: float | None = None
+    end_se: float | None = None
+    start_step: int | None = None
+    end_step: int | None = None
+
+    @property
+    def clear(self) -> bool:
+        """True where the gain is above 0 by more than noise."""
+        return self.interval is not None and self.interval[0] > 0
+
+    def document(self) -> dict[str, object]:
+        """What result.json has of it."""
+        interval = None if self.interval is None else list(self.interval)
+        return {"start": self.start, "end": self.end, "gain": self.gain, "interval": interval}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ruler:
+    """How a gain is measured: the metric, the prompts of an evaluation, and the rewards that a task can give."""
+
+    metric: str = HEADLINE
+    prompts: int | None = None
+    reward_range: Interval | None = None
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of an evaluation's standard error over prompts."""
+        return math.inf if self.prompts is None else max(1, self.prompts - 1)
+
+    def possible(self, gain: Interval) -> Interval:
+        """The interval of a gain without what no gain can be."""
+        low, high = limits(self.metric, self.reward_range)
+        return gain if low is None or high is None else clipped(gain, low - high, high - low)
+
+
+def stage_gains(rows: StepTable, stages: Sequence[str], ruler: Ruler) -> dict[str, Gain]:
+    """The gain of each stage, by name in their order; start and end are None where a run did not come so far."""
+    found: dict[str, Gain] = {}
+    for index, name in enumerate(stages):
+        own = [place for place, row in enumerate(rows) if row.get("stage") == index and row.get("step")]
+        before = rows[: own[0]] if own else []
+        found[name] = _gain(_last(before, ruler), _last([rows[place] for place in own], ruler), ruler)
+    return found
+
+
+def run_gain(rows: StepTable, ruler: Ruler) -> Gain:
+    """The gain of the whole run, from the evaluation before its first step to its last one."""
+    return _gain(_last(rows[:1], ruler), _last(rows[1:], ruler), ruler)
+
+
+def mean_gain(gains: Sequence[Gain], ruler: Ruler) -> Gain:
+    """The mean over the runs of several seeds whose gain is known.
+
+    Its interval has the spread between seeds and the noise of the evaluations, which is no less for more seeds: they
+    are all asked the same prompts. Of one run it is that run's own, which says nothing of other seeds.
+    """
+    known = [one for one in gains if one.gain is not None]
+    if len(known) < 2:
+        return known[0] if known else Gain(start=None, end=None)
+    values = [one.gain or 0.0 for one in known]
+    parts = [((sample_sd(values) or 0.0) ** 2 / len(known), float(len(known) - 1))]
+    for side in ([one.start_se for one in known], [one.end_se for one in known]):
+        errors = [error for error in side if error is not None]
+        parts += [(mean([error**2 for error in errors]), ruler.df)] if errors else []
+    return Gain(
+        start=mean([one.start or 0.0 for one in known]),
+        end=mean([one.end or 0.0 for one in known]),
+        gain=mean(values),
+        interval=ruler.possible(t_interval(mean(values), parts)),
+    )
+
+
+def _last(rows: Sequence[Row], ruler: Ruler) -> Row | None:
+    """The last row that has the metric."""
+    return next((row for row in reversed(rows) if row.get(ruler.metric) is not None), None)
+
+
+def _gain(start: Row | None, end: Row | None, ruler: Ruler) -> Gain:
+    ends = [None if row is None else row.get(ruler.metric) for row in (start, end)]
+    errors = [None if row is None else row.get(f"{ruler.metric}_se") for row in (start, end)]
+    steps = [None if row is None else int(row.get("step") or 0) for row in (start, end)]
+    first, last = ends
+    if first is None or last is None:
+        return Gain(start=first, end=last, start_se=errors[0], end_se=errors[1])
+    return Gain(
+        start=first,
+        end=last,
+        gain=last - first,
+        interval=_interval(last - first, errors, ruler),
+        start_se=errors[0],
+        end_se=errors[1],
+        start_step=steps[0],
+        end_step=steps[1],
+    )
+
+
+def _interval(gain: float, errors: Sequence[float | None], ruler: Ruler) -> Interval | None:
+    """Student's t, degrees of freedom by Satterthwaite (1946) where it is known how many prompts there were."""
+    first, second = errors
+    if first is None or second is None or not (first or second):
+        return None
+    return ruler.possible(t_interval(gain, [(first**2, ruler.df), (second**2, ruler.df)]))
+
+
+def no_gain(case: Case) -> Sequence[Finding]:
+    """A warning for each GRPO or RCE stage that adds nothing to the held-out reward beyond the noise of evaluations."""
+    ruler = Ruler(prompts=case.settings.eval_prompts, reward_range=case.reward_range)
+    gains = stage_gains(case.rows, list(case.stages), ruler)
+    return [
+        _finding(case, name, gain)
+        for name, gain in gains.items()
+        if case.stages[name] in SAMPLED and gain.gain is not None and not gain.clear and not _unknown(gain)
+    ]
+
+
+def _unknown(gain: Gain) -> bool:
+    """True where the reward changed and nothing says how much noise is in it."""
+    return gain.interval is None and gain.gain != 0
+
+
+def _finding(case: Case, name: str, gain: Gain) -> Finding:
+    assert gain.gain is not None
+    evidence: dict[str, float | str] = {
+        "stage": name, "start_step": gain.start_step or 0, "end_step": gain.end_step or 0,
+        "start": gain.start or 0.0, "end": gain.end or 0.0, "gain": gain.gain,
+    }  # fmt: skip
+    span, more = "", math.inf
+    if gain.interval is not None:
+        low, high = gain.interval
+        se = math.hypot(gain.start_se or 0.0, gain.end_se or 0.0)
+        span = f" [{low:+.3f}, {high:+.3f}]"
+        more = (POWER * se / gain.gain) ** 2 if gain.gain else math.inf
+        evidence |= {"low": low, "high": high, "se": se}
+    worse = gain.interval is not None and gain.interval[1] < 0
+    verdict = "loses held-out reward" if worse else "adds nothing beyond noise"
+    return Finding(
+        id="no-gain",
+        severity="warning",
+        summary=(
+            f"stage {name} {verdict}: {HEADLINE} {gain.start:.3f} -> {gain.end:.3f}, {gain.gain:+.3f}{span} "
+            "(95 % interval over prompts; the errors of both evaluations added as if independent)"
+        ),
+        evidence=evidence,
+        suggest=() if worse else larger(case.settings, more),
+        advice="what the stage learned from is in its training rewards: read samples" if worse
+        else advice(case.settings, more),
+        confidence="strong",
+    )  # fmt: skip

@@ -1,0 +1,129 @@
+"""Gains stage by stage: who made them, and whether they are more than the noise of their evaluations."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from core.health.case import Case
+from core.health.examine import examine
+from core.health.finding import Row
+from core.health.gains import Gain, Ruler, mean_gain, no_gain, run_gain, stage_gains
+from core.health.settings import Settings
+from core.health.statistics import t_quantile
+
+SE = 0.02
+RULER = Ruler(prompts=65, reward_range=(0.0, 1.0))
+STAGES = {"supervised": "sft", "grpo": "grpo"}
+
+
+def table(*evaluations: float | None, per_stage: int = 2, se: float = SE) -> list[Row]:
+    """The start, then two steps of each stage: an evaluation a step, None for a step without one."""
+    rows: list[Row] = []
+    for step, value in enumerate(evaluations):
+        place: Row = {"step": step} if step == 0 else {"step": step, "stage": (step - 1) // per_stage}
+        rows.append({**place, **({} if value is None else {"eval/reward": value, "eval/reward_se": se})})
+    return rows
+
+
+def case(rows: list[Row], **kinds: str) -> Case:
+    return Case(
+        rows=rows, stages=kinds or STAGES, settings=Settings(eval_prompts=65, eval_completions=130),
+        reward_range=(0.0, 1.0),
+    )  # fmt: skip
+
+
+def test_a_gain_is_its_stages_own_and_the_gains_add_up() -> None:
+    """0.04 -> 0.60 by imitation, then -0.01 by GRPO: the run went up by 0.55, and GRPO has no part in it."""
+    rows = table(0.04, 0.3, 0.6, 0.62, 0.59)
+    gains = stage_gains(rows, list(STAGES), RULER)
+    assert [(one.start, one.end, one.start_step, one.end_step) for one in gains.values()] == [
+        (0.04, 0.6, 0, 2), (0.6, 0.59, 2, 4),
+    ]  # fmt: skip
+    assert [one.gain for one in gains.values()] == [pytest.approx(0.56), pytest.approx(-0.01)]
+    assert sum(one.gain or 0.0 for one in gains.values()) == pytest.approx(run_gain(rows, RULER).gain)
+
+
+def test_the_interval_has_the_errors_of_both_evaluations() -> None:
+    """Two errors of 0.02 with 64 degrees of freedom each: sqrt(2) 0.02 = 0.0283, of 128 degrees; t = 1.9787."""
+    gain = stage_gains(table(0.5, 0.55, 0.6), ["grpo"], RULER)["grpo"]
+    assert gain.interval == pytest.approx((0.1 - 1.9787 * 0.028284, 0.1 + 1.9787 * 0.028284), abs=1e-5)
+    assert gain.document() == {"start": 0.5, "end": 0.6, "gain": gain.gain, "interval": list(gain.interval or ())}
+
+
+def test_an_interval_stays_within_what_is_possible() -> None:
+    """From 0 to 1 nothing is more than 1; a task whose rewards nobody knows has no such limit."""
+    rows = table(0.0, 0.5, 1.0, se=0.1)
+    assert (stage_gains(rows, ["grpo"], RULER)["grpo"].interval or ())[1] == 1.0
+    assert (stage_gains(rows, ["grpo"], Ruler(prompts=65))["grpo"].interval or ())[1] > 1.2
+
+
+@pytest.mark.parametrize(
+    ("rows", "start", "end"),
+    [
+        (table(0.5), None, None),  # no step of the stage was made
+        (table(0.5, None), 0.5, None),
+        (table(None, 0.5), None, 0.5),  # an unsound evaluation before the first step
+        (table(0.5, 0.6, None), 0.5, 0.6),  # ended by a guard, without an evaluation at the end
+    ],
+)
+def test_what_was_not_evaluated_has_no_gain(rows: list[Row], start: float | None, end: float | None) -> None:
+    gain = stage_gains(rows, ["grpo"], RULER)["grpo"]
+    assert (gain.start, gain.end) == (start, end)
+    assert (gain.gain is None) is (start is None or end is None)
+
+
+def test_evaluations_whose_noise_is_unknown_have_no_interval() -> None:
+    rows: list[Row] = [{"step": 0, "eval/reward": 0.5}, {"step": 1, "stage": 0, "eval/reward": 0.9}]
+    assert stage_gains(rows, ["grpo"], RULER)["grpo"].interval is None
+    assert no_gain(case(rows, grpo="grpo")) == []  # it changed, and nothing tells whether that is noise
+    assert stage_gains(table(0.0, 0.0, 0.0, se=0.0), ["grpo"], RULER)["grpo"].interval is None
+
+
+def test_the_mean_over_seeds_has_the_seeds_spread_and_the_evaluations_noise() -> None:
+    """Gains 0.1 and 0.2: spread 0.0707, half of its square is 0.0025, with 1 degree of freedom.
+
+    The two evaluations add 0.0004 each, with 64 degrees, which more seeds on the same prompts do not make less: 0.0033
+    in all. Satterthwaite's df = 0.0033^2 / (0.0025^2 / 1 + 2 x 0.0004^2 / 64).
+    """
+    gains = [Gain(start=0.4, end=0.4 + up, gain=up, start_se=SE, end_se=SE) for up in (0.1, 0.2)]
+    found = mean_gain([*gains, Gain(start=0.4, end=None)], RULER)
+    df = 0.0033**2 / (0.0025**2 + 2 * 0.0004**2 / 64)
+    half = t_quantile(0.975, df) * math.sqrt(0.0033)
+    assert (found.start, found.end, found.gain) == (pytest.approx(0.4), pytest.approx(0.55), pytest.approx(0.15))
+    assert found.interval == pytest.approx((0.15 - half, min(1.0, 0.15 + half)))
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "stages"),
+    [
+        ((0.04, 0.3, 0.6, 0.62, 0.59), ["grpo"]),  # -0.01 with an error of 0.028
+        ((0.04, 0.3, 0.6, 0.62, 0.6), ["grpo"]),  # exactly nothing
+        ((0.04, 0.3, 0.6, 0.62, 0.7), []),  # +0.1
+        ((0.6, 0.6, 0.6, 0.62, 0.7), []),  # the supervised stage is judged by its own loss (supervised-flat)
+        ((0.04, 0.3, 0.6, 0.5, 0.4), ["grpo"]),  # a loss is no gain either
+        ((0.04, 0.3, 0.6), []),  # GRPO was not reached
+    ],
+)
+def test_a_stage_of_grpo_that_adds_nothing_is_told_so(evaluations: tuple[float, ...], stages: list[str]) -> None:
+    found = no_gain(case(table(*evaluations)))
+    assert [one.evidence["stage"] for one in found] == stages
+    assert all(one.id == "no-gain" and one.severity == "warning" for one in found)
+
+
+def test_two_stages_are_told_apart() -> None:
+    found = no_gain(case(table(0.5, 0.5, 0.5, 0.5, 0.9), blended="grpo", full="grpo"))
+    assert [one.evidence["stage"] for one in found] == ["blended"]
+
+
+def test_the_summary_has_the_stage_and_the_numbers() -> None:
+    (found,) = no_gain(case(table(0.04, 0.3, 0.596, 0.6, 0.59)))
+    assert all(fact in found.summary for fact in ("grpo", "0.596", "0.590", "-0.006", "95 %"))
+    assert found.suggest[0].startswith("task.eval_prompts=")
+
+
+def test_where_stages_are_known_the_whole_runs_noise_is_not_said_twice() -> None:
+    rows = table(0.5, 0.5, 0.5)
+    assert [one.id for one in examine(case(rows, grpo="grpo"))] == ["no-gain"]
+    assert [one.id for one in examine(Case(rows=rows))] == ["noise"]  # a log that tells nothing of stages
