@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from core.health.gains import HEADLINE, Gain
 from grpoctl.analysis.compare import Comparison, Row, Side
 from grpoctl.analysis.curves import chart
-from grpoctl.analysis.outcome import LEGEND, Line, beside_the_record, evaluations, sentences
+from grpoctl.analysis.outcome import GAIN_LEGEND, LEGEND, Line, beside_the_record, evaluations, sentences
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.analysis.sweeps.section import Section
 from grpoctl.analysis.wording import estimate_text, harmless, setting_text
@@ -107,6 +108,8 @@ def print_comparison(comparison: Comparison) -> None:
     print_table("Means over seeds (±, [ ]: 95 % t interval over seeds)", ("", "A", "B", "B - A", ""), rows)
     if any(row[-1] for row in rows):
         write("  * the interval of B - A leaves 0 out\n")
+    if any(len(gains) > 1 for gains in comparison.stages.values()):
+        print_table("Gains of eval/reward by stage", ("stage", "A", "B"), _stage_rows(comparison), note=GAIN_LEGEND)
     width = console_on(sys.stdout).width
     width = _PIPED_WIDTH if width == _UNWRAPPED else min(width, _WIDEST)
     write(
@@ -237,6 +240,18 @@ def _side(side: Side) -> str:
     statuses = ", ".join(f"{count} {status}" for status, count in Counter(side.statuses).items())
     seeds = "seed " if len(side.seeds) == 1 else "seeds "
     return f"{side.name}, profile {side.profile}, {seeds}{', '.join(map(str, side.seeds))} ({statuses})"
+
+
+def _stage_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """What each stage gained on either side."""
+    sides = [comparison.stages.get(letter, {}) for letter in ("a", "b")]
+    names = list(dict.fromkeys(name for side in sides for name in side))
+    return [(name, _gain_cell(sides[0].get(name)), _gain_cell(sides[1].get(name))) for name in names]
+
+
+def _gain_cell(gain: Gain | None) -> str:
+    known = gain is not None and gain.gain is not None
+    return estimate_text(HEADLINE, gain.gain, gain.interval, signed=True) if known and gain is not None else "-"
 
 
 def _comparison_row(name: str, row: Row) -> tuple[str, str, str, str, str]:

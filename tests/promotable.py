@@ -55,9 +55,9 @@ def ended_study(
             values=(score,) * len(sweep.seeds), name=name_of(sweep, params),
         )  # fmt: skip
     best = len(book.trials) - 1
-    book.intervals = dict.fromkeys(book.trials, (0.55, 0.65))
+    book.intervals = {number: (0.45 + number / 10, 0.55 + number / 10) for number in book.trials}
     order = sorted(book.trials, reverse=True)
-    winner = {"number": best, "score": 0.5 + best / 10, "interval": [0.55, 0.65]}
+    winner = {"number": best, "score": 0.5 + best / 10, "interval": [0.45 + best / 10, 0.55 + best / 10]}
     book.said = {"best": winner if book.trials else None, "ranking": order, "indistinguishable": order[:1]}
     book.header |= {"status": "COMPLETED", "ended": 1_700_000_000.0, **header}
     book.save()

@@ -41,6 +41,14 @@ class RunRecord:
         return int(str(self.result["seed"]))
 
     @property
+    def stages(self) -> tuple[str, ...]:
+        """The names of its stages, in their order."""
+        listed = self.spec.get("stages")
+        if isinstance(listed, (list, tuple)):
+            return tuple(str(name) for name in listed)
+        return tuple(dict.fromkeys(key.split(".")[1] for key in self.spec if key.startswith("stages.")))
+
+    @property
     def status(self) -> str:
         """How it ended."""
         return str(self.result["status"])

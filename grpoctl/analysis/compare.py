@@ -7,17 +7,17 @@ the numbers (remarks), printing (grpoctl.console).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from core.errors import UserError
-from core.health.statistics import Difference, Estimate, mean_interval, paired, welch
-from core.metrics import EVAL, RUN
+from core.health.gains import HEADLINE, Gain, mean_gain, stage_gains
+from core.health.statistics import Difference, Estimate, clipped, mean_interval, paired, welch
+from core.metrics import EVAL, RUN, limits
 from grpoctl.analysis import remarks
-from grpoctl.analysis.collect import RunRecord
+from grpoctl.analysis.collect import RunRecord, number
 from grpoctl.analysis.curves import Curve, axis_of, mean_curve
+from grpoctl.analysis.outcome import ruler_of
 from grpoctl.analysis.wording import BEST, label
-
-HEADLINE = "eval/reward"
 
 _EVAL = tuple(metric.name for metric in EVAL if metric.name != "eval/reward_se")  # a precision, not an outcome
 _RUN = tuple(dict.fromkeys([*(metric.name for metric in RUN), "completions", "seconds"]))
@@ -68,6 +68,7 @@ class Comparison:
     notes: tuple[str, ...]
     verdict: str
     findings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # side -> id -> severity and runs
+    stages: Mapping[str, Mapping[str, Gain]] = field(default_factory=dict)  # side -> stage -> mean gain over its runs
     axis: str = "completions"  # what the curves are over
 
     def document(self) -> dict[str, object]:
@@ -77,6 +78,9 @@ class Comparison:
             "changed": {key: list(pair) for key, pair in self.changed.items()},
             "metrics": {name: row.document() for name, row in self.metrics.items()},
             "runs": {"a": list(self.a.run_ids), "b": list(self.b.run_ids)},
+            "stages": {
+                letter: {name: gain.document() for name, gain in gains.items()} for letter, gains in self.stages.items()
+            },
             "findings": {letter: dict(found) for letter, found in self.findings.items()},
             "notes": list(self.notes),
             "verdict": self.verdict,
@@ -101,6 +105,7 @@ def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
         metrics=metrics,
         notes=remarks.notes(a, b, changed),
         findings={"a": remarks.findings(a), "b": remarks.findings(b)},
+        stages={"a": _stage_gains(a), "b": _stage_gains(b)},
         axis=axis,
         verdict=remarks.verdict(HEADLINE, (side_a.name, side_b.name), headline.a, headline.b, headline.difference),
     )
@@ -136,6 +141,18 @@ def _side(letter: str, runs: Sequence[RunRecord], axis: str) -> Side:
     )
 
 
+def _stage_gains(runs: Sequence[RunRecord]) -> dict[str, Gain]:
+    """The mean gain of each stage over the runs of a side, by their rows."""
+    names = runs[0].stages
+    prompts = number(runs[0].spec.get("task.eval_prompts"))
+    ruler = replace(ruler_of(runs[0].result), prompts=None if prompts is None else int(prompts))
+    gains = [
+        stage_gains([{key: number(value) for key, value in row.items()} for row in run.rows], names, ruler)
+        for run in runs
+    ]
+    return {name: mean_gain([of_run[name] for of_run in gains], ruler) for name in names}
+
+
 def _refuse_unlike(side_a: Side, side_b: Side, a: RunRecord, b: RunRecord) -> None:
     if side_a.profile != side_b.profile:
         raise UserError(
@@ -160,12 +177,20 @@ def _metrics(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> dict[str, Row]:
 
 def _row(a: Sequence[RunRecord], b: Sequence[RunRecord], name: str, part: str) -> Row:
     values_a, values_b = _by_seed(a, name, part), _by_seed(b, name, part)
-    estimates = [mean_interval(list(values.values())) if values else None for values in (values_a, values_b)]
+    low, high = limits(name, ruler_of(a[0].result).reward_range)
+    estimates = [
+        replace(found, interval=found.interval and clipped(found.interval, low, high))
+        if (found := mean_interval(list(values.values())) if values else None)
+        else None
+        for values in (values_a, values_b)
+    ]
     difference = None
     if values_a and values_b:
         # With other seeds on a side there is nothing to pair; with the same ones, what a seed does to both cancels.
         same = values_a.keys() == values_b.keys()
         difference = paired(values_a, values_b) if same else welch(list(values_a.values()), list(values_b.values()))
+        if difference.interval is not None and low is not None and high is not None:
+            difference = replace(difference, interval=clipped(difference.interval, low - high, high - low))
     return Row(a=estimates[0], b=estimates[1], difference=difference)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.health.gains import Ruler, run_gain
+from core.health.gains import HEADLINE, Ruler, run_gain
 from core.health.statistics import clipped, t_interval
 from core.metrics import EVAL, limits
 from core.spec.expectation import parse
@@ -15,7 +15,6 @@ from grpoctl.analysis.wording import estimate_text, label, metric_text, plural
 
 Tone = Literal["plain", "good", "bad", "warn"]
 
-_HEADLINE = "eval/reward"
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "STOPPED_EARLY": "good", "PRUNED": "warn", "INTERRUPTED": "warn"}
 _MET: Mapping[bool | None, tuple[str, Tone]] = {
     True: ("met", "good"),
@@ -67,14 +66,14 @@ def stage_lines(result: Mapping[str, Any]) -> list[Line]:
     return [Line(label="Stage", text=f"{name}: {gain_text(entry)}") for name, entry in stages.items()]
 
 
-def gain_text(entry: Mapping[str, Any]) -> str:
+def gain_text(entry: Mapping[str, Any], metric: str = HEADLINE) -> str:
     """`eval/reward 0.400 -> 0.600, +0.200 ± 0.102` and what that means; `entry` is one of result.json's stages."""
     start, end = number(entry.get("start")), number(entry.get("end"))
     if start is None or end is None:
-        return f"no {_HEADLINE} at the {'start' if start is None else 'end'}: nothing to compare"
+        return f"no {metric} at the {'start' if start is None else 'end'}: nothing to compare"
     interval = entry.get("interval")
-    text = f"{_HEADLINE} {metric_text(_HEADLINE, start)} -> {metric_text(_HEADLINE, end)}"
-    text += f", {estimate_text(_HEADLINE, end - start, interval, signed=True)}"
+    text = f"{metric} {metric_text(metric, start)} -> {metric_text(metric, end)}"
+    text += f", {estimate_text(metric, end - start, interval, signed=True)}"
     if not interval:
         return text
     if interval[0] <= 0 <= interval[1]:
@@ -118,10 +117,10 @@ def evaluations(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     rows = []
     for metric in EVAL:
         values = [run.value(metric.name, part) for part in ("start", "final", "best")]
-        if metric.name == f"{_HEADLINE}_se" or values == [None] * 3:
+        if metric.name == f"{HEADLINE}_se" or values == [None] * 3:
             continue
         start, final, best = (metric_text(metric.name, value) for value in values)
-        if metric.name == _HEADLINE:
+        if metric.name == HEADLINE:
             final = evaluated_text(result, result.get("final") or {})
         rows.append((metric.name, start, final, best))
     return rows
@@ -129,14 +128,15 @@ def evaluations(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def evaluated_text(result: Mapping[str, Any], part: Mapping[str, Any]) -> str:
     """The reward of one evaluation with its 95 % interval over prompts (Student's t), within what is possible."""
-    value, error, ruler = number(part.get(_HEADLINE)), number(part.get(f"{_HEADLINE}_se")), ruler_of(result)
+    value, error, ruler = number(part.get(HEADLINE)), number(part.get(f"{HEADLINE}_se")), ruler_of(result)
     if value is None or not error:
-        return metric_text(_HEADLINE, value)
+        return metric_text(HEADLINE, value)
     interval = t_interval(value, [(error**2, ruler.df)])
-    return estimate_text(_HEADLINE, value, clipped(interval, *limits(_HEADLINE, ruler.reward_range)))
+    return estimate_text(HEADLINE, value, clipped(interval, *limits(HEADLINE, ruler.reward_range)))
 
 
 LEGEND = "±, [ ]: 95 % interval over prompts (Student's t)"  # what intervals of one run are
+GAIN_LEGEND = "±, [ ]: 95 % t interval over seeds, and over the prompts of both evaluations"  # of mean gains
 
 
 def beside_the_record(result: Mapping[str, Any], recorded: Mapping[str, float]) -> list[tuple[str, str, str]]:

@@ -17,6 +17,7 @@ def promote(
 ) -> None:
     """Write a sweep's winner as a new experiment."""
     from grpoctl import console
+    from grpoctl.analysis.outcome import gain_text
     from grpoctl.runs.run_dir import Home
     from grpoctl.sweeps.promote import Wanted
     from grpoctl.sweeps.promote import promote as write
@@ -27,10 +28,13 @@ def promote(
         console.print_note(note)
     if json:
         document = {"file": str(done.file), "name": done.name, "study": winner.study, "trial": winner.number}
+        document["stages"] = dict(winner.trial.get("stages") or {})
         console.print_json({"schema": 1, **document})
         return
     profile = winner.spec.profile
     console.print_text(f"{done.file}: trial {winner.number} of {winner.study}, {winner.score}")
+    for stage, gain in (winner.trial.get("stages") or {}).items():
+        console.print_text(f"stage {stage}: {gain_text(gain, winner.gain_metric)}")
     console.print_text(f"found under profile {profile}; nothing of it was tried under another")
     console.print_text(f"next: grpoctl run {done.name} --profile {profile} --seeds {_fresh(winner.trial['seeds'])}")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from core.errors import BusyError, StorageError
-from grpoctl.analysis.sweeps.ranking import ranked
+from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
 from grpoctl.runs.dtype import settled_trial
 from grpoctl.runs.launch import prepare_in
@@ -150,6 +150,8 @@ class Driver:
             spec = loaded.spec
             self._prepare(run, loaded, record.number, overrides)
         assert spec is not None
+        self.book.header.setdefault("eval_prompts", spec.task.eval_prompts)
+        self.book.header.setdefault("reward_range", spec.task.reward_range)
         trial = InFlight(
             dataclasses.replace(record, status=TrialStatus.RUNNING),
             runs,
@@ -272,8 +274,11 @@ class Driver:
         """The book with what can be said of it now, then the storage. Raises StorageError where the book cannot be."""
         sweep = self.plan.sweep
         found = ranked(
-            [{"number": t.number, "status": str(t.status), "values": t.values} for t in self.book.ordered()],
-            direction=sweep.direction, worst=sweep.worst,
+            [
+                {"number": t.number, "status": str(t.status), "values": t.values, "errors": t.errors}
+                for t in self.book.ordered()
+            ],
+            direction=sweep.direction, worst=sweep.worst, ruler=ruler_of(self.book.header),
         )  # fmt: skip
         self.book.intervals = found.intervals
         self.book.said |= found.document() | {"best": self.book.best(found.best)}

@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from core.errors import StorageError
+from core.health.finding import StepTable
+from core.health.gains import mean_gain
 from grpoctl.runs import status
 from grpoctl.runs.records import read_json, read_rows, replace_json
 from grpoctl.runs.run_dir import RunDir
@@ -123,10 +125,17 @@ class InFlight:
             pruned = {run.id for run in started if ended_as(run) == Status.PRUNED}
             values = tuple(None if run.id in pruned else measured.get(run.id) for run in self.runs)
         known = [value for value in values if value is not None]
+        errors = {run.id: self.yardstick.error(result) for run, result in zip(started, results, strict=True)}
+        tables = {run.id: read_sound_rows(run) for run in started}
+        begun = [self.yardstick.began(tables.get(run.id, [])) for run in self.runs]
         return dataclasses.replace(
             self.record,
             status=found,
             values=values,
+            errors=tuple(errors.get(run.id) for run in self.runs),
+            starts=tuple(start for start, _ in begun),
+            start_errors=tuple(error for _, error in begun),
+            stages=self._stages(list(tables.values())),
             score=sum(known) / len(known) if known and not failed else None,
             runs=tuple(str(run.path) for run in started),
             statuses=statuses,
@@ -142,6 +151,12 @@ class InFlight:
     def curve(self) -> Curve:
         """What was reported so far: seed by seed, each run's evaluations in the order of its steps."""
         return tuple(reports[step] for reports in self._reports for step in sorted(reports))
+
+    def _stages(self, tables: Sequence[StepTable]) -> dict[str, dict[str, object]]:
+        """The mean gain of each stage over the runs that have it."""
+        gains = [self.yardstick.gains(rows) for rows in tables]
+        ruler = self.yardstick.ruler
+        return {name: mean_gain([one[name] for one in gains], ruler).document() for name in self.yardstick.stages}
 
     def _status(self, statuses: Sequence[str]) -> TrialStatus:
         for one in (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED, TrialStatus.PRUNED):

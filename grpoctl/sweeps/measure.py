@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from core.health.finding import StepTable
+from core.health.gains import HEADLINE, Gain, Ruler, stage_gains
 from core.spec import RunSpec
 from grpoctl.sweeps.spec import SweepSpec
 
@@ -19,6 +21,8 @@ class Yardstick:
     worst: float
     unit: str  # what the budget counts: completions, tokens or step
     budget: float
+    ruler: Ruler = field(default_factory=Ruler)  # how gains are measured
+    stages: Mapping[str, str] = field(default_factory=dict)  # name -> kind
 
     def share(self, row: Mapping[str, Any]) -> float:
         """How much of the run's budget is spent, 0 to 1."""
@@ -28,7 +32,24 @@ class Yardstick:
         """What a run that ended by itself is worth; None where it does not have the metric."""
         if result.get("status") in ("COLLAPSED", "INVALID_ROLLOUT"):
             return self.worst
-        found = (result.get(self.take) or {}).get(self.metric)
+        return self._taken(result, self.metric)
+
+    def error(self, result: Mapping[str, Any]) -> float | None:
+        """The standard error over prompts of that value, where the run says it."""
+        return None if self.value(result) is None else self._taken(result, f"{self.metric}_se")
+
+    def gains(self, rows: StepTable) -> dict[str, Gain]:
+        """What each stage of a run gained."""
+        return stage_gains(rows, list(self.stages), self.ruler)
+
+    def began(self, rows: StepTable) -> tuple[float | None, float | None]:
+        """(metric, standard error) of the model where GRPO begins; of a run without it, where the run begins."""
+        gains = self.gains(rows)
+        first = next((name for name, kind in self.stages.items() if kind == "grpo"), next(iter(self.stages), None))
+        return (None, None) if first is None else (gains[first].start, gains[first].start_se)
+
+    def _taken(self, result: Mapping[str, Any], name: str) -> float | None:
+        found = (result.get(self.take) or {}).get(name)
         return None if found is None else float(found)
 
 
@@ -39,4 +60,9 @@ def yardstick(sweep: SweepSpec, spec: RunSpec) -> Yardstick:
     if budget is not None:
         unit = "completions" if budget.completions is not None else "tokens"
         amount = budget.completions or budget.tokens or amount
-    return Yardstick(metric=sweep.metric, take=sweep.take, worst=sweep.worst, unit=unit, budget=float(amount))
+    metric = sweep.metric if sweep.metric.startswith("eval/") else HEADLINE
+    return Yardstick(
+        metric=sweep.metric, take=sweep.take, worst=sweep.worst, unit=unit, budget=float(amount),
+        ruler=Ruler(metric=metric, prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range),
+        stages={name: stage.kind for name, stage in spec.stages.items()},
+    )  # fmt: skip

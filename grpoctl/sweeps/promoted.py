@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from core.health.gains import HEADLINE
 from core.spec import RunSpec
+from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.specs.authored import FULL
 from grpoctl.specs.commented import commented, nested, one_line
@@ -44,6 +46,12 @@ class Winner:
         """`eval/reward 0.612 ± 0.020`."""
         metric = str(self.document["metric"])
         return f"{metric} {score_text(metric, self.trial.get('score'), self.trial.get('interval'))}"
+
+    @property
+    def gain_metric(self) -> str:
+        """What the gains of its stages are of."""
+        metric = str(self.document["metric"])
+        return metric if metric.startswith("eval/") else HEADLINE
 
     @property
     def alike(self) -> tuple[int, ...]:
@@ -115,6 +123,7 @@ def _header(winner: Winner) -> list[str]:
         "study": f"{winner.study}, {winner.status}, {when} (UTC)",
         "trial": f"{winner.number}{named} of {len(document['trials'])}: {winner.score} (95 % interval of the mean)",
         "seeds": ", ".join(map(str, trial["seeds"])),
+        **{f"stage {name}": gain_text(gain, winner.gain_metric) for name, gain in (trial.get("stages") or {}).items()},
         "budget": spent,
         "searched": searched,
         "not searched": f"everything else: it is {base}'s, and its values below are the same in every trial",

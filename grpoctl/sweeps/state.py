@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,7 +53,9 @@ class TrialStatus(StrEnum):
 class TrialRecord:
     """One candidate and what became of it. `runs`, `statuses` and `findings` are of the runs that were started.
 
-    `values` has one entry per seed, None where the seed gave none; `score` is their mean. `curve` has every evaluation
+    `values` has one entry per seed, None where the seed gave none; `score` is their mean. `errors` are the values'
+    standard errors over prompts, `starts` and `start_errors` are the metric where GRPO begins, also one per seed;
+    `stages` has the mean gain of each stage. `curve` has every evaluation
     after a run's start, seed by seed, each seed's in the order of its steps; the metric is not turned round.
     `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.reading says what was wrong).
     """
@@ -65,6 +67,10 @@ class TrialRecord:
     status: TrialStatus = TrialStatus.RUNNING
     score: float | None = None
     values: tuple[float | None, ...] = ()
+    errors: tuple[float | None, ...] = ()
+    starts: tuple[float | None, ...] = ()
+    start_errors: tuple[float | None, ...] = ()
+    stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     attempts: int = 1
     runs: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
@@ -117,7 +123,7 @@ class Book:
             return None
         trial = self.trials[number]
         known = {"number": number, "name": trial.name, "params": dict(trial.params), "score": trial.score}
-        return {**known, "interval": self._interval(number), "runs": list(trial.runs)}
+        return {**known, "interval": self._interval(number), "runs": list(trial.runs), "stages": dict(trial.stages)}
 
     def ordered(self) -> list[TrialRecord]:
         """The trials by number."""
@@ -181,6 +187,7 @@ def _trial(entry: Mapping[str, Any]) -> TrialRecord:
             "status": TrialStatus(known["status"]),
             "seeds": tuple(known["seeds"]),
             "values": tuple(known["values"]),
+            **{key: tuple(known.get(key) or ()) for key in ("errors", "starts", "start_errors")},
             "runs": tuple(known["runs"]),
             "statuses": tuple(known["statuses"]),
             "curve": tuple(Point(int(seed), float(share), float(value)) for seed, share, value in known["curve"]),

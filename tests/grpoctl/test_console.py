@@ -87,11 +87,12 @@ def test_result(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert out.splitlines() == [
         "Run       COMPLETED: p30@1, profile tiny, seed 0: 96 steps, 39 updates, 5.0 s",
-        "Reached   eval/reward 0.400 -> 0.600, up by 0.200: 4.0 times its noise (standard error 0.050)",
+        "Reached   eval/reward 0.400 -> 0.600, +0.200 ± 0.098: a gain beyond noise",
         "",
         "               start           final    best",
         "─────────────────────────────────────────────",
-        " eval/reward   0.400   0.600 ± 0.040   0.610",
+        " eval/reward   0.400   0.600 ± 0.078   0.610",
+        "  ±, [ ]: 95 % interval over prompts (Student's t)",
         "",
         "Expected  refuted: collapse_rate < 0.05 (observed 1.000)",
         "Finding   ERROR: rollout-mode: " + " ".join(["samples [B, K] come from train mode."] * 4),
@@ -326,4 +327,4 @@ def test_a_stream_that_lacks_a_character_gets_a_question_mark(monkeypatch: pytes
     console.print_result(result(), {})
     console.print_comparison(comparison())
     sys.stdout.flush()
-    assert b"0.600 ? 0.040" in raw.getvalue()
+    assert b"0.600 ? 0.078" in raw.getvalue()

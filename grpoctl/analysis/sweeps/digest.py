@@ -12,7 +12,7 @@ from core.health.statistics import mean
 from grpoctl.analysis.collect import number
 from grpoctl.analysis.sweeps.axes import Axis, axes_of
 from grpoctl.analysis.sweeps.cost import Reached, near
-from grpoctl.analysis.sweeps.ranking import Ranking, ranked
+from grpoctl.analysis.sweeps.ranking import Learned, Ranking, learned, ranked, ruler_of
 from grpoctl.analysis.sweeps.regions import RunFacts, run_facts
 from grpoctl.analysis.sweeps.wording import short_keys
 from grpoctl.runs.records import read_json
@@ -35,12 +35,17 @@ class Digest:
     facts: tuple[RunFacts, ...]
     reached: Reached | None
     names: Mapping[str, str]  # dotted key of a parameter -> short name
-    start: float | None  # the metric before training, where it is known
+    learned: Learned | None  # against the model where GRPO begins; None where that was not evaluated
 
     @property
     def metric(self) -> str:
         """What is ranked by."""
         return str(self.document.get("metric"))
+
+    @property
+    def start(self) -> float | None:
+        """The metric where GRPO begins, where it is known: the mean over the candidates."""
+        return None if self.learned is None else self.learned.start
 
     @property
     def sign(self) -> float:
@@ -53,13 +58,11 @@ class Digest:
 
 
 def digest(document: Document) -> Digest:
-    """The study taken apart. Reads nothing but, for the value before training, the results of the best trial's runs."""
+    """The study taken apart. Reads nothing but, of older studies, the results of the best trial's runs."""
     trials = {int(trial["number"]): trial for trial in document.get("trials") or ()}
-    ranking = ranked(
-        trials.values(),
-        direction=str(document.get("direction") or "maximize"),
-        worst=number(document.get("worst")) or 0.0,
-    )
+    direction, ruler = str(document.get("direction") or "maximize"), ruler_of(document)
+    ranking = ranked(trials.values(), direction=direction, worst=number(document.get("worst")) or 0.0, ruler=ruler)
+    trials = _with_starts(trials, ranking.best, ruler.metric)
     keys = [*(document.get("axes") or {}), *(key for trial in trials.values() for key in trial.get("params") or {})]
     return Digest(
         document=document,
@@ -69,13 +72,22 @@ def digest(document: Document) -> Digest:
         facts=tuple(run_facts(document)),
         reached=near(document, ranking, sign=sign_of(document)),
         names=short_keys(keys),
-        start=None if ranking.best is None else _start(str(document.get("metric")), trials[ranking.best]),
+        learned=learned(trials.values(), ranking, direction=direction, ruler=ruler),
     )
 
 
 def sign_of(document: Document) -> float:
     """1 where more is better, else -1."""
     return -1.0 if document.get("direction") == "minimize" else 1.0
+
+
+def _with_starts(trials: Mapping[int, Trial], best: int | None, metric: str) -> dict[int, Trial]:
+    """The trials, each with its seeds' `starts`. Older studies do not have them: then what the best one's runs say."""
+    known = any(start is not None for trial in trials.values() for start in trial.get("starts") or ())
+    if known or best is None:
+        return dict(trials)
+    start = _start(metric, trials[best])
+    return {index: {**trial, "starts": [start] * len(trial.get("values") or ())} for index, trial in trials.items()}
 
 
 def _start(metric: str, trial: Trial) -> float | None:

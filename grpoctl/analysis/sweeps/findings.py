@@ -5,12 +5,13 @@ What is here: the choice of sentences. What is not: the numbers (ranking, region
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from core.health.gains import HEADLINE
 from grpoctl.analysis.collect import number
+from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps import deciding
 from grpoctl.analysis.sweeps.axes import Axis, at_end, ends_of
 from grpoctl.analysis.sweeps.budget import account, unit_of
@@ -18,6 +19,8 @@ from grpoctl.analysis.sweeps.digest import Digest, digest
 from grpoctl.analysis.sweeps.finding import StudyFinding
 from grpoctl.analysis.sweeps.wording import count_text, score_text, trial_text, trials_text, value_text
 from grpoctl.analysis.wording import metric_text, plural
+
+NOTHING_LEARNED = "nothing-learned"
 
 
 def study_findings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -28,10 +31,11 @@ def study_findings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 def found(of: Digest) -> list[StudyFinding]:
     """The same as records, of a study that is taken apart already."""
     rules: list[Callable[[Digest], list[StudyFinding]]] = [
-        _ladder, _best, _noise, deciding.sentences, _importances, _edges, _no_better, _cost, _pruned, _failed,
+        _ladder, _best, _stages, _noise, deciding.sentences, _importances, _edges, _no_better, _cost, _pruned, _failed,
         _of_runs,
     ]  # fmt: skip
-    return [finding for rule in rules for finding in rule(of)]
+    findings = [finding for rule in rules for finding in rule(of)]
+    return sorted(findings, key=lambda finding: finding.id != NOTHING_LEARNED)  # it goes before what is best of nothing
 
 
 def _ladder(of: Digest) -> list[StudyFinding]:
@@ -71,21 +75,38 @@ def _best(of: Digest) -> list[StudyFinding]:
     return [StudyFinding(id="best", text=text, numbers=numbers)]
 
 
+def _stages(of: Digest) -> list[StudyFinding]:
+    """What each stage of the best candidate gained, where there are several: the score is not the last one's alone."""
+    if of.ranking.best is None:
+        return []
+    stages = of.trials[of.ranking.best].get("stages") or {}
+    if len(stages) < 2:
+        return []
+    metric = of.metric if of.metric.startswith("eval/") else HEADLINE
+    told = "; ".join(f"{name}: {gain_text(gain, metric)}" for name, gain in stages.items())
+    numbers = {"number": of.ranking.best, "stages": {name: dict(gain) for name, gain in stages.items()}}
+    return [StudyFinding(id="stages", text=f"of #{of.ranking.best}, stage by stage: {told}", numbers=numbers)]
+
+
 def _noise(of: Digest) -> list[StudyFinding]:
     noise, critical = of.ranking.noise, of.ranking.critical
     if noise is None or critical is None:
         return []
     seeds = len(of.document.get("seeds") or ()) or 1
-    least = critical * noise.sd * math.sqrt(2 / seeds)
-    numbers = {"sd": noise.sd, "df": noise.df, "t": critical, "least": least}
-    if noise.sd == 0:
+    least = critical * noise.apart(seeds, seeds)
+    numbers = {"sd": noise.sd, "df": noise.df, "evaluation": noise.evaluation, "t": critical, "least": least}
+    if noise.sd == noise.evaluation == 0:
         text = "the seeds of each candidate agree exactly, so every difference counts; other seeds may not agree"
         return [StudyFinding(id="noise", text=text, numbers=numbers)]
-    text = (
-        f"seeds of one candidate differ by {metric_text(of.metric, noise.sd)} (standard deviation, pooled, "
-        f"{noise.df} degrees of freedom); what lies up to {metric_text(of.metric, least)} behind the best "
-        f"cannot be told apart from it (one-sided t = {critical:.2f}, Sidak's correction for "
-        f"{plural(len(of.ranking.order) - 1, 'comparison')}: the truly best is in that set in 95 of 100 such studies)"
+    text = f"seeds of one candidate differ by {metric_text(of.metric, noise.sd)} (standard deviation, pooled, "
+    text += f"{noise.df} degrees of freedom)"
+    if noise.evaluation:
+        text += f", one evaluation is known to {metric_text(of.metric, noise.evaluation)} (standard error over prompts)"
+    pairs = plural(len(of.ranking.order) * (len(of.ranking.order) - 1) // 2, "pair")
+    text += (
+        f"; what lies up to {metric_text(of.metric, least)} behind the best cannot be told apart from it (t = "
+        f"{critical:.2f}, for all {pairs} together: of candidates that are equally good any is called worse in at most "
+        "5 of 100 such sweeps)"
     )
     return [StudyFinding(id="noise", text=text, numbers=numbers)]
 
@@ -118,19 +139,21 @@ def _edges(of: Digest) -> list[StudyFinding]:
 
 
 def _no_better(of: Digest) -> list[StudyFinding]:
-    """Candidates whose score reaches down to the untrained model's."""
-    if of.start is None:
+    """Candidates that cannot be told from the model where GRPO begins."""
+    learned = of.learned
+    if learned is None or not learned.unproven:
         return []
-    bad = [index for index in of.ranking.order if not _above_start(of, index, of.start)]
-    if not bad:
-        return []
+    bad, ranked = learned.unproven, of.ranking.order
+    numbers = {"start": learned.start, "trials": list(bad)}
+    start = f"the model where GRPO begins ({of.metric} {metric_text(of.metric, learned.start)})"
+    if len(bad) == len(ranked):
+        few = "the one ranked candidate" if len(ranked) == 1 else f"none of the {len(ranked)} ranked candidates"
+        text = f"{few} can{'not' if len(ranked) == 1 else ''} be told apart from {start}: this sweep shows no learning"
+        return [StudyFinding(id=NOTHING_LEARNED, text=text, numbers=numbers)]
     whole = [_where(axis, set(bad), of) for axis in of.axes]
     where = "; all of " + ", ".join(words for words in whole if words) if any(whole) else ""
-    text = (
-        f"{len(bad)} of {len(of.ranking.order)} ranked candidates cannot be told from the model before training "
-        f"({of.metric} {metric_text(of.metric, of.start)}): {trials_text(sorted(bad))}{where}"
-    )
-    return [StudyFinding(id="no-better-than-start", text=text, numbers={"start": of.start, "trials": sorted(bad)})]
+    text = f"{len(bad)} of {len(ranked)} ranked candidates cannot be told from {start}: {trials_text(bad)}{where}"
+    return [StudyFinding(id="no-better-than-start", text=text, numbers=numbers)]
 
 
 def _cost(of: Digest) -> list[StudyFinding]:
@@ -173,12 +196,6 @@ def _failed(of: Digest) -> list[StudyFinding]:
 def _mean_of(trial: Mapping[str, Any]) -> str:
     values = [value for value in trial.get("values") or () if value is not None]
     return f"mean of {plural(len(values), 'seed')}" if len(values) > 1 else "one seed"
-
-
-def _above_start(of: Digest, index: int, start: float) -> bool:
-    interval = of.ranking.intervals[index]
-    near = of.ranking.scores[index] if interval is None else interval[0] if of.sign > 0 else interval[1]
-    return of.sign * (near - start) > 0
 
 
 def _where(axis: Axis, bad: set[int], of: Digest) -> str:

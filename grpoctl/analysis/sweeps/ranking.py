@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from core.health.statistics import CONFIDENCE, Interval, mean, sample_sd, t_quantile
+from core.health.gains import Ruler
+from core.health.statistics import CONFIDENCE, Interval, clipped, mean, sample_sd, satterthwaite, t_quantile
+from core.metrics import limits
 from grpoctl.analysis.collect import number
 
 Trial = Mapping[str, Any]
@@ -24,15 +26,34 @@ RANKED = STOPPED_BY_GUARD | {SOUND}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """The standard deviation between the seeds of one candidate, pooled over the study, and its degrees of freedom."""
+    """What moves a score by chance.
+
+    `sd` is the standard deviation between the seeds of one candidate, pooled over the study, `df` its degrees of
+    freedom. `evaluation` is the standard error over prompts of one run's evaluation, with `evaluation_df`; 0 where it
+    is not known. Every seed is asked the same prompts, so that more seeds do not make it less.
+    """
 
     sd: float
     df: int
+    evaluation: float = 0.0
+    evaluation_df: float = math.inf
+    limits: tuple[float | None, float | None] = (None, None)  # the least and the most that the metric can be
+
+    def parts(self, n: int) -> list[tuple[float, float]]:
+        """(variance, degrees of freedom) of what moves a mean over n seeds."""
+        return [(self.sd**2 / n, float(self.df)), (self.evaluation**2, self.evaluation_df)]
 
     def interval(self, centre: float, n: int) -> Interval:
-        """centre +- t(df) * sd / sqrt(n), at 95 %."""
-        half = _t((1 + CONFIDENCE) / 2, self.df) * self.sd / math.sqrt(n)
-        return (centre - half, centre + half)
+        """The 95 % t interval of a mean over n seeds, within what is possible."""
+        half = _half(tuple(self.parts(n)))
+        return clipped((centre - half, centre + half), *self.limits)
+
+    def apart(self, n: int, other: int) -> float:
+        """The standard error of the difference between candidates of n and `other` seeds on the same prompts.
+
+        No smaller than if an evaluation's noise were all there is: seeds that agree better than that agree by luck.
+        """
+        return max(self.sd, self.evaluation) * math.sqrt(1 / n + 1 / other)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,27 +67,30 @@ class Ranking:
     indistinguishable: tuple[int, ...]  # the best included, in the order of `order`
     flagged: tuple[int, ...]  # some seed collapsed or was invalid: their interval understates what seeds do to them
     noise: Noise | None  # None: no candidate has two seeds to tell noise by
-    critical: float | None  # standard errors below the best that rule a candidate out
+    critical: float | None  # standard errors below the best that rule a candidate out, for the whole sweep
 
     def document(self) -> dict[str, object]:
         """What sweep.json keeps: `ranking`, `indistinguishable`."""
         return {"ranking": list(self.order), "indistinguishable": list(self.indistinguishable)}
 
 
-def ranked(trials: Iterable[Trial], *, direction: str = "maximize", worst: float = 0.0) -> Ranking:
+def ranked(
+    trials: Iterable[Trial], *, direction: str = "maximize", worst: float = 0.0, ruler: Ruler | None = None
+) -> Ranking:
     """The ranking of a study's trials (as sweep.json has them: `number`, `status`, `values`); ties go by number.
 
     A trial counts when it is COMPLETED, COLLAPSED or INVALID_ROLLOUT; others have no score on the whole budget. The
     score is the mean over the seeds that have a value; without any it is `worst`. Intervals are 95 % ones, with the
-    standard deviation pooled over the COMPLETED candidates (a candidate's own, from three seeds, would rank by luck).
-    Where a guard stopped a seed the spread is no noise: that candidate stays out of the pool, and is `flagged`.
+    standard deviation pooled over the COMPLETED candidates (a candidate's own, from three seeds, would rank by luck)
+    and the noise of an evaluation over its prompts (`errors` of the trials). Where a guard stopped a seed the spread is
+    no noise: that candidate stays out of the pool, and is `flagged`.
 
-    `indistinguishable` is Gupta's subset (Technometrics 7, 1965): every candidate i whose score lies less than
-    t * sd * sqrt(1/n_best + 1/n_i) behind the best. t is the one-sided quantile at 0.95^(1/(k-1)) for k candidates
-    (Sidak; valid for differences that share the best one, by Slepian's inequality), so that the truly best candidate
-    is among them in at least 95 of 100 studies, however many candidates there are and although the best one was
-    picked by the same numbers. Seeds are taken as independent; where a seed does the same to all candidates the set
-    is larger than it need be. Without noise to judge by nothing can be told apart: all candidates are in the set.
+    `indistinguishable` are the candidates less than t standard errors (`Noise.apart`) behind the best. t is the
+    two-sided quantile at 0.95^(1/m) for all m = k (k - 1) / 2 pairs of k candidates (Sidak 1967, valid for differences
+    that share candidates and one estimate of the noise): where all candidates are equally good, any of them is ruled
+    out in at most 5 of 100 studies, however many there are and although the best was picked by the same numbers. Seeds
+    are taken as independent; where a seed does the same to all candidates the set is larger than it need be. Without
+    noise to judge by nothing can be told apart: all candidates are in the set.
     """
     counted = {int(trial["number"]): trial for trial in trials if trial.get("status") in RANKED and trial.get("values")}
     values = {index: seed_values(trial, worst) for index, trial in counted.items()}
@@ -75,6 +99,11 @@ def ranked(trials: Iterable[Trial], *, direction: str = "maximize", worst: float
     sign = -1.0 if direction == "maximize" else 1.0
     order = tuple(sorted(scores, key=lambda index: (sign * scores[index], index)))
     noise = pooled([values[index] for index in order if index in sound])
+    if noise is not None and ruler is not None:
+        error = root_mean_square([error for index in sound for error in counted[index].get("errors") or ()])
+        noise = replace(
+            noise, evaluation=error, evaluation_df=ruler.df, limits=limits(ruler.metric, ruler.reward_range)
+        )
     critical = critical_value(len(order), noise)
     return Ranking(
         order=order,
@@ -90,6 +119,72 @@ def ranked(trials: Iterable[Trial], *, direction: str = "maximize", worst: float
     )
 
 
+def ruler_of(document: Mapping[str, Any]) -> Ruler:
+    """How a study measures: its metric, the prompts of an evaluation, what its rewards can be; as far as it says so."""
+    known = document.get("reward_range")
+    reward_range = None if known is None else (float(known[0]), float(known[1]))
+    return Ruler(metric=str(document.get("metric")), prompts=document.get("eval_prompts"), reward_range=reward_range)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learned:
+    """What ranked candidates gained over the model where GRPO begins. `start` is that model's metric, over all of them.
+
+    `unproven` are the candidates whose gain is not beyond noise; that any candidate which gained nothing is left out of
+    them has a chance of at most 5 % in a study.
+    """
+
+    start: float
+    gains: Mapping[int, float]
+    unproven: tuple[int, ...]
+
+
+def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler: Ruler) -> Learned | None:
+    """Which candidates can be told from the model where GRPO begins; None where no such evaluation is known.
+
+    The noise of a gain: between seeds, pooled over the candidates that no guard stopped, and of both evaluations, added
+    as if independent. The one-sided quantile is Sidak's for as many candidates as there are.
+    """
+    counted = {int(trial["number"]): trial for trial in trials if int(trial["number"]) in ranking.scores}
+    gains = {index: found for index, trial in counted.items() if (found := _gains(trial))}
+    starts = [
+        start for trial in counted.values() for start in map(number, trial.get("starts") or ()) if start is not None
+    ]
+    if not gains or not starts:
+        return None
+    sign = -1.0 if direction == "minimize" else 1.0
+    between = pooled([gains[index] for index in gains if index not in ranking.flagged])
+    sides = [
+        root_mean_square([error for trial in counted.values() for error in trial.get(key) or ()])
+        for key in ("errors", "start_errors")
+    ]
+    unproven = []
+    for index, found in gains.items():
+        parts = [] if between is None else [(between.sd**2 / len(found), float(between.df))]
+        parts += [(error**2, ruler.df) for error in sides]
+        least = _half(tuple(parts), CONFIDENCE ** (1 / len(gains)))
+        if index in ranking.flagged or sign * mean(found) <= least:
+            unproven.append(index)
+    return Learned(
+        start=mean(starts),
+        gains={index: mean(found) for index, found in gains.items()},
+        unproven=tuple(sorted(unproven)),
+    )
+
+
+def _gains(trial: Trial) -> list[float]:
+    """What each seed that has both gained over the model where GRPO begins."""
+    values, starts = trial.get("values") or (), trial.get("starts") or ()
+    pairs = [(number(value), number(start)) for value, start in zip(values, starts, strict=False)]
+    return [value - start for value, start in pairs if value is not None and start is not None]
+
+
+def root_mean_square(errors: Iterable[object]) -> float:
+    """The root of the mean square of the errors that are known; 0 where none is."""
+    known = [error for error in map(number, errors) if error is not None]
+    return math.sqrt(mean([error**2 for error in known])) if known else 0.0
+
+
 def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
     """sqrt(sum of squares about each group's own mean / sum(n_i - 1)); None where no group has two values."""
     usable = [group for group in groups if len(group) > 1]
@@ -101,10 +196,11 @@ def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
 
 
 def critical_value(candidates: int, noise: Noise | None) -> float | None:
-    """The t that a difference from the best must pass, corrected for `candidates` - 1 comparisons; None: no noise."""
+    """The t that a difference must pass, two-sided, for all pairs of so many candidates; None without noise or pair."""
     if noise is None or candidates < 2:
         return None
-    return _t(CONFIDENCE ** (1 / (candidates - 1)), noise.df)
+    pairs = candidates * (candidates - 1) // 2
+    return _t((1 + CONFIDENCE ** (1 / pairs)) / 2, noise.df)
 
 
 def _subset(
@@ -117,13 +213,12 @@ def _subset(
     if noise is None or critical is None:
         return tuple(order)
     best = order[0]
-    unit = critical * noise.sd
     # The tolerance keeps equal scores together where the seeds agree exactly (sd 0) and means round differently.
     slack = 1e-12 * max(1.0, abs(scores[best]))
     return tuple(
         index
         for index in order
-        if abs(scores[index] - scores[best]) <= unit * math.sqrt(1 / sizes[best] + 1 / sizes[index]) + slack
+        if abs(scores[index] - scores[best]) <= critical * noise.apart(sizes[best], sizes[index]) + slack
     )
 
 
@@ -136,3 +231,10 @@ def seed_values(trial: Trial, worst: float) -> list[float]:
 @lru_cache(maxsize=256)  # it is asked for at each tell, and costs a bisection
 def _t(p: float, df: int) -> float:
     return t_quantile(p, df)
+
+
+@lru_cache(maxsize=256)
+def _half(parts: tuple[tuple[float, float], ...], p: float = (1 + CONFIDENCE) / 2) -> float:
+    """t(df) * sqrt(variance) of independent (variance, degrees of freedom), at the quantile p."""
+    variance, df = satterthwaite(parts)
+    return t_quantile(p, df) * math.sqrt(variance) if variance else 0.0

@@ -10,18 +10,18 @@ from grpoctl.analysis.sweeps import tables
 from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.digest import Digest, digest
 from grpoctl.analysis.sweeps.finding import StudyFinding
-from grpoctl.analysis.sweeps.findings import found
+from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, found
 from grpoctl.analysis.sweeps.section import Section
 from grpoctl.analysis.sweeps.wording import clock_text, count_text, trials_text
 from grpoctl.analysis.wording import plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "RUNNING": "plain", "FAILED": "bad"}
 _LABELS = {
-    "best": "Best", "noise": "Noise", "ladder": "Ladder", "collapse": "Collapse", "invalid-rollout": "Invalid",
-    "no-updates": "Signal", "no-better-than-start": "Learning", "importances": "Axes", "edge": "Edge", "cost": "Cost",
-    "pruned": "Pruned", "failed": "Failed", "runs": "Runs",
+    NOTHING_LEARNED: "Learning", "no-better-than-start": "Learning", "best": "Best", "stages": "Stages",
+    "noise": "Noise", "ladder": "Ladder", "collapse": "Collapse", "invalid-rollout": "Invalid", "no-updates": "Signal",
+    "importances": "Axes", "edge": "Edge", "cost": "Cost", "pruned": "Pruned", "failed": "Failed", "runs": "Runs",
 }  # fmt: skip
-_GRAVE = frozenset({"collapse", "invalid-rollout", "no-updates", "failed"})
+_GRAVE = frozenset({NOTHING_LEARNED, "collapse", "invalid-rollout", "no-updates", "failed"})
 
 
 def text_report(document: Mapping[str, Any], figures: Sequence[str] = ()) -> list[Section]:
@@ -53,12 +53,15 @@ def _head(of: Digest) -> list[Section]:
     title = f"{document.get('study')}: {document.get('title') or document.get('sweep')}"
     if document.get("message"):
         title += f" ({document['message']})"
+    findings = found(of)
+    first = [_line(finding) for finding in findings if finding.id == NOTHING_LEARNED]
     lines = [
+        *first,
         Line(label="Study", mark=status, tone=_TONES.get(status, "warn"), text=title),
         *([Line(label="Question", text=str(document["question"]))] if document.get("question") else []),
         Line(label="Asked", text=asked(document)),
         Line(label="Done", text=done(document)),
-        *(_line(finding) for finding in found(of)),
+        *(_line(finding) for finding in findings[len(first) :]),
         *(Line(label="Note", text=str(note)) for note in [*(document.get("notes") or ()), *_old_curves(of)]),
     ]
     if status == "INTERRUPTED":

@@ -10,6 +10,7 @@ from grpoctl.analysis.sweeps.axes import Axis, table_axes, varied
 from grpoctl.analysis.sweeps.budget import unit_of
 from grpoctl.analysis.sweeps.digest import Digest, Trial
 from grpoctl.analysis.sweeps.marginals import marginals, two_way
+from grpoctl.analysis.sweeps.ranking import Noise
 from grpoctl.analysis.sweeps.regions import EVENTS, Event, crossed, regions, separations
 from grpoctl.analysis.sweeps.section import Section
 from grpoctl.analysis.sweeps.wording import count_text, params_text, score_text, value_text
@@ -60,7 +61,7 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
         rows.append(tuple(row))
     hidden = len(of.ranking.order) - len(order)
     notes = ["= cannot be told apart from the best"] if len(of.ranking.indistinguishable) > 1 else []
-    notes += ["± half a 95 % interval, noise pooled over candidates"] if of.ranking.noise else []
+    notes += [interval_kind(of.ranking.noise)] if of.ranking.noise else []
     notes += ["! a guard stopped some of its runs"] if any(index in of.ranking.flagged for index in order) else []
     notes += [f"{plural(hidden, 'further candidate')} not shown (--csv has all)"] if hidden else []
     return [
@@ -69,6 +70,12 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
             spare=("seeds", f"{unit} to 2 %", "status"),
         )
     ]  # fmt: skip
+
+
+def interval_kind(noise: Noise) -> str:
+    """What the intervals of scores are, in one line."""
+    also = ", and one evaluation's over prompts" if noise.evaluation else ""
+    return f"±, [ ]: 95 % t interval; noise of seeds pooled over candidates ({noise.df} degrees of freedom){also}"
 
 
 def unranked(of: Digest) -> list[Section]:
@@ -126,7 +133,7 @@ def marginal(of: Digest) -> list[Section]:
             rows.append((axis.name, entry.label, score, count, str(entry.pruned), metric_text(of.metric, entry.best)))
     if not rows:
         return []
-    note = "± half a 95 % interval between ranked trials, so what the other axes do is in it"
+    note = "±, [ ]: 95 % t interval between ranked trials, so what the other axes do is in it"
     if of.document.get("sampler") == "tpe":
         note += "; TPE tries good values more often and together, compare with care"
     columns = ("axis", "value", f"mean {of.metric}", "ranked", "pruned", "best")

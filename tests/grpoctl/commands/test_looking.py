@@ -84,8 +84,7 @@ def test_show_a_run_that_ended(grpoctl: Grpoctl, recorded: Recorded, ended: str)
     assert (document["run_id"], document["status"], document["final"]["eval/reward"]) == (run.id, ended, 0.6)
     words = grpoctl("show", run.id).out
     assert "0.500 -> 0.600" in words
-    # 0.1 over sqrt(0.01^2 + 0.01^2) = 0.01414: 7.07
-    assert "7.1 times its noise" in words
+    assert "+0.100 ± 0.028" in words  # sqrt(0.01^2 + 0.01^2) = 0.01414, times 1.96
     assert ("as told" in words) == (ended != "COMPLETED")  # why it ended, where that is not that it was done
 
 

@@ -36,7 +36,7 @@ def test_a_promoted_winner_is_an_experiment_like_others(grpoctl: Grpoctl, study:
 
 def test_one_document_on_standard_output(grpoctl: Grpoctl, study: str) -> None:
     document = grpoctl("promote", study, "--as", "my-grpo", "--trial", "0", "--json").document
-    wanted = {"file": "experiments/my-grpo.yaml", "name": "my-grpo", "study": study, "trial": 0}
+    wanted = {"file": "experiments/my-grpo.yaml", "name": "my-grpo", "study": study, "trial": 0, "stages": {}}
     assert document == {"schema": 1, **wanted}
 
 

@@ -63,7 +63,7 @@ def lines(card: str, start: str) -> list[str]:
 def test_what_it_says() -> None:
     card = model_card(spec_of(), RESULT, PROVENANCE, step=90)
     assert lines(card, "# p31") == ["# p31: Plan A, K=8 and B=2"]
-    assert "| `eval/reward` | 0.500 ± 0.012 | 0.610 ± 0.010 | 0.620 ± 0.011 |" in card
+    assert "| `eval/reward` | 0.500 ± 0.024 | 0.610 ± 0.020 | 0.620 ± 0.022 |" in card
     assert "| `eval/valid` | 0.750 | 0.900 | 0.950 |" in card
     assert "| `eval/rewards/exact` | - | - | 0.400 |" in card
     assert "reward/mean" not in card  # of training, not of held-out prompts

@@ -45,7 +45,7 @@ def curves(of: Digest) -> Figure | None:
             *_scaled(found[sound[0]], each), color=style.BLUE, linewidth=2.6, label=f"best (#{sound[0]})", zorder=5
         )
     if of.start is not None:
-        axes.axhline(of.start, color=style.GREY, linestyle=":", linewidth=1.2, label="before training")
+        axes.axhline(of.start, color=style.GREY, linestyle=":", linewidth=1.2, label="where GRPO begins")
     axes.set_xlim(0, each * 1.02)
     axes.set_xlabel(f"{unit} of one run" if unit != "trials" else "share of a run [%]", fontsize=style.NORMAL)
     axes.set_ylabel(style.measured(of), fontsize=style.NORMAL)

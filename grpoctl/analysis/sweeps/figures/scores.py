@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from grpoctl.analysis.collect import number
 from grpoctl.analysis.sweeps.digest import Digest
 from grpoctl.analysis.sweeps.figures import style
-from grpoctl.analysis.sweeps.tables import varying
+from grpoctl.analysis.sweeps.tables import interval_kind, varying
 from grpoctl.analysis.sweeps.wording import value_text
 from grpoctl.analysis.wording import metric_text, plural
 
@@ -46,7 +46,7 @@ def scores(of: Digest) -> Figure | None:
     _legend(axes, of)
     more = len(of.ranking.order) - len(order)
     rest = f", the best {len(order)} of {len(of.ranking.order)}" if more else ""
-    bar = "; bar: 95 % interval, noise pooled over candidates" if of.ranking.noise else ""
+    bar = "; bar: " + interval_kind(of.ranking.noise).removeprefix("±, [ ]: ") if of.ranking.noise else ""
     style.titled(
         figure, f"{of.document.get('study')}: candidates, best first",
         f"{plural(len(order), 'candidate')}{rest}; large dot: mean, small dots: seeds{bar}",
@@ -114,7 +114,7 @@ def _legend(axes: Axes, of: Digest) -> None:
         if colour in kinds
     ]
     if of.start is not None:
-        handles.append(Line2D([], [], color=style.GREY, linestyle=":", label="before training"))
+        handles.append(Line2D([], [], color=style.GREY, linestyle=":", label="where GRPO begins"))
     axes.figure.legend(handles=handles, loc="outside lower right", ncols=2, frameon=False, fontsize=style.SMALL)
 
 

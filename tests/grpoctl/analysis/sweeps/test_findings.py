@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from grpoctl.analysis.sweeps.findings import study_findings
+from grpoctl.analysis.sweeps.report import text_report
 from tests.studies import LR, K, advantage_study, axis, ladder_study, study, trial
 
 
@@ -40,12 +43,21 @@ def test_nothing_has_ended() -> None:
 
 
 def test_a_correction_is_said_with_its_size() -> None:
-    # two candidates of two seeds: squares 0.02 + 0.02 over 2, sd 0.1414; one-sided t(2) at 95 % = 2.92
-    text = texts(study([trial(0, [0.4, 0.6]), trial(1, [0.5, 0.7])]))["noise"]
-    assert "differ by 0.141 (standard deviation, pooled, 2 degrees of freedom)" in text
-    assert "up to 0.413 behind" in text  # 2.92 * 0.1414 * sqrt(1/2 + 1/2)
-    assert "t = 2.92" in text
-    assert "1 comparison:" in text
+    # three candidates of two seeds: squares 3 x 0.02 over 3, sd 0.1414; two-sided t(3) at 0.95^(1/3) = 4.827
+    text = texts(study([trial(0, [0.4, 0.6]), trial(1, [0.5, 0.7]), trial(2, [0.3, 0.5])]))["noise"]
+    assert "differ by 0.141 (standard deviation, pooled, 3 degrees of freedom)" in text
+    assert "up to 0.683 behind" in text  # 4.827 * 0.1414 * sqrt(1/2 + 1/2)
+    assert "t = 4.83" in text
+    assert "3 pairs" in text
+
+
+def test_an_evaluations_noise_is_said_and_no_difference_below_it_counts() -> None:
+    """Seeds that agree to 0.001 by luck, where each evaluation is known to 0.02: the larger one is the measure."""
+    trials = [trial(n, [0.5 + n / 100, 0.501 + n / 100], errors=[0.02, 0.02]) for n in range(2)]
+    found = {one["id"]: one for one in study_findings(study(trials, eval_prompts=64))}
+    assert found["noise"]["numbers"]["evaluation"] == pytest.approx(0.02)
+    assert found["noise"]["numbers"]["least"] == pytest.approx(4.3027 * 0.02, abs=1e-4)  # t(2), one pair
+    assert found["best"]["numbers"]["indistinguishable"] == [0]
 
 
 def test_seeds_that_agree_exactly() -> None:
@@ -72,6 +84,7 @@ def test_a_best_at_the_end_of_its_axis() -> None:
 
 
 def test_candidates_no_better_than_the_start(tmp_path: Path) -> None:
+    """Of an older study, which does not say where GRPO began: the start of the best candidate's runs stands for all."""
     (tmp_path / "result.json").write_text(json.dumps({"start": {"eval/reward": 0.45}}))
     trials = [
         trial(0, [0.60, 0.61], params={K: 8}, runs=[str(tmp_path)] * 2),
@@ -79,8 +92,33 @@ def test_candidates_no_better_than_the_start(tmp_path: Path) -> None:
         trial(2, [0.40, 0.41], params={K: 2}),
     ]
     text = texts(study(trials, axes={K: axis([2, 8])}))["no-better-than-start"]
-    assert text.startswith("2 of 3 ranked candidates cannot be told from the model before training")
+    assert text.startswith("2 of 3 ranked candidates cannot be told from the model where GRPO begins")
     assert text.endswith("#1 and #2; all of num_generations=2")
+
+
+def begun(number: int, start: float, end: float, **more: Any) -> Any:
+    """A candidate of two seeds whose GRPO stage went from `start` to `end`."""
+    return trial(number, [end - 0.005, end + 0.005], starts=[start, start], **more)
+
+
+def test_learning_is_told_from_where_grpo_begins_of_each_candidate_itself() -> None:
+    """Both end at 0.6. The first one's supervised stage made all of that, the second one's GRPO."""
+    trials = [begun(0, 0.6, 0.6), begun(1, 0.3, 0.6)]
+    found = {one["id"]: one for one in study_findings(study(trials))}
+    assert found["no-better-than-start"]["numbers"]["trials"] == [0]
+    noisy = [begun(n, 0.5, end, errors=[0.02] * 2, start_errors=[0.02] * 2) for n, end in enumerate([0.55, 0.9])]
+    found = {one["id"]: one for one in study_findings(study(noisy, eval_prompts=64))}
+    assert found["no-better-than-start"]["numbers"]["trials"] == [0]  # +0.05, known to 0.028
+
+
+def test_where_nothing_was_learned_that_is_said_first() -> None:
+    document = study([begun(0, 0.6, 0.601), begun(1, 0.6, 0.6)])
+    findings = study_findings(document)
+    assert findings[0]["id"] == "nothing-learned"
+    assert findings[0]["numbers"]["trials"] == [0, 1]
+    line = text_report(document)[0].lines[0]
+    assert (line.label, line.mark) == ("Learning", "WARNING")
+    assert "0.600" in line.text
 
 
 def test_what_pruning_saved() -> None:

@@ -27,7 +27,8 @@ def test_a_value(value: object, text: str) -> None:
 
 
 def test_scores_times_and_lists() -> None:
-    assert score_text("eval/reward", 0.61234, [0.6, 0.64]) == "0.612 ± 0.020"
+    assert score_text("eval/reward", 0.61234, [0.59234, 0.63234]) == "0.612 ± 0.020"
+    assert score_text("eval/reward", 0.99, [0.97, 1.0]) == "0.990 [0.970, 1.000]"  # ± would say too much above
     assert score_text("eval/reward", 0.61234, None) == "0.612"
     assert score_text("eval/reward", None, None) == "-"
     assert [clock_text(seconds) for seconds in (None, 59.6, 3723)] == ["-:--", "1:00", "1:02:03"]
