@@ -134,6 +134,7 @@ FAMILIES = [
         "eval",
         """
         eval/rewards/* | reward | higher | the same on held-out prompts
+        eval/gain_se/* | reward | neither | standard error over prompts of eval/reward's change since that stage began
         eval/slices/* | reward | higher | expected reward on the held-out prompts with one value of evaluation.slice_by
         """,
     ),

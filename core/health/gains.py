@@ -22,18 +22,18 @@ SAMPLED = ("grpo", "rce")  # kinds of stage whose gain the policy's own completi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gain:
-    """A metric at two evaluations of one run. `interval` is the gain's 95 % interval; None where no noise is known.
+    """A metric at two evaluations of one run, with the gain's standard error over prompts and its 95 % interval.
 
-    The errors of the two are added as if independent. Where both have the same prompts and draws the gain is known a
-    little better, so the interval errs on the wide side.
+    Both are None where no noise is known. The error is paired by prompt where the run says it; else the errors of the
+    two evaluations are added as if independent, which errs on the wide side: what makes a prompt hard does not cancel.
     """
 
     start: float | None
     end: float | None
     gain: float | None = None
     interval: Interval | None = None
-    start_se: float | None = None
-    end_se: float | None = None
+    se: float | None = None
+    paired: bool = False
     start_step: int | None = None
     end_step: int | None = None
 
@@ -73,13 +73,15 @@ def stage_gains(rows: StepTable, stages: Sequence[str], ruler: Ruler) -> dict[st
     for index, name in enumerate(stages):
         own = [place for place, row in enumerate(rows) if row.get("stage") == index and row.get("step")]
         before = rows[: own[0]] if own else []
-        found[name] = _gain(_last(before, ruler), _last([rows[place] for place in own], ruler), ruler)
+        found[name] = _gain(_last(before, ruler), _last([rows[place] for place in own], ruler), name, ruler)
     return found
 
 
-def run_gain(rows: StepTable, ruler: Ruler) -> Gain:
-    """The gain of the whole run, from the evaluation before its first step to its last one."""
-    return _gain(_last(rows[:1], ruler), _last(rows[1:], ruler), ruler)
+def gain_since(rows: StepTable, stages: Sequence[str], first: str, ruler: Ruler) -> Gain:
+    """The gain from where the stage `first` began to the run's last evaluation; of the first stage, the whole run's."""
+    index = list(stages).index(first)
+    place = next((place for place, row in enumerate(rows) if row.get("step") and row.get("stage") == index), len(rows))
+    return _gain(_last(rows[:place], ruler), _last(rows[place:], ruler), first, ruler)
 
 
 def mean_gain(gains: Sequence[Gain], ruler: Ruler) -> Gain:
@@ -92,15 +94,16 @@ def mean_gain(gains: Sequence[Gain], ruler: Ruler) -> Gain:
     if len(known) < 2:
         return known[0] if known else Gain(start=None, end=None)
     values = [one.gain or 0.0 for one in known]
+    errors = [one.se for one in known if one.se is not None]
     parts = [((sample_sd(values) or 0.0) ** 2 / len(known), float(len(known) - 1))]
-    for side in ([one.start_se for one in known], [one.end_se for one in known]):
-        errors = [error for error in side if error is not None]
-        parts += [(mean([error**2 for error in errors]), ruler.df)] if errors else []
+    parts += [(mean([error**2 for error in errors]), ruler.df)] if errors else []
     return Gain(
         start=mean([one.start or 0.0 for one in known]),
         end=mean([one.end or 0.0 for one in known]),
         gain=mean(values),
         interval=ruler.possible(t_interval(mean(values), parts)),
+        se=math.sqrt(mean([error**2 for error in errors])) if errors else None,
+        paired=all(one.paired for one in known),
     )
 
 
@@ -109,31 +112,26 @@ def _last(rows: Sequence[Row], ruler: Ruler) -> Row | None:
     return next((row for row in reversed(rows) if row.get(ruler.metric) is not None), None)
 
 
-def _gain(start: Row | None, end: Row | None, ruler: Ruler) -> Gain:
-    ends = [None if row is None else row.get(ruler.metric) for row in (start, end)]
-    errors = [None if row is None else row.get(f"{ruler.metric}_se") for row in (start, end)]
-    steps = [None if row is None else int(row.get("step") or 0) for row in (start, end)]
-    first, last = ends
-    if first is None or last is None:
-        return Gain(start=first, end=last, start_se=errors[0], end_se=errors[1])
+def _gain(start: Row | None, end: Row | None, stage: str, ruler: Ruler) -> Gain:
+    """The gain between two rows; `end` may say how well it is known since `stage` began."""
+    first, last = (None if row is None else row.get(ruler.metric) for row in (start, end))
+    if start is None or end is None or first is None or last is None:
+        return Gain(start=first, end=last)
+    paired = end.get(f"eval/gain_se/{stage}") if ruler.metric == HEADLINE else None
+    errors = [paired] if paired else [row.get(f"{ruler.metric}_se") for row in (start, end)]
+    parts = [((error or 0.0) ** 2, ruler.df) for error in errors]
+    # A variance of 0: every prompt changed alike, and nothing is left to tell noise by.
+    known = None not in errors and any(variance for variance, _ in parts)
     return Gain(
         start=first,
         end=last,
         gain=last - first,
-        interval=_interval(last - first, errors, ruler),
-        start_se=errors[0],
-        end_se=errors[1],
-        start_step=steps[0],
-        end_step=steps[1],
+        interval=ruler.possible(t_interval(last - first, parts)) if known else None,
+        se=math.sqrt(sum(variance for variance, _ in parts)) if known else None,
+        paired=bool(paired),
+        start_step=int(start.get("step") or 0),
+        end_step=int(end.get("step") or 0),
     )
-
-
-def _interval(gain: float, errors: Sequence[float | None], ruler: Ruler) -> Interval | None:
-    """Student's t, degrees of freedom by Satterthwaite (1946) where it is known how many prompts there were."""
-    first, second = errors
-    if first is None or second is None or not (first or second):
-        return None
-    return ruler.possible(t_interval(gain, [(first**2, ruler.df), (second**2, ruler.df)]))
 
 
 def no_gain(case: Case) -> Sequence[Finding]:
@@ -161,7 +159,7 @@ def _finding(case: Case, name: str, gain: Gain) -> Finding:
     span, more = "", math.inf
     if gain.interval is not None:
         low, high = gain.interval
-        se = math.hypot(gain.start_se or 0.0, gain.end_se or 0.0)
+        se = gain.se or 0.0
         span = f" [{low:+.3f}, {high:+.3f}]"
         more = (POWER * se / gain.gain) ** 2 if gain.gain else math.inf
         evidence |= {"low": low, "high": high, "se": se}
@@ -172,7 +170,7 @@ def _finding(case: Case, name: str, gain: Gain) -> Finding:
         severity="warning",
         summary=(
             f"stage {name} {verdict}: {HEADLINE} {gain.start:.3f} -> {gain.end:.3f}, {gain.gain:+.3f}{span} "
-            "(95 % interval over prompts; the errors of both evaluations added as if independent)"
+            f"(95 % interval over prompts, {'paired' if gain.paired else 'the two evaluations as if independent'})"
         ),
         evidence=evidence,
         suggest=() if worse else larger(case.settings, more),

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ class Progress:
 
     `stage` counts the stages that are over; `stage_step` and `stage_updates` count inside the stage, `prompts` the
     training prompts drawn so far. `carried` are the numbers a stage hands from step to step (running statistics,
-    an adaptive weight); a stage starts with none.
+    an adaptive weight); a stage starts with none. `begun` has, for each stage that has begun, the held-out reward of
+    each prompt where it began (None for one without): what its gain is measured against, prompt by prompt.
     """
 
     step: int = 0
@@ -45,6 +46,7 @@ class Progress:
     stage_updates: int = 0
     prompts: int = 0
     carried: Mapping[str, float] = field(default_factory=dict)
+    begun: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from core.rollout.collect import Groups
@@ -19,8 +19,7 @@ def evaluation_metrics(groups: Groups, slice_by: str | None = None) -> dict[str,
     the prompts with that value.
     """
     k = groups.rewards_PK.shape[1]
-    expected = [outcome.expected for outcome in groups.outcomes]
-    means = _prompt_means(expected, k)
+    means = [reward for reward in prompt_rewards(groups) if reward is not None]
     rollout = groups.rollout
     return {
         "eval/reward": fmean(means) if means else math.nan,
@@ -31,6 +30,29 @@ def evaluation_metrics(groups: Groups, slice_by: str | None = None) -> dict[str,
         **_parts(groups, k),
         **(_slices(groups, slice_by) if slice_by is not None else {}),
     }
+
+
+def prompt_rewards(groups: Groups) -> list[float | None]:
+    """The mean expected reward of each held-out prompt, in their order; None for one whose rewards are all missing."""
+    k = groups.rewards_PK.shape[1]
+    expected = [outcome.expected for outcome in groups.outcomes]
+    groups_of_k = [expected[start : start + k] for start in range(0, len(expected), k)]
+    present = [[value for value in found if not math.isnan(value)] for found in groups_of_k]
+    return [fmean(found) if found else None for found in present]
+
+
+def gain_errors(begun: Mapping[str, Sequence[float | None]], now: Sequence[float | None]) -> dict[str, float]:
+    """`eval/gain_se/<stage>`: the standard error over prompts of the change since each stage began.
+
+    Paired by prompt: both evaluations ask the same prompts with the same draws, so what makes a prompt hard cancels.
+    """
+    errors = {}
+    for stage, before in begun.items():
+        pairs = zip(before, now, strict=True)
+        changes = [new - old for old, new in pairs if old is not None and new is not None]
+        if len(changes) > 1:
+            errors[f"eval/gain_se/{stage}"] = stdev(changes) / math.sqrt(len(changes))
+    return errors
 
 
 def _slices(groups: Groups, slice_by: str) -> dict[str, float]:

@@ -24,7 +24,7 @@ from core.tasks.base import Task, names_of
 from core.training.callbacks.base import Callback, Ending
 from core.training.checkpoint import Progress, Snapshot
 from core.training.clock import clock
-from core.training.evaluate import evaluation_metrics
+from core.training.evaluate import evaluation_metrics, gain_errors, prompt_rewards
 from core.training.patience import wait
 from core.training.requests import Request, Reward, Sample, Score, StepDone
 from core.training.stages.base import Done, Here, StepRun
@@ -34,7 +34,8 @@ from core.training.stages.sft import sft_step
 from core.training.step_metrics import integrity_metrics
 from core.training.update import Update
 
-OF_THE_POLICY = ("eval/reward", "eval/slices/")  # of an unsound evaluation they would tell of the sampler
+# Of an unsound evaluation these would tell of the sampler.
+OF_THE_POLICY = ("eval/reward", "eval/gain_se/", "eval/slices/")
 EVALUATION_CHECKED = 8  # rows of an evaluation that are scored to see whether its rollout is sound
 STEPS: Mapping[str, Callable[[Here], StepRun]] = {"grpo": grpo_step, "sft": sft_step, "rce": rce_step}
 Steps = Generator[Request, Any, Ending]
@@ -64,6 +65,7 @@ class Trainer:
         self.progress = Progress()
         self.table: list[Row] = []
         self._start = parts.start
+        self._evaluated: Sequence[float | None] | None = None  # each prompt's reward, if just evaluated
         self._stages: Sequence[Stage] = list(parts.spec.stages.values())
         self.update = Update(self.policy, self._stages[0])
         self._held_out = parts.task.examples("eval")
@@ -73,6 +75,7 @@ class Trainer:
         """The whole run; returns how it ended. Starts where `progress` stands."""
         if self.progress.step == 0:
             row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **(yield from self._evaluate(done=0))}
+            self._begin_stage()
             yield from self._finish_step(row, Done(row={}))
         elif (ending := self._asked()) is not None:
             return ending  # the run was over at its last checkpoint, and killed before it could say so
@@ -102,6 +105,7 @@ class Trainer:
             held_out=self._held_names,
             savings=self.savings,
         )
+        self._evaluated = None
         done = yield from STEPS[stage.kind](here)
         row = {
             "step": here.step,
@@ -125,6 +129,8 @@ class Trainer:
         rollout = yield Sample(policy=policy, prompts=self._held_out, k=k, how=how, keys=keys, name="evaluate")
         groups = yield Reward(task=self.task, rollout=rollout, step=done, name="evaluate")
         metrics = evaluation_metrics(groups, evaluation.slice_by)
+        self._evaluated = prompt_rewards(groups)
+        metrics |= gain_errors(self.progress.begun, self._evaluated)
         rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
         clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=frozenset({ENTROPY}), name="evaluate")
         gap = integrity_metrics(rollout, rows, clean).get("rollout/logprob_gap")
@@ -132,6 +138,7 @@ class Trainer:
         guards, dtype = self.spec.guards, self.spec.model.computes_in
         if evaluation_integrity(metrics, dtype=dtype, override=guards.max_logprob_gap):
             metrics = {name: value for name, value in metrics.items() if not name.startswith(OF_THE_POLICY)}
+            self._evaluated = None
         return metrics
 
     def _finish_step(self, row: Mapping[str, float], done: Done) -> Generator[Request, Any, Ending | None]:
@@ -197,6 +204,13 @@ class Trainer:
         self.progress = replace(progress, stage=after, stage_step=0, stage_updates=0, carried={})
         if after < len(self._stages):
             self.update = Update(self.policy, self._stages[after])  # its moments are of another loss
+            self._begin_stage()
+
+    def _begin_stage(self) -> None:
+        """Note what the stage that begins now has its gain measured against."""
+        if self._evaluated is not None:
+            name = list(self.spec.stages)[self.progress.stage]
+            self.progress = replace(self.progress, begun={**self.progress.begun, name: self._evaluated})
 
     def _ended(self) -> Ending:
         """How a run ended whose stages are over: by its rows, so that it says the same when it is resumed."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.health.gains import HEADLINE, Ruler, run_gain
+from core.health.gains import HEADLINE, Ruler, gain_since
 from core.health.statistics import clipped, t_interval
 from core.metrics import EVAL, limits
 from core.spec.expectation import parse
@@ -83,9 +83,9 @@ def gain_text(entry: Mapping[str, Any], metric: str = HEADLINE) -> str:
 
 def run_gain_of(result: Mapping[str, Any], part: str = "final") -> dict[str, Any]:
     """start, end, gain, interval of the run, by its evaluations at the start and at `part` (final or best)."""
-    ends = [result.get(side) or {} for side in ("start", part)]
-    rows = [{**evaluated, "step": step} for step, evaluated in enumerate(ends)]
-    return run_gain(rows, ruler_of(result)).document()
+    rows = [{**(result.get("start") or {}), "step": 0}, {**(result.get(part) or {}), "step": 1, "stage": 0}]
+    first = next(iter(result.get("stages") or {"": None}))
+    return gain_since(rows, [first], first, ruler_of(result)).document()
 
 
 def ruler_of(result: Mapping[str, Any]) -> Ruler:

@@ -195,12 +195,13 @@ def _write_cards(run: RunDir) -> None:
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:
     """result.json: what was reached, by the rows of metrics.jsonl; also for a run that failed before its first step."""
-    from core.health.gains import Ruler, run_gain, stage_gains
+    from core.health.gains import Ruler, gain_since, stage_gains
     from core.training.outcome import check_expectations, outcome
 
     reached = outcome(rows)
     ruler = Ruler(prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range)
-    whole, stages = run_gain(rows, ruler), stage_gains(rows, list(spec.stages), ruler)
+    names = list(spec.stages)
+    whole, stages = gain_since(rows, names, names[0], ruler), stage_gains(rows, names, ruler)
     return {
         "schema": 1,
         **identity_of(run),

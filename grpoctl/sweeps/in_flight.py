@@ -127,14 +127,14 @@ class InFlight:
         known = [value for value in values if value is not None]
         errors = {run.id: self.yardstick.error(result) for run, result in zip(started, results, strict=True)}
         tables = {run.id: read_sound_rows(run) for run in started}
-        begun = [self.yardstick.began(tables.get(run.id, [])) for run in self.runs]
+        gains = [self.yardstick.learned(tables.get(run.id, [])) for run in self.runs]
         return dataclasses.replace(
             self.record,
             status=found,
             values=values,
             errors=tuple(errors.get(run.id) for run in self.runs),
-            starts=tuple(start for start, _ in begun),
-            start_errors=tuple(error for _, error in begun),
+            starts=tuple(gain.start for gain in gains),
+            gain_errors=tuple(gain.se for gain in gains),
             stages=self._stages(list(tables.values())),
             score=sum(known) / len(known) if known and not failed else None,
             runs=tuple(str(run.path) for run in started),

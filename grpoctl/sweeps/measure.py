@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.health.finding import StepTable
-from core.health.gains import HEADLINE, Gain, Ruler, stage_gains
+from core.health.gains import HEADLINE, Gain, Ruler, gain_since, stage_gains
 from core.spec import RunSpec
 from grpoctl.sweeps.spec import SweepSpec
 
@@ -42,11 +42,12 @@ class Yardstick:
         """What each stage of a run gained."""
         return stage_gains(rows, list(self.stages), self.ruler)
 
-    def began(self, rows: StepTable) -> tuple[float | None, float | None]:
-        """(metric, standard error) of the model where GRPO begins; of a run without it, where the run begins."""
-        gains = self.gains(rows)
-        first = next((name for name, kind in self.stages.items() if kind == "grpo"), next(iter(self.stages), None))
-        return (None, None) if first is None else (gains[first].start, gains[first].start_se)
+    def learned(self, rows: StepTable) -> Gain:
+        """The gain since GRPO began; of a run without it, since the run began."""
+        if not self.stages:
+            return Gain(start=None, end=None)
+        first = next((name for name, kind in self.stages.items() if kind == "grpo"), next(iter(self.stages)))
+        return gain_since(rows, list(self.stages), first, self.ruler)
 
     def _taken(self, result: Mapping[str, Any], name: str) -> float | None:
         found = (result.get(self.take) or {}).get(name)

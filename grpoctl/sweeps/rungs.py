@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from core.health.finding import Row
-from core.health.gains import Ruler, mean_gain, run_gain, stage_gains
+from core.health.gains import Ruler, gain_since, mean_gain, stage_gains
 from core.spec import RunSpec
 from core.training.outcome import check_expectations
 from grpoctl.sweeps.spec import SweepSpec
@@ -31,8 +31,9 @@ def on_average(
     common = set.intersection(*(set(final) for final in finals)) if finals else set()
     means = {name: fmean(final[name] for final in finals) for name in common}
     ruler = Ruler(prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range)
-    gains = [stage_gains(rows, list(spec.stages), ruler) for _, rows in runs]
-    whole = mean_gain([run_gain(rows, ruler) for _, rows in runs], ruler)
+    names = list(spec.stages)
+    gains = [stage_gains(rows, names, ruler) for _, rows in runs]
+    whole = mean_gain([gain_since(rows, names, names[0], ruler) for _, rows in runs], ruler)
     stages = {name: mean_gain([of_run[name] for of_run in gains], ruler) for name in spec.stages}
     return tuple(check_expectations(expects, means, whole, stages))
 

@@ -54,9 +54,9 @@ class TrialRecord:
     """One candidate and what became of it. `runs`, `statuses` and `findings` are of the runs that were started.
 
     `values` has one entry per seed, None where the seed gave none; `score` is their mean. `errors` are the values'
-    standard errors over prompts, `starts` and `start_errors` are the metric where GRPO begins, also one per seed;
-    `stages` has the mean gain of each stage. `curve` has every evaluation
-    after a run's start, seed by seed, each seed's in the order of its steps; the metric is not turned round.
+    standard errors over prompts, `starts` the metric where GRPO begins and `gain_errors` those of the gain since then,
+    also one per seed; `stages` has the mean gain of each stage. `curve` has every evaluation after a run's start, seed
+    by seed, each seed's in the order of its steps; the metric is not turned round.
     `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.reading says what was wrong).
     """
 
@@ -69,7 +69,7 @@ class TrialRecord:
     values: tuple[float | None, ...] = ()
     errors: tuple[float | None, ...] = ()
     starts: tuple[float | None, ...] = ()
-    start_errors: tuple[float | None, ...] = ()
+    gain_errors: tuple[float | None, ...] = ()
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     attempts: int = 1
     runs: tuple[str, ...] = ()
@@ -187,7 +187,7 @@ def _trial(entry: Mapping[str, Any]) -> TrialRecord:
             "status": TrialStatus(known["status"]),
             "seeds": tuple(known["seeds"]),
             "values": tuple(known["values"]),
-            **{key: tuple(known.get(key) or ()) for key in ("errors", "starts", "start_errors")},
+            **{key: tuple(known.get(key) or ()) for key in ("errors", "starts", "gain_errors")},
             "runs": tuple(known["runs"]),
             "statuses": tuple(known["statuses"]),
             "curve": tuple(Point(int(seed), float(share), float(value)) for seed, share, value in known["curve"]),

@@ -142,8 +142,8 @@ class Learned:
 def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler: Ruler) -> Learned | None:
     """Which candidates can be told from the model where GRPO begins; None where no such evaluation is known.
 
-    The noise of a gain: between seeds, pooled over the candidates that no guard stopped, and of both evaluations, added
-    as if independent. The one-sided quantile is Sidak's for as many candidates as there are.
+    The noise of a gain: between seeds, pooled over the candidates that no guard stopped, and over the prompts of the
+    evaluations (`gain_errors`). The one-sided quantile is Sidak's for as many candidates as there are.
     """
     counted = {int(trial["number"]): trial for trial in trials if int(trial["number"]) in ranking.scores}
     gains = {index: found for index, trial in counted.items() if (found := _gains(trial))}
@@ -154,14 +154,11 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
         return None
     sign = -1.0 if direction == "minimize" else 1.0
     between = pooled([gains[index] for index in gains if index not in ranking.flagged])
-    sides = [
-        root_mean_square([error for trial in counted.values() for error in trial.get(key) or ()])
-        for key in ("errors", "start_errors")
-    ]
+    error = root_mean_square([error for trial in counted.values() for error in trial.get("gain_errors") or ()])
     unproven = []
     for index, found in gains.items():
         parts = [] if between is None else [(between.sd**2 / len(found), float(between.df))]
-        parts += [(error**2, ruler.df) for error in sides]
+        parts.append((error**2, ruler.df))
         least = _half(tuple(parts), CONFIDENCE ** (1 / len(gains)))
         if index in ranking.flagged or sign * mean(found) <= least:
             unproven.append(index)

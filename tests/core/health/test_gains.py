@@ -9,7 +9,7 @@ import pytest
 from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.gains import Gain, Ruler, mean_gain, no_gain, run_gain, stage_gains
+from core.health.gains import Gain, Ruler, gain_since, mean_gain, no_gain, stage_gains
 from core.health.settings import Settings
 from core.health.statistics import t_quantile
 
@@ -42,7 +42,9 @@ def test_a_gain_is_its_stages_own_and_the_gains_add_up() -> None:
         (0.04, 0.6, 0, 2), (0.6, 0.59, 2, 4),
     ]  # fmt: skip
     assert [one.gain for one in gains.values()] == [pytest.approx(0.56), pytest.approx(-0.01)]
-    assert sum(one.gain or 0.0 for one in gains.values()) == pytest.approx(run_gain(rows, RULER).gain)
+    whole = gain_since(rows, list(STAGES), "supervised", RULER)
+    assert sum(one.gain or 0.0 for one in gains.values()) == pytest.approx(whole.gain)
+    assert gain_since(rows, list(STAGES), "grpo", RULER).gain == gains["grpo"].gain
 
 
 def test_the_interval_has_the_errors_of_both_evaluations() -> None:
@@ -50,6 +52,20 @@ def test_the_interval_has_the_errors_of_both_evaluations() -> None:
     gain = stage_gains(table(0.5, 0.55, 0.6), ["grpo"], RULER)["grpo"]
     assert gain.interval == pytest.approx((0.1 - 1.9787 * 0.028284, 0.1 + 1.9787 * 0.028284), abs=1e-5)
     assert gain.document() == {"start": 0.5, "end": 0.6, "gain": gain.gain, "interval": list(gain.interval or ())}
+
+
+def test_an_interval_is_paired_by_prompt_where_the_run_says_how() -> None:
+    """An error of 0.01 since the stage began, with 64 degrees of freedom, t = 1.9977: the two of 0.02 have no say.
+
+    What the row says of another stage's beginning is of no use to this one.
+    """
+    rows = table(0.5, 0.55, 0.6)
+    rows[-1] = {**rows[-1], "eval/gain_se/grpo": 0.01, "eval/gain_se/other": 0.5}
+    gain = stage_gains(rows, ["grpo"], RULER)["grpo"]
+    assert gain.interval == pytest.approx((0.1 - 0.019977, 0.1 + 0.019977), abs=1e-6)
+    assert gain.paired
+    rows[-1] = {**rows[-1], "eval/gain_se/grpo": 0.0}  # every prompt changed by as much: the other errors are taken
+    assert stage_gains(rows, ["grpo"], RULER)["grpo"].paired is False
 
 
 def test_an_interval_stays_within_what_is_possible() -> None:
@@ -84,12 +100,12 @@ def test_evaluations_whose_noise_is_unknown_have_no_interval() -> None:
 def test_the_mean_over_seeds_has_the_seeds_spread_and_the_evaluations_noise() -> None:
     """Gains 0.1 and 0.2: spread 0.0707, half of its square is 0.0025, with 1 degree of freedom.
 
-    The two evaluations add 0.0004 each, with 64 degrees, which more seeds on the same prompts do not make less: 0.0033
-    in all. Satterthwaite's df = 0.0033^2 / (0.0025^2 / 1 + 2 x 0.0004^2 / 64).
+    The gains' own errors add 0.0008 with 64 degrees, which more seeds on the same prompts do not make less: 0.0033 in
+    all. Satterthwaite's df = 0.0033^2 / (0.0025^2 / 1 + 0.0008^2 / 64).
     """
-    gains = [Gain(start=0.4, end=0.4 + up, gain=up, start_se=SE, end_se=SE) for up in (0.1, 0.2)]
+    gains = [Gain(start=0.4, end=0.4 + up, gain=up, se=math.sqrt(2) * SE) for up in (0.1, 0.2)]
     found = mean_gain([*gains, Gain(start=0.4, end=None)], RULER)
-    df = 0.0033**2 / (0.0025**2 + 2 * 0.0004**2 / 64)
+    df = 0.0033**2 / (0.0025**2 + 0.0008**2 / 64)
     half = t_quantile(0.975, df) * math.sqrt(0.0033)
     assert (found.start, found.end, found.gain) == (pytest.approx(0.4), pytest.approx(0.55), pytest.approx(0.15))
     assert found.interval == pytest.approx((0.15 - half, min(1.0, 0.15 + half)))

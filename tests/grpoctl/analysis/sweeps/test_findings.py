@@ -106,7 +106,7 @@ def test_learning_is_told_from_where_grpo_begins_of_each_candidate_itself() -> N
     trials = [begun(0, 0.6, 0.6), begun(1, 0.3, 0.6)]
     found = {one["id"]: one for one in study_findings(study(trials))}
     assert found["no-better-than-start"]["numbers"]["trials"] == [0]
-    noisy = [begun(n, 0.5, end, errors=[0.02] * 2, start_errors=[0.02] * 2) for n, end in enumerate([0.55, 0.9])]
+    noisy = [begun(n, 0.5, end, gain_errors=[0.028] * 2) for n, end in enumerate([0.55, 0.9])]
     found = {one["id"]: one for one in study_findings(study(noisy, eval_prompts=64))}
     assert found["no-better-than-start"]["numbers"]["trials"] == [0]  # +0.05, known to 0.028
 
