@@ -26,7 +26,7 @@ class StageBase(Part):
     epochs: Positive | None = None  # passes over the task's train_prompts
     prompts_per_step: PositiveInt
     max_completion_length: PositiveInt = 256
-    learning_rate: Positive
+    learning_rate: NonNegative  # 0 moves nothing: a control for what the stage itself gains
     lr_scheduler_type: Literal["constant", "linear", "cosine", "exponential"] = "cosine"
     lr_scheduler_steps: PositiveInt | None = None
     lr_clock: Literal["steps", "updates"] = "steps"

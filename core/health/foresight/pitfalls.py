@@ -139,6 +139,10 @@ def _of_floor(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
 
 def _of_rates(view: StageView) -> Iterator[Finding]:
     warmup = view.stage.warmup_steps
+    if view.stage.learning_rate == 0:
+        yield finding(
+            view, "learning-rate-zero", "warning", "learning_rate is 0: the stage samples, and moves no weight"
+        )
     if warmup == 0:
         return
     ticks = "step" if view.stage.lr_clock == "steps" else "update"

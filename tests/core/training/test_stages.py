@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from core.algorithms.schedules import learning_rate
+from core.health.case import case_of
+from core.health.gains import Ruler, gain_since, no_gain, stage_gains
 from core.spec import CheckpointSpec
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.checkpoint import Checkpoints
@@ -54,6 +56,23 @@ def test_they_come_in_order_and_each_ends_with_an_evaluation() -> None:
     assert recorder.column("completions") == [0, 0, 0, 8, 16, 24, 32, 40, 48]
     progress = trainer.progress
     assert (progress.stage, progress.stage_step, progress.stage_updates, progress.updates) == (3, 0, 0, 9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_stage_that_moves_nothing_gained_nothing_and_gains_add_up(seed: int) -> None:
+    """Imitating `2` makes all of it; the GRPO stage after it has a learning rate of 0."""
+    both = stages(sft={"max_steps": 3}, grpo={"max_steps": 3, "learning_rate": 0.0})
+    task = PricedTask(lambda prompt, output: 1.0 if output == "2" else 0.1 * prompt, prompts=16, answer="2")
+    trainer = trainer_of(TabularPolicy(), task, stages=both, seed=seed, evaluation={"eval_steps": 99})
+    rows = ran(trainer).rows
+    ruler = Ruler(prompts=16)
+    gains = stage_gains(rows, list(both), ruler)
+    whole = gain_since(rows, list(both), "sft", ruler)
+    assert gains["sft"].paired
+    assert whole.paired
+    assert gains["grpo"].gain == 0.0  # the same weights and the same draws
+    assert sum(one.gain or 0.0 for one in gains.values()) == pytest.approx(whole.gain)
+    assert [one.evidence["stage"] for one in no_gain(case_of(trainer.spec, rows))] == ["grpo"]
 
 
 def unanswered(trainer: Trainer) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from core.metrics import METRICS
 from core.policies.base import Rollout, Sampling, Scores
 from core.rollout.collect import Groups
 from core.tasks.base import Example, Outcome
-from core.training.evaluate import evaluation_metrics
+from core.training.evaluate import evaluation_metrics, gain_errors, prompt_rewards
 from core.training.step_metrics import integrity_metrics, rollout_metrics, sample_rows
 
 # Two prompts x three completions of 2, 1, 3 / 3, 3, 1 tokens; the fourth and fifth were cut off.
@@ -130,6 +130,20 @@ def test_an_expectation_that_is_missing_is_left_out_of_the_evaluation() -> None:
     assert got["eval/reward"] == pytest.approx(0.3)
     assert got["eval/reward_se"] == 0.0  # of one prompt there is none
     assert isnan(evaluation_metrics(groups(*[1.0] * 6, expected=(nan,) * 6))["eval/reward"])
+
+
+def test_a_gains_error_is_paired_by_prompt() -> None:
+    """Prompt p rose by 0.2, q by 0.6: mean 0.4, std (ddof 1) 0.4 / sqrt 2, error / sqrt 2 = 0.2."""
+    found = prompt_rewards(groups(*[1.0] * 6, expected=(0.1, 0.2, 0.3, 0.8, 0.7, 0.9)))
+    assert found == [pytest.approx(0.2), pytest.approx(0.8)]
+    errors = gain_errors({"sft": [0.0, 0.2], "grpo": found}, found)
+    assert errors == {"eval/gain_se/sft": pytest.approx(0.2), "eval/gain_se/grpo": 0.0}
+
+
+def test_a_prompt_without_a_reward_is_in_no_pair() -> None:
+    found = prompt_rewards(groups(*[1.0] * 6, expected=(nan, nan, nan, 0.8, nan, 0.6)))
+    assert found == [None, pytest.approx(0.7)]
+    assert gain_errors({"grpo": [0.5, 0.5]}, found) == {}  # one pair has no spread
 
 
 def test_parts_and_slices_of_an_evaluation_are_means_over_prompts() -> None:

@@ -184,9 +184,9 @@ def test_entries_of_a_free_mapping(write: Write) -> None:
         (["stages.sft.max_steps=1"], "stages.sft.max_steps: unknown key; did you mean stages.grpo.max_steps?"),
         (
             ["learning_rate=abc"],
-            "stages.grpo.learning_rate: got the string 'abc'; allowed: a number > 0 (in the override",
+            "stages.grpo.learning_rate: got the string 'abc'; allowed: a number >= 0 (in the override",
         ),
-        (["learning_rate='1'"], "got the string '1'; write it without quotes; allowed: a number > 0"),
+        (["learning_rate='1'"], "got the string '1'; write it without quotes; allowed: a number >= 0"),
         (
             ["learning_rate=.nan"],
             "learning_rate: got .nan; allowed: finite numbers (in the override learning_rate=.nan)",

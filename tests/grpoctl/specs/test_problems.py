@@ -32,14 +32,14 @@ VALUES = [
         G + "learning_rate: '3'",
         5,
         "stages.grpo.learning_rate",
-        "got the string '3'; write it without quotes; allowed: a number > 0",
+        "got the string '3'; write it without quotes; allowed: a number >= 0",
     ),
-    (G + "learning_rate: true", 5, "stages.grpo.learning_rate", "got true; allowed: a number > 0"),
-    (G + "learning_rate: 0", 5, "stages.grpo.learning_rate", "got 0; allowed: a number > 0"),
-    (G + "learning_rate: null", 5, "stages.grpo.learning_rate", "got null; allowed: a number > 0"),
-    (G + "learning_rate: [1]", 5, "stages.grpo.learning_rate", "got a list of 1; allowed: a number > 0"),
-    (G + "learning_rate: {a: 1}", 5, "stages.grpo.learning_rate", "got a mapping; allowed: a number > 0"),
-    (G + "learning_rate: 2e-6x", 5, "stages.grpo.learning_rate", "got the string '2e-6x'; allowed: a number > 0"),
+    (G + "learning_rate: true", 5, "stages.grpo.learning_rate", "got true; allowed: a number >= 0"),
+    (G + "learning_rate: -1", 5, "stages.grpo.learning_rate", "got -1; allowed: a number >= 0"),
+    (G + "learning_rate: null", 5, "stages.grpo.learning_rate", "got null; allowed: a number >= 0"),
+    (G + "learning_rate: [1]", 5, "stages.grpo.learning_rate", "got a list of 1; allowed: a number >= 0"),
+    (G + "learning_rate: {a: 1}", 5, "stages.grpo.learning_rate", "got a mapping; allowed: a number >= 0"),
+    (G + "learning_rate: 2e-6x", 5, "stages.grpo.learning_rate", "got the string '2e-6x'; allowed: a number >= 0"),
     (G + "learning_rate: .nan", 5, "stages.grpo.learning_rate", "got .nan; allowed: finite numbers"),
     (G + "max_steps: 1.0", 5, "stages.grpo.max_steps", "got 1.0; allowed: an integer >= 1"),
     (G + "max_steps: true", 5, "stages.grpo.max_steps", "got true; allowed: an integer >= 1"),
@@ -231,7 +231,7 @@ def test_every_name_from_elsewhere_leads_to_a_key_there_is() -> None:
 
 def test_the_first_of_several_problems_is_told_and_the_others_counted(tmp_path: Path) -> None:
     two = refusal(tmp_path, G + "learning_rate: x\n    beta: x")
-    assert two.message == "got the string 'x'; allowed: a number > 0 (and 1 more problem)"
+    assert two.message == "got the string 'x'; allowed: a number >= 0 (and 1 more problem)"
     three = refusal(tmp_path, "seed: x\n" + G + "bta: 1\n    epsilon: -2")
     assert three.message == "unknown key; did you mean stages.grpo.beta? (and 2 more problems)"  # unknown keys first
 
@@ -244,7 +244,7 @@ def test_a_long_value_is_shortened(tmp_path: Path) -> None:
     ("stage", "key", "says"),
     [
         ("kind: sfft", "kind", "got the string 'sfft'; allowed: one of grpo, sft, rce; did you mean sft?"),
-        ("kind: sft, max_steps: 2, prompts_per_step: 1", "learning_rate", "is missing; allowed: a number > 0"),
+        ("kind: sft, max_steps: 2, prompts_per_step: 1", "learning_rate", "is missing; allowed: a number >= 0"),
         (f"kind: rce, tau: 0, {STAGE[1:-1]}", "tau", "got 0; allowed: a number > 0"),
         ("kind: sft, beta: 0.1", "beta", "unknown key; did you mean stages.grpo.beta? (and 3 more problems)"),
     ],

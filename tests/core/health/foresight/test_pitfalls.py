@@ -44,6 +44,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("difficulty-in-scale", "warning", {"method": "lite_ppo"}, {"method": "reinforce_pp_baseline"}, "0.516"),
     ("difficulty-in-advantage", "info", {"method": "reinforce_pp"}, {}, "batch"),
     ("leave-one-out", "info", {"method": "rloo"}, {"method": "dr_grpo"}, "1.333"),  # 4 / 3
+    ("learning-rate-zero", "warning", {"learning_rate": 0.0}, {"learning_rate": 1e-9}, "0"),
     ("std-floor-squashes", "warning", {"advantage": {"std_floor": 0.2}}, {"advantage": {"std_floor": 0.1}}, "0.2"),
     ("std-floor-constant", "warning", {"advantage": {"std_floor": 1.0}}, {"advantage": {"std_floor": 0.1}}, "constant"),
     ("rank-forgets-gaps", "info", {"advantage": {"transform": "rank"}}, {}, "order"),
