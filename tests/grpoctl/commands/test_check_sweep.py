@@ -24,6 +24,35 @@ def test_a_sweep_is_checked_in_numbers_and_notes(grpoctl: Grpoctl) -> None:
     assert [note for note in found["notes"] if "K = 16" in note]
 
 
+RANGE = "experiment: p31\naxes: {learning_rate: {low: 1.0e-4, high: 1.0e-3}}\n"
+
+
+def test_a_sweep_that_ends_before_its_sampler_learns_is_told_so(grpoctl: Grpoctl) -> None:
+    own(f"{RANGE}trials: 10\n")
+    found = grpoctl("check", "mine", "--json").document["sweep"]
+    assert found["startup"] == 10
+    (note,) = [note for note in found["notes"] if "random search" in note]
+    assert "first 10 trials" in note
+    assert "there are 10" in note
+    assert "random search" in " ".join(grpoctl("check", "mine").out.split())
+    assert not [n for n in grpoctl("check", "mine", "trials=11", "--json").document["sweep"]["notes"] if "random" in n]
+    drawn = grpoctl("check", "mine", "sampler=random", "--json").document["sweep"]
+    assert drawn["startup"] is None
+    assert not [note for note in drawn["notes"] if "random search" in note]
+
+
+def test_a_plan_counts_the_workers(grpoctl: Grpoctl) -> None:
+    """With three at a time, two more trials begin before the tenth result is there."""
+    own(f"{RANGE}trials: 12\n")
+    for workers, trials, startup, said in [(1, 12, 10, 0), (3, 12, 12, 1), (3, 13, 12, 0), (1, 6, 10, 1)]:
+        asked = ("sweep", "mine", "--dry-run", "--parallel", str(workers), "--trials", str(trials), "--json")
+        plan = grpoctl(*asked).document
+        assert plan["startup"] == startup
+        notes = [note for note in plan["notes"] if "random search" in note]
+        assert len(notes) == said
+        assert all(f"first {startup} trials" in note and f"there are {trials}" in note for note in notes)
+
+
 def test_and_in_words(grpoctl: Grpoctl) -> None:
     said = grpoctl("check", "collapse-study", "-p", "tiny", "seeds=[0]")
     assert said.code == 0
