@@ -17,12 +17,12 @@ from core.spec import RunSpec
 
 # Document 000, section 4.1: what it says of K, each end of its ranges by itself
 SAID_OF_K: Mapping[int, str] = {
-    2: "P30's: severely too few",
+    2: "P30: severely too few",
     4: "lowest advised; OpenRLHF: from",
     8: "usual: from",
     16: "usual: to",
     32: "OpenRLHF: to",
-    64: "DeepSeekMath: large training",
+    64: "DeepSeekMath: large scale",
 }
 K_PASS_RATES = (0.5, 0.75, 0.95)  # at p and at 1 - p as many groups are dead
 
