@@ -120,9 +120,9 @@ def _say_stage(seen: StageForesight) -> None:
     if view.grpo.dynamic_sampling is not None:
         columns = (*columns, "samplings", "completions", "groups missing")
     few = kept(view.grpo)
-    whose = f"the best {few} of a group" if few < view.num_generations else "a group"
+    whose = f"the best {few} of a group" if few < view.num_generations else "all rewards of a group"
     console.print_table(
-        f"Chance that all rewards of {whose} are equal, and that a step teaches nothing",
+        f"Chance that {whose} are equal, and that a step teaches nothing",
         columns,
         [_dead(row) for row in seen.dead_groups],
     )
