@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from grpoctl.runs import profile
 from grpoctl.sweeps.loading import load_sweep, sweep_library, sweep_sha
 from tests.grpoctl.commands.conftest import Grpoctl
 
@@ -39,6 +42,27 @@ def test_a_sweep_that_ends_before_its_sampler_learns_is_told_so(grpoctl: Grpoctl
     drawn = grpoctl("check", "mine", "sampler=random", "--json").document["sweep"]
     assert drawn["startup"] is None
     assert not [note for note in drawn["notes"] if "random search" in note]
+
+
+def test_a_budget_that_full_has_no_room_for_is_fine_under_the_profile_that_is_chosen(
+    grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 completions are 4 steps: tiny has no warm-up, full's of 10 does not fit."""
+    monkeypatch.setattr(profile, "_cuda_memory", lambda: None)
+    short = ("sweep", "kl-study", "budget.completions=64", "--dry-run")
+    assert (grpoctl(*short, "--json").code, grpoctl(*short, "--json").document["profile"]) == (0, "tiny")
+    for name in ("full", "tiny"):
+        said = grpoctl(*short, "warmup_steps=10", "--profile", name)
+        assert (said.code, said.out) == (2, "")
+        assert f"(profile {name})" in said.err
+        assert "max_steps = 4" in said.err
+    assert "(profile tiny)" in grpoctl(*short, "warmup_steps=10").err  # chosen for the user, who must hear of it
+    assert "(profile full)" in grpoctl("check", "kl-study", "settings.warmup_steps=999").err
+    mine = grpoctl("run", "p39", "max_steps=5", "--dry-run", "--json")  # 10 steps of warm-up in full
+    assert (mine.code, mine.document["profile"]) == (0, "tiny")
+    wrong = grpoctl("run", "p39", "lr=5", "--dry-run")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "learning_rate" in wrong.err
 
 
 def test_a_plan_counts_the_workers(grpoctl: Grpoctl) -> None:
