@@ -47,6 +47,8 @@ STEP = _declare(
     reward/mean | reward | higher | mean reward of the step's completions, missing ones left out
     reward/std | reward | neither | standard deviation (ddof 0) over all the step's completions
     reward/group_std | reward | neither | mean over groups of the standard deviation inside the group (ddof 0)
+    reward/running_mean | reward | neither | running mean that advantages are centred on; absent on a stage's first step
+    reward/running_std | reward | neither | running standard deviation that they are divided by; absent as that is
     reward/missing | fraction | lower | share of completions whose reward could not be computed
     groups/discarded | count | lower | groups sampled on this step that nothing was learned from
     groups/held_out | fraction | lower | share of the step's prompts that evaluation asks too, by id or by text
@@ -72,6 +74,11 @@ STEP = _declare(
     policy/clip_high | fraction | neither | share of tokens clipped from above (advantage > 0)
     kl | nats | neither | mean k3 estimate per token of KL(policy || reference)
     beta | 1 | neither | weight of the KL on this step; absent where it is 0
+    weight/policy | 1 | neither | weight of the policy term in the step's update; this and the next four absent where 0
+    weight/supervised | 1 | neither | the same of the supervised term; 1 in a supervised stage
+    weight/entropy | 1 | neither | the same of the entropy bonus, as an adaptive rule applies it
+    weight/consistency | 1 | neither | the same of the consistency term
+    weight/rce | 1 | neither | the same of the reward-weighted term, which is 1
     supervised/loss | nats | lower | cross-entropy per token on the task's own answers
     rce/loss | nats | neither | reward-weighted cross-entropy per completion
     importance/weight_mean | 1 | neither | mean weight of truncated importance sampling over tokens

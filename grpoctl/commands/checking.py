@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from core.algorithms.schedules import learning_rate
-from core.health.foresight.advantage_values import AdvantageRow
+from core.health.foresight.advantage_values import AdvantageRow, kept
 from core.health.foresight.dead_groups import DeadGroups
-from core.health.foresight.report import Foresight, StageForesight, foresee
+from core.health.foresight.report import K_PASS_RATES, Foresight, StageForesight, foresee
 from core.spec import RunSpec, StageBase
 from core.spec.fit import check_fit
 from core.tasks import registry
@@ -95,6 +95,10 @@ def _stage_document(seen: StageForesight) -> dict[str, Any]:
             {key: value for key, value in asdict(row).items() if value is not None or key == "step"}
             for row in seen.dead_groups
         ],
+        "group_sizes": [
+            {**asdict(row), "dead_groups": [{"pass_rate": rate, "group": dead} for rate, dead in row.dead_groups]}
+            for row in seen.group_sizes
+        ],
     }
 
 
@@ -115,10 +119,26 @@ def _say_stage(seen: StageForesight) -> None:
     columns: tuple[str, ...] = ("pass rate", "dead group", "dead step")
     if view.grpo.dynamic_sampling is not None:
         columns = (*columns, "samplings", "completions", "groups missing")
+    few = kept(view.grpo)
+    whose = f"the best {few} of a group" if few < view.num_generations else "all rewards of a group"
     console.print_table(
-        "Chance that all rewards of a group are equal, and that a step teaches nothing",
+        f"Chance that {whose} are equal, and that a step teaches nothing",
         columns,
         [_dead(row) for row in seen.dead_groups],
+    )
+    sizes = [
+        (
+            str(row.num_generations),
+            *(_chance(dead) for _, dead in row.dead_groups),
+            "unbounded" if row.max_advantage is None else f"{row.max_advantage:.4f}",
+            "; ".join(filter(None, ["here" * (row.num_generations == view.num_generations), row.said])),
+        )
+        for row in seen.group_sizes
+    ]
+    console.print_table(
+        "Other K: dead groups at pass rate p, largest |advantage|, document 000 (4.1)",
+        ("K", *(f"p = {rate:g}" for rate in K_PASS_RATES), "largest", "the document"),
+        sizes,
     )
 
 

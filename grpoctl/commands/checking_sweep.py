@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpoctl import console
+from grpoctl.analysis.sweeps.wording import random_search_text
 from grpoctl.analysis.wording import plural
 from grpoctl.commands.checking import wrapped
 from grpoctl.runs.launch import revisions_of
@@ -14,6 +15,7 @@ from grpoctl.specs import canonical
 from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.checks import described, notes
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
+from grpoctl.sweeps.samplers import startup
 from grpoctl.sweeps.space import points
 from grpoctl.sweeps.spec import SweepSpec
 
@@ -28,17 +30,23 @@ def check(name: str, profile: str, overrides: Sequence[str], *, json: bool) -> d
 
 
 def document(sweep: SweepSpec) -> dict[str, Any]:
-    """The JSON document: name, profile, sweep_sha, experiment, what `described` says, sampler, pruner, notes."""
+    """The JSON document: name, profile, sweep_sha, experiment, what `described` says, sampler, pruner, notes.
+
+    `startup` is that of one worker; with more, as many more trials are drawn before the first result is looked at.
+    """
+    numbers, drawn = described(sweep), startup(sweep.sampler, 1)
+    random_search = random_search_text(numbers["trials"], drawn)
     return {
         "name": sweep.name,
         "profile": sweep.profile,
         "sweep_sha": sweep_sha(sweep),
         "experiment": sweep.experiment,
-        **described(sweep),
+        **numbers,
         "sampler": sweep.sampler,
+        "startup": drawn,
         "pruner": sweep.pruner.name,
         "metric": sweep.metric,
-        "notes": notes(sweep),
+        "notes": [*([random_search] if random_search else []), *notes(sweep)],
     }
 
 
@@ -89,8 +97,13 @@ def _cost(sweep: SweepSpec, found: dict[str, Any]) -> str:
     low, high = found["evaluations"]
     looks = str(low) if low == high else f"{low} to {high}"
     of = "no end of points" if found["points"] is None else plural(found["points"], "point")
+    drawn = (
+        f", its first {found['startup']} trials at random and one more for each further worker"
+        if found["startup"]
+        else ""
+    )
     return (
-        f"{plural(found['trials'], 'trial')} of {of} ({sweep.sampler}, pruner {sweep.pruner.name}) x "
+        f"{plural(found['trials'], 'trial')} of {of} ({sweep.sampler}{drawn}, pruner {sweep.pruner.name}) x "
         f"{plural(len(sweep.seeds), 'seed')} = {plural(found['runs'], 'run')}: {whole}; {looks} evaluations after the "
         f"start. {sweep.direction} {sweep.take} {sweep.metric}; a run that collapses counts as {sweep.worst:g}."
     )

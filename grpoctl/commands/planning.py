@@ -8,6 +8,7 @@ from typing import Any
 
 from core.errors import RunError, UserError
 from grpoctl import console
+from grpoctl.analysis.sweeps.wording import random_search_text
 from grpoctl.analysis.wording import plural
 from grpoctl.commands import sweeping
 from grpoctl.commands.sweeping import Asked
@@ -21,7 +22,7 @@ from grpoctl.sweeps.checks import notes
 from grpoctl.sweeps.cost import cost_of
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.opening import lag_of, total_of
-from grpoctl.sweeps.samplers import STARTUP, Suggester
+from grpoctl.sweeps.samplers import Suggester, startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import read_book
 
@@ -74,8 +75,8 @@ def known_trials(sweep: SweepSpec, total: int, slots: int) -> list[tuple[int, st
         names = [*sweep.candidates, *(rung.name for rung in sweep.ladder)]
         points = zip(names, space.points(sweep), strict=True)
         return [(number, name, point) for number, (name, point) in enumerate(islice(points, total))]
-    lag = lag_of(sweep, slots)
-    first = total if sweep.sampler != "tpe" or lag is None else min(total, STARTUP + lag - 1)
+    drawn = startup(sweep.sampler, lag_of(sweep, slots))
+    first = total if drawn is None else min(total, drawn)
     suggester, taken = Suggester(sweep), set[str]()
     found: list[tuple[int, str | None, Mapping[str, Any]]] = []
     for number in range(first):
@@ -96,10 +97,13 @@ def print_plan(asked: Asked) -> None:
     first = known_trials(sweep, 1, slots)
     spec = Candidates.of(sweep).spec(first[0][2])
     cost = cost_of(sweep, spec, home, trials=total, slots=slots)
-    remarks = notes(sweep)
+    # a study that is gone on with learns as if it still had as many at a time as it began with
+    drawn = startup(sweep.sampler, lag_of(sweep, slots) if study is None else read_book(study.state).header["lag"])
+    random_search = random_search_text(total, drawn)
+    remarks = [*([random_search] if random_search else []), *notes(sweep)]
     if asked.json:
-        going_on = None if study is None else study.id
-        console.print_json({"schema": 1, "sweep": sweep.name, "study": going_on, **cost.document(), "notes": remarks})
+        planned = {**cost.document(), "startup": drawn, "notes": remarks}
+        console.print_json({"schema": 1, "sweep": sweep.name, "study": None if study is None else study.id, **planned})
         return
     for line in (*cost.lines(), *(f"note: {remark}" for remark in remarks)):
         console.print_text(line)

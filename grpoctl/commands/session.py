@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from core.errors import SpecError, UserError
 from core.health.collapse import LOOK_BACK, policy_collapse
 from core.health.finding import Row
 from core.health.integrity import rollout_integrity
@@ -90,7 +92,7 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
     name, revisions = asked.name, revisions_of(home)
     profile, why = asked.profile, "as asked"
     if profile == profiles.AUTO:
-        profile, reason = profiles.choose(load(name, overrides=asked.overrides, revisions=revisions))
+        profile, reason = _chosen(asked, home)
         why = f"auto: {reason}"
     loaded = [
         load(name, profile=profile, overrides=asked.overrides, seed=seed, revisions=revisions) for seed in asked.seeds
@@ -100,6 +102,19 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
         if not asked.resume:  # a run that has ended is only told of, whatever has become of its data
             check_task(one.spec)
     return _settled(asked, home, loaded), why
+
+
+def _chosen(asked: Asked, home: Home) -> tuple[str, str]:
+    """(profile, why) of --profile auto. Overrides that are invalid under full may be valid under what is chosen."""
+    revisions = revisions_of(home)
+    try:
+        return profiles.choose(load(asked.name, overrides=asked.overrides, revisions=revisions))
+    except SpecError:
+        with suppress(UserError):
+            profile, reason = profiles.choose(load(asked.name, revisions=revisions))
+            if profile != profiles.FULL:
+                return profile, reason
+        raise
 
 
 def _settled(asked: Asked, home: Home, loaded: Sequence[Loaded]) -> list[Loaded]:

@@ -29,7 +29,7 @@ from grpoctl.sweeps import opening
 from grpoctl.sweeps.checks import notes
 from grpoctl.sweeps.concluding import GO_ON, conclude, how_it_ended
 from grpoctl.sweeps.driver import Driver, Plan
-from grpoctl.sweeps.loading import load_sweep, read_sweep, study_stem, sweep_sha
+from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.opening import Opened, Terms
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.storage import StudyStorage, masked
@@ -92,13 +92,14 @@ def resolve(asked: Asked, home: Home) -> SweepSpec:
     overrides = list(asked.overrides)
     if asked.seeds is not None:
         overrides.append(f"seeds={list(seeds_of(None, asked.seeds))}")
-    profile, revisions = asked.profile, revisions_of(home)
+    profile, why, revisions = asked.profile, "", revisions_of(home)
     if profile == profiles.AUTO:
-        base = load_sweep(asked.name, overrides=overrides, revisions=revisions).spec.experiment
+        base = base_of(asked.name, overrides=overrides, revisions=revisions)  # its points need not be valid under full
         profile, why = profiles.choose(load(base, revisions=revisions))
-        if not asked.json:
-            console.print_text(f"profile {profile} (auto: {why})")
-    return load_sweep(asked.name, profile=profile, overrides=overrides, revisions=revisions).spec
+    spec = load_sweep(asked.name, profile=profile, overrides=overrides, revisions=revisions).spec
+    if why and not asked.json:
+        console.print_text(f"profile {profile} (auto: {why})")
+    return spec
 
 
 def run(asked: Asked) -> int:

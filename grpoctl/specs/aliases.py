@@ -40,7 +40,7 @@ _ELSEWHERE: dict[str, str] = {
     "importance_sampling_cap": "vllm_importance_sampling_cap vllm_importance_sampling_clip_max tis_imp_ratio_cap",
     "method": "adv_estimator advantage_estimator algorithm",
     "surrogate": "policy_loss_type loss_mode importance_sampling_level",
-    "dual_clip": "clip_ratio_c",
+    "dual_clip": "clip_ratio_c delta",
     "kl_in": "use_kl_in_reward kl_in_reward use_kl_loss",
     "adaptive_beta": "kl_ctrl_type adaptive_kl use_adaptive_kl",
     "entropy_coef": "entropy_coeff entropy_loss_coef ent_coef",

@@ -6,10 +6,13 @@ import difflib
 from collections.abc import Mapping
 
 from grpoctl.specs.aliases import ALIASES
+from grpoctl.specs.authored import OF_THE_FILE
 from grpoctl.specs.layers import Keys, dotted
 from grpoctl.specs.schema import Field, fields, item_fields
 
-_CUTOFF = 0.7  # difflib's ratio: `learnin_rate` 0.96, `bta` 0.86, `foo` against `top_k` 0.25
+_CUTOFF = 0.7  # difflib's ratio of two words: learnin and learning 0.93, bta and beta 0.86, prompt and completion 0.38
+_WHOLE = 0.9  # of two names without their underscores, where they have other words: learningrate
+_ABBREVIATED = 3  # letters from which on a beginning stands for a word: grad for gradient
 
 
 def hint(keys: Keys, tree: Mapping[str, object]) -> str:
@@ -45,15 +48,37 @@ def nearest(keys: Keys, known: Mapping[Keys, Field]) -> Keys | None:
     own = _ending(name, keys, known)
     if own is not None:
         return own
-    pool = {str(path[-1]) for path in known} | set(ALIASES)
-    close = difflib.get_close_matches(name, sorted(pool), n=1, cutoff=_CUTOFF)
-    return _ending(ALIASES.get(close[0], close[0]), keys, known) if close else None
+    pool = sorted({str(path[-1]) for path in known} | set(ALIASES))
+    close = max(pool, key=lambda other: _likeness(name, other))
+    return _ending(ALIASES.get(close, close), keys, known) if _likeness(name, close) else None
+
+
+def _likeness(name: str, other: str) -> float:
+    """How alike two names are, 0 to 1: word by word, since what differs in one word (min_p, top_p) is another thing."""
+
+    def ratio(one: str, two: str) -> float:
+        return difflib.SequenceMatcher(None, one, two).ratio()
+
+    words, others = name.split("_"), other.split("_")
+    if len(words) != len(others):
+        whole = ratio("".join(words), "".join(others))
+        return whole if whole >= _WHOLE else 0.0
+    alike = 0.0
+    for one, two in zip(words, others, strict=True):
+        short, long = sorted((one, two), key=len)
+        found = 1.0 if len(short) >= _ABBREVIATED and long.startswith(short) else ratio(one, two)
+        if found < _CUTOFF:
+            return 0.0
+        alike += found
+    return alike / len(words)
 
 
 def _ending(ours: str, keys: Keys, known: Mapping[Keys, Field]) -> Keys | None:
     """The known key that ends in the dotted name `ours`; of several, the one whose path is most like `keys`."""
     tail = tuple(ours.split("."))
-    found = [path for path in known if path[-len(tail) :] == tail]
+    # `rollout.name` is no misplaced name of the file or of the task: what is nested elsewhere is called like it only
+    files = {("task", "name"), *((name,) for name in OF_THE_FILE)} if len(keys) > 1 else set[Keys]()
+    found = [p for p in known if p[-len(tail) :] == tail and (p not in files or p[:-1] == keys[:-1])]
 
     def shared(path: Keys) -> int:
         return next((n for n, pair in enumerate(zip(path, keys, strict=False)) if pair[0] != pair[1]), len(path))

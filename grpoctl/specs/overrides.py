@@ -1,4 +1,7 @@
-"""`key=value` texts -> one Layer. A key may be shortened to any ending that only one key of the spec has."""
+"""`key=value` texts -> one Layer. A key may be shortened to any ending that only one key of the spec has.
+
+An ending switches nothing on: where the part around its key is null, the part is to be named.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_origin
 
 from core.errors import SpecError
+from core.spec.methods import filled
+from grpoctl.specs.aliases import ALIASES
 from grpoctl.specs.authored import OF_THE_FILE
 from grpoctl.specs.documents import read_value
-from grpoctl.specs.layers import Keys, Layer, Place, dotted
-from grpoctl.specs.nearest import hint
+from grpoctl.specs.layers import Keys, Layer, Place, dotted, merge
+from grpoctl.specs.nearest import hint, nearest
 from grpoctl.specs.paths import anchored
 from grpoctl.specs.schema import Field, fields, has_parts
 
@@ -19,29 +24,43 @@ _NAMED = 4  # of the keys that an ending may mean
 def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Layer:
     """The layer that the overrides of a document `tree` make, in any order.
 
-    Raises SpecError for a text that is no key=value, an unknown or ambiguous key, and a key set twice.
+    Raises SpecError for a text that is no key=value, an unknown or ambiguous key, a key set twice, and an ending whose
+    key is of a part that is null.
     """
     pairs = [_pair(text) for text in overrides]
     task = [{"name": value} for key, value, _ in pairs if key == "task.name"]
     known = fields({**tree, "task": task[-1]} if task else tree)  # `digits=2 task.name=arithmetic` is fine
-    layer: dict[str, Any] = {}
-    places: dict[Keys, Place] = {(): Place(said="in the overrides")}
+    paths = [_path(key, known, {**tree, "task": task[-1]} if task else tree) for key, _, _ in pairs]
     taken: dict[Keys, str] = {}
-    for key, value, text in pairs:
-        path = _path(key, known, {**tree, "task": task[-1]} if task else tree)
+    for path, (_, _, text) in zip(paths, pairs, strict=True):
         for other, before in taken.items():
             if other[: len(path)] == path[: len(other)]:
                 raise SpecError(f"set twice, by {before} and by {text}", key=dotted(path))
         taken[path] = text
-        node = layer
+    written = {path: (value, text) for path, (_, value, text) in zip(paths, pairs, strict=True)}
+    bare = [(path, key) for path, (key, _, _) in zip(paths, pairs, strict=True) if _null_part(path, key, tree, known)]
+    named = _layer({path: said for path, said in written.items() if path not in dict(bare)})
+    for path, key in bare:  # `method=dapo max_attempts=4` is fine: the method switches dynamic sampling on
+        _check_switched_on(path, key, merge(Layer(tree=tree, places={}), named).tree, known)
+    layer = _layer(written)
+    changed = dict(layer.tree)
+    if isinstance(stages := tree.get("stages"), Mapping) and isinstance(set_here := changed.get("stages"), Mapping):
+        changed["stages"] = {name: set_here[name] for name in stages if name in set_here}  # no new order
+    return anchored(Layer(tree=changed, places=layer.places))
+
+
+def _layer(written: Mapping[Keys, tuple[object, str]]) -> Layer:
+    """The layer of these values by key, each with the override's own text."""
+    tree: dict[str, Any] = {}
+    places: dict[Keys, Place] = {(): Place(said="in the overrides")}
+    for path, (value, text) in written.items():
+        node = tree
         for name in path[:-1]:
             node = node.setdefault(str(name), {})
         node[str(path[-1])] = value
         for length in range(1, len(path) + 1):
             places[path[:length]] = Place(said=f"in the override {text}")
-    if isinstance(stages := tree.get("stages"), Mapping) and isinstance(layer.get("stages"), Mapping):
-        layer["stages"] = {name: layer["stages"][name] for name in stages if name in layer["stages"]}  # no new order
-    return anchored(Layer(tree=layer, places=places))
+    return Layer(tree=tree, places=places)
 
 
 def _pair(text: str) -> tuple[str, object, str]:
@@ -72,6 +91,35 @@ def _path(key: str, known: Mapping[Keys, Field], tree: Mapping[str, object]) -> 
         if found:
             return (*found[0], *entry)
     raise SpecError(f"unknown key; {hint(parts, tree)}", key=key)
+
+
+def _null_part(path: Keys, key: str, tree: Mapping[str, object], known: Mapping[Keys, Field]) -> Keys | None:
+    """The part around `path` that is null in the document and that the ending `key` does not name; None for none."""
+    node: object = tree
+    for length, name in enumerate(path[: len(path) - len(key.split("."))], start=1):
+        at = path[:length]
+        there = isinstance(node, Mapping) and name in node
+        node = node[name] if isinstance(node, Mapping) and there else None
+        if node is None and (there or (at in known and known[at].default is None)):
+            return at
+        if at[:-1] == ("stages",) and isinstance(node, Mapping):
+            node = filled(node)  # a method can switch a part on
+    return None
+
+
+def _check_switched_on(path: Keys, key: str, tree: Mapping[str, object], known: Mapping[Keys, Field]) -> None:
+    """Refuses an ending whose key is of a part that is null, with the keys that may be meant."""
+    part = _null_part(path, key, tree, known)
+    if part is None:
+        return
+    name = key.rpartition(".")[2]
+    acting = {other: field for other, field in known.items() if _null_part(other, "", tree, known) is None}
+    elsewhere = nearest((*path[:2], name), acting) if name in ALIASES else None
+    alike = [other for other in acting if other not in (path, elsewhere) and name in str(other[-1]).split("_")]
+    others = [f"{dotted(elsewhere)} ({name} in other trainers)"] if elsewhere else []
+    others += [_some(alike)] if alike else []
+    instead = f", or did you mean {', '.join(others)}?" if others else ""
+    raise SpecError(f"{dotted(part)} is null; write {dotted(path)} to switch it on{instead}", key=key)
 
 
 def _some(found: Sequence[Keys]) -> str:

@@ -39,7 +39,7 @@ def completed(sweep: SweepSpec, layer: Layer, authored: Mapping[str, Authored]) 
     try:
         tree["budget"] |= _budget(sweep, made)
     except SpecError as error:
-        raise _at_settings(error, layer) from None
+        raise _at_settings(error, sweep, layer) from None
     sweep = SweepSpec.model_validate(tree)
     number = size(sweep)
     if sweep.sampler == "grid" and sweep.axes:
@@ -164,7 +164,8 @@ def _tried(made: Candidates, point: Params, said: str, at: Keys, layer: Layer) -
         what = error.message.partition(" (in the override ")[0]
         own = error.key is not None and error.key == (at[-1] if at[0] == "axes" else None)
         why = what if own or error.key is None else f"{error.key}: {what}"
-        raise refused(f"no valid run{' ' if said else ''}{said}: {why}", at, layer) from None
+        whole = f"no valid run{' ' if said else ''}{said}: {why} (profile {made.sweep.profile})"
+        raise refused(whole, at, layer) from None
     return spec
 
 
@@ -175,9 +176,9 @@ def _named(action: Any, at: Keys, layer: Layer) -> None:
         raise refused(error.message, at, layer) from None
 
 
-def _at_settings(error: SpecError, layer: Layer) -> SpecError:
+def _at_settings(error: SpecError, sweep: SweepSpec, layer: Layer) -> SpecError:
     """The error of a sound base with the sweep's settings on it, at the place of the setting where it is one."""
-    what = error.message.partition(" (in the override ")[0]
+    what = f"{error.message.partition(' (in the override ')[0]} (profile {sweep.profile})"
     own = ("settings", error.key or "")
     if own in layer.places:
         return refused(what, own, layer)

@@ -89,6 +89,20 @@ def load_sweep(
     return LoadedSweep(spec=spec, file=file, profiles=authored.profiles, origin=_origin(file, library))
 
 
+def base_of(
+    name_or_path: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    library: Library | None = None,
+    experiments: Library | None = None,
+    revisions: Revisions | None = None,
+) -> str:
+    """The experiment that a sweep varies, whatever becomes of its points. Raises as `load_sweep`, points left out."""
+    authored = read_sweep_file((library or sweep_library()).find(str(name_or_path)))
+    tree = {**authored.base.tree, **_override_layer(overrides).tree}
+    return next(iter(_bases(tree, authored, experiments or Library(), revisions)))
+
+
 def _origin(file: Path, library: Library) -> Origin:
     return next((of for path, of in library.files().values() if path.resolve() == file.resolve()), "user")
 

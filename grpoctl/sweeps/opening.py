@@ -20,6 +20,7 @@ from grpoctl.runs.study_status import study_status
 from grpoctl.specs import plain
 from grpoctl.sweeps import space
 from grpoctl.sweeps.loading import dump_sweep, read_sweep, study_stem, sweep_sha
+from grpoctl.sweeps.samplers import startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus, read_book
 
@@ -148,7 +149,7 @@ def _retried(trial: TrialRecord) -> TrialRecord:
 
 
 def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Terms) -> dict[str, Any]:
-    budget = sweep.budget
+    budget, lag = sweep.budget, lag_of(sweep, terms.slots)
     return {
         "study": study.id,
         "sweep": sweep.name,
@@ -170,7 +171,8 @@ def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Term
         "take": sweep.take,
         "sampler": sweep.sampler,
         "pruner": {key: value for key, value in plain(sweep.pruner).items() if value is not None},
-        "lag": lag_of(sweep, terms.slots),
+        "lag": lag,
+        "startup": startup(sweep.sampler, lag),
         "study_seed": sweep.study_seed,
         "seeds": list(sweep.seeds),
         "budget": {"completions": budget.completions, "tokens": budget.tokens},

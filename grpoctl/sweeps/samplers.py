@@ -25,6 +25,11 @@ STARTUP = 10  # ended trials before TPE has anything to go by; until then it dra
 DRAWS = 8  # how often a point that was tried before is drawn again
 
 
+def startup(sampler: str, lag: int | None) -> int | None:
+    """How many trials TPE draws at random before results guide it, `lag` at a time; None for the other samplers."""
+    return STARTUP + (lag or 1) - 1 if sampler == "tpe" else None
+
+
 def suggest(sweep: SweepSpec, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
     """The params of trial `number`; None where every point has been tried.
 

@@ -35,6 +35,7 @@ def recorded_rows() -> list[dict[str, float | None]]:
         "grpo": {
             **group, "beta": 0.1, "entropy_coef": 0.01, "supervised_weight": 0.1, "consistency_weight": 0.1,
             "importance_sampling_cap": 2.0, "dynamic_sampling": {"max_attempts": 3}, "num_iterations": 2,
+            "advantage": {"baseline": "running", "scale_rewards": "running"},
         },
         "sft": {**plain, "kind": "sft", "max_steps": 1},
         "rce": {**group, "kind": "rce"},

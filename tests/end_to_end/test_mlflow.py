@@ -65,7 +65,7 @@ def test_mlflow_has_settings_metrics_tags_and_the_spec(ended: Ended) -> None:
     assert stored.data.params["model.source"] == "builtin:tiny"
     document = ended.done["good"].document
     tags = {key.removeprefix("grpoctl."): value for key, value in stored.data.tags.items()}
-    assert (tags["experiment"], tags["revision"], tags["seed"]) == ("p31", "p31@1", "0")
+    assert (tags["experiment"], tags["revision"], tags["seed"]) == ("p31", "p31@2", "0")
     assert (tags["spec_sha"], tags["status"]) == (document["spec_sha"], "COMPLETED")
     client = mlflow_client(ended.cli)
     for name in ("eval/reward", "reward/mean", "update"):

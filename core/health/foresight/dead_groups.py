@@ -22,7 +22,7 @@ class DeadGroups:
     """
 
     pass_rate: float
-    group: float  # a group is dead: p^K + (1 - p)^K
+    group: float  # a group is dead: p^K + (1 - p)^K, and more often where only its best candidates take part
     step: float | None  # all advantages of a step are 0; None where no formula is at hand
     attempts: float | None = None  # samplings of a step, expected
     samples: float | None = None  # completions sampled on a step, expected
@@ -30,12 +30,25 @@ class DeadGroups:
     empty: float | None = None  # it has none at all
 
 
-def dead_group(pass_rate: float, size: int, virtual_best: float | None = None) -> float:
-    """The chance that all `size` rewards of a group are equal, the virtual one included."""
-    all_right, all_wrong = pass_rate**size, (1.0 - pass_rate) ** size
+def dead_group(pass_rate: float, size: int, virtual_best: float | None = None, keep: int | None = None) -> float:
+    """The chance that all rewards of a group are equal, the virtual one included.
+
+    `keep`: of the best so many of the `size` completions. They are all right where at least so many are, and all wrong
+    where every completion is.
+    """
+    all_right, all_wrong = _all_kept(pass_rate, size, size if keep is None else keep)
     if virtual_best is None:
         return all_right + all_wrong
     return (all_right if virtual_best == 1.0 else 0.0) + (all_wrong if virtual_best == 0.0 else 0.0)
+
+
+def _all_kept(pass_rate: float, size: int, keep: int) -> tuple[float, float]:
+    """(all right, all wrong): the chances of the best `keep` of `size` completions."""
+    right = sum(
+        comb(size, number) * pass_rate**number * (1.0 - pass_rate) ** (size - number)
+        for number in range(keep, size + 1)
+    )
+    return right, (1.0 - pass_rate) ** size
 
 
 def dead_groups_table(stage: GrpoStage, pass_rates: tuple[float, ...] = PASS_RATES) -> list[DeadGroups]:
@@ -50,25 +63,25 @@ def silent_step(stage: GrpoStage, pass_rate: float) -> float | None:
     baseline all of them 0; a running baseline is never met exactly.
     """
     how, size, groups = stage.advantage, stage.num_generations, stage.prompts_per_step
-    everyone, wrong = size * groups, (1.0 - pass_rate) ** (size * groups)
+    right, wrong = _all_kept(pass_rate, size, kept(stage))
     if how.baseline in ("group", "leave_one_out"):
         chances = (
             comb(size, right) * pass_rate**right * (1 - pass_rate) ** (size - right) for right in range(size + 1)
         )
         silent = (not row.success and not row.failure for row in advantage_table(stage))
         return sum(chance for chance, zero in zip(chances, silent, strict=True) if zero) ** groups
-    if how.virtual_best is not None or kept(stage) < size:
+    if how.virtual_best is not None:
         return None
     if how.scale_rewards == "group" and how.std_floor == 0:
-        return dead_group(pass_rate, size) ** groups
+        return (right + wrong) ** groups
     if how.baseline == "batch" or (how.scale_rewards in ("batch", "batch_centred") and how.std_floor == 0):
-        return dead_group(pass_rate, everyone)
-    return wrong if how.baseline == "none" else 0.0
+        return right**groups + wrong**groups
+    return wrong**groups if how.baseline == "none" else 0.0
 
 
 def _row(stage: GrpoStage, pass_rate: float) -> DeadGroups:
     groups, silent = stage.prompts_per_step, silent_step(stage, pass_rate)
-    dead = dead_group(pass_rate, stage.num_generations, stage.advantage.virtual_best)
+    dead = dead_group(pass_rate, stage.num_generations, stage.advantage.virtual_best, kept(stage))
     if stage.dynamic_sampling is None:
         return DeadGroups(pass_rate=pass_rate, group=dead, step=silent)
     most = stage.dynamic_sampling.max_attempts

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from core.health.finding import Finding
 from core.health.foresight.advantage_values import AdvantageRow, advantage_table, kept, largest
 from core.health.foresight.budget import Budget, budget
-from core.health.foresight.dead_groups import DeadGroups, dead_groups_table
+from core.health.foresight.dead_groups import DeadGroups, dead_group, dead_groups_table
 from core.health.foresight.inert import inert
 from core.health.foresight.knob import Inert
 from core.health.foresight.pitfalls import warnings
 from core.health.foresight.view import StageView, views
 from core.spec import RunSpec
+
+# Document 000, section 4.1: what it says of K, each end of its ranges by itself
+SAID_OF_K: Mapping[int, str] = {
+    2: "P30: severely too few",
+    4: "lowest advised; OpenRLHF: from",
+    8: "usual: from",
+    16: "usual: to",
+    32: "OpenRLHF: to",
+    64: "DeepSeekMath: large scale",
+}
+K_PASS_RATES = (0.5, 0.75, 0.95)  # at p and at 1 - p as many groups are dead
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupSize:
+    """A group size in place of the stage's own: what is said of it, and what is exact for rewards of 0 and 1."""
+
+    num_generations: int
+    said: str  # empty where the document is silent
+    dead_groups: list[tuple[float, float]]  # (pass rate, chance)
+    max_advantage: float | None  # for any rewards, after the clip; None where nothing bounds it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +47,7 @@ class StageForesight:
     largest_advantage: float | None  # after the clip; None also where nothing bounds it
     note: str  # what the table of advantages takes for granted
     dead_groups: list[DeadGroups]
+    group_sizes: list[GroupSize]  # those of document 000 and the stage's own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +73,19 @@ def _stage(view: StageView) -> StageForesight:
         largest_advantage=_clipped(view) if stage else None,
         note=_note(view) if stage else "",
         dead_groups=dead_groups_table(stage) if stage else [],
+        group_sizes=[_group_size(view, size) for size in sorted({*SAID_OF_K, stage.num_generations})] if stage else [],
+    )
+
+
+def _group_size(view: StageView, size: int) -> GroupSize:
+    assert view.grpo is not None
+    stage = view.grpo.model_copy(update={"num_generations": size})
+    virtual, taken = stage.advantage.virtual_best, kept(stage)
+    return GroupSize(
+        num_generations=size,
+        said=SAID_OF_K.get(size, ""),
+        dead_groups=[(rate, dead_group(rate, size, virtual, taken)) for rate in K_PASS_RATES],
+        max_advantage=_clipped(replace(view, stage=stage)),
     )
 
 

@@ -42,7 +42,7 @@ def grpo_step(here: Here) -> StepRun:
     running = _running(here)
     advantages_PK = _advantages(here, found, rewards_PK, running)
     carried = _carried(here, updated(running, rewards_PK[found.chosen], stage.advantage.running_decay))
-    row = {**found.row(advantages_PK), "temperature": how.temperature}
+    row = {**found.row(advantages_PK), **_running_metrics(stage.advantage, running), "temperature": how.temperature}
     batches = _optimiser_batches(here, found, advantages_PK)
     if found.ending is None and batches:
         row |= yield from _learn(here, found, batches, advantages_PK, signals)
@@ -143,7 +143,8 @@ def _learn(
         counted = {"policy/tokens_drawn": _drawn_tokens(stage, rollout, run)} if rows else {}
         metrics = yield here.learn([own, *supervised] if rows else supervised, index, spent=spent)
         learned.append({**metrics, **counted})
-    return {**averaged(learned), **_weights_used(here, signals, importance_NT, mask_NT, used)}
+    weight = here.now(stage.supervised_weight) if supervised else 0.0
+    return {**averaged(learned), **_weights_used(loss, weight, used)}
 
 
 def _drawn_tokens(stage: GrpoStage, rollout: Rollout, rows: Sequence[int]) -> float:
@@ -207,6 +208,14 @@ def _running(here: Here) -> Running:
     )
 
 
+def _running_metrics(spec: AdvantageSpec, running: Running) -> dict[str, float]:
+    """The running statistics that this step's advantages are made with; the first step has its own batch's."""
+    if not running.count:
+        return {}
+    row = {"reward/running_mean": running.corrected_mean} if spec.baseline == "running" else {}
+    return row | ({"reward/running_std": running.corrected_std} if spec.scale_rewards == "running" else {})
+
+
 def _carried(here: Here, running: Running) -> dict[str, float]:
     """What the next step is handed: nothing that the stage does not use."""
     spec = here.stage.advantage
@@ -251,18 +260,22 @@ def _adapted(here: Here, row: Mapping[str, float], samples: int) -> dict[str, fl
     return moved
 
 
-def _weights_used(
-    here: Here, signals: Signals, importance_NT: Tensor | None, mask_NT: Tensor, rows: Sequence[int]
-) -> dict[str, float]:
-    """Weights that moved or could have: what a plot of them needs."""
-    stage: GrpoStage = here.stage
-    row: dict[str, float] = {}
-    if not rows:
-        return row
-    if signals.beta > 0:
-        row["beta"] = signals.beta
-    if importance_NT is not None and stage.importance_sampling_cap is not None:
-        drawn = importance_NT[rows][mask_NT[rows]].double()
+def _weights_used(loss: GrpoLoss, supervised: float, rows: Sequence[int]) -> dict[str, float]:
+    """The weights of the terms that the step learned from, and those of truncated importance sampling.
+
+    `rows` are those of the rollout: none where only the supervised part, of weight `supervised`, is learned from.
+    """
+    now, cap = loss.numbers, loss.stage.importance_sampling_cap
+    of_rows = {
+        "beta": now.beta,
+        "weight/policy": now.policy_weight,
+        "weight/entropy": now.entropy_coef,
+        "weight/consistency": now.consistency_weight,
+    }
+    weights = {**(of_rows if rows else {}), "weight/supervised": supervised}
+    row = {name: weight for name, weight in weights.items() if weight > 0}
+    if rows and loss.importance_NT is not None and cap is not None:
+        drawn = loss.importance_NT[rows][loss.mask_NT[rows]].double()
         row["importance/weight_mean"] = float(drawn.mean())
-        row["importance/capped"] = float((drawn >= stage.importance_sampling_cap).double().mean())
+        row["importance/capped"] = float((drawn >= cap).double().mean())
     return row

@@ -33,5 +33,5 @@ def rce_step(here: Here) -> StepRun:
         loss = ImitationLoss(mask_NT=mask_NT, weights_N=weights_PK.flatten() * k, name="rce", reduction="sequence_sum")
         batch = Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)))
         learned = yield here.learn([batch], spent=found.spent)
-        row |= learned
+        row |= {**learned, "weight/rce": loss.scale}
     return found.done(row, sample_rows(groups, advantages_PK, here.step), {})

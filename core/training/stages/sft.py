@@ -14,8 +14,7 @@ def sft_step(here: Here) -> StepRun:
     stage: SftStage = here.stage
     rollout = yield here.supervised(stage.prompts_per_step)
     rows = range(len(rollout))
-    batch = Batch(
-        rollout=rollout, rows=rows, loss=ImitationLoss(mask_NT=rollout.mask_NT), micro_rows=here.micro_rows(len(rows))
-    )
+    loss = ImitationLoss(mask_NT=rollout.mask_NT)
+    batch = Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)))
     learned = yield here.learn([batch], spent=Spent())
-    return Done(row=learned)
+    return Done(row={**learned, "weight/supervised": loss.scale})

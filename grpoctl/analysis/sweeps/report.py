@@ -12,7 +12,7 @@ from grpoctl.analysis.sweeps.digest import Digest, digest
 from grpoctl.analysis.sweeps.finding import StudyFinding
 from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, found
 from grpoctl.analysis.sweeps.section import Section
-from grpoctl.analysis.sweeps.wording import clock_text, count_text, trials_text
+from grpoctl.analysis.sweeps.wording import clock_text, count_text, random_search_text, trials_text
 from grpoctl.analysis.wording import plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "RUNNING": "plain", "FAILED": "bad"}
@@ -62,7 +62,10 @@ def _head(of: Digest) -> list[Section]:
         Line(label="Asked", text=asked(document)),
         Line(label="Done", text=done(document)),
         *(_line(finding) for finding in findings[len(first) :]),
-        *(Line(label="Note", text=str(note)) for note in [*(document.get("notes") or ()), *_old_curves(of)]),
+        *(
+            Line(label="Note", text=str(note))
+            for note in [*_random_search(document), *(document.get("notes") or ()), *_old_curves(of)]
+        ),
     ]
     if status == "INTERRUPTED":
         lines.append(Line(label="Next", text=f"go on with: grpoctl sweep {document.get('study')} --resume"))
@@ -80,6 +83,12 @@ def _old_curves(of: Digest) -> list[str]:
     ]
 
 
+def _random_search(document: Mapping[str, Any]) -> list[str]:
+    """That no result guided the trials of the study, where that is so."""
+    text = random_search_text(int(document.get("total") or 0), document.get("startup"))
+    return [text] if text else []
+
+
 def asked(document: Mapping[str, Any]) -> str:
     """`maximize eval/reward over 24 trials x 3 seeds, 1,024 completions per run; ...`."""
     seeds = list(document.get("seeds") or ())
@@ -87,10 +96,12 @@ def asked(document: Mapping[str, Any]) -> str:
     trials = plural(int(document.get("total") or 0), "trial")
     over = ", ".join([f"{trials} x {plural(len(seeds), 'seed')}", *budget])
     pruner = (document.get("pruner") or {}).get("name") or "none"
+    startup = document.get("startup")
+    drawn = f" (its first {startup} trials at random)" if startup else ""
     taken = "" if document.get("take") == "final" else f" ({document.get('take')})"
     return (
-        f"{document.get('direction')} {document.get('metric')}{taken} over {over}; sampler {document.get('sampler')}, "
-        f"pruner {pruner}; on {document.get('experiment')}, profile {document.get('profile')}"
+        f"{document.get('direction')} {document.get('metric')}{taken} over {over}; sampler {document.get('sampler')}"
+        f"{drawn}, pruner {pruner}; on {document.get('experiment')}, profile {document.get('profile')}"
     )
 
 

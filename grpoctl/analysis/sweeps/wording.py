@@ -34,6 +34,16 @@ def value_text(value: object) -> str:
     return str(value)
 
 
+def random_search_text(total: int, startup: int | None) -> str | None:
+    """That a sweep ends before its sampler learns from a result; None where it learns, or never meant to."""
+    if startup is None or total > startup:
+        return None
+    return (
+        f"sampler tpe draws its first {startup} trials at random, and there are {total}: this is random search; give "
+        f"it more than {startup} trials to learn from their results, or list values and say sampler: grid"
+    )
+
+
 def params_text(params: Mapping[str, object], names: Mapping[str, str]) -> str:
     """`num_generations=8 learning_rate=0.0003`, by the short names given."""
     return " ".join(f"{names.get(key, key)}={value_text(value)}" for key, value in params.items())

@@ -64,6 +64,37 @@ def test_every_schedule_is_read_at_the_stages_step() -> None:
     assert [request.batches[1].loss.scale for request in learn] == values  # type: ignore[attr-defined]
     rows = [request.row for request, _ in found if isinstance(request, StepDone)][1:]
     assert [row["beta"] for row in rows] == [row["temperature"] for row in rows] == values
+    for term in ("policy", "supervised", "entropy", "consistency"):
+        assert [row[f"weight/{term}"] for row in rows] == values, term
+
+
+def test_a_weight_is_in_the_row_where_its_term_acts() -> None:
+    stage = grpo_stage(
+        max_steps=3, policy_weight={"start": 0.0, "end": 1.0, "steps": 2},
+        supervised_weight={"start": 0.4, "end": 0.0, "steps": 2},
+    )  # fmt: skip
+    _, rows = learned(trainer_of(TabularPolicy(), BEST_IS_2, stage))
+    assert [row["weight/policy"] for row in rows] == [0.5, 1.0, 1.0]
+    assert [row.get("weight/supervised") for row in rows] == [pytest.approx(0.2), None, None]
+    assert not any({"weight/entropy", "weight/consistency", "weight/rce"} & row.keys() for row in rows)
+    _, dead = learned(trainer_of(TabularPolicy(), FLAT, grpo_stage(max_steps=1, supervised_weight=0.5)))
+    assert (dead[0]["weight/supervised"], "weight/policy" in dead[0]) == (0.5, False)  # no group teaches
+    _, none = learned(trainer_of(TabularPolicy(), FLAT, grpo_stage(max_steps=1)))
+    assert not [name for name in none[0] if name.startswith("weight/")]  # nothing is learned from
+    plain = {"max_steps": 1, "prompts_per_step": 2, "learning_rate": 0.05}
+    for kind, term in (("sft", "supervised"), ("rce", "rce")):
+        more = {"num_generations": 4} if kind == "rce" else {}
+        row = ran(trainer_of(TabularPolicy(), BEST_IS_2, stages={"a": {"kind": kind, **plain, **more}})).rows[1]
+        assert {name for name in row if name.startswith("weight/")} == {f"weight/{term}"}
+        assert row[f"weight/{term}"] == 1
+
+
+def test_an_adaptive_entropy_bonus_is_recorded_as_it_is_applied() -> None:
+    adaptive = {"target": 99.0, "delta": 0.1, "min": 0.0, "max": 1.0}  # always below the target: 0.1 more each step
+    stage = grpo_stage(max_steps=3, entropy_coef=0.2, adaptive_entropy=adaptive)
+    losses, rows = learned(trainer_of(TabularPolicy(), BEST_IS_2, stage))
+    assert [row["weight/entropy"] for row in rows] == [loss.numbers.entropy_coef for loss in losses]
+    assert [row["weight/entropy"] for row in rows] == pytest.approx([0.2, 0.3, 0.4])
 
 
 def test_a_penalty_that_is_scheduled_away_is_not_computed() -> None:

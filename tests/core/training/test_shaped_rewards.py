@@ -232,6 +232,25 @@ def test_a_running_baseline_is_that_of_the_steps_before() -> None:
     for step, baseline in zip(steps, baselines, strict=True):
         assert [s["advantage"] for s in step] == [pytest.approx(float(str(s["reward"])) - baseline) for s in step]
     assert len(set(means)) == 3
+    # what was subtracted is in the row, and what nothing was divided by is not
+    first, *later = recorder.rows[1:]
+    assert "reward/running_mean" not in first
+    assert [row["reward/running_mean"] for row in later] == [pytest.approx(baseline) for baseline in baselines[1:]]
+    assert not any("reward/running_std" in row for row in recorder.rows)
+
+
+def test_a_running_scale_is_recorded_as_it_divides() -> None:
+    task = PricedTask(lambda prompt, output: prompt + float(output))
+    running = {"baseline": "group", "scale_rewards": "running", "eps": 1e-12}
+    stage = grpo_stage(max_steps=2, prompts_per_step=1, advantage=running, learning_rate=1e-9)
+    recorder = Recorder()
+    drive(trainer_of(ScriptedPolicy(), task, stage).steps(), recorder)
+    rewards, advantages = (
+        [float(str(s[name])) for s in recorder.samples if s["step"] == 2] for name in ("reward", "advantage")
+    )
+    unit = (max(rewards) - min(rewards)) / (max(advantages) - min(advantages))
+    assert recorder.rows[2]["reward/running_std"] == pytest.approx(unit)
+    assert "reward/running_mean" not in recorder.rows[2]
 
 
 def test_the_table_gives_the_loss_what_it_says() -> None:

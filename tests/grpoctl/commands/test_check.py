@@ -31,6 +31,33 @@ def test_p30_has_advantages_of_exactly_one(grpoctl: Grpoctl) -> None:
     assert "stages.grpo.epsilon" not in {knob["key"] for knob in document["inert"]}
 
 
+def test_the_document_on_k_stands_beside_what_is_exact(grpoctl: Grpoctl) -> None:
+    rows = {
+        row["num_generations"]: row
+        for row in grpoctl("check", "p30", "--json").document["stages"]["grpo"]["group_sizes"]
+    }
+    assert list(rows) == [2, 4, 8, 16, 32, 64]  # document 000, section 4.1: 2, 4, 8-16, 64, 4-32
+    for size, row in rows.items():
+        # all right or all wrong at p = 1/2; a z-score of population stds is at most sqrt(K - 1)
+        assert row["dead_groups"][0] == {"pass_rate": 0.5, "group": pytest.approx(2 * 0.5**size)}
+        assert row["max_advantage"] == pytest.approx((size - 1) ** 0.5, abs=1e-5)
+        assert row["said"]
+    words = grpoctl("check", "p30").out
+    for fact in ("severely too few", "OpenRLHF", "DeepSeekMath", "0.3203", "2.6458"):  # 0.75^4 + 0.25^4, sqrt(7)
+        assert fact in words
+    own = grpoctl("check", "p31", "num_generations=12", "prompts_per_step=1", "--json").document["stages"]["grpo"]
+    (mine,) = (row for row in own["group_sizes"] if row["num_generations"] == 12)
+    assert mine["said"] == ""
+
+
+def test_kept_candidates_are_in_the_column_of_dead_groups(grpoctl: Grpoctl) -> None:
+    stage = grpoctl("check", "p31", "keep_candidates=2", "--json").document["stages"]["grpo"]
+    (half,) = (row for row in stage["dead_groups"] if row["pass_rate"] == 0.5)
+    assert half["group"] == pytest.approx(1 - 8 / 256)  # alive with exactly one right of eight
+    assert half["step"] == pytest.approx((1 - 8 / 256) ** 2)
+    assert "best 2 of a group" in grpoctl("check", "p31", "keep_candidates=2").out
+
+
 def test_p30_sound_has_an_epsilon_that_does_nothing(grpoctl: Grpoctl) -> None:
     document = grpoctl("check", "p30-sound", "--profile", "tiny", "--json").document
     (knob,) = (knob for knob in document["inert"] if knob["key"] == "stages.grpo.epsilon")
@@ -60,7 +87,8 @@ def test_dynamic_sampling_has_its_cost(grpoctl: Grpoctl) -> None:
 
 
 def test_in_words_it_fits_80_columns(grpoctl: Grpoctl) -> None:
-    for argv in (("p30",), ("p31",), ("p31", "method=dapo", "num_generations=64")):
+    kept = ("p31", "keep_candidates=4", "num_generations=12")
+    for argv in (("p30",), ("p31",), ("p31", "method=dapo", "num_generations=64"), kept):
         said = grpoctl("check", *argv)
         assert (said.code, said.err) == (0, "")
         assert max(map(len, said.out.splitlines())) <= 80

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from grpoctl.runs import profile
 from grpoctl.sweeps.loading import load_sweep, sweep_library, sweep_sha
 from tests.grpoctl.commands.conftest import Grpoctl
 
@@ -22,6 +25,56 @@ def test_a_sweep_is_checked_in_numbers_and_notes(grpoctl: Grpoctl) -> None:
     assert (found["experiment"], found["points"], found["trials"], found["runs"]) == ("p31", None, 24, 72)
     assert (found["budget"], found["evaluations"]) == ({"completions": 1024, "tokens": None}, [4, 4])
     assert [note for note in found["notes"] if "K = 16" in note]
+
+
+RANGE = "experiment: p31\naxes: {learning_rate: {low: 1.0e-4, high: 1.0e-3}}\n"
+
+
+def test_a_sweep_that_ends_before_its_sampler_learns_is_told_so(grpoctl: Grpoctl) -> None:
+    own(f"{RANGE}trials: 10\n")
+    found = grpoctl("check", "mine", "--json").document["sweep"]
+    assert found["startup"] == 10
+    (note,) = [note for note in found["notes"] if "random search" in note]
+    assert "first 10 trials" in note
+    assert "there are 10" in note
+    assert "random search" in " ".join(grpoctl("check", "mine").out.split())
+    assert not [n for n in grpoctl("check", "mine", "trials=11", "--json").document["sweep"]["notes"] if "random" in n]
+    drawn = grpoctl("check", "mine", "sampler=random", "--json").document["sweep"]
+    assert drawn["startup"] is None
+    assert not [note for note in drawn["notes"] if "random search" in note]
+
+
+def test_a_budget_that_full_has_no_room_for_is_fine_under_the_profile_that_is_chosen(
+    grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 completions are 4 steps: tiny has no warm-up, full's of 10 does not fit."""
+    monkeypatch.setattr(profile, "_cuda_memory", lambda: None)
+    short = ("sweep", "kl-study", "budget.completions=64", "--dry-run")
+    assert (grpoctl(*short, "--json").code, grpoctl(*short, "--json").document["profile"]) == (0, "tiny")
+    for name in ("full", "tiny"):
+        said = grpoctl(*short, "warmup_steps=10", "--profile", name)
+        assert (said.code, said.out) == (2, "")
+        assert f"(profile {name})" in said.err
+        assert "max_steps = 4" in said.err
+    assert "(profile tiny)" in grpoctl(*short, "warmup_steps=10").err  # chosen for the user, who must hear of it
+    assert "(profile full)" in grpoctl("check", "kl-study", "settings.warmup_steps=999").err
+    mine = grpoctl("run", "p39", "max_steps=5", "--dry-run", "--json")  # 10 steps of warm-up in full
+    assert (mine.code, mine.document["profile"]) == (0, "tiny")
+    wrong = grpoctl("run", "p39", "lr=5", "--dry-run")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "learning_rate" in wrong.err
+
+
+def test_a_plan_counts_the_workers(grpoctl: Grpoctl) -> None:
+    """With three at a time, two more trials begin before the tenth result is there."""
+    own(f"{RANGE}trials: 12\n")
+    for workers, trials, startup, said in [(1, 12, 10, 0), (3, 12, 12, 1), (3, 13, 12, 0), (1, 6, 10, 1)]:
+        asked = ("sweep", "mine", "--dry-run", "--parallel", str(workers), "--trials", str(trials), "--json")
+        plan = grpoctl(*asked).document
+        assert plan["startup"] == startup
+        notes = [note for note in plan["notes"] if "random search" in note]
+        assert len(notes) == said
+        assert all(f"first {startup} trials" in note and f"there are {trials}" in note for note in notes)
 
 
 def test_and_in_words(grpoctl: Grpoctl) -> None:

@@ -66,7 +66,7 @@ def test_show_an_experiment_with_what_a_profile_and_overrides_change(grpoctl: Gr
     run = recorded()
     document = grpoctl("show", "P31", "--profile", "tiny", "beta=0.5", "--json").document
     spec = load("p31", profile="tiny", overrides=["beta=0.5"]).spec
-    assert (document["experiment"], document["revision"], document["profile"]) == ("p31", 1, "tiny")
+    assert (document["experiment"], document["revision"], document["profile"]) == ("p31", spec.revision, "tiny")
     assert document["spec_sha"] == spec_sha(spec)
     assert document["changed"]["model.source"] == ["Qwen/Qwen2.5-7B-Instruct", "builtin:tiny"]
     assert document["changed"]["stages.grpo.beta"] == [0.005, 0.5]

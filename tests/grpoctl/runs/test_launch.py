@@ -30,8 +30,8 @@ def test_a_new_run_has_its_resolved_spec_and_what_it_is(home: Home) -> None:
     assert read_resolved(run.spec) == loaded.spec
     assert identity_of(run) == {
         "experiment": "p31",
-        "revision": 1,
-        "recorded_as": "p31@1",
+        "revision": 2,
+        "recorded_as": "p31@2",
         "spec_sha": spec_sha(loaded.spec),
         "profile": "tiny",
         "seed": 3,
@@ -136,11 +136,11 @@ def test_a_run_of_a_study_says_which_trial_it_is(home: Home) -> None:
     run, note = prepared(study, loaded)
     assert (run.id, note) == (f"{study.id}-t0007-s3", None)
     assert read_resolved(run.spec) == loaded.spec
-    assert identity_of(run)["recorded_as"] == "p31@1"
+    assert identity_of(run)["recorded_as"] == "p31@2"
     document = read_json(run.provenance) or {}
     assert (document["study"], document["trial"], document["overrides"]) == (study.id, 7, ["beta=0.01"])
     assert study.runs() == [run]
-    assert revisions_of(home).labels() == ["p31@1"]  # in the home, not beside the run
+    assert revisions_of(home).labels() == ["p31@2"]  # in the home, not beside the run
 
 
 def test_a_run_that_is_there_already_is_left_alone(home: Home) -> None:

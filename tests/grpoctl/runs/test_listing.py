@@ -19,7 +19,7 @@ def test_a_run_in_a_few_words(recorded: Recorded) -> None:
         "run_id": run.id,
         "run_dir": str(run.path),
         "experiment": "p31",
-        "recorded_as": "p31@1",
+        "recorded_as": "p31@2",
         "profile": "tiny",
         "seed": 2,
         "overrides": [],

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.errors import SpecError
 from core.spec import ArithmeticTaskSpec, LoraSpec, Schedule
 from grpoctl.specs import Change, Library, Loaded, load
+from grpoctl.specs.layers import dotted
+from grpoctl.specs.schema import fields, has_parts
 
 BASE = """
 name: base
@@ -148,6 +151,59 @@ def test_overrides_reach_parts_that_are_not_set(write: Write) -> None:
     assert loaded.spec.early_stopping is not None
     assert loaded.spec.early_stopping.patience == 3
     assert loaded.spec.model.lora is None
+
+
+@pytest.mark.parametrize(
+    ("override", "full", "others"),
+    [
+        ("delta=4", "stages.grpo.adaptive_entropy.delta", ["stages.grpo.dual_clip", "stages.grpo.dppo_delta"]),
+        ("weight=0.5", "stages.grpo.overlong.weight", ["stages.grpo.policy_weight", "stages.grpo.weight_decay"]),
+        ("buffer=0.5", "stages.grpo.overlong.buffer", []),
+        ("min=0.1", "stages.grpo.adaptive_entropy.min", ["guards.min_valid"]),
+        ("max=1", "stages.grpo.adaptive_entropy.max", ["guards.max_kl"]),
+        ("rule=threshold", "stages.grpo.adaptive_beta.rule", []),
+        ("horizon=9", "stages.grpo.adaptive_beta.horizon", []),
+        ("high=1", "stages.grpo.adaptive_beta.high", ["stages.grpo.epsilon_high"]),
+        ("low=0.1", "stages.grpo.adaptive_beta.low", []),
+        ("max_attempts=4", "stages.grpo.dynamic_sampling.max_attempts", []),
+        ("completions=64", "budget.completions", []),
+        ("buffer=null", "stages.grpo.overlong.buffer", []),  # null of a part that is null is no less a surprise
+    ],
+)
+def test_an_ending_switches_nothing_on(override: str, full: str, others: list[str], write: Write) -> None:
+    library = write()
+    said = refusal(library, "base", overrides=[override])
+    assert said.startswith(f"{override.partition('=')[0]}: {full.rpartition('.')[0]} is null; ")
+    assert "\n" not in said
+    for key in (full, *others):
+        assert key in said
+
+
+def test_no_ending_of_any_key_switches_a_part_on(write: Write) -> None:
+    """Every key of every part that base.yaml leaves null, under every ending that does not name the part."""
+    library = write()
+    loaded = load("base", library=library)
+    parts = [path for path, field in fields(loaded.authored).items() if field.default is None and has_parts(field)]
+    assert {("budget",), ("stages", "grpo", "overlong"), ("stages", "grpo", "temperature", "plateau")} <= set(parts)
+    for path in fields(loaded.authored):
+        for part in [part for part in parts if part == path[: len(part)] and part != ("model", "lora")]:
+            for start in range(len(part), len(path)):
+                assert refusal(library, "base", overrides=[f"{dotted(path[start:])}=1"])
+
+
+def test_a_part_that_is_named_or_on_is_reached(write: Write) -> None:
+    library = write()
+
+    def stage(*overrides: str) -> Any:
+        return load("base", library=library, overrides=overrides).spec.stages["grpo"]
+
+    assert stage("overlong.weight=0.5").overlong.weight == 0.5
+    assert stage("stages.grpo.adaptive_entropy.delta=0.01").adaptive_entropy.delta == 0.01
+    assert stage("overlong={buffer: 0.5}").overlong.buffer == 0.5
+    assert stage("overlong.buffer=0.5", "weight=2").overlong.weight == 2  # named beside it
+    assert stage("method=dapo", "max_attempts=4").dynamic_sampling.max_attempts == 4  # the method has it
+    on = write(c="name: c\nextends: base\nstages: {grpo: {overlong: {weight: 0.5}}}\n")
+    assert load("c", library=on, overrides=["weight=2"]).spec.stages["grpo"].overlong.weight == 2
 
 
 def test_entries_of_a_free_mapping(write: Write) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import SpecError
+from core.health.foresight.inert import inert
 from core.spec import GrpoStage
 from core.spec.expectation import parse
 from core.spec.schedule import constant
@@ -93,7 +94,8 @@ def differences(one: str, other: str, profile: str) -> set[str]:
 @pytest.mark.parametrize("profile", ["full", "tiny"])
 def test_controls_differ_from_what_they_control_in_what_they_say(profile: str) -> None:
     run = {key for key in differences("p30", "p30-sound", profile) if not key.startswith("guards.")}  # these only watch
-    assert run == {"faults", "stages.grpo.top_p", "stages.grpo.top_k"}
+    outlasts = {"stages.grpo.warmup_steps"} if profile == "full" else set()
+    assert run == {"faults", "stages.grpo.top_p", "stages.grpo.top_k"} | outlasts
     assert differences("p30-sound", "p31", profile) == {"stages.grpo.num_generations", "stages.grpo.prompts_per_step"}
 
 
@@ -117,6 +119,35 @@ def test_rollouts_are_sound_from_p30_sound_on(name: str) -> None:
     filters = [(stage.top_p, stage.top_k) for stage in spec.stages.values() if isinstance(stage, GrpoStage)]
     assert all(found == (1.0, 0) for found in filters)  # sft draws nothing, rce has no filters
     assert (spec.guards.rollout_integrity, spec.guards.collapse) == ("stop", "stop")
+
+
+@pytest.mark.parametrize(("name", "profile"), [pair for pair in SHIPPED if pair[0] not in ("p29", "p30")])
+def test_a_rate_is_reached_long_before_its_stage_ends(name: str, profile: str) -> None:
+    spec = load(name, profile=profile, library=ONLY_SHIPPED).spec
+    assert all(stage.warmup_steps <= stage.max_steps / 5 for stage in spec.stages.values())
+
+
+def test_p30_stays_the_record_whose_warm_up_outlasts_it() -> None:
+    stage = load("p30", library=ONLY_SHIPPED).spec.stages["grpo"]
+    assert stage.warmup_steps > stage.max_steps
+    assert load("p30", library=ONLY_SHIPPED).spec.revision == load("p29", library=ONLY_SHIPPED).spec.revision == 1
+
+
+@pytest.mark.parametrize(("name", "profile"), SHIPPED)
+def test_early_stopping_is_set_where_it_can_act(name: str, profile: str) -> None:
+    """In no profile is its patience all the evaluations there are; where they are many, it is there."""
+    spec = load(name, profile=profile, library=ONLY_SHIPPED).spec
+    rules = {"": spec.early_stopping, **{name: stage.early_stopping for name, stage in spec.stages.items()}}
+    found = {where for where, rule in rules.items() if rule is not None}
+    assert not [knob.key for knob in inert(spec) if "early_stopping" in knob.key]
+    wanted = {"p39": "", "g10": "", "g11": "", "g12": "", "staged": "full"}
+    looks = sum(stage.max_steps for stage in spec.stages.values()) / spec.evaluation.eval_steps
+    assert found == ({wanted[name]} if name in wanted and looks >= 9 else set())
+    for where in found:
+        steps = spec.stages[where].max_steps if where else spec.max_steps
+        rule = rules[where]
+        assert rule is not None
+        assert 2 <= rule.patience <= steps / spec.evaluation.eval_steps / 1.9  # half of what there is, at the most
 
 
 def test_an_unknown_profile_is_no_profile() -> None:

@@ -153,7 +153,7 @@ def test_the_base_may_be_a_recorded_revision(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
     revisions = revisions_of(Home.locate())
     revisions.recorded_as(load("p31"))
-    write("axes: {beta: [0, 0.1]}", "name: mine\ntitle: Mine\nexperiment: p31@1\n")
+    write("axes: {beta: [0, 0.1]}", "name: mine\ntitle: Mine\nexperiment: p31@2\n")
     spec = load_sweep("mine", profile="tiny", revisions=revisions).spec
     (run,) = candidates.specs(spec, {"stages.grpo.beta": 0.1}, seeds=[4])
     assert (run.spec.name, run.spec.seed, run.spec.stages["grpo"].beta.start) == ("p31", 4, 0.1)

@@ -36,6 +36,28 @@ def test_candidates_and_rungs_have_full_keys_too() -> None:
     assert [(rung.experiment, rung.settings) for rung in spec.ladder] == [("p31", {BETA: 0.1}), ("p32", {})]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "axes: {weight: [0.5, 1]}",
+        "axes: {beta: [0, 0.1], weight: {values: [0.5, 1], when: {beta: 0.1}}}",
+        "settings: {weight: 0.5}\naxes: {beta: [0, 0.1]}",
+        "candidates: {a: {weight: 0.5}, b: {}}",
+        "ladder: [{name: A, settings: {weight: 0.5}}, {name: B}]",
+        "axes: {beta: [0, 0.1]}\nprofiles: {tiny: {settings: {weight: 0.5}}}",
+    ],
+)
+def test_an_ending_switches_nothing_on(text: str) -> None:
+    with pytest.raises(SpecError, match=r"weight: stages.grpo.overlong is null; write stages.grpo.overlong.weight"):
+        sweep(text)
+
+
+def test_an_ending_of_a_part_that_the_settings_switch_on_is_fine() -> None:
+    spec = sweep("settings: {overlong: {buffer: 0.5}}\naxes: {weight: [0.5, 1]}")
+    assert spec.settings == {"stages.grpo.overlong.buffer": 0.5}
+    assert list(spec.axes) == ["stages.grpo.overlong.weight"]
+
+
 def test_a_profile_is_a_layer_on_top_by_full_keys() -> None:
     text = """\
 settings: {eval_steps: 8}
@@ -202,7 +224,7 @@ WRONG: list[tuple[str, str]] = [
     ("axes: {seed: [0, 1]}", "line 4: axes.seed: is not set by a trial; seeds says it"),
     ("axes: {title: [a, b]}", "line 4: axes.title: is not set by a trial"),
     ("axes: {budget: [1, 2]}", "line 4: axes.budget: is not set by a trial; budget says it"),
-    ("axes: {completions: [1, 2]}", "line 4: axes.budget.completions: is not set by a trial"),
+    ("axes: {budget.completions: [1, 2]}", "line 4: axes.budget.completions: is not set by a trial"),
     ("axes: {beta: [0]}\nsettings:\n  seed: 1", "line 6: settings.seed: is not set by a trial"),
     ("axes: {beta: [0, 0.0]}", "line 4: axes.stages.grpo.beta: got 0 twice"),
     ("axes: {beta: 3}", "line 4: axes.stages.grpo.beta: got 3; allowed: a list of values, or a mapping"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from grpoctl.sweeps import samplers, space
-from grpoctl.sweeps.samplers import Memory, Suggester, suggest
+from grpoctl.sweeps.samplers import Memory, Suggester, startup, suggest
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Point
 from grpoctl.sweeps.vocabulary import Past
@@ -65,6 +65,19 @@ def test_a_finite_space_is_walked_without_repeats_until_nothing_is_left(sampler:
     points = played(sweep(SMALL, sampler=sampler, study_seed=seed), 29, reward)
     assert len({space.identity(point) for point in points[:27] if point is not None}) == 27
     assert points[27:] == [None, None]
+
+
+@pytest.mark.parametrize("lag", [1, 2, 4])
+def test_so_many_trials_are_drawn_at_random_before_results_count(lag: int) -> None:
+    """Upside-down results change no point among the first `startup`, and some point soon after."""
+    of = sweep({"lr": MIXED["lr"]}, sampler="tpe")
+    drawn = startup("tpe", lag)
+    assert drawn is not None
+    up = played(of, drawn + 3, lambda params: params["lr"], lag)
+    down = played(of, drawn + 3, lambda params: -params["lr"], lag)
+    assert up[:drawn] == down[:drawn]
+    assert up[drawn : drawn + 3] != down[drawn : drawn + 3]
+    assert startup("random", lag) is None  # it never learns, and says so by its name
 
 
 def test_the_grid_is_in_order() -> None:

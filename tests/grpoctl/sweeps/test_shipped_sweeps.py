@@ -138,7 +138,10 @@ def trained(spec: SweepSpec, point: space.Params, folder: Path, seen: dict[str, 
         run = candidates.specs(spec, point, seeds=[0], library=BASES)[0].spec
         recorder = Recorder()
         drive(assemble(run, open_checkpoints(run, folder)).steps(), recorder)
-        seen[name] = [{key: value for key, value in row.items() if key not in ECHOES} for row in recorder.rows]
+        seen[name] = [
+            {key: value for key, value in row.items() if key not in ECHOES and not key.startswith("weight/")}
+            for row in recorder.rows
+        ]
     return seen[name]
 
 

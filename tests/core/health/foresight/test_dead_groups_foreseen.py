@@ -15,15 +15,22 @@ from core.health.foresight.dead_groups import PASS_RATES, dead_group, dead_group
 from tests.core.health.foresight.conftest import view
 
 
+def best(rewards: torch.Tensor, keep: int) -> torch.Tensor:
+    """The best `keep` of each row, the others missing: of rewards of 0 and 1 it does not matter which of equal ones."""
+    ordered = rewards.sort(dim=-1, descending=True).values
+    ordered[..., keep:] = torch.nan
+    return ordered
+
+
 @pytest.mark.parametrize("virtual", [None, 0.0, 0.5, 1.0])
-@pytest.mark.parametrize("size", [2, 5])
-def test_the_chance_is_the_sum_over_all_outcomes(size: int, virtual: float | None) -> None:
+@pytest.mark.parametrize(("size", "keep"), [(2, None), (5, None), (5, 5), (5, 4), (5, 2), (5, 1)])
+def test_the_chance_is_the_sum_over_all_outcomes(size: int, keep: int | None, virtual: float | None) -> None:
     outcomes = torch.tensor(list(itertools.product((0.0, 1.0), repeat=size)), dtype=torch.float64)
-    dead = dead_groups(outcomes, virtual)
+    dead = dead_groups(best(outcomes, keep or size), virtual)
     for rate in PASS_RATES:
         chances = [prod(rate if reward else 1 - rate for reward in group) for group in outcomes.tolist()]
         expected = sum(chance for chance, is_dead in zip(chances, dead.tolist(), strict=True) if is_dead)
-        assert dead_group(rate, size, virtual) == pytest.approx(expected)
+        assert dead_group(rate, size, virtual, keep) == pytest.approx(expected)
 
 
 def test_by_hand() -> None:
@@ -76,17 +83,21 @@ HOW: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("keep", [None, 2, 1])
 @pytest.mark.parametrize("more", [{}, {"virtual_best": 1.0}, {"clip": 0.5, "ddof": 0}], ids=str)
 @pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(map(str, how.values())))
-def test_a_silent_step_is_one_whose_advantages_are_all_0(how: dict[str, Any], more: dict[str, Any]) -> None:
-    seen = view(num_generations=2, prompts_per_step=2, advantage={**how, **more})
+def test_a_silent_step_is_one_whose_advantages_are_all_0(
+    how: dict[str, Any], more: dict[str, Any], keep: int | None
+) -> None:
+    size = 2 if keep is None else 3
+    seen = view(num_generations=size, prompts_per_step=2, advantage={**how, **more}, keep_candidates=keep)
     assert seen.grpo is not None
     normaliser = Normaliser(**seen.grpo.advantage.model_dump(exclude={"running_decay"}))
     history = Running(count=1, weight=0.1, mean=0.03, variance=0.02)  # a mean of 0.3, met by no reward
     for rate in (0.1, 0.5):
         expected = 0.0
-        for outcome in itertools.product((0.0, 1.0), repeat=4):
-            rewards = torch.tensor(outcome, dtype=torch.float64).view(2, 2)
+        for outcome in itertools.product((0.0, 1.0), repeat=2 * size):
+            rewards = best(torch.tensor(outcome, dtype=torch.float64).view(2, size), keep or size)
             if not advantages(rewards, normaliser, running=history).any():
                 expected += prod(rate if reward else 1 - rate for reward in outcome)
         found = silent_step(seen.grpo, rate)
@@ -101,3 +112,9 @@ def test_kept_candidates_are_often_all_right() -> None:
     seen = view(keep_candidates=2.0)
     assert seen.grpo is not None
     assert silent_step(seen.grpo, 0.5) == pytest.approx(0.75**2)
+    (row,) = dead_groups_table(seen.grpo, (0.5,))
+    assert (row.group, row.step) == (pytest.approx(0.75), pytest.approx(0.75**2))
+    refilled = view(keep_candidates=2.0, dynamic_sampling={"max_attempts": 2})
+    assert refilled.grpo is not None
+    (row,) = dead_groups_table(refilled.grpo, (0.5,))
+    assert row.samples == pytest.approx(2 * 4 * 1.75)  # each place is sampled again with chance 0.75

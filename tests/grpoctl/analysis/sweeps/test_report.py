@@ -23,6 +23,19 @@ def test_the_report_of_a_sweep() -> None:
     assert text_report(advantage_study(), ["a.png"])[-1].lines[0].text == "a.png"
 
 
+def test_a_sweep_that_never_learned_says_that_it_was_random_search() -> None:
+    trials = [trial(n, [n / 10], params={"a.lr": n}) for n in range(6)]
+
+    def notes(**more: Any) -> list[str]:
+        return [line.text for line in head(study(trials, **more))[0].lines if line.label == "Note"]
+
+    (note,) = notes(startup=11)
+    assert "first 11 trials" in note
+    assert "there are 6" in note
+    assert notes(startup=5) == notes(startup=None) == notes() == []  # a study of an earlier version says nothing of it
+    assert "first 11 trials" in asked(study(trials, startup=11))
+
+
 def test_a_ranking_has_one_row_per_candidate_best_first() -> None:
     table = section(advantage_study(), "Ranking")
     assert table.columns[:3] == ("", "#", "num_generations")
