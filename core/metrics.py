@@ -47,6 +47,7 @@ STEP = _declare(
     reward/mean | reward | higher | mean reward of the step's completions, missing ones left out
     reward/std | reward | neither | standard deviation (ddof 0) over all the step's completions
     reward/group_std | reward | neither | mean over groups of the standard deviation inside the group (ddof 0)
+    reward/truncated | reward | neither | mean reward of completions that hit max_completion_length; absent where none
     reward/missing | fraction | lower | share of completions whose reward could not be computed
     groups/discarded | count | lower | groups sampled on this step that nothing was learned from
     groups/held_out | fraction | lower | share of the step's prompts that evaluation asks too, by id or by text

@@ -37,7 +37,7 @@ def recorded_rows() -> list[dict[str, float | None]]:
             "importance_sampling_cap": 2.0, "dynamic_sampling": {"max_attempts": 3}, "num_iterations": 2,
         },
         "sft": {**plain, "kind": "sft", "max_steps": 1},
-        "rce": {**group, "kind": "rce"},
+        "rce": {**group, "kind": "rce", "max_completion_length": 1},  # all are cut off
     }  # fmt: skip
     task = PricedTask(lambda problem, output: float(int(output) == problem % 4))
     policy, recorder = ConsistentPolicy(), Recorder()
