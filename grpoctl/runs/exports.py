@@ -125,13 +125,23 @@ def find_exported(home: Home, run: RunDir, name: str) -> Exported:
 
 def kept(run: RunDir, step: int) -> Exported:
     """The weights of the run's checkpoint of that step. Raises NotFoundError with the steps that were kept."""
-    steps = sorted(int(folder.name[5:]) for folder in run.checkpoints.glob("step-*") if folder.name[5:].isdigit())
+    steps = _kept_steps(run)
     if step not in steps:
         there = f"it kept those of {', '.join(map(str, steps))}" if steps else "it kept none"
         more = "checkpoints.save_total_limit says how many are kept"
         raise NotFoundError(f"{run.id} has no checkpoint of step {step}; {there} ({more})")
     folder = run.checkpoints / f"step-{step:06d}"
     return Exported(run=run, folder=folder, step=step, spec=read_resolved(run.spec), kept=True)
+
+
+def newest_kept(run: RunDir) -> Exported | None:
+    """The weights of the run's newest checkpoint; None where it has none."""
+    steps = _kept_steps(run)
+    return kept(run, steps[-1]) if steps else None
+
+
+def _kept_steps(run: RunDir) -> list[int]:
+    return sorted(int(folder.name[5:]) for folder in run.checkpoints.glob("step-*") if folder.name[5:].isdigit())
 
 
 def write_card(run: RunDir, folder: Path, *, merged: bool) -> None:
