@@ -88,10 +88,9 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
     Raises SpecError, NotFoundError, UserError.
     """
     name, revisions = asked.name, revisions_of(home)
-    profile, why = asked.profile, "as asked"
-    if profile == profiles.AUTO:
-        profile, reason = profiles.choose(load(name, overrides=asked.overrides, revisions=revisions))
-        why = f"auto: {reason}"
+    profile, why = profiles.asked_or_chosen(
+        asked.profile, lambda: load(name, overrides=asked.overrides, revisions=revisions)
+    )
     loaded = [
         load(name, profile=profile, overrides=asked.overrides, seed=seed, revisions=revisions) for seed in asked.seeds
     ]

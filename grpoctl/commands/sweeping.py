@@ -23,13 +23,12 @@ from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.specs import load
 from grpoctl.sweep_progress import SweepProgress
 from grpoctl.sweeps import opening
 from grpoctl.sweeps.checks import notes
 from grpoctl.sweeps.concluding import GO_ON, conclude, how_it_ended
 from grpoctl.sweeps.driver import Driver, Plan
-from grpoctl.sweeps.loading import load_sweep, read_sweep, study_stem, sweep_sha
+from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.opening import Opened, Terms
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.storage import StudyStorage, masked
@@ -92,12 +91,10 @@ def resolve(asked: Asked, home: Home) -> SweepSpec:
     overrides = list(asked.overrides)
     if asked.seeds is not None:
         overrides.append(f"seeds={list(seeds_of(None, asked.seeds))}")
-    profile, revisions = asked.profile, revisions_of(home)
-    if profile == profiles.AUTO:
-        base = load_sweep(asked.name, overrides=overrides, revisions=revisions).spec.experiment
-        profile, why = profiles.choose(load(base, revisions=revisions))
-        if not asked.json:
-            console.print_text(f"profile {profile} (auto: {why})")
+    revisions = revisions_of(home)
+    profile, why = profiles.asked_or_chosen(asked.profile, lambda: base_of(asked.name, overrides, revisions))
+    if asked.profile == profiles.AUTO and not asked.json:
+        console.print_text(f"profile {profile} ({why})")
     return load_sweep(asked.name, profile=profile, overrides=overrides, revisions=revisions).spec
 
 

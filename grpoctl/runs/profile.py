@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import UserError
@@ -10,6 +11,28 @@ from core.spec import ModelSpec, RunSpec
 from grpoctl.specs import Loaded
 
 AUTO, TINY, MEDIUM, FULL = "auto", "tiny", "medium", "full"
+
+
+def asked_or_chosen(asked: str, full: Callable[[], Loaded]) -> tuple[str, str]:
+    """(profile, why) for what `--profile` says: that profile, or for `auto` the one that `choose` takes.
+
+    Raises UserError as `choose` does, and what loading `full` raises.
+    """
+    if asked != AUTO:
+        return asked, "as asked"
+    profile, why = choose(full())
+    return profile, f"{AUTO}: {why}"
+
+
+def shown(asked: str, full: Callable[[], Loaded]) -> tuple[str, str]:
+    """As `asked_or_chosen`, for what only looks: where nothing could be chosen, `full` and why not."""
+    if asked != AUTO:
+        return asked, "as asked"
+    loaded = full()
+    try:
+        return asked_or_chosen(asked, lambda: loaded)
+    except UserError as error:
+        return FULL, f"{AUTO} takes none: {error}"
 
 
 def choose(full: Loaded) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.specs import Library, Revisions, canonical, plain, shipped_folder
+from grpoctl.specs import Library, Loaded, Revisions, canonical, load, plain, shipped_folder
 from grpoctl.specs.authored import FULL, Authored, check_file
 from grpoctl.specs.documents import read_document, read_value
 from grpoctl.specs.layers import Keys, Layer, Place, merge
@@ -87,6 +87,11 @@ def load_sweep(
     except SpecError as error:
         raise refused(error.message, ("axes", error.key or ""), merged) from None
     return LoadedSweep(spec=spec, file=file, profiles=authored.profiles, origin=_origin(file, library))
+
+
+def base_of(name: str, overrides: Sequence[str], revisions: Revisions | None = None) -> Loaded:
+    """A sweep's first base experiment as it is written: what `--profile auto` is chosen by. Raises as `load_sweep`."""
+    return load(load_sweep(name, overrides=overrides, revisions=revisions).spec.experiment, revisions=revisions)
 
 
 def _origin(file: Path, library: Library) -> Origin:
