@@ -50,6 +50,7 @@ class Live(Hooks):
         self._progress = LiveProgress(json=asked.json, quiet=asked.quiet)
         self._warnings = LiveWarnings(quiet=asked.quiet)
         self._why = why
+        self._processes = max(1, len(asked.slots))
         self._spec: RunSpec | None = None
         self._recent: list[Row] = []
 
@@ -62,6 +63,13 @@ class Live(Hooks):
             self._progress.start(spec.max_steps, header)
         else:
             self._progress.start(spec.budget.amount, header, spec.budget.unit)
+
+    def evaluating(self, ended: int, token: int) -> None:
+        """How far the evaluation before step 1 is; where several processes share it, this one's part."""
+        assert self._spec is not None
+        if not self._recent:
+            rows = self._spec.task.eval_prompts * self._spec.evaluation.num_generations_eval
+            self._progress.evaluating(ended, -(-rows // self._processes), token, self._spec.max_completion_length)
 
     def row(self, row: Mapping[str, float | None]) -> None:
         """The bar moved on."""
