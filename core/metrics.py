@@ -49,6 +49,7 @@ STEP = _declare(
     reward/group_std | reward | neither | mean over groups of the standard deviation inside the group (ddof 0)
     reward/running_mean | reward | neither | running mean that advantages are centred on; absent on a stage's first step
     reward/running_std | reward | neither | running standard deviation that they are divided by; absent as that is
+    reward/truncated | reward | neither | mean reward of completions that hit max_completion_length; absent where none
     reward/missing | fraction | lower | share of completions whose reward could not be computed
     groups/discarded | count | lower | groups sampled on this step that nothing was learned from
     groups/held_out | fraction | lower | share of the step's prompts that evaluation asks too, by id or by text

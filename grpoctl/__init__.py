@@ -3,6 +3,8 @@
     import grpoctl
     run = grpoctl.load("p31")        # the newest run of p31, a run id, or a run's directory
     run.spec, run.result, run.metrics
+    study = grpoctl.load("lr-study")  # the newest study of a sweep, a study's id, or its directory
+    study.spec, study.document, study.trials[0].runs[0].metrics
 
 Importing this imports no torch, transformers, mlflow, optuna or pandas.
 """
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from grpoctl.runs.loaded import LoadedRun
+    from grpoctl.runs.loaded import LoadedRun, LoadedStudy
 
 _ours = Path(__file__).resolve().parents[1] / "core"
 _found = importlib.util.find_spec("core")
@@ -27,11 +29,11 @@ if _found is None or _found.origin is None or Path(_found.origin).resolve().pare
     )
 
 
-def load(name: str) -> LoadedRun:
-    """The run of that name: an experiment's newest run, a run id, or a run's directory.
+def load(name: str) -> LoadedRun | LoadedStudy:
+    """The run of that name (an experiment's newest run, a run id, or a run's directory), else the study.
 
-    Raises core.errors.NotFoundError where there is none.
+    Raises core.errors.NotFoundError where there is neither.
     """
-    from grpoctl.runs.loaded import load_run
+    from grpoctl.runs.loaded import load as load_named
 
-    return load_run(name)
+    return load_named(name)

@@ -29,6 +29,7 @@ from grpoctl.commands.sweep import sweep
 from grpoctl.commands.sync import sync
 from grpoctl.commands.ui import ui
 from grpoctl.commands.validate import validate
+from grpoctl.runs.log import keep_off_terminal
 
 UsageError: Any = typer.BadParameter.__base__  # click's; which click it is depends on the version of typer
 
@@ -65,6 +66,7 @@ def _options(
 ) -> None:
     if debug:
         os.environ["GRPOCTL_DEBUG"] = "1"
+    keep_off_terminal()
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(exits.USAGE)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+EVALUATING = 30.0  # seconds between two lines about one evaluation where there is no terminal
 _PLAIN_LINES = 20  # progress lines of a whole run where there is no terminal
 _BESIDE_GUARDS = 67  # columns of a progress line without the guards: a bar of 4, step, time left, numbers
 
@@ -27,6 +28,7 @@ class LiveProgress:
     """
 
     def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
+        self._told = float("-inf")  # when an evaluation was last told of
         self._stream = sys.stderr if json else sys.stdout
         self._quiet = quiet
         self._bar: Progress | None = None
@@ -46,6 +48,21 @@ class LiveProgress:
         if is_terminal(self._stream):
             self._bar = _progress_bar(console_on(self._stream), total)
             self._bar.start()
+
+    def evaluating(self, ended: int, count: int, token: int, limit: int) -> None:
+        """Show how far the evaluation before step 1 is: completions that have ended, and the token being drawn.
+
+        Without a terminal it is a line at once, and another every EVALUATING seconds.
+        """
+        if self._quiet:
+            return
+        far = f"{ended}/{count} ended, token {token}/{limit}" if token else f"{count} completions"
+        text = f"evaluating before step 1: {far}"
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], stats=text)
+        elif (now := time.monotonic()) - self._told >= EVALUATING:
+            self._told = now
+            write(text, self._stream)
 
     def update(self, row: Mapping[str, object], guards: str) -> None:
         """Show a metrics row; `guards` is their state in a word or two. What a row lacks keeps its last value."""

@@ -55,7 +55,7 @@ class TabularPolicy:
             mask_NT=torch.ones(n, 1, dtype=torch.bool),
             drawn_NT=logprobs_A[ids_N].unsqueeze(-1),
             outputs=[str(arm) for arm in ids_N.tolist()],
-            truncated_N=torch.zeros(n, dtype=torch.bool),
+            truncated_N=torch.full((n,), how.max_completion_length == 1),  # one factor fills it
             how=how,
         )
 

@@ -42,6 +42,7 @@ from core.health.signal import missing_rewards, no_updates
 from core.health.small_advantage import small_advantage
 from core.health.small_groups import small_groups
 from core.health.supervised_flat import supervised_flat
+from core.health.truncation import truncation
 from core.health.weak_reward import weak_reward
 
 Rule = Callable[[Case], Sequence[Finding]]
@@ -65,6 +66,7 @@ RULES: tuple[Rule, ...] = (
     learning_rate,
     policy_collapse,
     level_break,
+    truncation,
     numerical,
     kl,
     reward_hacking,

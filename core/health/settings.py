@@ -46,6 +46,8 @@ class Settings:
     epsilon: float | None = None
     updates_per_rollout: int | None = None
     dynamic_sampling: bool | None = None
+    overlong: bool | None = None  # a price is taken off the reward of long completions
+    mask_truncated_completions: bool | None = None
     supervised_weight: float | None = None
     consistency_weight: float | None = None
     skip_without_signal: bool | None = None
@@ -93,7 +95,8 @@ def settings_of(spec: RunSpec) -> Settings:
     index, stage = stages[-1]
     known |= {name: attrgetter(path)(stage) for name, path in OF_STAGE.items()}
     known |= {field.name: getattr(stage, field.name) for field in fields(Settings) if _shared(stage, field.name, known)}
-    known |= {"dynamic_sampling": stage.dynamic_sampling is not None, "offline": False, "old_is_reference": False}
+    known |= {"dynamic_sampling": stage.dynamic_sampling is not None, "overlong": stage.overlong is not None}
+    known |= {"offline": False, "old_is_reference": False}
     return Settings(**known | {"ranks_break_ties": False, "reshaped": _reshaped(stage), "stage": index})
 
 

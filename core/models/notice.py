@@ -17,3 +17,10 @@ def say(text: str) -> None:
     logging.getLogger(__name__).info(text)
     with suppress(OSError):  # a reader that has gone must not end the run
         print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def through_root(library: str) -> None:
+    """Leave what a library logs to the root logger: its own handler, made as it is imported, writes to a terminal."""
+    logger = logging.getLogger(library)
+    logger.handlers = [one for one in logger.handlers if not isinstance(one, logging.StreamHandler)]
+    logger.propagate = True

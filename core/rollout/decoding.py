@@ -10,7 +10,9 @@ V vocabulary, R rows still drawing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +31,34 @@ from core.rollout.window import without
 
 ALL = Savings()
 LOOK_EVERY = {"cpu": 1, "cuda": 8}  # tokens: asking whether rows have ended makes a GPU wait
+
+
+class _Listener:
+    """Who is told how far a sampling is, over all of its batches."""
+
+    def __init__(self, tell: Callable[[int, int], None]) -> None:
+        self._tell, self._before = tell, 0
+
+    def drawn(self, ended: int, token: int) -> None:
+        """So many rows of this batch have ended by this token."""
+        self._tell(self._before + ended, token)
+
+    def finished(self, rows: int) -> None:
+        """The batch is done."""
+        self._before += rows
+
+
+_listener: ContextVar[_Listener | None] = ContextVar("who is told how far a sampling is", default=None)
+
+
+@contextmanager
+def listening(tell: Callable[[int, int], None]) -> Iterator[None]:
+    """`tell` is called inside as tokens are drawn: rows that have ended in all, and the token of the batch (from 1)."""
+    token = _listener.set(_Listener(tell))
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +132,7 @@ def decode(
     numbers_R = torch.arange(len(uniforms_RT))
     over_R = torch.zeros(len(uniforms_RT), dtype=torch.bool, device=device)
     look_every = LOOK_EVERY.get(device.type, 1)
-    steps = []
+    steps, listener, n = [], _listener.get(), len(uniforms_NT)
     for t in range(limit):
         tokens_R, logprobs_R = drawn(logits_RV, uniforms_RT[:, t], how, inverse_cdf=savings.inverse_cdf)
         steps.append(_Step(numbers_R=numbers_R, tokens_R=tokens_R, logprobs_R=logprobs_R))
@@ -111,6 +141,8 @@ def decode(
             break
         if (t + 1) % look_every == 0:
             over = over_R.tolist()
+            if listener is not None:
+                listener.drawn(n - len(over) + sum(over), t + 1)
             if all(over):
                 break
             if savings.finished_leave and any(over):
@@ -119,7 +151,9 @@ def decode(
                 numbers_R, kept_R = numbers_R[kept], handed(kept, device)
                 uniforms_RT, tokens_R, over_R = uniforms_RT[kept_R], tokens_R[kept_R], over_R[kept_R]
         logits_RV = forward.step(tokens_R, t)
-    return _draws(steps, n=len(uniforms_NT), end_ids=end_ids)
+    if listener is not None:
+        listener.finished(n)
+    return _draws(steps, n=n, end_ids=end_ids)
 
 
 def _started(

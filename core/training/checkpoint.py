@@ -78,6 +78,7 @@ class Checkpoints:
             state = {"version": VERSION, "progress": progress, "sha256": _checksums(work, progress)}
             (work / _STATE).write_text(json.dumps(state, indent=1))
             for name in (_WEIGHTS, _OPTIMIZER, _STATE):
+                (work / name).chmod((work / _STATE).stat().st_mode)  # safetensors' files are for their maker alone
                 _sync(work / name)
             if target.exists():
                 shutil.rmtree(target)

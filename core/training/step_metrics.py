@@ -29,6 +29,7 @@ def rollout_metrics(groups: Groups, advantages_PK: Tensor, virtual_best: float |
         "reward/mean": float(present.mean()) if len(present) else math.nan,
         "reward/std": float(present.std(correction=0)) if len(present) else math.nan,
         "reward/group_std": float(group_std(rewards_PK, ddof=0).mean()),
+        **_cut_reward(rewards_PK.flatten()[rollout.truncated_N.to(rewards_PK.device)]),
         "reward/missing": float(rewards_PK.isnan().double().mean()),
         "groups/dead": float(dead_P.double().mean()),
         "advantage/mean": float(advantages_PK.mean()),
@@ -40,6 +41,12 @@ def rollout_metrics(groups: Groups, advantages_PK: Tensor, virtual_best: float |
         "completions/distinct": len(set(rollout.outputs)) / len(rollout),
         **_part_means(groups.outcomes),
     }
+
+
+def _cut_reward(rewards_C: Tensor) -> dict[str, float]:
+    """`reward/truncated` of the rewards of the completions that were cut off: absent where none has one."""
+    present = rewards_C[~rewards_C.isnan()]
+    return {"reward/truncated": float(present.mean())} if len(present) else {}
 
 
 def _part_means(outcomes: Sequence[Outcome]) -> dict[str, float]:

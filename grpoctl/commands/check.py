@@ -46,10 +46,19 @@ def check(
     """Say what a spec can and cannot do: advantages, dead groups, knobs that do nothing, problems and their rewards."""
     from grpoctl import console
     from grpoctl.commands import checking, checking_data, checking_resources, checking_simulation, checking_sweep
-    from grpoctl.sweeps.loading import kinds_of
+    from grpoctl.runs.launch import revisions_of
+    from grpoctl.runs.profile import full_of, shown
+    from grpoctl.runs.run_dir import Home
+    from grpoctl.sweeps.loading import base_of, kinds_of
 
-    profile, given = "full" if profile == "auto" else profile, tuple(overrides or ())
-    kinds = kinds_of(name)
+    given, kinds = tuple(overrides or ()), kinds_of(name)
+    revisions = revisions_of(Home.locate())
+    base = (
+        (lambda: full_of(name, given, revisions))
+        if "experiment" in kinds
+        else (lambda: base_of(name, given, revisions))
+    )
+    profile, _ = shown(profile, base)
     looked = checking_data.wanted(
         checking_data.Options(asked=data, probe=probe, no_model=no_model, model_samples=model_samples), kinds, name
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -69,6 +69,8 @@ def run(asked: Asked, wanted: Wanted) -> int:
         page_file.keeps(wanted.html, read.source)  # a folder's file, say
     diagnosis = judge(read, asked=asked.name)
     made = None if wanted.propose is None else propose(diagnosis, wanted.propose)
+    if made is not None:
+        diagnosis = replace(diagnosis, proposed=made.command)
     if wanted.html is not None:
         from grpoctl.diagnose.html import write_html
 
@@ -82,8 +84,7 @@ def _say(diagnosis: Diagnosis, wanted: Wanted, made: Proposed | None) -> None:
     """The report on standard output; which files were written there too, or beside a document on standard error."""
     wrote = [] if wanted.html is None else [f"wrote {wanted.html}"]
     if made is not None:
-        profile = "" if made.profile is None else f" -p {made.profile}"
-        wrote.append(f"wrote {made.file}, which decides {made.finding}; next: grpoctl run {made.name}{profile}")
+        wrote.append(f"wrote {made.file}, which decides {made.finding}; next: {made.command}")
     if wanted.form == "json":
         proposed = None if made is None else {"name": made.name, "file": str(made.file), "finding": made.finding}
         console.print_json(diagnosis.as_json() | ({} if proposed is None else {"proposed": proposed}))

@@ -19,13 +19,15 @@ def logs(
 
     from grpoctl import console
     from grpoctl.commands.following import exit_code, followed, lines_until_the_end
-    from grpoctl.commands.places import run_or_study
+    from grpoctl.commands.places import print_choice, run_or_study
     from grpoctl.runs import status
     from grpoctl.runs.run_dir import Home
 
     home = Home.locate()
     status.reconcile(home)
-    source = followed(run_or_study(home, name))
+    place = run_or_study(home, name, running_first=True)
+    print_choice(home, name, place)
+    source = followed(place)
     if source.note:
         console.print_note(source.note)
     so_far = source.new_lines()

@@ -15,6 +15,7 @@ from core.tasks.base import Example
 from grpoctl import console
 from grpoctl.analysis.wording import harmless
 from grpoctl.commands.evaluating import sampling
+from grpoctl.commands.places import print_choice
 from grpoctl.commands.subjects import subject
 from grpoctl.runs.run_dir import Home
 
@@ -40,7 +41,10 @@ def sample(asked: Asked) -> dict[str, Any]:
     """The JSON document of the draws. Raises UserError before anything heavy is loaded, later ModelError."""
     if asked.temperature is not None and not math.isfinite(asked.temperature):
         raise UserError(f"got --temperature {asked.temperature}; allowed: 0 (greedy) or more")
-    weights = subject(Home.locate(), asked.model)
+    home = Home.locate()
+    weights = subject(home, asked.model, running_first=True)
+    if weights.exported is not None:
+        print_choice(home, asked.model, weights.exported.run)
     spec = weights.spec
     temperature = asked.temperature if asked.temperature is not None else spec.evaluation.temperature if spec else 1.0
     limit = asked.max_tokens or (spec.max_completion_length if spec else LONGEST)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from core.errors import SpecError, UserError
 from core.health.collapse import LOOK_BACK, policy_collapse
 from core.health.finding import Row
 from core.health.integrity import rollout_integrity
@@ -52,6 +50,7 @@ class Live(Hooks):
         self._progress = LiveProgress(json=asked.json, quiet=asked.quiet)
         self._warnings = LiveWarnings(quiet=asked.quiet)
         self._why = why
+        self._processes = max(1, len(asked.slots))
         self._spec: RunSpec | None = None
         self._recent: list[Row] = []
 
@@ -64,6 +63,13 @@ class Live(Hooks):
             self._progress.start(spec.max_steps, header)
         else:
             self._progress.start(spec.budget.amount, header, spec.budget.unit)
+
+    def evaluating(self, ended: int, token: int) -> None:
+        """How far the evaluation before step 1 is; where several processes share it, this one's part."""
+        assert self._spec is not None
+        if not self._recent:
+            rows = self._spec.task.eval_prompts * self._spec.evaluation.num_generations_eval
+            self._progress.evaluating(ended, -(-rows // self._processes), token, self._spec.max_completion_length)
 
     def row(self, row: Mapping[str, float | None]) -> None:
         """The bar moved on."""
@@ -90,10 +96,7 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
     Raises SpecError, NotFoundError, UserError.
     """
     name, revisions = asked.name, revisions_of(home)
-    profile, why = asked.profile, "as asked"
-    if profile == profiles.AUTO:
-        profile, reason = _chosen(asked, home)
-        why = f"auto: {reason}"
+    profile, why = profiles.asked_or_chosen(asked.profile, lambda: profiles.full_of(name, asked.overrides, revisions))
     loaded = [
         load(name, profile=profile, overrides=asked.overrides, seed=seed, revisions=revisions) for seed in asked.seeds
     ]
@@ -102,19 +105,6 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
         if not asked.resume:  # a run that has ended is only told of, whatever has become of its data
             check_task(one.spec)
     return _settled(asked, home, loaded), why
-
-
-def _chosen(asked: Asked, home: Home) -> tuple[str, str]:
-    """(profile, why) of --profile auto. Overrides that are invalid under full may be valid under what is chosen."""
-    revisions = revisions_of(home)
-    try:
-        return profiles.choose(load(asked.name, overrides=asked.overrides, revisions=revisions))
-    except SpecError:
-        with suppress(UserError):
-            profile, reason = profiles.choose(load(asked.name, revisions=revisions))
-            if profile != profiles.FULL:
-                return profile, reason
-        raise
 
 
 def _settled(asked: Asked, home: Home, loaded: Sequence[Loaded]) -> list[Loaded]:

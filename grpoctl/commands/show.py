@@ -12,7 +12,7 @@ from grpoctl.commands.options import Json, Overrides, Profile
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, sweep, or run or study (id, path).")],
     overrides: Overrides = None,
-    profile: Profile = "full",
+    profile: Profile = "auto",
     samples: Annotated[bool, typer.Option("--samples", help="What the run wrote, in tables.")] = False,
     step: Annotated[int | None, typer.Option(help="The samples of one step of the run.", min=1)] = None,
     worst: Annotated[int | None, typer.Option(help="Of that step, only the N worst rewarded.", min=1)] = None,

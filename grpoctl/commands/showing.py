@@ -17,6 +17,7 @@ from grpoctl.analysis.methods import described
 from grpoctl.commands.places import run_or_study
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
+from grpoctl.runs.profile import full_of, shown
 from grpoctl.runs.records import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
@@ -48,8 +49,9 @@ def meant(home: Home, name: str) -> Literal["experiment", "sweep"] | RunDir | St
 
 def experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *, json: bool) -> None:
     """The resolved spec under a profile, and what the profile and overrides change."""
-    profile = "full" if profile == "auto" else profile
-    loaded = load(name, profile=profile, overrides=overrides, revisions=revisions_of(home))
+    revisions = revisions_of(home)
+    profile, why = shown(profile, lambda: full_of(name, overrides, revisions))
+    loaded = load(name, profile=profile, overrides=overrides, revisions=revisions)
     spec = loaded.spec
     runs = [entry for entry in summaries(home) if entry.get("experiment") == spec.name]
     if json:
@@ -61,7 +63,8 @@ def experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *,
                             "spec": plain(spec), "runs": runs})  # fmt: skip
         return
     console.print_text(f"{spec.name}@{spec.revision}  {spec.title}\n{spec.question}\nsource: {spec.source}")
-    console.print_text(f"file: {loaded.file}   profiles: {', '.join(loaded.profiles)}   sha: {spec_sha(spec)[:8]}\n")
+    console.print_text(f"file: {loaded.file}   profiles: {', '.join(loaded.profiles)}   sha: {spec_sha(spec)[:8]}")
+    console.print_text(f"profile: {profile} ({why})\n")
     console.print_text(dump(spec))
     _print_methods(spec)
     if loaded.applied:

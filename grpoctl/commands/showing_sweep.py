@@ -15,10 +15,11 @@ from grpoctl.analysis.sweeps.reading import read_study
 from grpoctl.analysis.sweeps.report import text_report
 from grpoctl.commands import checking_sweep
 from grpoctl.runs.launch import revisions_of
+from grpoctl.runs.profile import shown
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.specs import plain
-from grpoctl.sweeps.loading import load_sweep
+from grpoctl.sweeps.loading import base_of, load_sweep
 
 
 def newest_study(home: Home, name: str) -> StudyDir | None:
@@ -57,8 +58,9 @@ def spec(home: Home, name: str, profile: str, overrides: Sequence[str], *, json:
     """What a sweep that was not run yet would run. Raises UserError for `--csv`: there are no trials."""
     if as_csv:
         raise UserError(f"{name} has no study yet, so no trials; start one with: grpoctl sweep {name}")
-    profile = "full" if profile == "auto" else profile
-    loaded = load_sweep(name, profile=profile, overrides=overrides, revisions=revisions_of(home))
+    revisions = revisions_of(home)
+    profile, why = shown(profile, lambda: base_of(name, overrides, revisions))
+    loaded = load_sweep(name, profile=profile, overrides=overrides, revisions=revisions)
     found = checking_sweep.document(loaded.spec)
     if json:
         more = {"file": str(loaded.file), "profiles": list(loaded.profiles), "spec": plain(loaded.spec)}
@@ -66,6 +68,7 @@ def spec(home: Home, name: str, profile: str, overrides: Sequence[str], *, json:
         return
     source = f"\nsource: {loaded.spec.source}" if loaded.spec.source else ""
     console.print_text(f"{loaded.spec.title}\n{loaded.spec.question}{source}")
-    console.print_text(f"file: {loaded.file}   profiles: {', '.join(loaded.profiles)}\n")
+    console.print_text(f"file: {loaded.file}   profiles: {', '.join(loaded.profiles)}")
+    console.print_text(f"profile: {profile} ({why})\n")
     checking_sweep.say(loaded.spec, found)
     console.print_text(f"\nNot run yet under {home.path}; start it with: grpoctl sweep {name}")

@@ -11,7 +11,7 @@ from core.errors import NotFoundError, UserError
 from core.models import precision
 from core.spec import ModelSpec, RunSpec
 from grpoctl.commands.places import run_or_study
-from grpoctl.runs.exports import Exported, find_exported, kept, noted_source
+from grpoctl.runs.exports import Exported, find_exported, kept, newest_kept, noted_source
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
 
@@ -69,9 +69,9 @@ class Subject:
         return build_sampler(model, adapter)
 
 
-def subject(home: Home, name: str) -> Subject:
+def subject(home: Home, name: str, *, running_first: bool = False) -> Subject:
     """What the name means: a run's directory, a known model's name, a folder or file of a model, a run (id, its
-    beginning, experiment), a hub id; the first that fits.
+    beginning, experiment), a hub id; the first that fits. `running_first`: as for `exported_run`.
 
     Raises NotFoundError where it is nothing of these, UserError where it is no model.
     """
@@ -84,7 +84,7 @@ def subject(home: Home, name: str) -> Subject:
         if (found := _of_path(name, path)) is not None:
             return found
     try:
-        exported = exported_run(home, name)
+        exported = exported_run(home, name, running_first=running_first)
     except NotFoundError as error:
         if not str(error).startswith("no run and no study"):
             raise
@@ -108,11 +108,16 @@ def checkpoint_of(home: Home, name: str, step: int) -> Subject:
     return Subject(name=found.id, source=weights.spec.model.source, exported=weights)
 
 
-def exported_run(home: Home, name: str) -> Exported:
-    """The exported weights of a run. Raises NotFoundError, and UserError where the name means a sweep."""
-    found = run_or_study(home, name)
+def exported_run(home: Home, name: str, *, running_first: bool = False) -> Exported:
+    """The exported weights of a run; with `running_first`, of one under way those of its newest checkpoint.
+
+    Raises NotFoundError, and UserError where the name means a sweep.
+    """
+    found = run_or_study(home, name, running_first=running_first)
     if isinstance(found, StudyDir):
         raise UserError(f"{found.id} is a sweep; name one of its runs, for instance {found.run(0, 0).id}")
+    if running_first and found.is_held() and (newest := newest_kept(found)) is not None:
+        return newest
     return find_exported(home, found, name)
 
 

@@ -23,7 +23,6 @@ from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.specs import load
 from grpoctl.sweep_progress import SweepProgress
 from grpoctl.sweeps import opening
 from grpoctl.sweeps.checks import notes
@@ -92,14 +91,11 @@ def resolve(asked: Asked, home: Home) -> SweepSpec:
     overrides = list(asked.overrides)
     if asked.seeds is not None:
         overrides.append(f"seeds={list(seeds_of(None, asked.seeds))}")
-    profile, why, revisions = asked.profile, "", revisions_of(home)
-    if profile == profiles.AUTO:
-        base = base_of(asked.name, overrides=overrides, revisions=revisions)  # its points need not be valid under full
-        profile, why = profiles.choose(load(base, revisions=revisions))
-    spec = load_sweep(asked.name, profile=profile, overrides=overrides, revisions=revisions).spec
-    if why and not asked.json:
-        console.print_text(f"profile {profile} (auto: {why})")
-    return spec
+    revisions = revisions_of(home)
+    profile, why = profiles.asked_or_chosen(asked.profile, lambda: base_of(asked.name, overrides, revisions))
+    if asked.profile == profiles.AUTO and not asked.json:
+        console.print_text(f"profile {profile} ({why})")
+    return load_sweep(asked.name, profile=profile, overrides=overrides, revisions=revisions).spec
 
 
 def run(asked: Asked) -> int:

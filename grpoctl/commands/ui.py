@@ -14,18 +14,17 @@ def ui(
 ) -> None:
     """Open the runs in MLflow's own web pages."""
     import os
-    import shlex
 
     from grpoctl import console
     from grpoctl.runs.run_dir import Home
-    from grpoctl.tracking.serving import command, environment
+    from grpoctl.tracking.serving import command, environment, shell_line
     from grpoctl.tracking.store import store_name
 
     home = Home.locate()
-    line = command(host, port)
     if dry_run:
-        console.print_text(f"{shlex.join(line)}   # on {store_name(home)}")
+        console.print_text(shell_line(home, host, port))
         return
+    line = command(host, port)
     variables = environment(home)
     console.print_text(f"serving {store_name(home)} on http://{host}:{port} (Ctrl-C ends it)")
     os.execve(line[0], line, variables)

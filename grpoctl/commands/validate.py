@@ -21,7 +21,7 @@ def validate(
 ) -> None:
     """Check specs without starting anything; no code of yours is run without --rewards."""
     from grpoctl import console, exits
-    from grpoctl.commands.validating import add_rewards, check
+    from grpoctl.commands.validating import add_rewards, check, verdict
 
     given = names or []
     overrides = [text for text in given if "=" in text and not text.endswith(".yaml")]
@@ -34,9 +34,7 @@ def validate(
         console.print_json({"schema": 1, "ok": not failed, "specs": checked})
         raise typer.Exit(exits.USAGE if failed else exits.OK)
     for entry in checked:
-        kind = "sweep " if entry["kind"] == "sweep" else ""
-        good = f"{kind}{entry['name']}: sound in {', '.join(entry['profiles'])}"
-        console.print_text(good) if entry["error"] is None else console.print_error(str(entry["error"]))
+        console.print_text(verdict(entry)) if entry["error"] is None else console.print_error(str(entry["error"]))
         if entry.get("rewards"):
             from grpoctl.commands.trying_rewards import print_tried
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.errors import UserError
@@ -36,6 +36,17 @@ def add_rewards(checked: Sequence[dict[str, Any]], overrides: Sequence[str], *, 
         if entry["kind"] == "experiment" and entry["ok"] and (every or is_custom(entry["name"])):
             entry["rewards"] = try_rewards(entry["name"], overrides)
             entry["ok"] = all(one["ok"] for one in entry["rewards"])
+
+
+def verdict(entry: Mapping[str, Any]) -> str:
+    """What a sound spec's line says: which file was checked, in which profiles, and what of its rewards is known."""
+    from grpoctl.commands.trying_rewards import is_custom
+
+    kind, profiles = "sweep" if entry["kind"] == "sweep" else "spec", entry["profiles"]
+    line = f"{entry['name']}: {kind} valid in profile{'' if len(profiles) == 1 else 's'} {', '.join(profiles)}"
+    if entry.get("rewards"):
+        return f"{line}; its rewards {'were tried and are sound' if entry['ok'] else 'fail'}"
+    return f"{line}; its rewards were not run (--rewards)" if kind == "spec" and is_custom(entry["name"]) else line
 
 
 def _check_named(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:

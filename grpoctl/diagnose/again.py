@@ -17,7 +17,8 @@ from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.qualified import qualified
 from grpoctl.diagnose.readers.base import Read
 from grpoctl.specs import Library, load
-from grpoctl.specs.authored import read_authored
+from grpoctl.specs.authored import Authored, read_authored
+from grpoctl.specs.layers import merge
 
 UNKNOWN = "NAME"  # stands for an experiment that a foreign log does not have
 NO_FAULTS = "faults=[]"
@@ -42,11 +43,16 @@ def deciding_overrides(read: Read, decider: Decider) -> tuple[str, ...]:
     return (*decider.overrides, *([NO_FAULTS] if "faults" not in asked and _faulted(read) else []))
 
 
-def proposing(diagnosis: Diagnosis) -> str:
-    """The command that writes the deciding experiment; empty where no finding has one."""
+def next_step(diagnosis: Diagnosis) -> tuple[str, str] | None:
+    """The next command and what it does: runs the deciding experiment, or writes it where it is not written yet.
+
+    None where no finding has one.
+    """
+    if diagnosis.proposed:
+        return diagnosis.proposed, "runs the deciding experiment"
     if deciding(diagnosis) is None:
-        return ""
-    return f"grpoctl diagnose {shlex.quote(diagnosis.asked)} --propose {UNKNOWN}"
+        return None
+    return f"grpoctl diagnose {shlex.quote(diagnosis.asked)} --propose {UNKNOWN}", "writes the deciding experiment"
 
 
 def deciding(diagnosis: Diagnosis) -> tuple[Finding, Decider] | None:
@@ -93,13 +99,19 @@ def _profile(read: Read) -> list[str]:
     return [] if profile is None else ["-p", profile]
 
 
+def tree_of(authored: Authored, profile: str | None) -> Mapping[str, object]:
+    """The document that overrides of a run are put on: with what its profile says, which may have stages of its own."""
+    layer = None if profile is None else authored.profile(profile)
+    return (authored.base if layer is None else merge(authored.base, layer)).tree
+
+
 def _tree(read: Read) -> Mapping[str, object]:
-    """The document of the run's experiment, as it is today; {} where there is none."""
+    """The document of the run's experiment under its profile, as it is today; {} where there is none."""
     base, library = base_name(read), Library()
     if base is None:
         return {}
     with suppress(UserError):
-        return read_authored(library.find(base), library).base.tree
+        return tree_of(read_authored(library.find(base), library), profile_of(read))
     return {}
 
 

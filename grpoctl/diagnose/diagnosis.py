@@ -23,6 +23,7 @@ class Diagnosis:
     read: Read
     facts: Mapping[str, float]
     findings: tuple[Finding, ...]
+    proposed: str = ""  # the command that runs the deciding experiment, where it was written
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def page(diagnosis: Diagnosis) -> str:
         _figure(diagnosis),
         "<h2>Findings</h2>" if diagnosis.findings else "",
         *(_finding(read, finding) for finding in diagnosis.findings),
-        _commands("Write the deciding experiment as a spec", again.proposing(diagnosis)),
+        _next(diagnosis),
         _table("Facts", wording.fact_rows(diagnosis)),
         _table("Settings that are known", wording.setting_rows(diagnosis)),
         _list("Notes of the reader", read.notes),
@@ -94,6 +94,11 @@ def page(diagnosis: Diagnosis) -> str:
             "</body>\n</html>\n",
         ]
     )
+
+
+def _next(diagnosis: Diagnosis) -> str:
+    command, does = again.next_step(diagnosis) or ("", "")
+    return _commands(f"This {does}", command)
 
 
 def _text(text: str) -> str:

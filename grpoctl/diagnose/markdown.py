@@ -29,8 +29,9 @@ def markdown(diagnosis: Diagnosis) -> str:
         parts += ["## Settings", table(("setting", "value"), settings)]
     if read.notes:
         parts += ["## Notes", "\n".join(f"- {plain(note)}" for note in read.notes)]
-    if writes := again.proposing(diagnosis):
-        parts += ["## Next", f"Write the deciding experiment as a spec:\n\n{block(writes)}"]
+    if step := again.next_step(diagnosis):
+        command, does = step
+        parts += ["## Next", f"This {does}:\n\n{block(command)}"]
     return "\n\n".join(parts)
 
 

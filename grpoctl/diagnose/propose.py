@@ -40,6 +40,11 @@ class Proposed:
     finding: str
     profile: str | None
 
+    @property
+    def command(self) -> str:
+        """What runs it."""
+        return f"grpoctl run {self.name}{'' if self.profile is None else f' -p {self.profile}'}"
+
 
 def propose(diagnosis: Diagnosis, name: str, library: Library | None = None) -> Proposed:
     """Write ./experiments/NAME.yaml: the run's settings, changed as the first finding with a decider asks.
@@ -54,8 +59,10 @@ def propose(diagnosis: Diagnosis, name: str, library: Library | None = None) -> 
     file = new_file(name, library)
     base = _base(diagnosis, library)
     finding, decider = found
+    profile = _profile(diagnosis, base)
+    tree = again.tree_of(base, profile)
     asked = again.deciding_overrides(diagnosis.read, decider)
-    overrides = qualified(asked, base.base.tree, diagnosis.read.case.settings.stage)
+    overrides = qualified(asked, tree, diagnosis.read.case.settings.stage)
     proposal = Proposal(
         name=name,
         base=base.file.stem.lower(),
@@ -63,9 +70,9 @@ def propose(diagnosis: Diagnosis, name: str, library: Library | None = None) -> 
         finding=finding,
         decider=decider,
         foreign=again.base_name(diagnosis.read) is None,
-        profile=_profile(diagnosis, base),
-        own=_own(diagnosis, base, overrides),
-        changes=_keys(overrides, base.base.tree),
+        profile=profile,
+        own=_own(diagnosis, base, tree, overrides),
+        changes=_keys(overrides, tree),
     )
     proposal = replace(proposal, elsewhere=_elsewhere(base, proposal))
     create(file, _settled(proposal, base, library))
@@ -94,15 +101,17 @@ def _elsewhere(base: Authored, proposal: Proposal) -> tuple[str, ...]:
     return tuple(name for name in others if _scaled(base, name) & proposal.changes.keys())
 
 
-def _own(diagnosis: Diagnosis, base: Authored, changed: Sequence[str]) -> Mapping[str, object]:
+def _own(
+    diagnosis: Diagnosis, base: Authored, tree: Mapping[str, object], changed: Sequence[str]
+) -> Mapping[str, object]:
     """What the run departs from the base by: the overrides it was started with, or what a foreign log says of it."""
     if again.base_name(diagnosis.read) is not None:
-        return _keys(again.started_with(diagnosis.read, changed), base.base.tree)
+        return _keys(again.started_with(diagnosis.read, changed), tree)
     known = {name: value for name, value in diagnosis.settings.items() if name in OF_STAGE or name in _of_stage()}
     texts = {OF_STAGE.get(name, name).removesuffix(".start"): value for name, value in known.items()}
     own = {f"stages.grpo.{key}": value for key, value in texts.items()}
     there = leaves(plain(resolve(base).spec))
-    anew = _keys(changed, base.base.tree)
+    anew = _keys(changed, tree)
     return {key: value for key, value in own.items() if key not in anew and _start(there.get(key)) != value}
 
 
@@ -112,8 +121,8 @@ def _start(value: object) -> object:
 
 
 def _of_stage() -> set[str]:
-    """The settings of a GRPO stage that are a number or a word; dynamic sampling is a part, known only as yes or no."""
-    return set(GrpoStage.model_fields) - {"dynamic_sampling"}
+    """The settings of a GRPO stage that are a number or a word; two parts are known only as yes or no."""
+    return set(GrpoStage.model_fields) - {"dynamic_sampling", "overlong"}
 
 
 def _keys(overrides: Sequence[str], tree: Mapping[str, object]) -> dict[str, object]:

@@ -61,11 +61,11 @@ def _listed(label: str, said: list[str]) -> list[Line]:
 
 
 def _next(diagnosis: Diagnosis) -> list[Section]:
-    writes = again.proposing(diagnosis)
-    if not writes:
+    if (step := again.next_step(diagnosis)) is None:
         return []
-    lines = [Line(label="Next", text=f"{writes}   # writes the deciding experiment", verbatim=True)]
-    if again.base_name(diagnosis.read) is None:
+    command, does = step
+    lines = [Line(label="Next", text=f"{command}   # {does}", verbatim=True)]
+    if not diagnosis.proposed and again.base_name(diagnosis.read) is None:
         text = f"{again.UNKNOWN} above: an experiment of yours with this run's settings; that command writes one"
         lines.append(Line(label="Note", text=text))
     return [Section(lines=tuple(lines))]

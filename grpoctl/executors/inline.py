@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from grpoctl.runs import exports, inputs, provenance, status
 from grpoctl.runs.initial import initial_snapshot
 from grpoctl.runs.launch import identity_of
 from grpoctl.runs.log import add_text, logged
-from grpoctl.runs.recorder import Recorder, Watcher, last_recorded, rewind
+from grpoctl.runs.recorder import Recorder, last_recorded, rewind
 from grpoctl.runs.records import Row, read_rows, replace_json, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
@@ -58,6 +58,9 @@ class Hooks:
 
     def row(self, row: Mapping[str, float | None]) -> None:
         """Called after each recorded step."""
+
+    def evaluating(self, ended: int, token: int) -> None:
+        """Called before the evaluation before step 1, and as it draws: completions that have ended, and the token."""
 
     def waiting(self) -> None:
         """Called again and again while the run waits for its parent's word; what it raises ends the run."""
@@ -120,6 +123,7 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
     """Rewind to the newest sound checkpoint, assemble, drive to the end, export the adapter."""
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
+    from core.rollout.decoding import listening
     from core.tasks.readiness import at_work
     from core.training.initial import fit
 
@@ -142,8 +146,16 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
         provenance.note_model(run, trainer.origin.as_json())
     if theirs is not None:
         notes += [whence, *fit(trainer.policy.state(), theirs).lines()]
-    watcher: Watcher = hooks.row
-    with at_work(trainer.task), Recorder(run, watcher) as recorder:
+    telling = ExitStack()
+
+    def watcher(row: Mapping[str, float | None]) -> None:
+        telling.close()  # the first row is that evaluation's
+        hooks.row(row)
+
+    with at_work(trainer.task), Recorder(run, watcher) as recorder, telling:
+        if restart is None:  # what is drawn first is an evaluation: of many prompts, before any step can be shown
+            hooks.evaluating(0, 0)
+            telling.enter_context(listening(hooks.evaluating))
         ending = _driven(trainer, recorder, others, worlds)
     notes += _export(trainer, checkpoints, run)
     return Status(ending.status), ending.message

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from grpoctl.specs import read_resolved
 Format = Literal["peft", "transformers"]
 NOTE = "grpoctl.json"  # in an exported folder: which run and step it is of
 CARD = "README.md"
+ADAPTER = "adapter_config.json"  # peft's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +73,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
         draft.mkdir()
         try:
             yield draft
+            _set_modes(draft)
             if target.exists():
                 shutil.rmtree(target)
             draft.rename(target)
@@ -78,13 +81,30 @@ def whole_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
 
 
+def _set_modes(folder: Path) -> None:
+    """Give the files of a folder the mode that a new file gets here: those of safetensors are for their maker alone."""
+    probe = folder / ".mode"
+    probe.touch()
+    mode = stat.S_IMODE(probe.stat().st_mode)
+    probe.unlink()
+    for file in folder.rglob("*"):
+        if file.is_file():
+            file.chmod(mode)
+
+
 def note(folder: Path, run: RunDir, step: int | None) -> None:
-    """Write which run and step the folder is of, and the model it started from. Raises StorageError."""
+    """Write which run and step the folder is of, and the model it started from, in an adapter's own settings too.
+
+    Raises StorageError.
+    """
     spec = read_resolved(run.spec)
     name = {"run_id": run.id, "experiment": spec.name, "profile": spec.profile, "step": step}
     source = spec.model.source
     public = source.startswith("builtin:") or hub_id(spec.model) is not None  # a path may name its user
     replace_json(folder / NOTE, {"schema": 1, **name, "source": source if public else None})
+    if (settings := read_json(folder / ADAPTER)) is not None:  # peft names what was loaded: a path in a cache
+        base = {"base_model_name_or_path": source, "revision": spec.model.revision}
+        replace_json(folder / ADAPTER, {**settings, **base})
 
 
 def noted_source(folder: Path) -> str | None:
@@ -125,13 +145,23 @@ def find_exported(home: Home, run: RunDir, name: str) -> Exported:
 
 def kept(run: RunDir, step: int) -> Exported:
     """The weights of the run's checkpoint of that step. Raises NotFoundError with the steps that were kept."""
-    steps = sorted(int(folder.name[5:]) for folder in run.checkpoints.glob("step-*") if folder.name[5:].isdigit())
+    steps = _kept_steps(run)
     if step not in steps:
         there = f"it kept those of {', '.join(map(str, steps))}" if steps else "it kept none"
         more = "checkpoints.save_total_limit says how many are kept"
         raise NotFoundError(f"{run.id} has no checkpoint of step {step}; {there} ({more})")
     folder = run.checkpoints / f"step-{step:06d}"
     return Exported(run=run, folder=folder, step=step, spec=read_resolved(run.spec), kept=True)
+
+
+def newest_kept(run: RunDir) -> Exported | None:
+    """The weights of the run's newest checkpoint; None where it has none."""
+    steps = _kept_steps(run)
+    return kept(run, steps[-1]) if steps else None
+
+
+def _kept_steps(run: RunDir) -> list[int]:
+    return sorted(int(folder.name[5:]) for folder in run.checkpoints.glob("step-*") if folder.name[5:].isdigit())
 
 
 def write_card(run: RunDir, folder: Path, *, merged: bool) -> None:

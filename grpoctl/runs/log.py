@@ -1,8 +1,13 @@
-"""RUN/log.txt: what `core` has to say during a run, a line each. What other processes print there is not here."""
+"""RUN/log.txt: what `core`, and the libraries it uses, have to say during a run. No library speaks to the terminal.
+
+What other processes print there is not here.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -19,16 +24,43 @@ def add_text(run: RunDir, text: str) -> None:
 
 @contextmanager
 def logged(run: RunDir) -> Iterator[None]:
-    """Everything from INFO up that the loggers of `core` say inside goes to the run's log."""
-    logger, handler = logging.getLogger("core"), _Lines(run)
-    before = logger.level
+    """What `core` logs inside, from INFO up, goes to the run's log; so do warnings of everything else, and Python's."""
+    logger, handler, others = logging.getLogger("core"), _Lines(run), _Lines(run)
+    others.setLevel(logging.WARNING)
+    others.addFilter(lambda record: record.name.partition(".")[0] != "core")  # that one is here already
+    before, showing = logger.level, warnings.showwarning
     logger.addHandler(handler)
+    logging.getLogger().addHandler(others)
     logger.setLevel(min(before or logging.INFO, logging.INFO))
+    warnings.showwarning = _log_warning
     try:
         yield
     finally:
+        warnings.showwarning = showing
+        logging.getLogger().removeHandler(others)
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+def keep_off_terminal() -> None:
+    """From now on nothing that libraries warn of or log is shown outside of a run's log, but with GRPOCTL_DEBUG."""
+    if os.environ.get("GRPOCTL_DEBUG"):
+        return
+    if not logging.getLogger().hasHandlers():
+        logging.getLogger().addHandler(logging.NullHandler())  # else what has no handler goes to standard error
+    warnings.showwarning = _no_warning
+
+
+def _log_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
+) -> None:
+    """In the place of `warnings.showwarning`: one line."""
+    text = " ".join(str(message).split())
+    logging.getLogger("py.warnings").warning("%s: %s (%s:%d)", category.__name__, text, filename, lineno)
+
+
+def _no_warning(*_: object, **__: object) -> None:
+    """In the place of `warnings.showwarning`: nothing."""
 
 
 class _Lines(logging.Handler):

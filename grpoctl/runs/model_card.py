@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.metrics import EVAL
+from core.models.catalogue import TINY
 from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.spec.task import CustomTaskSpec, Gsm8kTaskSpec
 from grpoctl.analysis.outcome import LEGEND, evaluated_text, no_better_than_start, stage_lines
@@ -112,27 +113,45 @@ _KINDS = {
 
 
 def _loading(spec: RunSpec, *, whole: bool) -> str:
-    own = spec.model.source == "builtin:tiny"  # AutoTokenizer would cut its words otherwise
-    lines = [f"from transformers import {'PreTrainedTokenizerFast, ' if own else ''}pipeline", ""]
-    if own:
-        lines.append('tokenizer = PreTrainedTokenizerFast.from_pretrained("FOLDER")')
-    lines.append(f'generate = pipeline("text-generation", model="FOLDER"{", tokenizer=tokenizer" if own else ""})')
-    text = "`FOLDER` is the folder this file is in.\n\n```python\n" + "\n".join(lines) + "\n```"
-    if whole:
-        return text
-    more = [
+    own, base = spec.model.source == TINY, hub_id(spec.model)
+    words = ["PreTrainedTokenizerFast"] if own else []  # AutoTokenizer would cut its words otherwise
+    tokenizer = ['tokenizer = PreTrainedTokenizerFast.from_pretrained("FOLDER")'] if own else []
+    given = ", tokenizer=tokenizer" if own else ""
+    text = "`FOLDER` is the folder this file is in."
+    if whole or base is not None:
+        lines = [f"from transformers import {', '.join([*words, 'pipeline'])}", "", *tokenizer]
+        text += _python(*lines, f'generate = pipeline("text-generation", model="FOLDER"{given})')
+        if whole:
+            return text
+        text += "\n\nOr onto a base model that is loaded already:"
+    else:
+        text += f" `BASE` is {_base_at_hand(spec.model)}."
+    text += _python(
         "from peft import PeftModel",
-        "from transformers import AutoModelForCausalLM",
+        f"from transformers import {', '.join(['AutoModelForCausalLM', *words])}",
         "",
-        f'base = AutoModelForCausalLM.from_pretrained("{hub_id(spec.model) or "BASE"}")',
+        *tokenizer,
+        f'base = AutoModelForCausalLM.from_pretrained("{base or "BASE"}")',
         'model = PeftModel.from_pretrained(base, "FOLDER")',
-    ]
-    text += "\n\nOr onto a base model that is loaded already:\n\n```python\n" + "\n".join(more) + "\n```"
-    return text + (
-        "\n\nThe adapter names its base by where it was loaded from (`base_model_name_or_path` in "
-        "`adapter_config.json`); on another machine give the base yourself, or export merged weights: "
-        "`grpoctl export RUN FOLDER --merged`."
     )
+    return text + (
+        '\n\n`grpoctl sample FOLDER "..."` needs no more than the folder'
+        + ("." if base is not None or own else ", where the base is where it was.")
+        + " `grpoctl export RUN FOLDER --merged` makes a model that needs no base."
+    )
+
+
+def _python(*lines: str) -> str:
+    return "\n\n```python\n" + "\n".join(lines) + "\n```"
+
+
+def _base_at_hand(model: ModelSpec) -> str:
+    """Where somebody else finds a base model that is not on the hub."""
+    if model.source == TINY:
+        return f"the folder of `{TINY}`, which grpoctl builds on each machine: `grpoctl models --json` says where"
+    if model.source.lower().endswith(".gguf"):
+        return f"your copy of `{_source(model)}`, dequantised: `grpoctl models --json` says where, once it was used"
+    return f"your copy of the folder `{_source(model)}`"
 
 
 def _reached(result: Mapping[str, Any], step: int | None) -> str:

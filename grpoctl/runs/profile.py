@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from core.errors import UserError
+from core.errors import SpecError, UserError
 from core.models import four_bit, inventory, precision, weights
 from core.spec import ModelSpec, RunSpec
-from grpoctl.specs import Loaded
+from grpoctl.specs import Loaded, Revisions, load
 
 AUTO, TINY, MEDIUM, FULL = "auto", "tiny", "medium", "full"
+
+
+def full_of(name: str, overrides: Sequence[str], revisions: Revisions | None = None) -> Loaded:
+    """An experiment under `full`, which `auto` is chosen by.
+
+    Overrides that are invalid under `full` may be valid under what is chosen: they are then left out. Raises SpecError
+    where `full` is what would be taken.
+    """
+    try:
+        return load(name, overrides=overrides, revisions=revisions)
+    except SpecError:
+        with suppress(UserError):
+            plain = load(name, revisions=revisions)
+            if choose(plain)[0] != FULL:
+                return plain
+        raise
+
+
+def asked_or_chosen(asked: str, full: Callable[[], Loaded]) -> tuple[str, str]:
+    """(profile, why) for what `--profile` says: that profile, or for `auto` the one that `choose` takes.
+
+    Raises UserError as `choose` does, and what loading `full` raises.
+    """
+    if asked != AUTO:
+        return asked, "as asked"
+    profile, why = choose(full())
+    return profile, f"{AUTO}: {why}"
+
+
+def shown(asked: str, full: Callable[[], Loaded]) -> tuple[str, str]:
+    """As `asked_or_chosen`, for what only looks: where nothing could be chosen, `full` and why not."""
+    if asked != AUTO:
+        return asked, "as asked"
+    loaded = full()
+    try:
+        return asked_or_chosen(asked, lambda: loaded)
+    except UserError as error:
+        return FULL, f"{AUTO} takes none: {error}"
 
 
 def choose(full: Loaded) -> tuple[str, str]:

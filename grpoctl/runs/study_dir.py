@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +119,12 @@ def find_study(home: Home, name: str) -> StudyDir:
     by_path = StudyDir(path=Path(name).expanduser())
     if by_path.spec.is_file():
         return StudyDir(path=by_path.path.resolve())
-    known, wanted = studies(home), name.lower()
+    return choose_study(name, studies(home), home)
+
+
+def choose_study(name: str, known: Sequence[StudyDir], home: Home) -> StudyDir:
+    """The one of this id, sweep name (the first of its studies) or unique beginning of an id. Raises NotFoundError."""
+    wanted = name.lower()
     for study in known:
         if study.id == wanted:
             return study

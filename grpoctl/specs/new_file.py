@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,10 +35,8 @@ def create(file: Path, text: str) -> None:
     draft: Path | None = None
     try:
         with storage_errors("write", file):
-            handle, made = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")
-            draft = Path(made)
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                os.fchmod(stream.fileno(), 0o644)  # mkstemp's is for its maker alone
+            draft = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+            with draft.open("w", encoding="utf-8") as stream:  # with the umask's mode, which mkstemp's is not
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.specs import Library, Revisions, canonical, plain, shipped_folder
+from grpoctl.specs import Library, Loaded, Revisions, canonical, load, plain, shipped_folder
 from grpoctl.specs.authored import FULL, Authored, check_file
 from grpoctl.specs.documents import read_document, read_value
 from grpoctl.specs.layers import Keys, Layer, Place, merge
@@ -89,18 +89,14 @@ def load_sweep(
     return LoadedSweep(spec=spec, file=file, profiles=authored.profiles, origin=_origin(file, library))
 
 
-def base_of(
-    name_or_path: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    library: Library | None = None,
-    experiments: Library | None = None,
-    revisions: Revisions | None = None,
-) -> str:
-    """The experiment that a sweep varies, whatever becomes of its points. Raises as `load_sweep`, points left out."""
-    authored = read_sweep_file((library or sweep_library()).find(str(name_or_path)))
+def base_of(name: str, overrides: Sequence[str], revisions: Revisions | None = None) -> Loaded:
+    """The first experiment that a sweep varies, as it is written: what `--profile auto` is chosen by.
+
+    Nothing is asked of its points, which need not be valid under `full`. Raises as `load_sweep`.
+    """
+    authored = read_sweep_file(sweep_library().find(name))
     tree = {**authored.base.tree, **_override_layer(overrides).tree}
-    return next(iter(_bases(tree, authored, experiments or Library(), revisions)))
+    return load(next(iter(_bases(tree, authored, Library(), revisions))), revisions=revisions)
 
 
 def _origin(file: Path, library: Library) -> Origin:

@@ -120,7 +120,7 @@ def settled(winner: Winner, name: str, library: Library) -> str:
         raise UserError(f"the base experiment {base} is neither in ./experiments nor shipped; put it back first")
     with tempfile.TemporaryDirectory(prefix="grpoctl-") as folder:
         draft = _Draft(winner=winner, file=Path(folder) / f"{name}.yaml", library=library)
-        target = _comparable(winner.spec)
+        target = draft.target
         chosen = {key for key in target if _states(winner.settings, key)}
         for _ in range(ROUNDS):
             found = draft.load(chosen)
@@ -147,7 +147,7 @@ class _Draft:
 
     def text(self, chosen: Collection[str], dropped: Sequence[str] = ()) -> str:
         """The file with these keys of the trial's spec in it."""
-        target = _comparable(self.winner.spec)
+        target = self.target
         whole = {key for key in chosen if key.endswith(".epochs") and target[key] is None}
         steps = {f"{key.removesuffix('epochs')}max_steps" for key in whole}  # one of the two says how long
         return text_of(
@@ -157,7 +157,17 @@ class _Draft:
     def load(self, chosen: Collection[str]) -> dict[str, object]:
         """What the file with these keys is under the trial's profile. Raises SpecError."""
         self.file.write_text(self.text(chosen), encoding="utf-8")
-        return _comparable(load(self.file, profile=self.winner.spec.profile, library=self.library).spec)
+        return self._comparable(load(self.file, profile=self.winner.spec.profile, library=self.library).spec)
+
+    @property
+    def target(self) -> dict[str, object]:
+        """What the file must come to."""
+        return self._comparable(self.winner.spec)
+
+    def _comparable(self, spec: RunSpec) -> dict[str, object]:
+        """Dotted key -> value of everything that must be as it was."""
+        found = leaves({key: value for key, value in plain(spec).items() if key not in OWN})
+        return {key: value for key, value in found.items() if key not in self.winner.only_warned}
 
 
 def _states(settings: tuple[str, ...], key: str) -> bool:
@@ -178,8 +188,3 @@ def _unsound(draft: Path, profile: str, library: Library) -> tuple[str, ...]:
                 raise
             found.append(other)
     return tuple(found)
-
-
-def _comparable(spec: RunSpec) -> dict[str, object]:
-    """Dotted key -> value of everything that must be as it was."""
-    return leaves({key: value for key, value in plain(spec).items() if key not in OWN})

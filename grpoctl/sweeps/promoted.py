@@ -17,10 +17,12 @@ from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.specs.authored import FULL
 from grpoctl.specs.commented import commented, nested, one_line
+from grpoctl.specs.layers import leaves
 from grpoctl.specs.resolved import block_yaml
 from grpoctl.sweeps.spec import SweepSpec
 
 WIDTH = 112
+GUARDS = tuple(f"guards.{name}" for name in ("rollout_integrity", "collapse"))  # what they do: warn or stop
 _INDENT = "  "
 
 
@@ -43,9 +45,20 @@ class Winner:
 
     @property
     def score(self) -> str:
-        """`eval/reward 0.612 ± 0.020`."""
+        """`eval/reward 0.612 ± 0.020`; of one seed without an interval, which would know nothing of others."""
         metric = str(self.document["metric"])
-        return f"{metric} {score_text(metric, self.trial.get('score'), self.trial.get('interval'))}"
+        return f"{metric} {score_text(metric, self.trial.get('score'), self.interval)}"
+
+    @property
+    def interval(self) -> Sequence[float] | None:
+        """The interval of the trial's mean over its seeds; None where it has one seed."""
+        return None if len(self.trial["seeds"]) < 2 else self.trial.get("interval")
+
+    @property
+    def only_warned(self) -> tuple[str, ...]:
+        """The guards that the sweep itself set to `warn`, so that a collapse is measured: no setting of a winner."""
+        said = leaves(self.sweep.settings)
+        return tuple(key for key in GUARDS if said.get(key) == "warn" and key not in self.trial["params"])
 
     @property
     def gain_metric(self) -> str:
@@ -68,6 +81,8 @@ class Winner:
 def not_apart(winner: Winner) -> str | None:
     """One sentence where the study does not say that this trial is better than all others; None where it does."""
     best = winner.document.get("best") or {}
+    if len(winner.trial["seeds"]) < 2:
+        return f"trial {winner.number} has one seed: how far another would be from it is not known, nor which is better"
     if winner.alike:
         return f"on these seeds trial {winner.number} cannot be told apart from {trials_text(winner.alike)}"
     if not winner.is_best and best:
@@ -121,14 +136,17 @@ def _header(winner: Winner) -> list[str]:
     searched = ", ".join(document.get("axes") or ()) or "named candidates"
     facts = {
         "study": f"{winner.study}, {winner.status}, {when} (UTC)",
-        "trial": f"{winner.number}{named} of {len(document['trials'])}: {winner.score} (95 % interval of the mean)",
+        "trial": f"{winner.number}{named} of {len(document['trials'])}: {winner.score}"
+        f" ({'no interval' if winner.interval is None else '95 % interval of the mean'})",
         "seeds": ", ".join(map(str, trial["seeds"])),
         **{f"stage {name}": gain_text(gain, winner.gain_metric) for name, gain in (trial.get("stages") or {}).items()},
         "budget": spent,
         "searched": searched,
         "not searched": f"everything else: it is {base}'s, and its values below are the same in every trial",
-        "told apart": not_apart(winner) or "from all others, at 95 %",
+        "told apart": not_apart(winner) or ("from all others, at 95 %" if len(document["trials"]) > 1 else "no other"),
     }
+    if winner.only_warned:
+        facts["guards"] = f"{base}'s own: that {', '.join(winner.only_warned)} only warn was the study's, to measure"
     lines = ["Written by grpoctl promote. Yours to change; raise the revision when you do.", ""]
     for label, text in facts.items():
         lines += textwrap.wrap(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 from core.errors import UserError
 from grpoctl.runs.run_dir import Home
-from grpoctl.tracking.store import open_client, store_name, store_uri
+from grpoctl.tracking.store import URI_VARIABLE, open_client, store_name, store_uri
 
 ADDRESS = "MLFLOW_BACKEND_STORE_URI"  # mlflow's own name for --backend-store-uri
 # Two processes instead of fourteen: four workers and seven job queues are more than one person's pages need.
@@ -19,13 +20,29 @@ def command(host: str, port: int) -> list[str]:
     return [sys.executable, "-P", "-m", "mlflow", "ui", "--host", host, "--port", str(port)]
 
 
+def shell_line(home: Home, host: str, port: int) -> str:
+    """What a shell takes to do the same, its environment included; a store that was named keeps its secrets in there.
+
+    Raises UserError where the store is a server.
+    """
+    _check_pages(home)
+    variables = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+    named = bool(os.environ.get(URI_VARIABLE, "").strip())
+    address = f'"${URI_VARIABLE}"' if named else shlex.quote(store_uri(home))
+    words = [*(f"{name}={value}" for name, value in variables.items()), f"{ADDRESS}={address}"]
+    return " ".join(["env", *words, shlex.join(command(host, port))])
+
+
 def environment(home: Home) -> dict[str, str]:
     """The environment it needs; creates or migrates the store first, so that the server does not race a run for it.
 
     Raises UserError where the store is a server: that has pages of its own. Raises StorageError.
     """
-    address = store_uri(home)
-    if address.startswith(("http://", "https://", "databricks")):
-        raise UserError(f"the runs are in a tracking server: open {store_name(home)} in a browser")
+    _check_pages(home)
     open_client(home)
-    return {**_ENVIRONMENT, **os.environ, ADDRESS: address}
+    return {**_ENVIRONMENT, **os.environ, ADDRESS: store_uri(home)}
+
+
+def _check_pages(home: Home) -> None:
+    if store_uri(home).startswith(("http://", "https://", "databricks")):
+        raise UserError(f"the runs are in a tracking server: open {store_name(home)} in a browser")

@@ -38,7 +38,7 @@ def recorded_rows() -> list[dict[str, float | None]]:
             "advantage": {"baseline": "running", "scale_rewards": "running"},
         },
         "sft": {**plain, "kind": "sft", "max_steps": 1},
-        "rce": {**group, "kind": "rce"},
+        "rce": {**group, "kind": "rce", "max_completion_length": 1},  # all are cut off
     }  # fmt: skip
     task = PricedTask(lambda problem, output: float(int(output) == problem % 4))
     policy, recorder = ConsistentPolicy(), Recorder()

@@ -258,6 +258,36 @@ def test_the_time_left_is_the_pace_since_the_first_row(capsys: Capture, monkeypa
     assert "eta 1:15" in lines[-1]
 
 
+def test_the_evaluation_before_the_first_step_is_told_sparingly(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A second per token: one line at once, then one every 30 seconds, and the first row as ever.
+    now = iter(float(second) for second in range(1000))
+    monkeypatch.setattr("grpoctl.progress.time.monotonic", lambda: next(now))
+    progress = LiveProgress()
+    progress.start(96, "header")
+    for token in range(65):
+        progress.evaluating(2 * token, 256, token, 512)
+    progress.update({"step": 0, "eval/reward": 0.4}, "ok")
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert ["before step 1" in line for line in lines] == [True, True, True, False]
+    assert "256 completions" in lines[0]
+    assert ("60/256" in lines[1], "30/512" in lines[1]) == (True, True)
+    assert lines[-1].startswith("step  0/96")
+
+
+def test_the_bar_shows_how_far_the_first_evaluation_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    progress = LiveProgress()
+    progress.start(96, "header")
+    progress.evaluating(37, 256, 210, 512)
+    progress.finish()
+    lines = plain(re.sub(r"\x1b\[[?0-9;]*[A-KhlJ]|\r", "\n", stream.getvalue()))
+    (line, *_) = [line for line in lines if "before step 1" in line]
+    assert ("37/256" in line, "210/512" in line) == (True, True)
+    assert len(line) <= 80
+
+
 def test_a_run_that_ends_early_shows_its_last_step(capsys: Capture) -> None:
     train(LiveProgress(), 200, last=37)
     assert capsys.readouterr().out.splitlines()[-1].startswith("step  37/200 ")

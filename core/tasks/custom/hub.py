@@ -10,6 +10,7 @@ from typing import Any
 
 from core.errors import SpecError
 from core.models import hub
+from core.models.notice import through_root
 from core.tasks.custom.parquet import counted
 from core.tasks.custom.row import Row
 
@@ -21,6 +22,7 @@ def read(name: str, config: str | None, split: str, revision: str | None) -> lis
     with _quiet(), _offline_where_unreachable():
         import datasets
 
+        through_root("datasets")
         try:
             found = datasets.load_dataset(name, config, split=split, revision=revision)
             rows: list[dict[str, object]] = list(found)
@@ -37,12 +39,17 @@ def read(name: str, config: str | None, split: str, revision: str | None) -> lis
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars, and no analytics of another project's."""
-    before = os.environ.get("HF_DATASETS_DISABLE_PROGRESS_BARS")
+    """No progress bars, the hub's included, and no analytics of another project's."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    before, shown = os.environ.get("HF_DATASETS_DISABLE_PROGRESS_BARS"), not are_progress_bars_disabled()
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    disable_progress_bars()
     try:
         yield
     finally:
+        if shown:
+            enable_progress_bars()
         if before is None:
             os.environ.pop("HF_DATASETS_DISABLE_PROGRESS_BARS", None)
 

@@ -13,7 +13,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from core.models.plain import takes_ready_mask
 from core.policies.base import RowKey, Sampling
-from core.rollout.decoding import Draws, decode, positions
+from core.rollout.decoding import Draws, decode, listening, positions
 from core.rollout.uniforms import uniforms
 from tests.fakes import VOCABULARY, small_qwen2
 
@@ -253,3 +253,22 @@ def test_models_that_need_more_than_a_ready_mask_are_sampled_as_they_are_scored(
     draws = decoded(other)
     assert (draws.logprobs_NT - clean_logprobs(other, draws, LENGTHS, 1.0))[draws.mask_NT].abs().max() < 1e-5
     assert kind == "eager" or draws.ids_NT.tolist() != decoded(small_qwen2()).ids_NT.tolist()
+
+
+def test_who_listens_is_told_of_each_token_and_of_the_rows_that_ended(model: Any) -> None:
+    """Over two batches; and what is drawn is the same."""
+    quiet = decoded(model)
+    told: list[tuple[int, int]] = []
+    end = quiet.ids_NT[0, 4].reshape(1)  # the first row ends with its fifth token, or before
+    with listening(lambda ended, token: told.append((ended, token))):
+        heard = decoded(model)
+        first = list(told)
+        short = decoded(model, end=end)
+    decoded(model)
+    assert torch.equal(heard.ids_NT, quiet.ids_NT)
+    assert first == [(0, token) for token in range(1, LIMIT)]  # the last one ends it
+    rows = len(quiet.ids_NT)
+    lengths = short.mask_NT.sum(-1)
+    ended = [int(((lengths <= token) & ~short.truncated_N).sum()) for _, token in told[len(first) :]]
+    assert [(one - rows, token) for one, token in told[len(first) :]] == list(zip(ended, range(1, LIMIT), strict=False))
+    assert max(ended) > 0

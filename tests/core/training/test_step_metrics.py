@@ -43,6 +43,7 @@ def test_the_metrics_of_a_step_worked_by_hand() -> None:
         "reward/mean": 1.0,
         "reward/std": pytest.approx(sqrt(1 / 3)),
         "reward/group_std": pytest.approx(sqrt(2 / 3) / 2),
+        "reward/truncated": 1.0,  # of the fourth and the fifth
         "reward/missing": 0.0,
         "groups/dead": 0.5,
         "advantage/mean": 0.0,
@@ -59,11 +60,12 @@ def test_the_metrics_of_a_step_worked_by_hand() -> None:
 def test_missing_rewards_are_left_out() -> None:
     got = rollout_metrics(groups(0.0, nan, 2.0, nan, nan, 1.0), torch.zeros(2, 3, dtype=torch.float64))
     assert (got["reward/mean"], got["reward/missing"], got["groups/dead"]) == (1.0, 0.5, 0.5)
+    assert "reward/truncated" not in got  # both that were cut off have none
     assert got["reward/group_std"] == pytest.approx(0.5)  # 1 in the first group, 0 in the second
     nothing = rollout_metrics(groups(*[nan] * 6), torch.zeros(2, 3, dtype=torch.float64))
     assert isnan(nothing["reward/mean"])
     assert nothing["reward/missing"] == nothing["groups/dead"] == 1.0
-    assert "advantage/std" not in nothing
+    assert not {"advantage/std", "reward/truncated"} & set(nothing)
 
 
 def test_a_virtual_best_sample_makes_a_group_live_that_is_all_below_it() -> None:

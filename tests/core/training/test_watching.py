@@ -48,6 +48,11 @@ def test_a_finding_is_said_once_and_ends_nothing(caplog: pytest.LogCaptureFixtur
     assert said(caplog, table(130, broken_from=999)) == []
 
 
+def test_completions_that_are_cut_off_are_told_on_the_way(caplog: pytest.LogCaptureFixture) -> None:
+    cut = [{**row, **({"completions/truncated": 0.4} if row["step"] else {})} for row in table(60, broken_from=999)]
+    assert said(caplog, cut) == [(25, "truncation")]
+
+
 def test_what_a_resumed_run_says_is_what_the_undisturbed_one_says(caplog: pytest.LogCaptureFixture) -> None:
     rows = table(130, broken_from=60)
     callback = Watching(run_spec())  # begins at step 90: nothing is remembered, and nothing is said again

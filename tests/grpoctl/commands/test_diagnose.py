@@ -103,6 +103,7 @@ def test_a_page_and_a_proposal_besides(grpoctl: Grpoctl, tmp_path: Path, sick: s
     assert notes[0] == "note: wrote a.html"
     assert notes[1].startswith("note: wrote experiments/next-one.yaml, which decides rollout-mode; next: grpoctl run")
     assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
+    assert "--propose" not in (tmp_path / "a.html").read_text()  # it is written: what is left is to run it
     assert grpoctl("validate", "next-one").code == 0
     assert grpoctl("check", "next-one").code == 0
     again = grpoctl("diagnose", sick, "--propose", "next-one")
@@ -132,6 +133,15 @@ def test_bad_usage_is_one_line_and_writes_nothing(
     assert message in said.err
     assert len(said.err.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == [sick]
+
+
+@pytest.mark.parametrize("form", [(), ("--md",)])
+def test_what_was_proposed_is_run_next(grpoctl: Grpoctl, sick: str, form: tuple[str, ...]) -> None:
+    """The report ends with the command that runs it, not with the one that has just been given."""
+    assert "--propose NAME" in grpoctl("diagnose", sick, *form).out
+    said = grpoctl("diagnose", sick, "--propose", "next-one", *form)
+    assert "--propose" not in said.out
+    assert "grpoctl run next-one" in said.out
 
 
 def test_nothing_to_decide(grpoctl: Grpoctl, tmp_path: Path, sound: str) -> None:
@@ -204,3 +214,15 @@ def test_standard_input(sick: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["source"], document["facts"]["steps"]) == ("standard input", 5)
+
+
+def test_a_trl_log_whose_completions_are_cut_off(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    """Half of them, at 64 tokens; those that end take 16. The log tells no reward of one kind alone."""
+    row = {"loss": 0.1, "reward": 0.5, "frac_reward_zero_std": 0.0, "completions/clipped_ratio": 0.5}
+    rows = [{**row, "step": step, "completions/mean_length": 40.0} for step in range(1, 13)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    told = grpoctl("diagnose", "log.jsonl", "--json", "--set", "max_completion_length=64")
+    (found,) = [one for one in told.document["findings"] if one["id"] == "truncation"]
+    assert (found["severity"], found["evidence"]["truncated"], found["evidence"]["tokens"]) == ("warning", 0.5, 0.8)
+    assert "reward_cut" not in found["evidence"]
+    assert found["suggest"] == ["overlong.weight=1"]

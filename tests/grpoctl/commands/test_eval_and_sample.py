@@ -246,6 +246,23 @@ def test_sample_of_a_run_and_its_document(grpoctl: Grpoctl, weights: RunDir) -> 
     assert grpoctl("sample", "p31", "12+7=", "--json").document["max_tokens"] == 48  # the run's own
 
 
+def test_sample_of_one_that_is_running_is_of_its_newest_checkpoint(
+    grpoctl: Grpoctl, weights: RunDir, recorded: Recorded
+) -> None:
+    running = recorded(ended="RUNNING", seed=7)
+    drawn = ("12+7=", "-n", "6", "--json")
+    base, best = (grpoctl("sample", name, *drawn).document["completions"] for name in ("tiny", weights.id))
+    with running.hold():
+        assert grpoctl("sample", "p31", *drawn).document["run_id"] == weights.id  # it has kept nothing yet
+        keep(running, 1, moved=0.05)
+        keep(running, 2, moved=0.0)
+        said = grpoctl("sample", "p31", *drawn)
+    assert (said.document["run_id"], said.document["step"]) == (running.id, 2)
+    assert running.id in said.err
+    assert said.document["completions"] == base != best
+    assert grpoctl("sample", "p31", *drawn).document["run_id"] == weights.id
+
+
 def test_sample_reads_standard_input(grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch) -> None:
     def given(data: bytes) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -52,6 +54,52 @@ def test_a_name_is_a_runs_or_a_studys(home: Home, recorded: Recorded, study: Stu
     for name in ("p32", "lr-study-t0009-s0"):
         with pytest.raises(NotFoundError, match=f"no run and no study '{name}'"):
             run_or_study(home, name)
+
+
+def test_one_that_is_running_comes_before_newer_ones_that_have_ended(
+    grpoctl: Grpoctl, home: Home, recorded: Recorded, study: StudyDir
+) -> None:
+    """By the experiment, by a beginning and against a study of that name; an id and a directory mean themselves."""
+    older, newer = recorded(ended="RUNNING"), recorded(seed=1)
+    older.log.write_text("older\n")
+    newer.log.write_text("newer\n")
+    assert grpoctl("logs", "p31").out == "newer\n"
+    with older.hold():
+        said = grpoctl("logs", "p31")
+        assert (said.out, older.id in said.err, "running" in said.err) == ("older\n", True, True)
+        assert grpoctl("logs", "p31-").out == "older\n"  # fits both, and one of them runs
+        assert (grpoctl("logs", newer.id).out, grpoctl("logs", str(newer.path)).out) == ("newer\n", "newer\n")
+        assert grpoctl("logs", older.id).err == ""
+        assert run_or_study(home, "p31") == newer  # only what looks at what goes on prefers it
+    twin = StudyDir(path=home.path / "sweeps" / "p31-tiny-0123abcd-1")
+    twin.path.mkdir()
+    twin.spec.write_text("")
+    with twin.hold():
+        assert run_or_study(home, "p31", running_first=True) == twin
+    assert run_or_study(home, "p31", running_first=True) == newer
+
+
+HOLDS = """
+import signal, sys
+from pathlib import Path
+from grpoctl.runs.locks import hold_lock
+with hold_lock(Path(sys.argv[1]), 0.5):
+    print("held", flush=True)
+    signal.pause()
+"""
+
+
+@pytest.mark.process
+def test_stop_ends_the_one_that_is_running(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    older, newer = recorded(ended="RUNNING"), recorded(seed=1)
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(older.lock)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        said = grpoctl("stop", "p31", "--json")
+    assert (said.code, said.document["name"], said.document["pid"]) == (0, older.id, process.pid)
+    assert older.id in said.err
+    said = grpoctl("stop", "p31")
+    assert (said.code, newer.id in said.err) == (2, True)
 
 
 def test_a_log_is_printed(grpoctl: Grpoctl, recorded: Recorded) -> None:

@@ -3,12 +3,15 @@ that was untrue."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from core.models import precision
 from grpoctl.commands.examining import examination
+from grpoctl.runs import profile
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import load, spec_sha
 from tests.conftest import Recorded
@@ -196,3 +199,41 @@ def test_doctor_looks_at_every_model_in_the_cache(tmp_path: Path, monkeypatch: p
 def test_ui_says_what_it_would_start(grpoctl: Grpoctl) -> None:
     (line,) = grpoctl("ui", "--dry-run", "--port", "5005").out.splitlines()
     assert "-m mlflow ui --host 127.0.0.1 --port 5005" in line
+
+
+@pytest.mark.parametrize("named", [None, "postgresql://u:s3cret@h/runs"])
+def test_what_ui_would_start_can_be_pasted_whole(
+    grpoctl: Grpoctl, home: Home, monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
+    """On a narrow terminal too, with the environment that says which store; its password stays in the shell's own."""
+    monkeypatch.setenv("COLUMNS", "40")
+    if named is not None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", named)
+    (line,) = grpoctl("ui", "--dry-run").out.splitlines()
+    assert "s3cret" not in line
+    words, _, rest = line.partition(f"{sys.executable} ")
+    assert rest == "-P -m mlflow ui --host 127.0.0.1 --port 5000"
+    printed = subprocess.run(["sh", "-c", f"{words}env"], capture_output=True, text=True, check=True).stdout
+    assert f"MLFLOW_BACKEND_STORE_URI={named or f'sqlite:///{home.mlflow_store}'}" in printed.splitlines()
+
+
+@pytest.mark.parametrize("free", [None, 10**15])
+@pytest.mark.parametrize("command", [("show", "p31"), ("show", "lr-study"), ("check", "p31", "-p", "auto")])
+def test_what_is_shown_is_what_would_run(
+    grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch, free: int | None, command: tuple[str, ...]
+) -> None:
+    """The one rule, whoever asks; here by what `run --dry-run` says it would take."""
+    monkeypatch.setattr(profile, "_cuda_memory", lambda: free)
+    monkeypatch.setattr(profile, "_count", lambda model: 1)  # the model is at hand
+    would = grpoctl("run", "p31", "--dry-run", "--json").document["profile"]
+    assert would == ("tiny" if free is None else "full")
+    assert grpoctl(*command, "--json").document["profile"] == would
+
+
+def test_what_cannot_be_run_can_be_shown(grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA machine without room for `full`: `run` asks which profile, `show` shows the spec as it is written."""
+    monkeypatch.setattr(profile, "_cuda_memory", lambda: 1)
+    monkeypatch.setattr(profile, "_count", lambda model: 10**9)
+    assert grpoctl("run", "p31", "--dry-run").code == 2
+    said = grpoctl("show", "p31")
+    assert (said.code, "profile: full (auto takes none: " in said.out) == (0, True)

@@ -10,6 +10,7 @@ import pytest
 from grpoctl.commands.scaffolding import write
 from grpoctl.commands.trying_rewards import print_tried, try_rewards
 from grpoctl.commands.validating import add_rewards, check
+from tests.grpoctl.commands.conftest import Grpoctl
 
 pytestmark = pytest.mark.process
 BAD = """
@@ -100,3 +101,15 @@ def test_a_task_of_ours_is_tried_with_its_own_answers() -> None:
     entry = try_rewards("p31", ["task.train_prompts=8"])[0]
     assert entry["ok"]
     assert [row["valid"] for row in entry["rows"]] == [True, True]
+
+
+@pytest.mark.parametrize(("reward", "code", "said"), [("right_place", 0, "are sound"), ("missing", 2, "fail")])
+def test_a_spec_is_not_called_sound_for_its_rewards(grpoctl: Grpoctl, reward: str, code: int, said: str) -> None:
+    """What was checked is named: the spec in which profiles; its rewards only where they were run."""
+    changed = f"task.rewards=[{{function: './rewards/mine.py:{reward}', weight: 1.2}}]"
+    plain = grpoctl("validate", "mine", changed)
+    assert (plain.code, "not run" in plain.out, "full, tiny, small" in plain.out) == (0, True, True)
+    tried = grpoctl("validate", "mine", "--rewards", changed)
+    (line,) = [line for line in tried.out.splitlines() if "profiles full" in line]
+    assert (tried.code, said in line) == (code, True)
+    assert "not run" not in line

@@ -26,6 +26,15 @@ def test_a_run_of_ours_is_run_again_as_it_was_started(diagnosed: Diagnosed) -> N
     assert again.command(diagnosed(spec="p31", document={"profile": "full"}).read, []) == "grpoctl run p31"
 
 
+def test_stages_that_only_a_profile_has_are_told_apart(diagnosed: Diagnosed) -> None:
+    """g10 has a supervised stage under tiny alone: an ending that is clear in the file is not in the run."""
+    of_grpo = {"spec": "g10@1", "settings": Settings(stage=1)}
+    read = diagnosed(GRAVE, document={"profile": "tiny"}, **of_grpo).read
+    assert again.command(read, ["max_completion_length=128"]) == (
+        "grpoctl run g10 -p tiny stages.grpo.max_completion_length=128"
+    )
+
+
 @pytest.mark.parametrize("before", ["beta=0.1", "stages.grpo.beta=0.1", "beta.start=0.1", "stages.grpo.beta.end=0"])
 def test_what_is_set_anew_is_not_set_twice(diagnosed: Diagnosed, before: str) -> None:
     read = diagnosed(spec="p31", document={"overrides": [before, "max_grad_norm=1"]}).read
@@ -42,7 +51,8 @@ def test_what_a_shell_would_read_is_quoted(diagnosed: Diagnosed) -> None:
     command = again.command(diagnosed().read, ["faults=[]", "title=a; rm -rf ~"])
     assert shlex.split(command)[2:] == ["NAME", "faults=[]", "title=a; rm -rf ~"]
     odd = diagnosed(GRAVE, source="my log; $(reboot).txt")
-    assert shlex.split(again.proposing(odd)) == ["grpoctl", "diagnose", "my log; $(reboot).txt", "--propose", "NAME"]
+    command, _ = again.next_step(odd) or ("", "")
+    assert shlex.split(command) == ["grpoctl", "diagnose", "my log; $(reboot).txt", "--propose", "NAME"]
 
 
 def test_the_deciding_experiment_of_a_faulted_run_has_no_fault(diagnosed: Diagnosed) -> None:
@@ -64,7 +74,7 @@ def test_the_first_finding_that_an_experiment_would_decide(diagnosed: Diagnosed)
     assert found is not None
     assert found[0].id == "rollout-mode"
     assert again.deciding(diagnosed(MILD, vague)) is None
-    assert again.proposing(diagnosed(MILD)) == ""
+    assert again.next_step(diagnosed(MILD)) is None
 
 
 @pytest.mark.parametrize(("before", "later", "found"), [(0.5, 0.5, "scoring-noise"), (1e-8, 2e-3, "stale-sampler")])

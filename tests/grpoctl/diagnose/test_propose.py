@@ -47,6 +47,14 @@ def test_a_run_of_ours(diagnosed: Diagnosed, library: Library) -> None:
     assert "# run under       profile tiny, as the run was\n" in text
 
 
+def test_a_stage_that_only_the_runs_profile_has(diagnosed: Diagnosed, library: Library) -> None:
+    longer = replace(GRAVE, decider=Decider(question="?", overrides=("max_completion_length=128",)))
+    of_grpo = {"spec": "g10@1", "document": {"profile": "tiny"}, "settings": Settings(stage=1)}
+    made = propose(diagnosed(longer, **of_grpo), "longer", library)
+    stages = load(made.file, profile="tiny", library=library).spec.stages
+    assert (stages["supervised"].max_completion_length, stages["grpo"].max_completion_length) == (64, 128)
+
+
 def test_a_foreign_log(diagnosed: Diagnosed, library: Library) -> None:
     """What is known is taken over, what a spec cannot hold (eps 0) is named, and so is what is the base's."""
     known = Settings(

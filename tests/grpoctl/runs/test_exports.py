@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from core.errors import NotFoundError, StorageError, UserError
 from grpoctl.runs import exports
-from grpoctl.runs.records import read_json
+from grpoctl.runs.records import read_json, replace_text
 from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.specs.new_file import create
 from tests.conftest import Recorded
 
 
@@ -61,6 +66,40 @@ def test_the_note_names_run_and_model_but_no_path(recorded: Recorded) -> None:
     assert exports.noted_source(of_path.adapter) is None
     (run.adapter / exports.NOTE).write_text("{")
     assert exports.noted_source(run.adapter) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "revision"),
+    [("builtin:tiny", None), ("Qwen/Qwen2.5-1.5B-Instruct", "main"), ("/models/mine", None), ("/m/a.gguf", None)],
+)
+def test_an_adapter_names_the_base_that_the_user_named(recorded: Recorded, source: str, revision: str | None) -> None:
+    """PEFT names the folder it loaded, which is one of a cache; the hub's id is what another machine can load."""
+    run = recorded(**{"model.source": source, "model.revision": "null" if revision is None else revision})
+    with exports.whole_folder(run.adapter) as draft:
+        text = '{"base_model_name_or_path": "/root/.cache/grpoctl/x", "r": 16, "revision": null}'
+        (draft / "adapter_config.json").write_text(text)
+        exports.note(draft, run, 2)
+    said = read_json(run.adapter / "adapter_config.json") or {}
+    assert (said["base_model_name_or_path"], said["revision"], said["r"]) == (source, revision, 16)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_files_get_the_umasks_mode(tmp_path: Path, umask: int) -> None:
+    """Those of safetensors, copied ones, and new experiments."""
+    before = os.umask(umask)
+    try:
+        with exports.whole_folder(tmp_path / "out") as draft:
+            save_file({"w": torch.zeros(1)}, draft / "w.safetensors")
+            (draft / "deep").mkdir()
+            (draft / "deep" / "b").write_text("")
+            (draft / "deep" / "b").chmod(0o600)
+        create(tmp_path / "new.yaml", "name: new")
+        replace_text(tmp_path / "page.html", "<html>")
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 4
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o666 & ~umask}
 
 
 def test_what_is_loaded_is_the_base_under_the_adapter_or_the_folder_itself(recorded: Recorded) -> None:

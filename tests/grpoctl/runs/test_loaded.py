@@ -9,9 +9,11 @@ import pytest
 
 import grpoctl
 from core.errors import NotFoundError
+from grpoctl.runs.loaded import LoadedRun, LoadedStudy
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import read_resolved
 from tests.conftest import Recorded
+from tests.promotable import WINNER, K, ended_study, swept
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +63,26 @@ def test_a_folder_with_capitals_is_a_path(recorded: Recorded, tmp_path: Path) ->
     run = recorded()
     run.path.rename(tmp_path / "Copy")
     assert grpoctl.load("Copy").result["run_id"] == run.id
+
+
+def test_a_study_has_its_document_and_its_trials_with_their_runs(home: Home) -> None:
+    made = ended_study(home, swept("advantage-study", "tiny"), [{**WINNER, K: 8}, WINNER])
+    for name in ("advantage-study", made.id, str(made.path), made.id[:20]):
+        study = grpoctl.load(name)
+        assert isinstance(study, LoadedStudy)
+        assert study.study == made
+    assert study.spec == swept("advantage-study", "tiny")
+    assert (study.document["status"], study.document["best"]["number"]) == ("COMPLETED", 1)
+    first, second = study.trials
+    assert (first.number, first.status, first.score, first.params[K]) == (0, "COMPLETED", 0.5, 8)
+    assert second.values == (0.6,) * len(study.spec.seeds)
+    (run,) = second.runs  # of the one seed whose directory is there
+    assert (run.run, run.spec.stages["grpo"].num_generations) == (made.run(1, 0), 4)  # type: ignore[union-attr]
+
+
+def test_a_run_comes_before_a_study_and_one_of_a_study_is_a_run(home: Home, recorded: Recorded) -> None:
+    made = ended_study(home, swept("advantage-study", "tiny"))
+    assert isinstance(grpoctl.load(made.run(0, 0).id), LoadedRun)
+    recorded()
+    with pytest.raises(NotFoundError, match="no run 'kl-study'"):
+        grpoctl.load("kl-study")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from pathlib import Path
 
-from grpoctl.runs.log import add_text, logged
+import pytest
+
+from grpoctl.runs.log import add_text, keep_off_terminal, logged
 from grpoctl.runs.run_dir import RunDir
 
 
@@ -16,7 +19,7 @@ def test_core_is_heard_while_the_run_lasts(tmp_path: Path) -> None:
         core.warning("memory is short")
         core.info("noted")
         core.debug("too fine")
-        logging.getLogger("elsewhere").warning("not ours")
+        logging.getLogger("elsewhere").info("not ours")
     core.warning("too late")
     lines = run.log.read_text().splitlines()
     assert [line.split(" ", 2)[2] for line in lines] == ["WARNING memory is short", "INFO noted"]
@@ -38,3 +41,20 @@ def test_what_is_there_is_added_to_and_a_disk_that_refuses_ends_nothing(tmp_path
     assert run.log.read_text().startswith("one\n")
     assert run.log.read_text().endswith("two\n")
     add_text(RunDir(path=tmp_path / "not" / "there"), "lost\n")
+
+
+def test_what_libraries_warn_of_goes_to_the_log_and_nowhere_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDir(path=tmp_path)
+    keep_off_terminal()
+    with logged(run):
+        logging.getLogger("accelerate.utils").warning("a setting is odd")
+        warnings.warn("this will\ngo", UserWarning, stacklevel=1)
+        logging.getLogger("core.training").warning("ours")
+    warnings.warn("after the run", UserWarning, stacklevel=1)
+    lines = [line.split(" ", 2)[2] for line in run.log.read_text().splitlines()]
+    assert lines[0] == "WARNING a setting is odd"
+    assert lines[1].startswith("WARNING UserWarning: this will go (")
+    assert lines[2:] == ["WARNING ours"]  # once
+    assert capfd.readouterr() == ("", "")

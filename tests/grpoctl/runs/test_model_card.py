@@ -124,6 +124,20 @@ def test_the_code_it_gives_is_code() -> None:
         assert ("PreTrainedTokenizerFast" in card) == (source == "builtin:tiny")
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("builtin:tiny", "grpoctl models"), ("/home/alice/mine", "your copy of the folder `mine`"),
+        ("/home/alice/a.gguf", "`a.gguf`, dequantised"), ("Qwen/Qwen2.5-1.5B-Instruct", 'pipeline("text-generation"'),
+    ],
+)  # fmt: skip
+def test_an_adapter_tells_where_its_base_is_to_be_had(source: str, said: str) -> None:
+    """A pipeline of transformers on the folder alone needs a base that the hub has."""
+    card = model_card(model(spec_of(), source=source), RESULT, PROVENANCE)
+    assert said in card
+    assert ("pipeline(" in card) == (hub_id(model(spec_of(), source=source).model) is not None)
+
+
 def custom(**words: Any) -> CustomTaskSpec:
     return CustomTaskSpec.model_validate(
         {

@@ -23,7 +23,6 @@ from grpoctl.sweeps.state import TrialRecord, TrialStatus, read_book
 from tests.promotable import LR, SCALE, SHIPPED, WINNER, K, ended_study, ran, swept
 
 OWN = ("name", "revision", "title", "question", "source", "expects", "recorded", "seed")
-OWN = ("name", "revision", "title", "question", "source", "expects", "recorded", "seed")
 Make = Callable[..., StudyDir]
 
 
@@ -72,7 +71,10 @@ def test_every_shipped_sweep_can_be_promoted(home: Home, study: Make, sweep: str
     spec = swept(sweep, profile)
     point = some_points(spec)[-1]
     promoted(home, study(sweep, profile, trials=[point]))
-    assert settings(load("my-grpo", profile=profile, seed=5).spec) == settings(ran(spec, point, seed=5))
+    found, trial = (settings(one) for one in (load("my-grpo", profile=profile, seed=5).spec, ran(spec, point, seed=5)))
+    if sweep == "collapse-study":  # its guards only warn
+        trial["guards"] = settings(load("p31", profile=profile).spec)["guards"]
+    assert found == trial
     (entry,) = check(["my-grpo"])
     assert entry["error"] is None
     assert profile in entry["profiles"]
@@ -104,6 +106,27 @@ def test_the_file_says_where_it_comes_from_and_what_was_not_tried(home: Home, st
     ):
         assert f"{line}\n" in text, line
     assert max(map(len, text.splitlines())) <= 120
+
+
+def test_guards_that_only_warned_in_the_study_stop_in_its_winner(home: Home, study: Make) -> None:
+    """collapse-study lets them warn, so that a collapse is measured; a guard that it compares would be the winner's."""
+    made = study("collapse-study", trials=[{K: 8, "faults": []}])
+    text = promoted(home, made).read_text()
+    guards = load("my-grpo", profile="tiny").spec.guards
+    assert (guards.collapse, guards.rollout_integrity) == ("stop", "stop")
+    assert "guards.collapse" in text[: text.index("\nname:")]  # it is said
+    assert "warn" not in text[text.index("\nname:") :]
+
+
+def test_one_seed_claims_no_interval(home: Home, study: Make) -> None:
+    sweep = load_sweep("advantage-study", profile="tiny", overrides=["seeds=[3]"]).spec
+    made = ended_study(home, sweep, [{**WINNER, K: 8}, WINNER])
+    done = promote(Wanted(study=made.id, name="my-grpo"), home)
+    text = done.file.read_text()
+    assert "±" not in text
+    assert "95 %" not in text
+    assert "one seed" in text
+    assert any("one seed" in note for note in done.notes)
 
 
 def test_a_trial_can_be_named(home: Home, study: Make) -> None:
