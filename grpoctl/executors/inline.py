@@ -239,7 +239,7 @@ def _set_status(run: RunDir, now: Status, message: str, rows: Sequence[Row] | No
         run.status,
         dataclasses.replace(
             fresh,
-            ended=time.time() if now.ended else None,
+            ended=max(fresh.started, time.time()) if now.ended else None,  # a clock may be set back
             step=int(rows[-1]["step"]) if rows else 0,
             message=message,
         ),

@@ -35,7 +35,8 @@ def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
     How a study ended must not depend on what can be said of it: a fault in a report leaves the report out.
     """
     status, message = how
-    book.header |= {"status": status, "message": message, "ended": time.time(), "seconds": round(driver.worked, 3)}
+    ended = max(float(book.header.get("started") or 0.0), time.time())  # a clock may be set back
+    book.header |= {"status": status, "message": message, "ended": ended, "seconds": round(driver.worked, 3)}
     driver.interrupt()
     for trial in book.ordered():
         if trial.status is TrialStatus.RUNNING:  # asked for, and not begun
