@@ -84,7 +84,7 @@ def experiment_id(client: MlflowClient, of: Mirrored, name: str) -> str:
 
 def is_told(run: RunDir, state: MirrorState | None) -> bool:
     """Whether all of the run is in its store by its own note; true where it has not begun."""
-    record = status.standing(run)
+    record = status.read(run.status)
     if record is None:
         return True
     if state is None or not state.done or state.store != store_name(run.home):

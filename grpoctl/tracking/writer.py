@@ -52,7 +52,7 @@ class RunWriter:
     def catch_up(self) -> MirrorState:
         """Write what is new, and say how far it got. Raises what MLflow raises, and StorageError for damaged files."""
         # The status first: an ending is written after the last row, so rows read after it are all the rows there are.
-        record = status.standing(self._run)
+        record = status.read(self._run.status)
         if record is None:
             return self._state
         if not self._opened:
