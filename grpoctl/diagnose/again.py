@@ -16,6 +16,7 @@ from core.health.finding import Decider, Finding
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.qualified import qualified
 from grpoctl.diagnose.readers.base import Read
+from grpoctl.runs.credentials import without_credentials
 from grpoctl.specs import Library, load
 from grpoctl.specs.authored import read_authored
 
@@ -46,7 +47,7 @@ def proposing(diagnosis: Diagnosis) -> str:
     """The command that writes the deciding experiment; empty where no finding has one."""
     if deciding(diagnosis) is None:
         return ""
-    return f"grpoctl diagnose {shlex.quote(diagnosis.asked)} --propose {UNKNOWN}"
+    return f"grpoctl diagnose {shlex.quote(without_credentials(diagnosis.asked))} --propose {UNKNOWN}"
 
 
 def deciding(diagnosis: Diagnosis) -> tuple[Finding, Decider] | None:

@@ -1,7 +1,7 @@
 """How a run stands: `status.json`, and the truth about runs whose process died without a word.
 
-What is here: the statuses, the file, `standing` (what is true now) and `reconcile` (writing that down). What is not: their exit codes (grpoctl.exits) and what MLflow
-calls them (grpoctl.tracking.payload).
+What is here: the statuses, the file, `standing` (what is true now) and `reconcile` (writing that down). What is not:
+their exit codes (grpoctl.exits) and what MLflow calls them (grpoctl.tracking.payload).
 """
 
 from __future__ import annotations

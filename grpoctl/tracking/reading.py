@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from core.errors import NotFoundError, StorageError
-from grpoctl.runs.provenance import without_credentials
+from grpoctl.runs.credentials import masked
 from grpoctl.tracking.mirror_state import one_line
 from grpoctl.tracking.store import prepare_environment, sqlite_file
 
@@ -49,7 +49,7 @@ def read_run(uri: str, wanted: str | None) -> LoggedRun:
     Raises NotFoundError where there is no store, no such run or several; StorageError where the store does not answer.
     """
     if (folder := _folder(uri)) is not None and not folder.is_dir():  # MLflow would create it
-        raise NotFoundError(f"{folder}: {'no folder of MLflow' if folder.exists() else 'no such store'}")
+        raise NotFoundError(f"{masked(str(folder))}: {'no folder of MLflow' if folder.exists() else 'no such store'}")
     file = sqlite_file(uri)
     if file is not None and not is_store(file):
         raise NotFoundError(f"{file}: {'no MLflow store' if file.exists() else 'no such file'}")
@@ -118,7 +118,7 @@ def _found(client: MlflowClient, wanted: str | None, uri: str) -> Run:
     fitting = fitting or [run for run in runs if run.info.run_name == wanted]
     if len(fitting) == 1:
         return fitting[0]
-    where = without_credentials(uri)
+    where = masked(uri, user=False)
     some = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in (fitting or runs)[:_NAMED])
     more = ", ..." if len(fitting or runs) > _NAMED else ""
     if not runs:
@@ -164,7 +164,7 @@ def _logged(client: MlflowClient, run: Run) -> LoggedRun:
 
 def _why(error: Exception, uri: str) -> str:
     """One line on a store that cannot be read."""
-    where, line = without_credentials(uri), without_credentials(one_line(error))
+    where, line = masked(uri, user=False), one_line(error, uri)
     if "out-of-date database schema" in str(error):
         return f"{where} is of another version of MLflow; on a copy of it: mlflow db upgrade {where}"
     return f"{where}: {line}"

@@ -61,6 +61,9 @@ def _head(of: Digest) -> list[Section]:
         *(_line(finding) for finding in found(of)),
         *(Line(label="Note", text=str(note)) for note in document.get("notes") or ()),
     ]
+    if behind := document.get("database_behind"):
+        text = f"Optuna's copy of this study lacks something ({behind}); grpoctl sync makes up for it"
+        lines.append(Line(label="Database", mark="WARNING", tone="warn", text=text))
     if status == "INTERRUPTED":
         lines.append(Line(label="Next", text=f"go on with: grpoctl sweep {document.get('study')} --resume"))
     return [Section(lines=tuple(lines))]
