@@ -84,14 +84,25 @@ def main() -> None:
     except UsageError as error:
         command = error.ctx.command_path if error.ctx else "grpoctl"
         _fail(f"{' '.join(error.format_message().split()).rstrip('.')}; see: {command} --help", exits.USAGE)
-    except (GrpoError, OSError) as error:  # OSError: standard output on a full disk
+    except (GrpoError, OSError) as error:
         if os.environ.get("GRPOCTL_DEBUG"):
             raise
-        _fail(str(error), exits.exit_code_of_error(error))
+        _fail(_of_file(error) if isinstance(error, OSError) else str(error), exits.exit_code_of_error(error))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
     finally:
         sys.excepthook = _print_uncaught  # only now: typer sets its own at each call
+
+
+def _of_file(error: OSError) -> str:
+    """What went wrong with which file; with the current folder, where none is named and that one is gone."""
+    place = error.filename
+    if place is None:
+        try:
+            os.getcwd()
+        except OSError:
+            place = "the current folder"
+    return f"cannot use {place or 'a file'}: {error.strerror or error}"
 
 
 def _fail(message: str, code: int) -> None:

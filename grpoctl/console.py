@@ -7,6 +7,7 @@ no character of a text drives the terminal: each passes `harmless` on its way ou
 
 from __future__ import annotations
 
+import io
 import json as jsonlib
 import os
 import re
@@ -245,9 +246,10 @@ def _number_of(variable: str) -> int | None:
 
 def _render(console: Console, what: RenderableType) -> str:
     """The renderable as the console would print it, without spaces at line ends."""
-    with console.capture() as captured:
-        console.print(what, soft_wrap=True)  # texts come wrapped, tables take what they need up to the width
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+    rendered = io.StringIO()
+    console.file = rendered  # colours are decided by now; rich's own capture would write to the stream, if only ""
+    console.print(what, soft_wrap=True)  # texts come wrapped, tables take what they need up to the width
+    return "".join(f"{line.rstrip()}\n" for line in rendered.getvalue().split("\n")[:-1])
 
 
 def _say(line: Line, stream: TextIO | None = None) -> None:

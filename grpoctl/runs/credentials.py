@@ -1,13 +1,14 @@
 """Passwords taken out of URLs, and out of what is said about them, before anything is shown or written down.
 
 A mistyped URL (`http//user:password@host`) has a password all the same. Drivers and servers quote parts of what they
-were given, so what is secret in the URLs of our two variables is taken out of every text.
+were given, so what is secret in the URLs of our two variables and of the command line is taken out of every text.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
@@ -19,7 +20,7 @@ _HIDDEN = "***"
 _START = re.compile(r"(?:[A-Za-z][\w+.-]*(?::/*|/+)|//+)?")
 _FILE = re.compile(r"(?i)file:|sqlite(\+\w+)?:(?!//[^/])|\.{0,2}/(?!/)|~")
 # In a text a URL ends at a space or a quote, and its host at a slash.
-_USERINFO = re.compile(r"(?<=[:/]/)[^\s/'\"?#]*@")
+_USERINFO = re.compile(r"(?<=[:/]/)(?![^\s/'\"?#:@]*:\*\*\*@)[^\s/'\"?#]*@")
 _NAMES = r"(?i)(?<=[?&;])([\w-]*(?:token|secret|password|passwd|pwd|key|sig|signature)=)"
 _FIELD_IN_TEXT = re.compile(_NAMES + r"([^&;\s'\"]+)")
 _FIELD_OF_URL = re.compile(_NAMES + r"([^&]+)")
@@ -43,15 +44,22 @@ def masked(url: str, *, user: bool = True) -> str:
 def without_credentials(text: str, *urls: str) -> str:
     """The text with *** for the user part of every URL in it, and for every field called like a secret.
 
-    What is secret in `urls`, and in the URLs of our variables, is hidden wherever it stands, also by itself.
+    What is secret in `urls`, in those of our variables and of the command line is hidden wherever it stands, also by
+    itself. One that is masked already keeps its user.
     """
     ours = (os.environ.get(name, "").strip() for name in (STORAGE_VARIABLE, TRACKING_VARIABLE))
-    for url in filter(None, (*urls, *ours)):
+    typed = (word for word in sys.argv if ":" in word.partition("@")[0] and "@" in word and not re.search(r"\s", word))
+    for url in filter(None, (*urls, *ours, *typed)):
         text = text.replace(url, masked(url, user=False))
         for secret in sorted(_secrets(url), key=len, reverse=True):
             edges = ("", "") if len(secret) >= _LONG else (r"(?<!\w)", r"(?!\w)")
             text = re.sub(re.escape(secret).join(edges), _HIDDEN, text)
     return _FIELD_IN_TEXT.sub(rf"\1{_HIDDEN}", _USERINFO.sub(f"{_HIDDEN}@", text))
+
+
+def mistyped(url: str) -> bool:
+    """Whether it has a user or password as a URL has, and is none: its scheme or the :// after it is missing."""
+    return bool(_divided(url)[1]) and re.match(r"[A-Za-z][\w+.-]*://", url) is None
 
 
 def _divided(url: str) -> tuple[str, str, str]:

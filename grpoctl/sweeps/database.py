@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError, UserError
-from grpoctl.runs.credentials import masked, without_credentials
+from grpoctl.runs.credentials import masked, mistyped, without_credentials
 from grpoctl.runs.locks import hold_lock
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ OPENING = 30  # seconds for another process to make the tables
 PATIENCE = 3  # seconds that SQLite waits for another writer; Optuna asks up to five times
 
 _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)")
-_EXPECTED = "expected DIALECT://USER:PASSWORD@HOST:PORT/NAME or sqlite:///FILE"
+_EXPECTED = "expected a URL like postgresql+psycopg://HOST/NAME or sqlite:///FILE"
 # Drivers that are packaged under another name than they are imported by.
 _PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
 
@@ -36,7 +36,7 @@ def check_url(where: str) -> None:
 
     shown = f"--storage {masked(where)}"
     if not _is_url(where):
-        if re.search("[:@]|//", where):
+        if mistyped(where) or ":" in where or "//" in where:
             raise UserError(f"{shown} is no URL: {_EXPECTED}")
         return
     try:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # MLflow's limit of one search
 _NAMED = 6  # runs that an error names
-_NAMED_STORES = ("databricks", "databricks-uc", "uc")  # what MLflow takes for no folder
+# What MLflow takes for no folder, by the word before the colon.
+_STORES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc", "uc")
 _TABLES = {"runs", "metrics", "params", "experiments"}
 
 
@@ -68,7 +69,7 @@ def _folder(uri: str) -> Path | None:
     scheme, colon, rest = uri.partition(":")
     if scheme == "file" and colon:
         return Path(unquote(urlsplit(uri).path if rest.startswith("//") else rest))
-    return None if colon or uri in _NAMED_STORES else Path(uri)
+    return None if scheme.partition("+")[0] in _STORES else Path(uri)
 
 
 def is_store(file: Path) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from core.errors import StorageError
-from grpoctl.runs.credentials import TRACKING_VARIABLE, masked
+from grpoctl.runs.credentials import TRACKING_VARIABLE, masked, mistyped
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.records import replace_text, storage_errors
 from grpoctl.runs.run_dir import Home
@@ -85,6 +85,8 @@ def open_client(home: Home) -> MlflowClient:
     from mlflow.tracking import MlflowClient
 
     uri = store_uri(home)
+    if mistyped(uri):  # MLflow would take it for a folder, and quote it
+        raise StorageError(f"{TRACKING_VARIABLE} is no URL: expected one like http://HOST:PORT or sqlite:///FILE")
     if _has_server(uri):
         return MlflowClient(tracking_uri=uri)
     import mlflow.store.db.utils
