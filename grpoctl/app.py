@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from core.errors import GrpoError, StorageError
+from core.errors import GrpoError, StorageError, in_words
 from core.text import tolerant
 from grpoctl import __version__, exits
 from grpoctl.commands.check import check
@@ -87,22 +87,11 @@ def main() -> None:
     except (GrpoError, OSError) as error:
         if os.environ.get("GRPOCTL_DEBUG"):
             raise
-        _fail(_of_file(error) if isinstance(error, OSError) else str(error), exits.exit_code_of_error(error))
+        _fail(in_words(error) if isinstance(error, OSError) else str(error), exits.exit_code_of_error(error))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
     finally:
         sys.excepthook = _print_uncaught  # only now: typer sets its own at each call
-
-
-def _of_file(error: OSError) -> str:
-    """What went wrong with which file; with the current folder, where none is named and that one is gone."""
-    place = error.filename
-    if place is None:
-        try:
-            os.getcwd()
-        except OSError:
-            place = "the current folder"
-    return f"cannot use {place or 'a file'}: {error.strerror or error}"
 
 
 def _fail(message: str, code: int) -> None:

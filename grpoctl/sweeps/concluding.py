@@ -9,7 +9,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from core.errors import BusyError, GrpoError, StorageError
+from core.errors import BusyError, GrpoError, StorageError, in_words
 from grpoctl.analysis.sweeps.figures import draw
 from grpoctl.analysis.sweeps.findings import study_findings
 from grpoctl.runs.credentials import STORAGE_VARIABLE, masked, without_credentials
@@ -62,7 +62,7 @@ def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
     except Exception as error:  # noqa: BLE001  the boundary around what is said of a study
         with suppress(OSError), driver.plan.study.log.open("a", encoding="utf-8") as log:
             log.write(without_credentials(traceback.format_exc()))
-        return f"the report is incomplete: {type(error).__name__}: {error} (traceback in {driver.plan.study.log})"
+        return f"the report is incomplete: {in_words(error)} (traceback in {driver.plan.study.log})"
     return None
 
 
