@@ -16,6 +16,7 @@ A message says what was got, what is allowed and what to do next, on one line.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -69,3 +70,16 @@ class StorageError(RunError):
 
 class TaskError(RunError):
     """A task cannot produce or score its problems."""
+
+
+def in_words(error: BaseException) -> str:
+    """An error that is none of ours in one line: of the system's the file and what it says, of others type and text."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return f"{type(error).__name__}: {error}"
+    place = error.filename
+    if place is None:
+        try:
+            os.getcwd()
+        except OSError:
+            place = "the current folder"
+    return f"cannot use {place}: {error.strerror}" if place is not None else error.strerror

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from types import TracebackType
 from typing import Annotated, Any
 
 import typer
 
-from core.errors import GrpoError
+from core.errors import GrpoError, StorageError, in_words
+from core.text import tolerant
 from grpoctl import __version__, exits
 from grpoctl.commands.check import check
 from grpoctl.commands.compare import compare
@@ -74,27 +77,38 @@ def _options(
 
 def main() -> None:
     """Run the command line; every error is one line and an exit code."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller (`>&-`)
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  as long as the process lives
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller (`<&-`, `>&-`)
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  as long as the process lives
+    tolerant(sys.stdout)
     try:
         sys.exit(app(standalone_mode=False))
     except UsageError as error:
         command = error.ctx.command_path if error.ctx else "grpoctl"
         _fail(f"{' '.join(error.format_message().split()).rstrip('.')}; see: {command} --help", exits.USAGE)
-    except (GrpoError, OSError) as error:  # OSError: standard output on a full disk
+    except (GrpoError, OSError) as error:
         if os.environ.get("GRPOCTL_DEBUG"):
             raise
-        _fail(str(error), exits.exit_code_of_error(error))
+        _fail(in_words(error) if isinstance(error, OSError) else str(error), exits.exit_code_of_error(error))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
+    finally:
+        sys.excepthook = _print_uncaught  # only now: typer sets its own at each call
 
 
 def _fail(message: str, code: int) -> None:
     from grpoctl import console
 
-    console.print_error(message)
+    with suppress(StorageError):  # standard error may be on a full disk, too
+        console.print_error(message)
     sys.exit(code)
+
+
+def _print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A traceback without the passwords that may stand in its messages."""
+    from grpoctl import console
+
+    console.print_uncaught(kind, error, trace)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from grpoctl.analysis.sweeps.budget import UNDER_WAY, Account, account
 from grpoctl.analysis.sweeps.wording import clock_text, count_text, score_text, short_keys, trial_text
 from grpoctl.analysis.wording import plural
-from grpoctl.console import console_on, is_terminal, print_note, write
+from grpoctl.console import console_on, is_terminal, print_note, rich_text, write
+from grpoctl.runs.credentials import without_credentials
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -81,7 +82,7 @@ class SweepProgress:
     def note(self, text: str) -> None:
         """Print a sentence the user should see; with `quiet`, too, on standard error."""
         if self._live is not None:
-            self._live.console.print(text, soft_wrap=True)
+            self._live.console.print(rich_text(without_credentials(text)), soft_wrap=True)
         else:
             print_note(text)
 
@@ -126,7 +127,6 @@ class SweepProgress:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
-        from rich.text import Text
 
         table = Table.grid(padding=(0, 2), expand=True)
         table.add_column(no_wrap=True, ratio=4, overflow="ellipsis")
@@ -135,11 +135,11 @@ class SweepProgress:
         trials = {trial["number"]: trial for trial in self._document.get("trials") or ()}
         for number_, share in sorted(self._running.items())[:_MOST_ROWS]:
             text = trial_text(trials.get(number_, {"number": number_}), self._names)
-            table.add_row(Text(text), ProgressBar(total=1.0, completed=share), Text(f"{share:.0%}"))
+            table.add_row(rich_text(text), ProgressBar(total=1.0, completed=share), rich_text(f"{share:.0%}"))
         hidden = len(self._running) - _MOST_ROWS
         if hidden > 0:
-            table.add_row(Text(f"and {plural(hidden, 'other trial')} under way"), Text(""), Text(""))
-        return Group(table, *(Text(line, no_wrap=True, overflow="ellipsis") for line in self._sentences()))
+            table.add_row(rich_text(f"and {plural(hidden, 'other trial')} under way"), "", "")
+        return Group(table, *(rich_text(line, one_line=True) for line in self._sentences()))
 
     def _sentences(self) -> list[str]:
         found = account(self._document, self._running)

@@ -5,6 +5,7 @@ Nothing is downloaded, read or checked here beyond names and sizes. Not here: lo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ def entries() -> list[Entry]:
 
 def here(source: str, revision: str | None = None) -> Path | None:
     """The folder of a model's weights on this machine, without downloading or making any; None where it is not here."""
-    given = Path(source).expanduser()
+    given = Path(os.path.expanduser(source))
     if given.is_dir():
         return given
     if source == TINY:

@@ -10,13 +10,15 @@ import logging
 import sys
 from contextlib import suppress
 
+from core.text import harmless
+
 
 @functools.cache  # once: a process that executes many runs loads the same model many times
 def say(text: str) -> None:
     """Print `text` as a note on standard error, and log it under core.models."""
     logging.getLogger(__name__).info(text)
     with suppress(OSError):  # a reader that has gone must not end the run
-        print(f"note: {text}", file=sys.stderr, flush=True)
+        print(f"note: {harmless(text)}", file=sys.stderr, flush=True)
 
 
 def through_root(library: str) -> None:

@@ -6,6 +6,7 @@ file a model (core.models.weights, core.models.gguf_file).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -73,7 +74,7 @@ def locate(spec: ModelSpec) -> Origin:
     source, spec = spec.source, precision.settled(spec)  # a file of ours is of one dtype
     if source.startswith("builtin:"):
         raise ModelError(f"got model {source!r}; the built-in models are: {TINY}")
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if path.is_dir():
         weights.check(path)
         return Origin(source=source, kind="directory", path=path.resolve(), sha256=_hash(path))

@@ -5,6 +5,7 @@ Not here: which task a spec means (registry).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ def _check_reward_files(task: CustomTaskSpec) -> None:
         place = reward.function.rpartition(":")[0]
         try:
             if is_file(place):
-                check_file(Path(place).expanduser().resolve())
+                check_file(Path(os.path.expanduser(place)).resolve())
         except NotFound as error:
             raise SpecError(f"{reward.function}: {error}", key=f"task.rewards.{number}.function") from None
 

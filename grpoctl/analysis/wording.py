@@ -66,8 +66,3 @@ def label(result: Mapping[str, Any]) -> str:
     """What a run is of: `p31@1`, or `p31@1 with learning_rate=0.0003` where settings were overridden."""
     overrides = result.get("overrides") or []
     return str(result["recorded_as"]) + (f" with {', '.join(overrides)}" if overrides else "")
-
-
-def harmless(text: str) -> str:
-    """The text with control characters spelled out: a model's output must not drive the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)

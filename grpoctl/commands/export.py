@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ def export(
     from grpoctl import console
     from grpoctl.commands.exporting import export as write
 
-    document = write(run, folder.expanduser(), merged=merged)
+    document = write(run, Path(os.path.expanduser(folder)), merged=merged)
     if json:
         console.print_json(document)
         return

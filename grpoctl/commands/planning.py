@@ -13,6 +13,7 @@ from grpoctl.analysis.wording import plural
 from grpoctl.commands import sweeping
 from grpoctl.commands.sweeping import Asked
 from grpoctl.executors.detached import spawn, wait_until_held
+from grpoctl.runs.credentials import STORAGE_VARIABLE
 from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
@@ -122,7 +123,9 @@ def detach(asked: Asked) -> None:
     with sweeping.opened_study(asked, home) as opened:
         for note in opened.notes:
             console.print_note(note)
-        if not opened.over:
+        if opened.over:
+            sweeping.say_made_up(asked, opened)
+        else:
             sweeping.opened_storage(asked, opened).close()
     if opened.over:
         console.print_text(f"{opened.study.id} has all it was asked for")
@@ -172,7 +175,7 @@ def _environment(asked: Asked) -> dict[str, str]:
     """The storage's URL travels in the environment: whoever lists processes must not read its password."""
     from grpoctl.runs.children import child_environment
 
-    return {**child_environment(), **({sweeping.STORAGE_VARIABLE: asked.storage} if asked.storage else {})}
+    return {**child_environment(), **({STORAGE_VARIABLE: asked.storage} if asked.storage else {})}
 
 
 def _text(params: Mapping[str, Any], key: str) -> str:

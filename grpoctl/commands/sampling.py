@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.spec import ModelSpec, RunSpec
 from core.tasks.base import Example
 from grpoctl import console
-from grpoctl.analysis.wording import harmless
 from grpoctl.commands.evaluating import sampling
 from grpoctl.commands.places import print_choice
 from grpoctl.commands.subjects import subject
+from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import Home
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def say(document: Mapping[str, Any]) -> None:
     for number, one in enumerate(found, start=1):
         if len(found) > 1:
             console.print_text(f"--- {number}{' (cut off)' if one['truncated'] else ''}")
-        console.print_text(harmless(one["text"]) if console.is_terminal() else one["text"])
+        console.print_data(one["text"])
     cut = sum(one["truncated"] for one in found)
     if cut:
         some = "it was" if len(found) == 1 else f"{cut} of {len(found)} were"
@@ -110,17 +112,19 @@ def _prompt(given: str) -> str:
     """The prompt's text; `-` is standard input, less the line end that `echo` adds."""
     if given == "-":
         try:
-            text = sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
+            with storage_errors("read", Path("standard input")):
+                text = sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
         except UnicodeDecodeError as error:
             raise UserError(f"standard input is no UTF-8 at byte {error.start}; give the prompt as UTF-8") from None
     else:
-        text = given
+        try:
+            text = os.fsencode(given).decode(
+                "utf-8"
+            )  # in the C locale Python has read the bytes of an argument as ASCII
+        except UnicodeDecodeError:
+            raise UserError("the prompt is no UTF-8; give it as UTF-8") from None
     if not text.strip():
         raise UserError("the prompt is empty; give some text, or - to read it from standard input")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UserError("the prompt is no UTF-8; give it as UTF-8") from None
     return text
 
 

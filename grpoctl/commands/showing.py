@@ -5,16 +5,21 @@ Sweeps are shown by showing_sweep.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
-from core.errors import NotFoundError, SpecError, UserError
+from core.errors import NotFoundError, SpecError, StorageError, UserError
 from core.spec import RunSpec
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.analysis.methods import described
+from grpoctl.analysis.outcome import Line, Tone
+from grpoctl.analysis.sweeps.section import Section
+from grpoctl.analysis.wording import label, metric_text
 from grpoctl.commands.places import run_or_study
+from grpoctl.runs.finding import path_of
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
 from grpoctl.runs.profile import full_of, shown
@@ -31,7 +36,7 @@ def meant(home: Home, name: str) -> Literal["experiment", "sweep"] | RunDir | St
 
     Raises NotFoundError where it is nothing, or fits several.
     """
-    path = Path(name).expanduser()
+    path = path_of(name)
     if not RunDir(path=path).spec.is_file() and not StudyDir(path=path).spec.is_file():
         if name.lower().endswith(SUFFIX) or "@" in name:
             return "experiment" if "experiment" in kinds_of(name) else "sweep"
@@ -92,12 +97,36 @@ def run(found: RunDir, *, json: bool) -> None:
         if json:
             console.print_json(document)
         else:
-            console.print_table("", ("", ""), [(key, str(value)) for key, value in document.items()])
+            console.print_sections(_standing(found, entry))
         return
     if json:
         console.print_json(result)
     else:
         console.print_result(result, read_resolved(found.spec).recorded)
+
+
+def _standing(run: RunDir, entry: Mapping[str, Any]) -> list[Section]:
+    """A run without a result: how it stands, the last value of each metric, what to do, and where its files are."""
+    status = str(entry["status"])
+    known = entry.get("recorded_as") is not None
+    what = f"{label(entry)}, profile {entry['profile']}, seed {entry['seed']}" if known else run.id
+    what += "" if entry["step"] is None else f": step {entry['step']}"
+    message = str(entry.get("message") or "").partition("\n")[0]
+    tone: Tone = "plain" if status == "RUNNING" else "warn" if status == "INTERRUPTED" else "bad"
+    lines = [Line(label="Run", mark=status, tone=tone, text=what + (f"; {message}" if message else ""))]
+    if status == "RUNNING":
+        lines.append(Line(label="Next", text=f"follow it: grpoctl logs -f {run.id}", verbatim=True))
+    elif known and run.path.parent == run.home.runs_folder:  # else its sweep goes on with it
+        words = ["grpoctl", "run", str(entry["experiment"]), "-p", str(entry["profile"]), "--seed", str(entry["seed"])]
+        command = shlex.join([*words, *(entry.get("overrides") or ()), "--resume"])
+        lines.append(Line(label="Next", text=f"go on with it: {command}", verbatim=True))
+    lines.append(Line(label="Files", text=str(run.path)))
+    last: dict[str, float] = {}
+    with suppress(StorageError):  # damaged rows: the run says so already
+        for row in read_rows(run.metrics):
+            last |= {name: value for name, value in row.items() if value is not None}
+    rows = tuple((name, metric_text(name, value)) for name, value in last.items())
+    return [Section(lines=tuple(lines)), *([Section(title="Last values", columns=("", ""), rows=rows)] if rows else [])]
 
 
 def sample_tables(home: Home, name: str, *, json: bool) -> None:

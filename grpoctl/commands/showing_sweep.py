@@ -40,11 +40,11 @@ def study(found: StudyDir, *, json: bool, as_csv: bool) -> None:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(rows)
-        console.print_text(text.getvalue().removesuffix("\n"))
+        console.print_data(text.getvalue().removesuffix("\n"))
     elif json:
         whole = {**document, "findings": document.get("findings") or study_findings(document)}
         # It was read from JSON, so it holds nothing that JSON cannot write; looking for that costs a large study 0.2 s.
-        console.print_text(jsonlib.dumps(whole, ensure_ascii=False))
+        console.print_json_text(jsonlib.dumps(whole, ensure_ascii=False))
     else:
         console.print_sections(text_report(document, figures_of(found)))
 

@@ -12,6 +12,7 @@ from core.models import precision
 from core.spec import ModelSpec, RunSpec
 from grpoctl.commands.places import run_or_study
 from grpoctl.runs.exports import Exported, find_exported, kept, newest_kept, noted_source
+from grpoctl.runs.finding import path_of
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
 
@@ -77,7 +78,7 @@ def subject(home: Home, name: str, *, running_first: bool = False) -> Subject:
     """
     from core.models.catalogue import source_of
 
-    path = Path(name).expanduser()
+    path = path_of(name)
     if not RunDir(path=path).spec.is_file():
         if (source := source_of(name)) != name or name.startswith("builtin:"):
             return Subject(name=name, source=source, root=source)

@@ -45,8 +45,9 @@ def sweep(
     import os
 
     from grpoctl.commands import planning, sweeping
+    from grpoctl.runs.credentials import STORAGE_VARIABLE
 
-    storage = storage or os.environ.get(sweeping.STORAGE_VARIABLE)
+    storage = storage or os.environ.get(STORAGE_VARIABLE)
     asked = sweeping.Asked(
         name=name, overrides=tuple(overrides or ()), profile=profile, trials=trials, seeds=seeds, storage=storage,
         workers=sweeping.Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline),

@@ -18,6 +18,7 @@ from grpoctl.executors.same_process import Inline
 from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
 from grpoctl.runs import profile as profiles
 from grpoctl.runs import status
+from grpoctl.runs.credentials import masked
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.records import storage_errors
@@ -26,15 +27,15 @@ from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweep_progress import SweepProgress
 from grpoctl.sweeps import opening
 from grpoctl.sweeps.checks import notes
-from grpoctl.sweeps.concluding import GO_ON, conclude, how_it_ended
+from grpoctl.sweeps.concluding import GO_ON, conclude, how_it_ended, make_up
+from grpoctl.sweeps.database import check_url
 from grpoctl.sweeps.driver import Driver, Plan
 from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.opening import Opened, Terms
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.storage import StudyStorage, masked
+from grpoctl.sweeps.storage import BEHIND, StudyStorage
 from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_sweep_mirror
 
-STORAGE_VARIABLE = "GRPOCTL_STORAGE"  # --storage, where the command line does not give it
 WORKERS = 4  # at most, unless asked for: each has torch in memory, and each more is a trial less to learn from
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the sweep
 ENDED = {"COMPLETED": exits.OK, "STOPPED": exits.OK, "FAILED": exits.FAILED, "INTERRUPTED": exits.INTERRUPTED}
@@ -105,7 +106,9 @@ def run(asked: Asked) -> int:
     with signals_as_interrupts(), opened_study(asked, home) as opened:
         for note in opened.notes:
             console.print_note(note)
-        if not opened.over:
+        if opened.over:
+            say_made_up(asked, opened)
+        else:
             _drive(asked, opened)
         document = opened.book.document()
         code = ENDED[str(document["status"])]
@@ -115,9 +118,20 @@ def run(asked: Asked) -> int:
     return code
 
 
+def say_made_up(asked: Asked, opened: Opened) -> None:
+    """Bring Optuna's database to what the book of an ended study says, and note where that could not be done."""
+    known = opened.book.header.get(BEHIND)
+    if behind := make_up(opened, terms(asked, opened.sweep), asked.storage):
+        console.print_note(f"Optuna's database could not be brought up to date: {behind}")
+    elif known:
+        console.print_note(f"Optuna's database was behind ({known}); it is made up for")
+
+
 @contextmanager
 def opened_study(asked: Asked, home: Home) -> Iterator[Opened]:
     """The study, new or to be gone on with, held as long as this lasts. Raises BusyError where somebody drives it."""
+    if asked.storage:
+        check_url(asked.storage)  # before anything is written
     with ExitStack() as held:
         existing, sweep = _meant(asked, home)
         if existing is not None:

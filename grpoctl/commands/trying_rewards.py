@@ -159,7 +159,7 @@ def print_tried(name: str, entries: Sequence[dict[str, Any]]) -> None:
         for problem in entry["problems"]:
             console.print_error(f"{name}, profile {entry['profile']}: {problem}")
         for detail in entry["details"]:
-            sys.stderr.write(detail.strip() + "\n")
+            console.write(detail.strip(), sys.stderr)
 
 
 def _cut(text: str) -> str:

@@ -5,6 +5,7 @@ Heavy imports stand inside functions: `grpoctl check` without --data must stay q
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ def absent(spec: ModelSpec) -> str | None:
     """Why the model is not to be tried here; None where it is at hand, built here, or a path that loading judges."""
     from core.models.inventory import here
 
-    path = Path(spec.source).expanduser()
+    path = Path(os.path.expanduser(spec.source))
     named = spec.source.startswith((".", "/", "~", "builtin:")) or path.exists()
     if named or here(spec.source, spec.revision) is not None:
         return None

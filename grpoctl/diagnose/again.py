@@ -16,6 +16,7 @@ from core.health.finding import Decider, Finding
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.qualified import qualified
 from grpoctl.diagnose.readers.base import Read
+from grpoctl.runs.credentials import without_credentials
 from grpoctl.specs import Library, load
 from grpoctl.specs.authored import Authored, read_authored
 from grpoctl.specs.layers import merge
@@ -52,7 +53,8 @@ def next_step(diagnosis: Diagnosis) -> tuple[str, str] | None:
         return diagnosis.proposed, "runs the deciding experiment"
     if deciding(diagnosis) is None:
         return None
-    return f"grpoctl diagnose {shlex.quote(diagnosis.asked)} --propose {UNKNOWN}", "writes the deciding experiment"
+    source = shlex.quote(without_credentials(diagnosis.asked))
+    return f"grpoctl diagnose {source} --propose {UNKNOWN}", "writes the deciding experiment"
 
 
 def deciding(diagnosis: Diagnosis) -> tuple[Finding, Decider] | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from core.errors import StorageError
 from core.health.finding import Finding
+from core.text import harmless
 from grpoctl import __version__
-from grpoctl.analysis.wording import harmless
 from grpoctl.diagnose import again, wording
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.figures import figure_svg

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from core.health.finding import Finding
-from grpoctl.analysis.wording import harmless
+from core.text import harmless
 from grpoctl.diagnose import again, wording
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.readers.base import Read

@@ -21,6 +21,7 @@ from grpoctl.runs.children import child_environment
 from grpoctl.runs.locks import holder
 from grpoctl.runs.records import storage_errors
 
+_COLOURS = ("FORCE_COLOR", "TTY_COMPATIBLE")  # a log is no terminal: `logs` would spell the codes out
 BEGINS = 60.0  # seconds: a busy machine takes long to import
 
 
@@ -29,13 +30,14 @@ def spawn(module_args: Sequence[str], log: Path, env: Mapping[str, str] | None =
 
     It has no terminal, so neither Ctrl-C nor a hang-up reaches it. Raises StorageError where it cannot be started.
     """
+    given = child_environment() if env is None else env
     with storage_errors("start a process that writes", log), log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", *module_args],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=child_environment() if env is None else env,
+            env={name: value for name, value in given.items() if name not in _COLOURS},
             start_new_session=True,
         )
 

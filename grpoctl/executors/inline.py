@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.errors import GrpoError, SpecError, StorageError
+from core.errors import GrpoError, SpecError, StorageError, in_words
 from core.spec import RunSpec
 from grpoctl.executors.control import asked_together, asking
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
@@ -97,7 +97,7 @@ def execute(
         except GrpoError as error:
             ended, message, cause = Status.FAILED, str(error), type(error).__name__
         except Exception as error:  # noqa: BLE001  the boundary around one run
-            ended, message = Status.FAILED, f"{type(error).__name__}: {error} (traceback in {run.log})"
+            ended, message = Status.FAILED, f"{in_words(error)} (traceback in {run.log})"
             add_text(run, traceback.format_exc())
         finally:
             hooks.finished()
@@ -246,7 +246,7 @@ def _findings(run: RunDir, rows: Sequence[Row]) -> Sequence[Finding]:
         return examine(case_of_run(run, rows))
     except Exception as error:  # noqa: BLE001  the boundary around what is said of a run
         add_text(run, traceback.format_exc())
-        why = f"the run could not be diagnosed: {type(error).__name__}: {error} (traceback in {run.log})"
+        why = f"the run could not be diagnosed: {in_words(error)} (traceback in {run.log})"
         return [Finding(id="diagnosis-failed", severity="warning", summary=why, confidence="certain")]
 
 
@@ -259,7 +259,7 @@ def _set_status(run: RunDir, now: Status, message: str, rows: Sequence[Row] | No
         run.status,
         dataclasses.replace(
             fresh,
-            ended=time.time() if now.ended else None,
+            ended=max(fresh.started, time.time()) if now.ended else None,  # a clock may be set back
             step=int(rows[-1]["step"]) if rows else 0,
             message=message,
         ),

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from core.errors import in_words
 from grpoctl.executors.base import LEAVES, Died, Ended, Event, Job, JobDone
 from grpoctl.executors.process import Start, WorkerProcess
 from grpoctl.executors.slots import Slot
@@ -188,6 +189,6 @@ class Pool:
         try:
             seat.worker = WorkerProcess(start)
         except OSError as error:
-            return f"cannot start a worker: {error}"
+            return f"cannot start a worker: {in_words(error)}"
         self._selector.register(seat.worker, selectors.EVENT_READ)
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Known:
 
 def known(spec: ModelSpec) -> Known:
     """Raises ModelError where nothing on this machine says what the model is like."""
-    source, file = spec.source, Path(spec.source).expanduser()
+    source, file = spec.source, Path(os.path.expanduser(spec.source))
     if file.is_file():
         return Known(source=source, shape=_from_gguf(file), whence=f"{file.name} itself", folder=file.parent)
     folder = inventory.here(source, spec.revision)

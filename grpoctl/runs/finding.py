@@ -1,8 +1,9 @@
-"""Which run a name means, among those there are. Where runs are is not here (run_dir)."""
+"""Which run or path a name means, among those there are. Where runs are is not here (run_dir)."""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,16 @@ from grpoctl.runs.records import read_json
 
 if TYPE_CHECKING:  # run_dir chooses by this; at run time the import goes that way only
     from grpoctl.runs.run_dir import RunDir
+
+
+def path_of(name: str) -> Path:
+    """The path that a name may be; one that there cannot be, of an unknown user or over-long, is one that is not."""
+    path = Path(os.path.expanduser(name))
+    try:
+        (path / "spec.yaml").exists()
+    except (OSError, ValueError):
+        return Path(os.devnull)
+    return path
 
 
 def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:

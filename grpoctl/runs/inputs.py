@@ -74,7 +74,7 @@ def sha256(file: Path) -> str | None:
     try:
         for piece in _pieces(file.expanduser()):
             digest.update(piece)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: the folder of a user there is not
         return None
     return digest.hexdigest()
 

@@ -23,7 +23,7 @@ def summary(run: RunDir) -> dict[str, Any]:
     try:
         identity = read_json(run.provenance) or {}
         entry |= {key: identity.get(key) for key in ("experiment", "recorded_as", "profile", "seed", "overrides")}
-        record = status.read(run.status)
+        record = status.standing(run)
         entry |= _standing(run, record)
         if entry["status"] == "RUNNING":  # its status is written when it starts and when it ends
             entry["step"] = _step_so_far(run)

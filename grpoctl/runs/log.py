@@ -11,15 +11,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from grpoctl.runs.credentials import without_credentials
 from grpoctl.runs.run_dir import RunDir
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 def add_text(run: RunDir, text: str) -> None:
-    """Add the text to the log. A disk that refuses must not end a run over what was only to be noted."""
+    """Add the text, without credentials. A disk that refuses must not end a run over what was only to be noted."""
     with suppress(OSError), run.log.open("a", encoding="utf-8") as log:
-        log.write(text)
+        log.write(without_credentials(text))
 
 
 @contextmanager

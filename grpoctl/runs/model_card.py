@@ -16,7 +16,7 @@ from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.spec.task import CustomTaskSpec, Gsm8kTaskSpec
 from grpoctl.analysis.outcome import LEGEND, evaluated_text, no_better_than_start, stage_lines
 from grpoctl.analysis.wording import metric_text, plural, setting_text
-from grpoctl.runs.provenance import without_credentials
+from grpoctl.runs.credentials import without_credentials
 from grpoctl.specs.resolved import block_yaml, plain
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -109,7 +110,7 @@ def _weights(spec: RunSpec) -> four_bit.Weights:
 def _count(model: ModelSpec) -> int | None:
     if model.source.startswith("builtin:"):
         return 2**20
-    file = Path(model.source).expanduser()
+    file = Path(os.path.expanduser(model.source))
     if file.is_file():
         from core.models.gguf_file import content
 

@@ -1,7 +1,7 @@
 """Where a run came from: code, versions, machine and command, one entry per attempt.
 
-What is here: `provenance.json`, and the removal of credentials from whatever is written down. What is not: environment
-variables, which hold secrets. Nothing here uses the network, imports the packages it names, or fails: what cannot be
+What is here: `provenance.json`. What is not: environment variables, which hold secrets, and passwords in URLs
+(credentials). Nothing here uses the network, imports the packages it names, or fails: what cannot be
 found out in time is null.
 """
 
@@ -11,7 +11,6 @@ import contextlib
 import importlib.metadata
 import os
 import platform
-import re
 import selectors
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grpoctl.runs.credentials import without_credentials
 from grpoctl.runs.records import read_json, replace_json
 from grpoctl.runs.run_dir import RunDir
 
@@ -32,8 +32,6 @@ PACKAGES = (
     "ruamel.yaml", "optuna", "mlflow",
 )  # fmt: skip
 
-_USERINFO = re.compile(r"(?<=://)[^\s/'\"?#]*@")
-_SECRET_FIELD = re.compile(r"(?i)([?&;](?:[\w-]*(?:token|secret|password|passwd|pwd|key|sig|signature))=)[^&;\s'\"]+")
 # Without these, a repository's own configuration could run programs, ask for a password or fetch over the network.
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", "--no-pager")
 _GIT_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
@@ -108,11 +106,6 @@ def git_state(cwd: Path, seconds: float = GIT_SECONDS) -> dict[str, Any] | None:
         "diff_cut": diff is not None and len(diff) > DIFF_LIMIT,
         "remote": without_credentials(remote.decode("utf-8", "replace").strip()) if remote else None,
     }
-
-
-def without_credentials(text: str) -> str:
-    """The text with the user part of every URL, and every field called like a secret, replaced by ***."""
-    return _SECRET_FIELD.sub(r"\1***", _USERINFO.sub("***@", text))
 
 
 def _ask_git(cwd: Path, deadline: float, *question: str) -> bytes | None:

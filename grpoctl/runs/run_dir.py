@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.errors import BusyError, StorageError
 from grpoctl.runs import status
-from grpoctl.runs.finding import choose
+from grpoctl.runs.finding import choose, path_of
 from grpoctl.runs.held_dir import HeldDir
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.records import storage_errors
@@ -118,7 +118,7 @@ class Home:
         with storage_errors("find a home from", start or Path(".")):
             here = (start or Path.cwd()).resolve()
             if named := environ.get(HOME_VARIABLE):
-                return cls(path=(here / Path(named).expanduser()).resolve())
+                return cls(path=(here / os.path.expanduser(named)).resolve())
             homes = (folder / HOME_NAME for folder in (here, *here.parents))
             return cls(path=next((home for home in homes if home.is_dir()), here / HOME_NAME))
 
@@ -194,7 +194,7 @@ class Home:
 
         Raises NotFoundError naming what fits, or the nearest there is.
         """
-        by_path = RunDir(path=Path(name).expanduser())
+        by_path = RunDir(path=path_of(name))
         if by_path.spec.is_file():
             return RunDir(path=by_path.path.resolve())
         return choose(name, [*self.runs(), *self._runs_of_studies(name.lower())], self.path)
@@ -203,7 +203,7 @@ class Home:
         """The runs inside studies whose id begins so; a study is looked into only where the beginning names it."""
         names = (re.fullmatch(r"(.+)-t\d*(?:-s\d*)?", beginning) or ["", ""])[1]
         folder = self.path / STUDIES / names / "runs"
-        if not names or not (folder.parent / STUDY_SPEC).is_file():
+        if not names or not (path_of(str(folder.parent)) / STUDY_SPEC).is_file():
             return []
         exact = RunDir(path=folder / beginning)
         if exact.spec.is_file():

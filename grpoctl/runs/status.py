@@ -1,7 +1,7 @@
 """How a run stands: `status.json`, and the truth about runs whose process died without a word.
 
-What is here: the statuses, the file, and `reconcile`. What is not: their exit codes (grpoctl.exits) and what MLflow
-calls them (grpoctl.tracking.payload).
+What is here: the statuses, the file, `standing` (what is true now) and `reconcile` (writing that down). What is not:
+their exit codes (grpoctl.exits) and what MLflow calls them (grpoctl.tracking.payload).
 """
 
 from __future__ import annotations
@@ -111,19 +111,34 @@ def reconcile_run(run: RunDir) -> bool:
             record = read(run.status)
             if record is None or record.status.ended:
                 return False
-            write(
-                run.status,
-                dataclasses.replace(
-                    record,
-                    status=Status.INTERRUPTED,
-                    ended=_last_sign_of_life(run),
-                    step=_last_step(run, record.step),
-                    message=DIED,
-                ),
-            )
+            write(run.status, _interrupted(run, record))
     except BusyError:
         return False
     return True
+
+
+def standing(run: RunDir) -> StatusRecord | None:
+    """How a run stands: what `status.json` says, but INTERRUPTED where it says RUNNING and nobody holds the run.
+
+    None where no status was written yet. Writes nothing, so that it holds on a full or read-only disk too. Raises
+    StorageError for a damaged file.
+    """
+    record = read(run.status)
+    if record is None or record.status.ended or run.is_held():
+        return record
+    again = read(run.status)  # between the two looks it may have ended, or been resumed
+    return _interrupted(run, record) if again == record else again
+
+
+def _interrupted(run: RunDir, record: StatusRecord) -> StatusRecord:
+    """The status of a run whose process died."""
+    return dataclasses.replace(
+        record,
+        status=Status.INTERRUPTED,
+        ended=max(record.started, _last_sign_of_life(run)),  # a file's time is coarser than the clock
+        step=_last_step(run, record.step),
+        message=DIED,
+    )
 
 
 def _last_step(run: RunDir, otherwise: int) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import BusyError, NotFoundError
+from grpoctl.runs.finding import path_of
 from grpoctl.runs.held_dir import HeldDir
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.records import storage_errors
@@ -116,7 +117,7 @@ def create_study(home: Home, stem: str, above: int = 0) -> StudyDir:
 
 def find_study(home: Home, name: str) -> StudyDir:
     """The study of this path, id, sweep name (its newest study) or unique beginning of an id. Raises NotFoundError."""
-    by_path = StudyDir(path=Path(name).expanduser())
+    by_path = StudyDir(path=path_of(name))
     if by_path.spec.is_file():
         return StudyDir(path=by_path.path.resolve())
     return choose_study(name, studies(home), home)

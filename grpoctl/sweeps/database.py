@@ -1,6 +1,6 @@
 """Where a study's database is, how it is opened, and what it says when it refuses.
 
-What is here: a SQLite file or the URL of any database that Optuna takes, and one line for each refusal, without the
+What is here: a SQLite file or the URL of any database that Optuna takes, and one line for each refusal, without its
 password. What is not: what stands in the study (storage).
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError, UserError
+from grpoctl.runs.credentials import masked, mistyped, without_credentials
 from grpoctl.runs.locks import hold_lock
 
 if TYPE_CHECKING:
@@ -23,14 +24,31 @@ OPENING = 30  # seconds for another process to make the tables
 PATIENCE = 3  # seconds that SQLite waits for another writer; Optuna asks up to five times
 
 _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)")
-# As SQLAlchemy reads them, a user's name may hold an @ and a password slashes; it is taken to end at the last @.
-_PASSWORD = re.compile(r"(?<=://)([^/:]*):(?:\S*|[^@]*)@")
-_SECRET = re.compile(r"([?&](?:password|passwd|pwd|sslpassword|sslkey)=)[^&]*", re.IGNORECASE)
+_EXPECTED = "expected a URL like postgresql+psycopg://HOST/NAME or sqlite:///FILE"
+# Drivers that are packaged under another name than they are imported by.
+_PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
 
 
-def masked(url: str) -> str:
-    """The URL with *** for its password."""
-    return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+def check_url(where: str) -> None:
+    """Raises UserError for what is no URL of a database, or of one whose driver is not installed; connects nowhere."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    shown = f"--storage {masked(where)}"
+    if not _is_url(where):
+        if mistyped(where) or ":" in where or "//" in where:
+            raise UserError(f"{shown} is no URL: {_EXPECTED}")
+        return
+    try:
+        make_url(where).get_dialect().import_dbapi()
+    except ImportError as error:
+        package = _PACKAGES.get(str(error.name), str(error.name))
+        raise UserError(f"{shown}: its driver {error.name} is not installed; pip install '{package}'") from None
+    except NoSuchModuleError as error:
+        raise UserError(f"{shown}: {_line(error, where)}; install what has it, or name another dialect") from None
+    except (ArgumentError, ValueError):  # SQLAlchemy turns the port into a number
+        advice = "write %40 for @ and %2F for / in a password, and brackets around an IPv6 host"
+        raise UserError(f"{shown} cannot be read: {_EXPECTED}; {advice}") from None
 
 
 def _url(where: str | Path) -> str:
@@ -111,7 +129,7 @@ def _causes(error: BaseException | None) -> Sequence[BaseException]:
 def _line(error: BaseException, where: str) -> str:
     """What the database itself said: the innermost cause's first line."""
     said = str(_causes(error)[-1]).strip() or type(error).__name__
-    return masked(said.splitlines()[0].replace(where, masked(where)))
+    return without_credentials(said.replace(where, masked(where)), where).splitlines()[0]
 
 
 def _advice(error: BaseException) -> str:

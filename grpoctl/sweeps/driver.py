@@ -30,7 +30,7 @@ from grpoctl.sweeps.in_flight import InFlight, read_result, read_sound_rows
 from grpoctl.sweeps.measure import yardstick
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus
-from grpoctl.sweeps.storage import StudyStorage
+from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
 TRIES = 2  # a trial's runs are gone on with once after a failure
@@ -78,7 +78,6 @@ class Driver:
         self.met: str | None = next(
             (one.name for one in book.ordered() if rungs.met(one)), None
         )  # the rung that ended it
-        self.database_behind = ""  # why Optuna's database lacks something
         self._worked = float(book.header.get("seconds") or 0.0)
         self._began = time.monotonic()
         self._looked = 0.0
@@ -271,7 +270,7 @@ class Driver:
         return self._worked + time.monotonic() - self._began
 
     def save(self) -> None:
-        """The book with what can be said of it now, then the storage. Raises StorageError where the book cannot be."""
+        """The book with what can be said of it now, and the storage. Raises StorageError where the book cannot be."""
         sweep = self.plan.sweep
         found = ranked(
             [
@@ -283,15 +282,15 @@ class Driver:
         self.book.intervals = found.intervals
         self.book.said |= found.document() | {"best": self.book.best(found.best)}
         self.book.header["seconds"] = round(self.worked, 3)
-        self.book.save()
-        try:
-            self._storage.project(self.book.ordered())
-        except StorageError as error:  # a picture, made up for at the next call: no reason to lose hours of work
-            if not self.database_behind:
-                self._progress.note(f"{error}; the sweep goes on, and the database is made up for later")
-            self.database_behind = str(error)
-        else:
-            self.database_behind = ""
+        under_way = self.book.header["status"] == "RUNNING"
+        if under_way:  # first: it is the truth; at the end last, for it says whether the database has it all
+            self.book.save()
+        known = self.book.header.get(BEHIND)
+        behind = project(self._storage, self.book)
+        if behind and not known:  # a picture, made up for at the next call: no reason to lose hours of work
+            self._progress.note(f"{behind}; the sweep goes on, and the database is made up for later")
+        if not under_way or bool(behind) != bool(known):
+            self.book.save()
 
 
 def asked_to_stop(study: StudyDir) -> bool:

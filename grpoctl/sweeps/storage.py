@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import UserError
-from grpoctl.sweeps.database import alone, connect, masked, refusals
+from core.errors import StorageError, UserError
+from grpoctl.runs.credentials import masked
+from grpoctl.sweeps.database import alone, connect, refusals
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import TrialRecord
+from grpoctl.sweeps.state import Book, TrialRecord
 from grpoctl.sweeps.vocabulary import distribution, names, quiet, steps, to_optuna, told
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from optuna.storages import RDBStorage
     from optuna.trial import FrozenTrial
 
-__all__ = ["StudyStorage", "masked"]
+BEHIND = "database_behind"  # in sweep.json, why the database lacks something; not there where it lacks nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,6 +167,17 @@ class StudyStorage:
         # what study.set_metric_names writes: the dashboard then names the objective
         if "study:metric_names" not in self._storage.get_study_system_attrs(self._study_id):
             self._storage.set_study_system_attr(self._study_id, "study:metric_names", [self._sweep.metric])
+
+
+def project(storage: StudyStorage, book: Book) -> str:
+    """Bring the database to what the book says, and the book's header to whether that could be done: why not, or ""."""
+    try:
+        storage.project(book.ordered())
+    except StorageError as error:
+        book.header[BEHIND] = str(error)
+        return str(error)
+    book.header.pop(BEHIND, None)
+    return ""
 
 
 class _Words:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from core.errors import StorageError
-from grpoctl.runs.provenance import without_credentials
+from grpoctl.runs.credentials import without_credentials
 from grpoctl.runs.records import read_json, replace_json
 from grpoctl.runs.run_dir import Home
 
@@ -79,7 +79,7 @@ def write_state(of: Mirrored, state: MirrorState) -> None:
     replace_json(of.mlflow, {"schema": SCHEMA, **dataclasses.asdict(state)}, durable=False)
 
 
-def one_line(error: BaseException) -> str:
-    """The error in one line of at most 300 characters, without credentials."""
+def one_line(error: BaseException, *urls: str) -> str:
+    """The error in one line of at most 300 characters, without credentials; those of `urls` are known."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return without_credentials(text)[:300]
+    return without_credentials(text, *urls)[:300]

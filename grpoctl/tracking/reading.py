@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from core.errors import NotFoundError, StorageError
-from grpoctl.runs.provenance import without_credentials
+from grpoctl.runs.credentials import masked
 from grpoctl.tracking.mirror_state import one_line
 from grpoctl.tracking.store import prepare_environment, sqlite_file
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # MLflow's limit of one search
 _NAMED = 6  # runs that an error names
-_NAMED_STORES = ("databricks", "databricks-uc", "uc")  # what MLflow takes for no folder
+# What MLflow takes for no folder, by the word before the colon.
+_STORES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc", "uc")
 _TABLES = {"runs", "metrics", "params", "experiments"}
 
 
@@ -49,7 +50,7 @@ def read_run(uri: str, wanted: str | None) -> LoggedRun:
     Raises NotFoundError where there is no store, no such run or several; StorageError where the store does not answer.
     """
     if (folder := _folder(uri)) is not None and not folder.is_dir():  # MLflow would create it
-        raise NotFoundError(f"{folder}: {'no folder of MLflow' if folder.exists() else 'no such store'}")
+        raise NotFoundError(f"{masked(str(folder))}: {'no folder of MLflow' if folder.exists() else 'no such store'}")
     file = sqlite_file(uri)
     if file is not None and not is_store(file):
         raise NotFoundError(f"{file}: {'no MLflow store' if file.exists() else 'no such file'}")
@@ -68,7 +69,7 @@ def _folder(uri: str) -> Path | None:
     scheme, colon, rest = uri.partition(":")
     if scheme == "file" and colon:
         return Path(unquote(urlsplit(uri).path if rest.startswith("//") else rest))
-    return None if colon or uri in _NAMED_STORES else Path(uri)
+    return None if scheme.partition("+")[0] in _STORES else Path(uri)
 
 
 def is_store(file: Path) -> bool:
@@ -118,7 +119,7 @@ def _found(client: MlflowClient, wanted: str | None, uri: str) -> Run:
     fitting = fitting or [run for run in runs if run.info.run_name == wanted]
     if len(fitting) == 1:
         return fitting[0]
-    where = without_credentials(uri)
+    where = masked(uri, user=False)
     some = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in (fitting or runs)[:_NAMED])
     more = ", ..." if len(fitting or runs) > _NAMED else ""
     if not runs:
@@ -164,7 +165,7 @@ def _logged(client: MlflowClient, run: Run) -> LoggedRun:
 
 def _why(error: Exception, uri: str) -> str:
     """One line on a store that cannot be read."""
-    where, line = without_credentials(uri), without_credentials(one_line(error))
+    where, line = masked(uri, user=False), one_line(error, uri)
     if "out-of-date database schema" in str(error):
         return f"{where} is of another version of MLflow; on a copy of it: mlflow db upgrade {where}"
     return f"{where}: {line}"

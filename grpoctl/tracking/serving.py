@@ -7,8 +7,9 @@ import shlex
 import sys
 
 from core.errors import UserError
+from grpoctl.runs.credentials import TRACKING_VARIABLE
 from grpoctl.runs.run_dir import Home
-from grpoctl.tracking.store import URI_VARIABLE, open_client, store_name, store_uri
+from grpoctl.tracking.store import open_client, store_name, store_uri
 
 ADDRESS = "MLFLOW_BACKEND_STORE_URI"  # mlflow's own name for --backend-store-uri
 # Two processes instead of fourteen: four workers and seven job queues are more than one person's pages need.
@@ -27,8 +28,8 @@ def shell_line(home: Home, host: str, port: int) -> str:
     """
     _check_pages(home)
     variables = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
-    named = bool(os.environ.get(URI_VARIABLE, "").strip())
-    address = f'"${URI_VARIABLE}"' if named else shlex.quote(store_uri(home))
+    named = bool(os.environ.get(TRACKING_VARIABLE, "").strip())
+    address = f'"${TRACKING_VARIABLE}"' if named else shlex.quote(store_uri(home))
     words = [*(f"{name}={value}" for name, value in variables.items()), f"{ADDRESS}={address}"]
     return " ".join(["env", *words, shlex.join(command(host, port))])
 

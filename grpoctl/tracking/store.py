@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from core.errors import StorageError
+from grpoctl.runs.credentials import TRACKING_VARIABLE, masked, mistyped
 from grpoctl.runs.locks import hold_lock
-from grpoctl.runs.provenance import without_credentials
 from grpoctl.runs.records import replace_text, storage_errors
 from grpoctl.runs.run_dir import Home
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
-
-URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 # A server that does not answer is tried again by us, when there is time; MLflow's own seven retries of two minutes each
 # would hold up the end of a run. Nothing is sent to anybody but the store.
@@ -40,14 +38,14 @@ _ENVIRONMENT = {
 
 def store_uri(home: Home) -> str:
     """MLFLOW_TRACKING_URI, else the SQLite store of the home. May hold credentials: print `store_name` instead."""
-    if named := os.environ.get(URI_VARIABLE, "").strip():
+    if named := os.environ.get(TRACKING_VARIABLE, "").strip():
         return named
     return _sqlite_uri(home.mlflow_store)
 
 
 def store_name(home: Home) -> str:
     """The store's URI without credentials."""
-    return without_credentials(store_uri(home))
+    return masked(store_uri(home), user=False)
 
 
 def artifact_location(home: Home) -> str | None:
@@ -87,6 +85,8 @@ def open_client(home: Home) -> MlflowClient:
     from mlflow.tracking import MlflowClient
 
     uri = store_uri(home)
+    if mistyped(uri):  # MLflow would take it for a folder, and quote it
+        raise StorageError(f"{TRACKING_VARIABLE} is no URL: expected one like http://HOST:PORT or sqlite:///FILE")
     if _has_server(uri):
         return MlflowClient(tracking_uri=uri)
     import mlflow.store.db.utils

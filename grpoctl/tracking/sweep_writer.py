@@ -222,7 +222,9 @@ class SweepWriter:
 def ended_at(study: StudyDir, document: Mapping[str, Any]) -> float:
     """When the study ended, in seconds since the epoch; where its driver died, when that last wrote sweep.json."""
     ended = document.get("ended")
-    return float(ended) if ended is not None else study.state.stat().st_mtime
+    if ended is not None:
+        return float(ended)
+    return max(float(document.get("started") or 0.0), study.state.stat().st_mtime)
 
 
 def files_stamp(study: StudyDir) -> str:

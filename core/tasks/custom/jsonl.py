@@ -1,4 +1,7 @@
-"""JSON lines -> rows: one object on each line; a .json file may also hold one list of objects."""
+"""JSON lines -> rows: one object on each line; a .json file may also hold one list of objects.
+
+A key that stands twice in an object is refused, as in YAML: JSON would let the last one win without a word.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +66,25 @@ def _checked(row: Row, item: object) -> Mapping[str, object]:
     return values
 
 
+class _TwiceError(Exception):
+    """A key that stands twice in an object."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _TwiceError(next(key for index, key in enumerate(keys) if key in keys[:index]))
+    return found
+
+
 def _parsed(path: Path, number: int | None, data: bytes) -> Any:
-    """What the text says. Raises SpecError: no UTF-8 (with the byte), no JSON (with the column)."""
+    """What the text says. Raises SpecError: no UTF-8 (with the byte), no JSON (with the column), a key twice."""
     try:
-        return json.loads(data.decode())
+        return json.loads(data.decode(), object_pairs_hook=_once)
+    except _TwiceError as error:
+        raise SpecError(f"duplicate key {error.args[0]!r}: leave one of them", file=path, line=number) from None
     except UnicodeDecodeError as error:
         line = number if number is not None else data.count(b"\n", 0, error.start) + 1
         at = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1

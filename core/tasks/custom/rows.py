@@ -7,6 +7,7 @@ parquet, hub), and what the columns mean (prompts).
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +31,7 @@ def rows_of(data: DataSpec, seed: int) -> Sequence[Row]:
 
     Raises SpecError naming file and line, or what the hub said.
     """
-    rows = _of_hub(data) if data.path is None else _of_file(Path(data.path).expanduser())
+    rows = _of_hub(data) if data.path is None else _of_file(Path(os.path.expanduser(data.path)))
     if data.max_rows is None or data.max_rows >= len(rows):
         return rows
     drawn = Random(f"custom rows/{seed}").sample(range(len(rows)), data.max_rows)
@@ -39,7 +40,7 @@ def rows_of(data: DataSpec, seed: int) -> Sequence[Row]:
 
 def file_of(data: DataSpec) -> Path | None:
     """The file that is read, for messages; None for a dataset of the hub."""
-    return None if data.path is None else Path(data.path).expanduser()
+    return None if data.path is None else Path(os.path.expanduser(data.path))
 
 
 def no_column(name: str, columns: Iterable[str]) -> str:

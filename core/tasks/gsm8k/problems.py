@@ -5,6 +5,7 @@ What is here: files and rows to `Problem`s, each with a gold answer. What is not
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,7 +38,7 @@ class Problem:
 
 def problems(path: str | None, part: Literal["train", "test"]) -> tuple[Problem, ...]:
     """All problems of a part, in the order of its file. Raises SpecError naming the file and the line."""
-    rows = _hub_rows(part) if path is None else _file_rows(Path(path).expanduser(), part)
+    rows = _hub_rows(part) if path is None else _file_rows(Path(os.path.expanduser(path)), part)
     if not rows:
         raise SpecError(f"got no problem in {part}.jsonl; each line is one, with question and answer", key=KEY)
     return tuple(_problem(row) for row in rows)

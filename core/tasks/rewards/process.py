@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import TaskError
+from core.errors import TaskError, in_words
 
 GRACE = 10.0  # seconds in which the child must have ended what it was told to end
 _PIECE = 1 << 16
@@ -176,7 +176,7 @@ def _start(folder: Path) -> _Handles:
     except OSError as error:
         for descriptor in (requests, replies, orders):
             os.close(descriptor)
-        raise TaskError(f"the process for reward functions cannot be started in {folder}: {error}") from error
+        raise TaskError(f"the process for reward functions cannot be started in {folder}: {in_words(error)}") from error
     finally:
         for descriptor in theirs:
             os.close(descriptor)

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -32,7 +33,7 @@ def is_file(place: str) -> bool:
 def resolve(reference: str, base: Path) -> Function:
     """The function that a reference names. Raises NotFound, or whatever importing its module raises."""
     place, _, name = reference.rpartition(":")
-    module = _from_file(base / Path(place).expanduser()) if is_file(place) else _from_path(place, base)
+    module = _from_file(base / Path(os.path.expanduser(place))) if is_file(place) else _from_path(place, base)
     found = getattr(module, name, None)
     where = getattr(module, "__file__", None) or place
     if found is None:

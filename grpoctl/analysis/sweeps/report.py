@@ -67,6 +67,9 @@ def _head(of: Digest) -> list[Section]:
             for note in [*_random_search(document), *(document.get("notes") or ()), *_old_curves(of)]
         ),
     ]
+    if behind := document.get("database_behind"):
+        text = f"Optuna's copy of this study lacks something ({behind}); grpoctl sync makes up for it"
+        lines.append(Line(label="Database", mark="WARNING", tone="warn", text=text))
     if status == "INTERRUPTED":
         lines.append(Line(label="Next", text=f"go on with: grpoctl sweep {document.get('study')} --resume"))
     return [Section(lines=tuple(lines))]

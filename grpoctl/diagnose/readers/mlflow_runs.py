@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -85,7 +86,7 @@ def _address(asked: Asked) -> tuple[str, str | None]:
         return _uri(asked.path), None
     uri, mark, run = asked.name.removeprefix(PREFIX).rpartition("#")
     if mark and uri:
-        place = Path(uri).expanduser()
+        place = Path(os.path.expanduser(uri))
         return (_uri(place) if "://" not in uri and place.exists() else uri), run or None
     if not run:
         raise SpecError(f"got {asked.name!r}, expected mlflow:RUN_ID or mlflow:URI#RUN_ID")

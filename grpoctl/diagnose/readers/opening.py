@@ -65,7 +65,7 @@ def _placed(asked: Asked) -> Iterator[Asked]:
     with tempfile.TemporaryDirectory(prefix="grpoctl-") as folder:
         file = Path(folder) / "standard-input"
         with storage_errors("write", file), file.open("wb") as out, _stream(path) as stream:
-            while block := stream.read(1 << 20):
+            for block in _blocks(stream, _called(asked)):
                 out.write(block)
         try:
             yield replace(asked, path=file)
@@ -101,6 +101,13 @@ def _stream(fifo: Path | None) -> Iterator[IO[bytes]]:
         return
     with fifo.open("rb") as stream:
         yield stream
+
+
+def _blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    """What the stream holds, to its end."""
+    with storage_errors("read", Path(name)):
+        while block := stream.read(1 << 20):
+            yield block
 
 
 def _path(name: str) -> Path | None:

@@ -129,7 +129,7 @@ def _experiment(run: RunDir) -> str | None:
 def _notes(run: RunDir, case: Case, document: dict[str, Any] | None) -> list[str]:
     notes = []
     with suppress(GrpoError):
-        record = status.read(run.status)
+        record = status.standing(run)
         step = int(case.rows[-1].get("step") or 0) if case.rows else 0
         if not case.rows:
             notes.append(_no_rows(record, document))

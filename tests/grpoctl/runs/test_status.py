@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -124,3 +127,46 @@ def test_a_killed_process_lets_go_though_its_child_lives(run: RunDir, start: str
             assert status.reconcile(run.home) == [run]
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_run_never_ended_before_it_started(run: RunDir) -> None:
+    status.write(run.status, dataclasses.replace(RUNNING, started=5000.0))
+    os.utime(run.status, (4000.0, 4000.0))
+    status.reconcile(run.home)
+    record = status.read(run.status)
+    assert record is not None
+    assert (record.status, record.started, record.ended) == (Status.INTERRUPTED, 5000.0, 5000.0)
+
+
+@pytest.mark.process
+def test_a_dead_run_is_interrupted_though_that_cannot_be_written_down(run: RunDir) -> None:
+    """A process is killed and the disk takes no byte more: no file may grow above 0 bytes; pipes may."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(run.path), "popen"], cwd=ROOT, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        os.kill(int(holder.stdout.readline()), signal.SIGKILL)
+        assert _told_on_a_full_disk(run) == ["RUNNING"] * 4
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    before = run.status.read_bytes()
+    assert _told_on_a_full_disk(run) == ["INTERRUPTED"] * 4
+    assert run.status.read_bytes() == before
+
+
+def _told_on_a_full_disk(run: RunDir) -> list[str]:
+    """What `ls` and `show` say of the run, as words and as JSON."""
+    told = []
+    for command in (["ls"], ["show", run.id]):
+        for form in ([], ["--json"]):
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "grpoctl.app", *command, *form],
+                env={**os.environ, "GRPOCTL_HOME": str(run.home.path), "PYTHONPATH": str(ROOT)},
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            (word,) = set(re.findall("RUNNING|INTERRUPTED", done.stdout))
+            told.append(word)
+    return told

@@ -19,7 +19,7 @@ from core.errors import StorageError, UserError
 from grpoctl.sweeps import database
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Point, TrialRecord, TrialStatus
-from grpoctl.sweeps.storage import StudyStorage, masked
+from grpoctl.sweeps.storage import StudyStorage
 
 NAME = "lr-study-tiny-0a1b2c3d-1"
 AXES = {
@@ -351,22 +351,6 @@ def test_urls_that_lead_nowhere(url: str, kind: type[Exception], said: str) -> N
         StudyStorage.open(url, NAME, sweep(), create=True)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://me:geheim@host:5432/db", "postgresql://me:***@host:5432/db"),
-        ("postgresql://me:p@ss:w@host/db", "postgresql://me:***@host/db"),
-        ("postgresql://me@corp:ge/heim@host/db", "postgresql://me@corp:***@host/db"),
-        ("postgresql://me:ge heim@host/db", "postgresql://me:***@host/db"),
-        ("postgresql://host/db?user=me&password=geheim&x=1", "postgresql://host/db?user=me&password=***&x=1"),
-        ("mysql+pymysql://me@host/db", "mysql+pymysql://me@host/db"),
-        ("sqlite:////data/a:b@c/study.db", "sqlite:////data/a:b@c/study.db"),
-    ],
-)
-def test_passwords_are_masked(url: str, shown: str) -> None:
-    assert masked(url) == shown
 
 
 def test_numbers_of_another_home_are_known(file: Path) -> None:
