@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from core.health.statistics import Interval, mean, mean_interval, sample_sd, wilson
+from core.health.statistics import Interval, clipped, mean, mean_interval, sample_sd, wilson
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,19 +37,22 @@ class Quantity:
     prompts: int
 
 
-def summary(rows: Sequence[Scored]) -> dict[str, Any]:
-    """reward, valid, parts, slices (None where no row has one), missing, length, truncated of the rows."""
+def summary(rows: Sequence[Scored], reward_range: Interval | None = None) -> dict[str, Any]:
+    """reward, valid, parts, slices (None where no row has one), missing, length, truncated of the rows.
+
+    `reward_range` is the least and the most that a completion can earn, which no interval of a reward leaves.
+    """
     names = dict.fromkeys(name for row in rows for name in row.parts)
     values = sorted({row.slice for row in rows if row.slice is not None})
     rewards = [(row.prompt, row.reward) for row in rows]
     return {
-        "reward": asdict(quantity(rewards)),
-        "valid": asdict(quantity([(row.prompt, float(row.valid)) for row in rows])),
+        "reward": asdict(quantity(rewards, reward_range)),
+        "valid": asdict(quantity([(row.prompt, float(row.valid)) for row in rows], (0.0, 1.0))),
         "parts": {
             name: asdict(quantity([(row.prompt, row.parts.get(name, math.nan)) for row in rows])) for name in names
         },
         "slices": {
-            value: asdict(quantity([(row.prompt, row.reward) for row in rows if row.slice == value]))
+            value: asdict(quantity([(row.prompt, row.reward) for row in rows if row.slice == value], reward_range))
             for value in values
         },
         "missing": sum(math.isnan(row.reward) for row in rows),
@@ -58,10 +61,11 @@ def summary(rows: Sequence[Scored]) -> dict[str, Any]:
     }
 
 
-def quantity(values: Sequence[tuple[int, float]]) -> Quantity:
+def quantity(values: Sequence[tuple[int, float]], possible: Interval | None = None) -> Quantity:
     """The mean over prompts of the mean of each prompt's values, given as (prompt, value); NaN is left out.
 
-    Where every value is 0 or 1 the interval is Wilson's, else Student's t. One prompt has no interval of that kind.
+    Where every value is 0 or 1 the interval is Wilson's, else Student's t, within what is `possible`. One prompt has no
+    interval of that kind.
     """
     prompts: dict[int, list[float]] = {}
     for prompt, value in values:
@@ -76,6 +80,8 @@ def quantity(values: Sequence[tuple[int, float]]) -> Quantity:
         interval: Interval | None = wilson(mean(means), _worth(means, se, sum(map(len, prompts.values()))))
     else:
         interval = mean_interval(means).interval
+    if interval is not None and possible is not None:
+        interval = clipped(interval, *possible)
     low, high = interval or (None, None)
     return Quantity(mean=mean(means), se=se, low=low, high=high, prompts=n)
 

@@ -258,7 +258,7 @@ def _document(found: Plan, prompts: int, rows: Sequence[Scored], seconds: float)
         "temperature": found.temperature,
         "max_completion_length": spec.max_completion_length,
         "seed": found.seed,
-        **summary(rows),
+        **summary(rows, spec.task.reward_range),
         "seconds": round(seconds, 3),
     }
 

@@ -75,3 +75,13 @@ def test_a_summary_has_parts_and_slices() -> None:
     assert {name: part["mean"] for name, part in found["parts"].items()} == {"exact": 0.5, "style": 0.25}
     assert {name: part["mean"] for name, part in found["slices"].items()} == {"math": 0.5, "qa": None}
     assert (found["missing"], found["length"], found["truncated"]) == (1, 4.0, pytest.approx(1 / 3))
+
+
+def test_an_interval_of_rewards_stays_within_what_is_possible() -> None:
+    """0.9, 1 and 1: mean 0.967, sd 0.0577, half an interval 4.303 x 0.0333 = 0.143: 1.11 is no reward."""
+    values = [(0, 0.9), (1, 1.0), (2, 1.0)]
+    found = quantity(values, (0.0, 1.0))
+    assert (found.low, found.high) == (pytest.approx(0.8232, abs=1e-4), 1.0)
+    assert (quantity(values).high or 0) > 1.1  # rewards of your own may be anything
+    rows = [Scored(prompt=n, reward=value, valid=True) for n, value in values]
+    assert summary(rows, (0.0, 1.0))["reward"]["high"] == 1.0
