@@ -213,6 +213,17 @@ def test_a_terminal_shows_a_bar_and_is_left_clean(lone: Cli, terminal: Terminal)
     assert plain.count("Reached") == 1
 
 
+def test_what_libraries_warn_of_is_in_the_log_and_not_on_the_terminal(lone: Cli, terminal: Terminal) -> None:
+    """peft warns of an adapter on tied embeddings, transformers of caching beside gradient checkpointing."""
+    told = ("model.lora.target_modules=[q_proj,lm_head]", "model.gradient_checkpointing=true")
+    process = in_a_terminal(lone).start("run", "p31", *PAIR, *told, tty=terminal.path)
+    assert process.wait().returncode == 0
+    eventually(lambda: "Files" in terminal.text, "the verdict was read", 10)
+    assert "tie_word_embeddings" in lone.only_run.log.read_text()
+    assert "tie_word_embeddings" not in terminal.text
+    assert "Warning" not in terminal.text
+
+
 def test_ctrl_c_in_a_terminal_gives_it_back(lone: Cli, terminal: Terminal) -> None:
     process = in_a_terminal(lone).start("run", "p31", tty=terminal.path)
     eventually(lambda: step_of(lone.first_run) >= 2, "the run has steps")
