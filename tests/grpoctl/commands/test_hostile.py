@@ -159,14 +159,8 @@ def test_streams_that_are_closed_or_full(tmp_path: Path, command: str, code: int
 @pytest.mark.process
 def test_the_c_locale_shows_everything(recorded: Recorded, home: Home, tmp_path: Path) -> None:
     run = recorded()
-    for command in (
-        f"show {run.id}",
-        "ls",
-        "compare p31 p31",
-        "show p31",
-        f"diagnose {run.id}",
-        f"show {run.id} --json",
-    ):
+    commands = (f"show {run.id}", "ls", "compare p31 p31", "show p31", f"diagnose {run.id}", f"show {run.id} --json")
+    for command in commands:
         done = _shell(
             f"grpoctl {command}", tmp_path, GRPOCTL_HOME=str(home.path),
             LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0",
