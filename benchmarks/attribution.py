@@ -32,9 +32,9 @@ def main() -> int:
         for result in runs(Path(folder), asked.seeds):
             stages = {name: entry["gain"] for name, entry in result["stages"].items()}
             apart = abs(sum(stages.values()) - result["gain"]["gain"])
-            told = ", ".join(f"{name} {gain:+.3f}" for name, gain in stages.items())
+            each = ", ".join(f"{name} {gain:+.3f}" for name, gain in stages.items())
             print(
-                f"seed {result['seed']:2}: {told}; run {result['gain']['gain']:+.3f}; apart by {apart:.1e}", flush=True
+                f"seed {result['seed']:2}: {each}; run {result['gain']['gain']:+.3f}; apart by {apart:.1e}", flush=True
             )
             odd += apart > CLOSE
         told = [

@@ -154,7 +154,9 @@ class RunSpec(Part):
             raise refusal("budget", f"got a budget, and the last stage, {last}, samples nothing; allowed: null")
         for text in self.expects:
             if (named := parse(text).stage) is not None and named not in self.stages:
-                raise refusal("expects", f"got {text!r}; this experiment's stages: {', '.join(self.stages)}")
+                raise refusal(
+                    "expects", f"got {text!r}; allowed: a stage of this experiment ({', '.join(self.stages)})"
+                )
         for name in self.recorded:
             if declared(name) is None:
                 raise refusal(f"recorded.{name}", f"unknown metric; {unknown_metric(name)}")

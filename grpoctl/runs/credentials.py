@@ -80,6 +80,6 @@ def _secrets(url: str) -> Iterator[str]:
     name, _, password = info.partition(":")
     public = {name, *re.findall(r"\w+", head + _FIELD_OF_URL.sub("", tail))}
     for value in (password, *(match[2] for match in _FIELD_OF_URL.finditer(tail))):
-        forms = {value, unquote(value), quote(value, safe="")}
+        forms = {value, unquote(value), quote(value, safe=""), quote(f":{value}@", safe="") if value else ""}
         pieces = {piece for form in forms for piece in (form, *re.split(r"[@:/?#\s]", form))}
         yield from (piece for piece in pieces if len(piece) > 1 and piece not in public)

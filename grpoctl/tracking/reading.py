@@ -69,7 +69,7 @@ def _folder(uri: str) -> Path | None:
     scheme, colon, rest = uri.partition(":")
     if scheme == "file" and colon:
         return Path(unquote(urlsplit(uri).path if rest.startswith("//") else rest))
-    return None if scheme.partition("+")[0] in _STORES else Path(uri)
+    return None if "/" not in scheme and scheme.partition("+")[0] in _STORES else Path(uri)
 
 
 def is_store(file: Path) -> bool:

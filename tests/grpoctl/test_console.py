@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from core.errors import StorageError
 from grpoctl import console
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, compare
@@ -358,3 +359,85 @@ def test_a_stream_that_lacks_a_character_gets_a_question_mark(monkeypatch: pytes
     console.print_comparison(comparison())
     sys.stdout.flush()
     assert b"0.600 ? 0.078" in raw.getvalue()
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31mred\u202eliver\x9b31m\u200b"
+SPELLED = "\\x1b]0;owned\\x07\\x1b[31mred\\u202eliver\\x9b31m\\u200b"
+
+
+def test_whatever_is_printed_drives_no_terminal_and_keeps_our_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "1000")
+    shown = (
+        lambda: console.print_text(HOSTILE),
+        lambda: console.print_data(HOSTILE),
+        lambda: console.write(HOSTILE),
+        lambda: console.print_error(HOSTILE),
+        lambda: console.print_error(f"Traceback\n  {HOSTILE}"),
+        lambda: console.print_note(HOSTILE),
+        lambda: console.print_table(HOSTILE, (HOSTILE,), [(HOSTILE,)], note=HOSTILE),
+        lambda: console.print_sections([Section(lines=(Line(label=HOSTILE, mark=HOSTILE, text=HOSTILE),))]),
+        lambda: LiveProgress(json=True).start(3, HOSTILE),
+        lambda: console.print_uncaught(ValueError, ValueError(HOSTILE), None),
+    )
+    for show in shown:
+        before = len(stream.getvalue())
+        show()
+        text = re.sub(r"\x1b\[([0-9;]*m|[?0-9]*[A-Klh])|\r", "", stream.getvalue()[before:])  # colours, and a bar
+        assert SPELLED in text
+        assert [char for char in text if not char.isprintable() and char != "\n"] == []
+    assert "\x1b[1;31merror" in stream.getvalue()
+
+
+def test_json_drives_no_terminal_and_reads_back(capsys: Capture) -> None:
+    console.print_json({HOSTILE: HOSTILE})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {HOSTILE: HOSTILE}
+    assert out.replace("\n", "").isprintable()
+
+
+def test_data_in_a_pipe_are_as_they_were(capsys: Capture) -> None:
+    console.print_data(HOSTILE)
+    assert capsys.readouterr().out == f"{HOSTILE}\n"
+
+
+def test_errors_and_notes_hide_passwords(capsys: Capture) -> None:
+    console.print_error("cannot lock http//u:geheim@host/.x.lock\n  and http://v:geheim@host")
+    console.print_note("http:/u:geheim@host is away")
+    console.print_uncaught(OSError, OSError("http://u:geheim@host"), None)
+    err = capsys.readouterr().err
+    assert "geheim" not in err
+    assert err.count("***@host") == 4
+
+
+@pytest.mark.parametrize("columns", ["0", "-1", "", "abc", "²", "١٢", "1e3", "1", "7", "39", "00080", "9" * 5000])
+def test_columns_that_are_no_width_cost_nothing(columns: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.setenv(name, columns)
+    cells = [("p31-tiny-s0-9b63e748-1", "COMPLETED", "96", "0.568", "a title of some words")] * 2
+    console.print_table("Runs", ("run", "status", "step", "eval/reward", "title"), cells)
+    console.print_result(result(), {"updates": 38})
+    console.print_comparison(comparison())
+    console.print_error("no experiment 'p13'")
+    captured = capsys.readouterr()
+    assert captured.err.split() == ["error:", "no", "experiment", "'p13'"]
+    table = captured.out.partition("Run       ")[0]
+    digits = "".join(cell for row in cells for cell in row)
+    assert sum(map(str.isdigit, table)) == sum(map(str.isdigit, digits))
+
+
+def test_a_stream_of_the_c_locale_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", errors="surrogateescape"))
+    console.print_result(result(), {})
+    console.print_json({"a": "±"})
+    sys.stdout.flush()
+    assert b"0.600 ? 0.040" in raw.getvalue()
+    assert b'"\\u00b1"' in raw.getvalue()
+
+
+def test_a_full_disk_behind_standard_output_is_named() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as stream, pytest.raises(StorageError, match="standard output"):
+        console.write("text", stream)
+    assert os.path.exists("/dev/full")

@@ -48,7 +48,7 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["run", "p31", "stages.grpo.num_generations=many"], ["many", "integer"]),
     (["run", "p31", "stages.grpo.learning_rate=nan"], ["learning_rate", "nan"]),
     (["run", "p31", "stages.grpo.learning_rate=.nan"], ["learning_rate", ".nan"]),
-    (["run", "p31", "stages.grpo.learning_rate=-1"], ["learning_rate", "-1", "> 0"]),
+    (["run", "p31", "stages.grpo.learning_rate=-1"], ["learning_rate", "-1", ">= 0"]),
     (["run", "p31", "name=mine"], ["name"]),
     (["run", "twice"], ["twice.yaml", "line 4", "title", "line 3"]),
     (["run", "chicken"], ["chicken -> egg -> chicken"]),

@@ -104,10 +104,10 @@ def test_stop_ends_the_one_that_is_running(grpoctl: Grpoctl, recorded: Recorded)
 
 def test_a_log_is_printed(grpoctl: Grpoctl, recorded: Recorded) -> None:
     recorded().log.write_text("one\ntwo\u2028still two\nthree, not whole")
-    assert grpoctl("logs", "p31").out == "one\ntwo\u2028still two\n"
-    assert grpoctl("logs", "p31", "-n", "1").out == "two\u2028still two\n"
+    assert grpoctl("logs", "p31").out == "one\ntwo\\u2028still two\n"
+    assert grpoctl("logs", "p31", "-n", "1").out == "two\\u2028still two\n"
     assert grpoctl("logs", "p31", "-n", "0").out == ""
-    assert grpoctl("logs", "p31", "-n", "9").out == "one\ntwo\u2028still two\n"
+    assert grpoctl("logs", "p31", "-n", "9").out == "one\ntwo\\u2028still two\n"
 
 
 def test_a_run_without_a_log_shows_its_steps(grpoctl: Grpoctl, recorded: Recorded) -> None:

@@ -135,7 +135,7 @@ def test_the_result_is_read_from_the_files(recorded: Recorded) -> None:
     assert result["final"]["reward/mean"] == pytest.approx(0.2)  # mean of 0.1, 0.2 and 0.3
     assert result["best"]["step"] == 0
     met = {entry["expectation"]: entry["met"] for entry in result["expects"]}
-    assert met == {"collapse_rate < 0.05": True, "advantage/std > 0.5": None, "eval/reward > 0.5": False}
+    assert met == {"collapse_rate < 0.05": True, "advantage/std > 0.5": None, "eval/reward gain of grpo > 0": None}
 
 
 def test_a_run_that_ends_reads_its_rows_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:

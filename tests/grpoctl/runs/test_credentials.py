@@ -87,6 +87,7 @@ def test_credentials_are_taken_out_of_a_text(text: str, clean: str) -> None:
         ("postgresql://u:geh%40im@host/db", "password geh@im is wrong"),
         ("http://u:PW77#x7@host", "Failed to parse: 'u:PW77' is not a valid host or port"),
         ("http//u:PW77@host", "no folder /home/me/http/u:PW77@host"),
+        ("http//u:PW77@host", "file:///home/me/http/u%3APW77%40host has no runs"),
         ("http://host/?token=PW77", "the token PW77 has expired"),
     ],
 )

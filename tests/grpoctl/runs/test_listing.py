@@ -36,8 +36,11 @@ def test_the_newest_run_comes_first(recorded: Recorded, home: Home) -> None:
 
 
 def test_a_run_that_is_under_way_has_no_reward_yet(recorded: Recorded) -> None:
-    entry = summary(recorded(ended="RUNNING"))
+    run = recorded(ended="RUNNING")
+    with run.hold():
+        entry = summary(run)
     assert (entry["status"], entry["step"], entry["eval/reward"]) == ("RUNNING", 3, None)
+    assert summary(run)["status"] == "INTERRUPTED"
 
 
 def test_a_run_that_never_started(home: Home) -> None:

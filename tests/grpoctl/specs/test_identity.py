@@ -13,7 +13,9 @@ from grpoctl.specs import Library, Revisions, authored_sha, canonical, load, run
 from grpoctl.specs.loading import Loaded
 from grpoctl.specs.revisions import write_once
 
-TEXT = "name: mine\nextends: p31\ntitle: My own\nstages: {grpo: {learning_rate: 1e-5, num_generations: 4}}\n"
+TEXT = (
+    "name: mine\nextends: p31\ntitle: My own\nexpects: []\nstages: {grpo: {learning_rate: 1e-5, num_generations: 4}}\n"
+)
 
 
 class Desk:
@@ -186,7 +188,7 @@ SFT = "{kind: sft, max_steps: 2, prompts_per_step: 1, learning_rate: 1e-5}"
 
 def staged(*names: str) -> str:
     stages = "".join(f"  {name}: {SFT}\n" for name in names)
-    return f"name: mine\nextends: p31\ntitle: My own\nstages:\n  grpo: null\n{stages}"
+    return f"name: mine\nextends: p31\ntitle: My own\nexpects: []\nstages:\n  grpo: null\n{stages}"
 
 
 def test_the_order_of_stages_is_part_of_the_hash_and_of_the_revision(desk: Desk) -> None:

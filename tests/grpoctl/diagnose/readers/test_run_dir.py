@@ -73,7 +73,8 @@ def test_a_run_under_way_with_a_torn_line(recorded: Recorded) -> None:
         file.write(b'{"step": 3, "rew')
     with run.samples.open("ab") as file:
         file.write(b'{"step": 3')
-    read = READER.read(asked(run.path))
+    with run.hold():
+        read = READER.read(asked(run.path))
     assert [row["step"] for row in read.case.rows] == [0, 1, 2]
     assert len(read.case.samples) == 4
     assert read.document is not None
@@ -102,7 +103,9 @@ def test_rows_that_are_gone_are_not_rows_that_never_were(recorded: Recorded, gon
 def test_a_run_that_has_just_begun(recorded: Recorded) -> None:
     run = recorded(steps=0, ended="RUNNING")
     run.metrics.unlink()
-    assert READER.read(asked(run.path)).notes == ("the run has no rows yet: it has not ended (RUNNING)",)
+    with run.hold():
+        assert READER.read(asked(run.path)).notes == ("the run has no rows yet: it has not ended (RUNNING)",)
+    assert READER.read(asked(run.path)).notes == ("the run has no rows: it ended before its first step",)
 
 
 def test_damage_in_the_middle_is_one_line(recorded: Recorded) -> None:
