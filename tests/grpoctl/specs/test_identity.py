@@ -13,9 +13,7 @@ from grpoctl.specs import Library, Revisions, authored_sha, canonical, load, run
 from grpoctl.specs.loading import Loaded
 from grpoctl.specs.revisions import write_once
 
-TEXT = (
-    "name: mine\nextends: p31\ntitle: My own\nexpects: []\nstages: {grpo: {learning_rate: 1e-5, num_generations: 4}}\n"
-)
+TEXT = "name: mine\nextends: p31\ntitle: My own\nstages: {grpo: {learning_rate: 1e-5, num_generations: 4}}\n"
 
 
 class Desk:
