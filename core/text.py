@@ -9,6 +9,7 @@ import io
 import json
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TextIO
 
 
@@ -38,7 +39,8 @@ def tolerant(stream: TextIO) -> TextIO:
     """The stream; a character its encoding lacks is replaced from now on, never an error."""
     # In the C locale Python writes with `surrogateescape`, which fails at every other character that is no ASCII.
     if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape", "surrogatepass"):
-        stream.reconfigure(errors="replace")
+        with suppress(OSError):  # it looks for its place in a file, where a terminal was put in the file's place
+            stream.reconfigure(errors="replace")
     return stream
 
 

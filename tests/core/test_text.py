@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import unicodedata
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +54,14 @@ def test_a_stream_takes_every_character(errors: str) -> None:
     tolerant(stream).write("0.6 ± 0.1 \udc80")
     stream.flush()
     assert raw.getvalue() == b"0.6 ? 0.1 ?"
+
+
+def test_a_stream_that_became_a_pipe_takes_every_character(tmp_path: Path) -> None:
+    """Opened as a file, in which it knows its place; then the descriptor is led elsewhere."""
+    reading, writing = os.pipe()
+    with (tmp_path / "file").open("w", encoding="ascii", errors="surrogateescape") as stream:
+        os.dup2(writing, stream.fileno())
+        tolerant(stream).write("±")
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == b"?"
