@@ -157,16 +157,19 @@ def _ending(result: Mapping[str, Any]) -> Line:
 
 
 def _expectation(entry: Mapping[str, Any]) -> Line:
-    metric = str(entry["expectation"]).split()[0]
-    mark, tone = _MET[entry["met"]]
-    observed = number(entry["observed"])
-    interval = entry.get("interval")
+    metric, observed, interval = str(entry["expectation"]).split()[0], number(entry["observed"]), entry.get("interval")
     seen = f"observed {estimate_text(metric, observed, interval, signed=bool(interval))}"
-    if observed is None:
-        seen = "not observed"
-    elif interval and entry["met"] is False and parse(str(entry["expectation"])).holds(observed):
-        mark, tone = "not shown", "warn"  # the gain is on the right side, and within noise
+    seen = "not observed" if observed is None else seen
+    mark, tone = met_in_words(entry)
     return Line(label="Expected", mark=mark, tone=tone, text=f"{entry['expectation']} ({seen})")
+
+
+def met_in_words(entry: Mapping[str, Any]) -> tuple[str, Tone]:
+    """Whether an expectation is met, and the tone of it; a gain whose interval leaves both open is `not shown`."""
+    interval = entry.get("interval")
+    if entry.get("met") is False and interval and interval[0] <= parse(str(entry["expectation"])).value <= interval[1]:
+        return "not shown", "warn"
+    return _MET[entry.get("met")]
 
 
 def _finding(entry: Mapping[str, Any]) -> Line:

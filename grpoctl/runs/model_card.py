@@ -14,7 +14,7 @@ from core.metrics import EVAL
 from core.models.catalogue import TINY
 from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.spec.task import CustomTaskSpec, Gsm8kTaskSpec
-from grpoctl.analysis.outcome import LEGEND, evaluated_text, no_better_than_start, stage_lines
+from grpoctl.analysis.outcome import LEGEND, evaluated_text, met_in_words, no_better_than_start, stage_lines
 from grpoctl.analysis.wording import metric_text, plural, setting_text
 from grpoctl.runs.credentials import without_credentials
 from grpoctl.specs.resolved import block_yaml, plain
@@ -183,13 +183,10 @@ def _reached(result: Mapping[str, Any], step: int | None) -> str:
         text += "\n\n" + _table(["held-out prompts", "start", "final", "best"], rows)
         text += f"\n\n{LEGEND}. The best of several evaluations is a little lucky."
     met = [
-        f"- {_MET[entry.get('met')]}: `{entry['expectation']}`, observed {_observed(entry)}"
+        f"- {met_in_words(entry)[0]}: `{entry['expectation']}`, observed {_observed(entry)}"
         for entry in result.get("expects", ())
     ]
     return text + ("\n\nWhat was expected of it:\n\n" + "\n".join(met) if met else "")
-
-
-_MET = {True: "met", False: "refuted", None: "untested"}
 
 
 def _observed(entry: Mapping[str, Any]) -> str:

@@ -109,7 +109,8 @@ def test_a_best_that_is_no_better_than_the_start_is_a_warning(
     [
         (True, 0.1, [0.05, 0.15], "met"),
         (False, 0.1, [-0.05, 0.25], "not shown"),  # on the right side, within noise
-        (False, -0.1, [-0.2, 0.0], "refuted"),
+        (False, -0.1, [-0.2, 0.1], "not shown"),
+        (False, -0.1, [-0.2, -0.01], "refuted"),
         (None, 0.1, None, "untested"),
     ],
 )
