@@ -43,7 +43,7 @@ def _off_centre(case: Case) -> Finding | None:
         id="odd-advantages",
         severity="warning",
         summary=(
-            f"advantages have a mean of up to {peak:+.3g} on a step, and {off:+.3g} +- {se:.1g} over "
+            f"advantages have a mean of up to {peak:+.3g} on a step, and {off:+.3g} (standard error {se:.1g}) over "
             f"{len(means)} steps: a {known.baseline.replace('_', '-')} baseline leaves 0 in every group"
         ),
         evidence={"mean": off, "se": se, "p": p, "largest": peak, "steps": len(means)},
@@ -73,8 +73,8 @@ def _spread(case: Case) -> Finding | None:
         id="odd-advantages",
         severity="warning",
         summary=(
-            f"advantages have a std of {middle:.3g} +- {se:.1g} over {len(stds)} steps, far from the 1 that it is "
-            f"normalised for: updates are in effect {'smaller' if middle < low else 'larger'} by that"
+            f"advantages have a std of {middle:.3g} (standard error {se:.1g}) over {len(stds)} steps, far from the "
+            f"1 that it is normalised for: updates are in effect {'smaller' if middle < low else 'larger'} by that"
         ),
         evidence={
             "std": middle,

@@ -36,7 +36,7 @@ def _finding(case: Case, line: Trend, start: float, span: float) -> Finding:
         severity="warning",
         summary=(
             f"the supervised loss does not fall: {start:.3g} to {end:.3g} nats a token over {span:.0f} steps (slope "
-            f"{line.slope:.1e} +- {line.se:.1e} a step)"
+            f"{line.slope:.1e} a step, standard error {line.se:.1e})"
         ),
         evidence={
             "start": start, "end": end, "slope": line.slope, "se": line.se, "steps": span,

@@ -14,6 +14,7 @@ from core.spec import GrpoStage
 
 PASS_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)  # where nothing is known
 MORE = 0.005  # of a worth: less is no difference in the two places that are shown
+HALF = 1.96  # standard errors of half a 95 % interval: there are hundreds of draws
 LIMITS = (
     "a bandit, not a language model: one answer per completion, completions independent and equally long",
     "one update from fresh samples at fixed weights: no clip, KL, entropy term or momentum, and nothing on how large a "
@@ -146,7 +147,7 @@ def _conclusion(rows: Sequence[Row]) -> str:
             parts.append(f"{row.label} {said(row.worth)} ({completions})")
     drawn = any(row.signal.groups for row in rows)
     text = "; ".join(parts)
-    return text[0].upper() + text[1:] + (" (± one standard error of the draws)" if drawn else " (all exact)")
+    return text[0].upper() + text[1:] + (" (±: 95 % interval over the draws)" if drawn else " (all exact)")
 
 
 def _best(row: Row) -> str:
@@ -158,12 +159,12 @@ def _best(row: Row) -> str:
 
 
 def said(worth: Worth) -> str:
-    """A worth with its standard error where it was drawn."""
+    """A worth with its 95 % interval where it was drawn."""
     if worth.value is None:
         return "-"
-    return f"{worth.value:.2f}" + (f" ± {max(worth.se, 0.01):.2f}" if worth.se else "")
+    return f"{worth.value:.2f}" + (f" ± {max(HALF * worth.se, 0.01):.2f}" if worth.se else "")
 
 
 def per(signal: Signal) -> str:
-    """The signal to noise of a thousand completions, with its standard error where it was drawn."""
-    return f"{signal.per_1000:.2f}" + (f" ± {signal.se:.2f}" if signal.groups else "")
+    """The signal to noise of a thousand completions, with its 95 % interval where it was drawn."""
+    return f"{signal.per_1000:.2f}" + (f" ± {HALF * signal.se:.2f}" if signal.groups else "")
