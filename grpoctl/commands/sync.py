@@ -30,7 +30,8 @@ def sync(json: Json = False) -> None:
             {"study": study, "outcome": "behind" if error else "written", "error": error or None}
             for study, error in databases.items()
         ]
-        console.print_json({"schema": 1, "store": report.store, "runs": runs, "databases": made_up})
+        document = {"schema": 1, "store": report.store, "runs": runs}
+        console.print_json(document | ({"databases": made_up} if made_up else {}))
     else:
         for run in behind:
             console.print_error(f"{run.run_id}: {run.error}")
