@@ -29,7 +29,7 @@ def test_p31_learns_in_under_a_minute(p31: FullRun) -> None:
     assert p31.done.returncode == 0, p31.done.stderr
     result = p31.done.document
     assert result.keys() >= KEYS
-    assert (result["schema"], result["experiment"], result["revision"]) == (1, "p31", 1)
+    assert (result["schema"], result["experiment"], result["revision"]) == (1, "p31", 2)
     assert (result["profile"], result["seed"], result["steps"]) == ("tiny", 0, 96)
     assert result["status"] in ("COMPLETED", "STOPPED_EARLY")
     start, final = result["start"], result["final"]
