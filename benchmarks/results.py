@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.health.statistics import mean_interval
+from core.health.statistics import clipped, mean_interval
 from grpoctl.analysis.wording import label
 from grpoctl.runs.records import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
@@ -79,7 +79,8 @@ def _estimate(values: Sequence[float], *, signed: bool = False) -> str:
         return "-"
     found = mean_interval(values)
     sign = "+" if signed else ""
-    span = "" if found.interval is None else f" [{found.interval[0]:{sign}.3f}, {found.interval[1]:{sign}.3f}]"
+    low, high = clipped(found.interval, -1.0 if signed else 0.0, 1.0) if found.interval else (None, None)
+    span = "" if low is None else f" [{low:{sign}.3f}, {high:{sign}.3f}]"  # of shares, and of rewards in [0, 1]
     return f"{found.mean:{sign}.3f}{span}"
 
 
