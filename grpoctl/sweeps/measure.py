@@ -43,8 +43,11 @@ class Yardstick:
         return stage_gains(rows, list(self.stages), self.ruler)
 
     def learned(self, rows: StepTable) -> Gain:
-        """The gain since GRPO began; of a run without it, since the run began."""
-        if not self.stages:
+        """The metric's gain since GRPO began; of a run without it, since the run began.
+
+        Nothing is known of a metric of steps or of the whole run: it has no value before the first step.
+        """
+        if not self.stages or self.ruler.metric != self.metric:
             return Gain(start=None, end=None)
         first = next((name for name, kind in self.stages.items() if kind == "grpo"), next(iter(self.stages)))
         return gain_since(rows, list(self.stages), first, self.ruler)

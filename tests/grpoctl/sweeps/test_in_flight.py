@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from core.health.gains import Ruler
 from grpoctl.executors.control import read_order
 from grpoctl.runs import status
 from grpoctl.runs.records import RowWriter, replace_json
@@ -138,3 +140,30 @@ def test_what_is_left_after_a_kill_is_what_has_no_result(tmp_path: Path) -> None
     alone = InFlight(trial.record, trial.runs, YARDSTICK, None)
     alone.enqueue()
     assert alone.waiting == [(run,) for run in trial.runs[1:]]
+
+
+STAGED = Yardstick(
+    metric="eval/reward", take="final", worst=0.0, unit="completions", budget=100.0,
+    ruler=Ruler(prompts=65, reward_range=(0.0, 1.0)), stages={"warm": "sft", "grpo": "grpo"},
+)  # fmt: skip
+ROWS = [
+    {"step": 0, "eval/reward": 0.1, "eval/reward_se": 0.01},
+    {"step": 1, "stage": 0, "completions": 0, "eval/reward": 0.5, "eval/reward_se": 0.02, "eval/gain_se/warm": 0.03},
+    {"step": 2, "stage": 1, "completions": 100, "eval/reward": 0.6, "eval/reward_se": 0.02, "eval/gain_se/grpo": 0.01},
+]
+
+
+@pytest.mark.parametrize("metric", ["eval/reward", "collapse_rate"])
+def test_a_trial_knows_where_grpo_began_and_what_each_stage_gained(tmp_path: Path, metric: str) -> None:
+    trial = flying(tmp_path, seeds=1, decide=None)
+    trial.yardstick = dataclasses.replace(STAGED, metric=metric)
+    with RowWriter(trial.runs[0].metrics) as writer:
+        writer.append(*ROWS)
+    ended(trial.runs[0], "COMPLETED")
+    record = trial.ended()
+    assert [(name, gain["start"], gain["end"]) for name, gain in record.stages.items()] == [
+        ("warm", 0.1, 0.5), ("grpo", 0.5, 0.6),
+    ]  # fmt: skip
+    of_the_score = (0.5,), (0.01,)  # not the model before the supervised stage, and paired by prompt
+    unknown = (None,), (None,)  # a collapse rate has no value where GRPO begins
+    assert (record.starts, record.gain_errors) == (of_the_score if metric == "eval/reward" else unknown)
