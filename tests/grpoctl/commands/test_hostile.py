@@ -127,7 +127,7 @@ def test_a_name_that_can_be_no_path_is_not_found(grpoctl: Grpoctl, command: str,
 def test_a_run_without_a_result_is_told_in_words(grpoctl: Grpoctl, recorded: Recorded) -> None:
     run = recorded(steps=3, ended="RUNNING", seed=2)
     lines = grpoctl("show", run.id).out.splitlines()
-    assert [word for word in ("INTERRUPTED", "p31@1", "seed 2", "step 3", "process died") if word not in lines[0]] == []
+    assert [word for word in ("INTERRUPTED", "p31@", "seed 2", "step 3", "process died") if word not in lines[0]] == []
     assert "grpoctl run p31 -p tiny --seed 2 --resume" in lines[1]
     assert str(run.path) in lines[2]
     assert any(line.split() == ["reward/mean", "0.300"] for line in lines)
