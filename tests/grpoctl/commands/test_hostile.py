@@ -171,7 +171,7 @@ def test_the_c_locale_shows_everything(recorded: Recorded, home: Home, tmp_path:
         f"grpoctl show {run.id}", tmp_path, GRPOCTL_HOME=str(home.path),
         LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0",
     ).stdout  # fmt: skip
-    assert "0.600 ? 0.010" in words
+    assert "0.600 ? 0.020" in words
 
 
 def _shell(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
