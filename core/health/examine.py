@@ -78,7 +78,7 @@ RULES: tuple[Rule, ...] = (
     odd_advantages,
     small_advantage,
     overfitting,
-    lambda case: no_gain(case) or noise(case),
+    lambda case: no_gain(case) if case.stages else noise(case),  # a gain is its stage's
     missed_stop,
     no_validation,
     small_groups,

@@ -115,7 +115,7 @@ def test_the_ladder_is_document_000s() -> None:
     assert [(rung.name, rung.experiment) for rung in spec.ladder] == [
         ("A", "p31"), ("A+B", "p32"), ("C", "p33"), ("E", "p35"),
     ]  # fmt: skip
-    assert {rung.expects for rung in spec.ladder} == {("collapse_rate < 0.05", "eval/reward > 0.5")}
+    assert {rung.expects for rung in spec.ladder} == {("collapse_rate < 0.05", "eval/reward gain of grpo > 0")}
 
 
 # Does it act? Two values of an axis, or a candidate against the first one, on the built-in model for a few steps.
