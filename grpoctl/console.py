@@ -24,7 +24,7 @@ from core.health.gains import HEADLINE, Gain
 from core.text import harmless, harmless_json, tolerant
 from grpoctl.analysis.compare import Comparison, Row, Side
 from grpoctl.analysis.curves import chart
-from grpoctl.analysis.outcome import GAIN_LEGEND, LEGEND, Line, beside_the_record, evaluations, sentences
+from grpoctl.analysis.outcome import GAIN_LEGEND, Line, beside_the_record, evaluations, legend_of, sentences
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.analysis.sweeps.section import Section
 from grpoctl.analysis.wording import estimate_text, setting_text
@@ -108,7 +108,7 @@ def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> No
     rows = evaluations(result)
     if rows:
         write("")
-        print_table("", ("", "start", "final", "best"), rows, note=LEGEND)
+        print_table("", ("", "start", "final", "best"), rows, note=legend_of(result))
     for line in lines[len(first) :]:
         _say(line)
     if recorded:

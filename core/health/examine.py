@@ -13,7 +13,7 @@ from core.health.constant_reward import constant_reward
 from core.health.dead_groups import dead_groups
 from core.health.drifting_gap import drifting_gap
 from core.health.finding import CONFIDENCES, SEVERITIES, Finding
-from core.health.gains import no_gain
+from core.health.gains import by_stages, no_gain
 from core.health.gap_pattern import integrity
 from core.health.idle_reward import idle_reward
 from core.health.impossible_advantage import impossible_advantage
@@ -78,7 +78,7 @@ RULES: tuple[Rule, ...] = (
     odd_advantages,
     small_advantage,
     overfitting,
-    lambda case: no_gain(case) if case.stages else noise(case),  # a gain is its stage's
+    lambda case: no_gain(case) if by_stages(case) else noise(case),
     missed_stop,
     no_validation,
     small_groups,

@@ -134,6 +134,11 @@ def _gain(start: Row | None, end: Row | None, stage: str, ruler: Ruler) -> Gain:
     )
 
 
+def by_stages(case: Case) -> bool:
+    """True where the rows say of which stage they are: gains are then told stage by stage."""
+    return bool(case.stages) and any("stage" in row for row in case.rows)
+
+
 def no_gain(case: Case) -> Sequence[Finding]:
     """A warning for each GRPO or RCE stage that adds nothing to the held-out reward beyond the noise of evaluations."""
     ruler = Ruler(prompts=case.settings.eval_prompts, reward_range=case.reward_range)
@@ -165,16 +170,19 @@ def _finding(case: Case, name: str, gain: Gain) -> Finding:
         evidence |= {"low": low, "high": high, "se": se}
     worse = gain.interval is not None and gain.interval[1] < 0
     verdict = "loses held-out reward" if worse else "adds nothing beyond noise"
+    kind = f"95 % interval over prompts, {'paired' if gain.paired else 'the two evaluations as if independent'}"
+    if gain.interval is None:
+        verdict, kind = "ends as it began", "nothing tells how much noise is in that"
     return Finding(
         id="no-gain",
         severity="warning",
         summary=(
             f"stage {name} {verdict}: {HEADLINE} {gain.start:.3f} -> {gain.end:.3f}, {gain.gain:+.3f}{span} "
-            f"(95 % interval over prompts, {'paired' if gain.paired else 'the two evaluations as if independent'})"
+            f"({kind})"
         ),
         evidence=evidence,
         suggest=() if worse else larger(case.settings, more),
         advice="what the stage learned from is in its training rewards: read samples" if worse
         else advice(case.settings, more),
-        confidence="strong",
+        confidence="weak" if gain.interval is None else "strong",
     )  # fmt: skip

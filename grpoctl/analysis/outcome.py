@@ -108,7 +108,8 @@ def no_better_than_start(result: Mapping[str, Any], step: int | None = None) -> 
     if gain["interval"] is not None and gain["interval"][0] > 0:
         return None
     which = "the weights at the end" if last else "the best evaluation's weights, which are kept,"
-    return f"{which} are no better than before training beyond noise: {gain_text(gain)}"
+    beyond = " beyond noise" if gain["interval"] is not None else ""
+    return f"{which} are no better than before training{beyond}: {gain_text(gain)}"
 
 
 def evaluations(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -135,7 +136,18 @@ def evaluated_text(result: Mapping[str, Any], part: Mapping[str, Any]) -> str:
     return estimate_text(HEADLINE, value, clipped(interval, *limits(HEADLINE, ruler.reward_range)))
 
 
-LEGEND = "±, [ ]: 95 % interval over prompts (Student's t)"  # what intervals of one run are
+LEGEND = "±, [ ]: 95 % t interval over prompts; gains paired by prompt"  # what intervals of one run are
+UNPAIRED_LEGEND = "±, [ ]: 95 % t interval over prompts; gains not paired"
+
+
+def legend_of(result: Mapping[str, Any]) -> str:
+    """What the intervals of one run are, in one line; empty where it has none."""
+    evaluated = evaluated_text(result, result.get("final") or {})
+    if not any(sign in text for text in (evaluated, reached(result)) for sign in "±["):
+        return ""
+    return LEGEND if any(name.startswith("eval/gain_se/") for name in result.get("final") or {}) else UNPAIRED_LEGEND
+
+
 GAIN_LEGEND = "±, [ ]: 95 % t interval over seeds, and over the prompts of both evaluations"  # of mean gains
 
 

@@ -25,8 +25,9 @@ def sides(home: Home, a: str, b: str, profile: str | None) -> tuple[Side, Side]:
             return side(paths, name, profile=profile)
         except NotFoundError as error:
             try:
-                return (load_run(home.find(name).path),)
+                run = home.find(name)
             except NotFoundError:
                 raise error from None
+            return (load_run(run.path),)
 
     return resolve(a), resolve(b)

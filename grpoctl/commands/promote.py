@@ -35,6 +35,8 @@ def promote(
     console.print_text(f"{done.file}: trial {winner.number} of {winner.study}, {winner.score}")
     for stage, gain in (winner.trial.get("stages") or {}).items():
         console.print_text(f"stage {stage}: {gain_text(gain, winner.gain_metric)}")
+    if winner.trial.get("stages"):
+        console.print_text(winner.interval_kind)
     console.print_text(f"found under profile {profile}; nothing of it was tried under another")
     console.print_text(f"next: grpoctl run {done.name} --profile {profile} --seeds {_fresh(winner.trial['seeds'])}")
 

@@ -65,7 +65,7 @@ class Subject:
 
         of = self.exported
         if of is not None and of.kept and of.step is not None:
-            return build_kept(model, open_checkpoints(of.spec, of.run.checkpoints).load(of.step).weights)
+            return build_kept(model, open_checkpoints(of.spec, of.folder.parent).load(of.step).weights)
         adapter = self.adapter if self.exported is None else self.exported.adapter
         return build_sampler(model, adapter)
 

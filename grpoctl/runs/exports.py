@@ -6,12 +6,14 @@ them (model_card).
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -155,9 +157,22 @@ def kept(run: RunDir, step: int) -> Exported:
 
 
 def newest_kept(run: RunDir) -> Exported | None:
-    """The weights of the run's newest checkpoint; None where it has none."""
-    steps = _kept_steps(run)
-    return kept(run, steps[-1]) if steps else None
+    """The weights of the newest checkpoint of a run under way, copied: the run itself drops it soon.
+
+    None where it has none. The copy goes with this process. Raises StorageError where it cannot be written.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="grpoctl-checkpoint-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    while steps := _kept_steps(run):
+        found = kept(run, steps[-1])
+        copy = folder / found.folder.name
+        with storage_errors("copy", found.folder), suppress(FileNotFoundError):
+            copy.mkdir()
+            for file in found.folder.iterdir():
+                shutil.copy2(file, copy / file.name)
+            return replace(found, folder=copy)
+        shutil.rmtree(copy, ignore_errors=True)  # dropped meanwhile: there is a newer one
+    return None
 
 
 def _kept_steps(run: RunDir) -> list[int]:

@@ -14,7 +14,8 @@ from core.metrics import EVAL
 from core.models.catalogue import TINY
 from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.spec.task import CustomTaskSpec, Gsm8kTaskSpec
-from grpoctl.analysis.outcome import LEGEND, evaluated_text, met_in_words, no_better_than_start, stage_lines
+from core.text import harmless
+from grpoctl.analysis.outcome import evaluated_text, legend_of, met_in_words, no_better_than_start, stage_lines
 from grpoctl.analysis.wording import metric_text, plural, setting_text
 from grpoctl.runs.credentials import without_credentials
 from grpoctl.specs.resolved import block_yaml, plain
@@ -181,7 +182,8 @@ def _reached(result: Mapping[str, Any], step: int | None) -> str:
     text += "".join(f"\n\n- {line.text}" for line in stage_lines(result))
     if rows:
         text += "\n\n" + _table(["held-out prompts", "start", "final", "best"], rows)
-        text += f"\n\n{LEGEND}. The best of several evaluations is a little lucky."
+        legend = legend_of(result)
+        text += "\n\n" + (f"{legend}. " if legend else "") + "The best of several evaluations is a little lucky."
     met = [
         f"- {met_in_words(entry)[0]}: `{entry['expectation']}`, observed {_observed(entry)}"
         for entry in result.get("expects", ())
@@ -297,7 +299,7 @@ def _code(text: str) -> str:
 
 def _public(text: str) -> str:
     """The text without credentials, and of every path only its last part: what stands before may name a user."""
-    shown = _TOKEN.sub("***", without_credentials(text))
+    shown = _TOKEN.sub("***", without_credentials(harmless(text)))
     return _PATH.sub(lambda found: found[0].rstrip("/").rsplit("/", 1)[-1], shown)
 
 

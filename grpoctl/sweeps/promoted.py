@@ -55,6 +55,13 @@ class Winner:
         return None if len(self.trial["seeds"]) < 2 else self.trial.get("interval")
 
     @property
+    def interval_kind(self) -> str:
+        """What the intervals of the trial are, in one line."""
+        if len(self.trial["seeds"]) < 2:
+            return "±, [ ]: over the prompts of one run alone; how far seeds differ is not known"
+        return "±, [ ]: 95 % t interval; of the score as in the sweep, of gains over seeds and over prompts"
+
+    @property
     def only_warned(self) -> tuple[str, ...]:
         """The guards that the sweep itself set to `warn`, so that a collapse is measured: no setting of a winner."""
         said = leaves(self.sweep.settings)
@@ -140,6 +147,7 @@ def _header(winner: Winner) -> list[str]:
         f" ({'no interval' if winner.interval is None else '95 % interval of the mean'})",
         "seeds": ", ".join(map(str, trial["seeds"])),
         **{f"stage {name}": gain_text(gain, winner.gain_metric) for name, gain in (trial.get("stages") or {}).items()},
+        **({"intervals": winner.interval_kind.partition(": ")[2]} if trial.get("stages") else {}),
         "budget": spent,
         "searched": searched,
         "not searched": f"everything else: it is {base}'s, and its values below are the same in every trial",
@@ -150,7 +158,7 @@ def _header(winner: Winner) -> list[str]:
     lines = ["Written by grpoctl promote. Yours to change; raise the revision when you do.", ""]
     for label, text in facts.items():
         lines += textwrap.wrap(
-            f"{label:<14}{one_line(text)}", WIDTH, subsequent_indent=" " * 14, break_long_words=False,
+            f"{label:<13} {one_line(text)}", WIDTH, subsequent_indent=" " * 14, break_long_words=False,
             break_on_hyphens=False,
         )  # fmt: skip
     return [f"# {line}".rstrip() for line in [*lines, "", *_untested(profile, base)]]

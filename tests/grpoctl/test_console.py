@@ -93,7 +93,7 @@ def test_result(capsys: Capture) -> None:
         "               start           final    best",
         "─────────────────────────────────────────────",
         " eval/reward   0.400   0.600 ± 0.078   0.610",
-        "  ±, [ ]: 95 % interval over prompts (Student's t)",
+        "  ±, [ ]: 95 % t interval over prompts; gains not paired",
         "",
         "Expected  refuted: collapse_rate < 0.05 (observed 1.000)",
         "Finding   ERROR: rollout-mode: " + " ".join(["samples [B, K] come from train mode."] * 4),

@@ -207,7 +207,7 @@ def _where(axis: Axis, bad: set[int], of: Digest) -> str:
 
 def _of_runs(of: Digest) -> list[StudyFinding]:
     """How many of the runs that ended have a finding of each rule."""
-    counts = Counter(rule for fact in of.facts for rule in set(fact.rules))
+    counts = Counter(rule for fact in of.facts for rule in dict.fromkeys(fact.rules))
     if not counts:
         return []
     listed = ", ".join(f"{rule} in {count}" for rule, count in counts.most_common())

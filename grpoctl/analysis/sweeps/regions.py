@@ -98,7 +98,7 @@ def regions(axis: Axis, facts: Iterable[RunFacts]) -> list[Region]:
         here = [fact for index in level.numbers for fact in by_trial.get(index, ())]
         if here:
             events = {event: sum(event in fact.events for fact in here) for event in EVENTS}
-            rules = Counter(rule for fact in here for rule in fact.rules)
+            rules = Counter(rule for fact in here for rule in dict.fromkeys(fact.rules))
             found.append(Region(label=level.label, runs=len(here), events=events, rules=dict(rules.most_common())))
     return found
 

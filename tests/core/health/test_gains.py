@@ -143,3 +143,17 @@ def test_where_stages_are_known_the_whole_runs_noise_is_not_said_twice() -> None
     rows = table(0.5, 0.5, 0.5)
     assert [one.id for one in examine(case(rows, grpo="grpo"))] == ["no-gain"]
     assert [one.id for one in examine(Case(rows=rows))] == ["noise"]  # a log that tells nothing of stages
+
+
+def test_a_gain_beyond_noise_is_not_called_noise_by_the_errors_of_its_evaluations() -> None:
+    """0.04 is known to 0.01 prompt by prompt, and to 0.028 if the two evaluations had nothing in common."""
+    rows = table(0.5, 0.52, 0.54)
+    rows[-1] = {**rows[-1], "eval/gain_se/grpo": 0.01}
+    assert examine(case(rows, grpo="grpo")) == []
+    assert [one.id for one in examine(Case(rows=[{k: v for k, v in row.items() if k != "stage"} for row in rows]))]
+
+
+def test_a_gain_without_known_noise_claims_no_interval() -> None:
+    (found,) = no_gain(case(table(0.5, 0.5, 0.5, se=0.0), grpo="grpo"))
+    assert found.confidence == "weak"
+    assert "95 %" not in found.summary
