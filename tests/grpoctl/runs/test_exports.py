@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -146,3 +147,16 @@ def test_a_copy_has_every_file_and_a_card_that_says_how_it_ended(recorded: Recor
     card = (tmp_path / "out" / "README.md").read_text()
     assert "ended COMPLETED after 3 steps; these are the weights of step 2." in card
     assert "| `eval/reward` | 0.500 ± 0.020 | 0.600 ± 0.020 | 0.600 ± 0.020 |" in card
+
+
+def test_the_newest_checkpoint_of_a_run_under_way_outlives_the_run_dropping_it(recorded: Recorded) -> None:
+    run = recorded()
+    for step in (20, 40):
+        folder = run.checkpoints / f"step-{step:06d}"
+        folder.mkdir(parents=True)
+        (folder / "weights.safetensors").write_text(str(step))
+    found = exports.newest_kept(run)
+    assert found is not None
+    shutil.rmtree(run.checkpoints)
+    assert (found.step, (found.folder / "weights.safetensors").read_text()) == (40, "40")
+    assert exports.newest_kept(run) is None
