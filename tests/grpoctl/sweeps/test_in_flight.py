@@ -102,12 +102,13 @@ def test_at_its_end_a_run_needs_no_word_and_a_report_without_a_number_is_only_se
 
 
 def test_an_evaluation_before_anything_is_spent_replaces_nothing(tmp_path: Path) -> None:
-    """Seed 1 begins with supervised steps, at share 0 of its budget: seed 0's end, at share 1, stays what it was."""
+    """Seed 3 begins with supervised steps, at share 0 of its budget: seed 7's end, at share 1, stays what it was."""
     trial = flying(tmp_path)
+    trial.record = dataclasses.replace(trial.record, seeds=(7, 3))
     reported(trial, 0, (0, 0.5), (0, 0.55), (50, 0.6), (100, 0.7))
     reported(trial, 1, (0, 0.51), (100, 0.8))
     assert trial.curve == (
-        (0, 0.0, 0.5), (0, 0.0, 0.55), (0, 0.5, 0.6), (0, 1.0, 0.7), (1, 0.0, 0.51), (1, 1.0, 0.8),
+        (7, 0.0, 0.5), (7, 0.0, 0.55), (7, 0.5, 0.6), (7, 1.0, 0.7), (3, 0.0, 0.51), (3, 1.0, 0.8),
     )  # fmt: skip
 
 
