@@ -9,7 +9,7 @@ import sys
 from core.errors import UserError
 from grpoctl.runs.credentials import TRACKING_VARIABLE
 from grpoctl.runs.run_dir import Home
-from grpoctl.tracking.store import open_client, store_name, store_uri
+from grpoctl.tracking.store import check_typed, open_client, store_name, store_uri
 
 ADDRESS = "MLFLOW_BACKEND_STORE_URI"  # mlflow's own name for --backend-store-uri
 # Two processes instead of fourteen: four workers and seven job queues are more than one person's pages need.
@@ -45,5 +45,6 @@ def environment(home: Home) -> dict[str, str]:
 
 
 def _check_pages(home: Home) -> None:
+    check_typed(store_uri(home))
     if store_uri(home).startswith(("http://", "https://", "databricks")):
         raise UserError(f"the runs are in a tracking server: open {store_name(home)} in a browser")

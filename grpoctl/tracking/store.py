@@ -43,6 +43,12 @@ def store_uri(home: Home) -> str:
     return _sqlite_uri(home.mlflow_store)
 
 
+def check_typed(uri: str) -> None:
+    """Raises StorageError for a mistyped URL: MLflow would take it for a folder, and quote it."""
+    if mistyped(uri):
+        raise StorageError(f"{TRACKING_VARIABLE} is no URL: expected one like http://HOST:PORT or sqlite:///FILE")
+
+
 def store_name(home: Home) -> str:
     """The store's URI without credentials."""
     return masked(store_uri(home), user=False)
@@ -85,8 +91,7 @@ def open_client(home: Home) -> MlflowClient:
     from mlflow.tracking import MlflowClient
 
     uri = store_uri(home)
-    if mistyped(uri):  # MLflow would take it for a folder, and quote it
-        raise StorageError(f"{TRACKING_VARIABLE} is no URL: expected one like http://HOST:PORT or sqlite:///FILE")
+    check_typed(uri)
     if _has_server(uri):
         return MlflowClient(tracking_uri=uri)
     import mlflow.store.db.utils

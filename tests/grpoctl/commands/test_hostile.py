@@ -187,3 +187,11 @@ def _shell(command: str, folder: Path, **environment: str) -> subprocess.Complet
         stdin=subprocess.DEVNULL,
         check=False,
     )
+
+
+def test_a_mistyped_store_has_no_pages_and_no_command(grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http//u:PW@host")
+    said = grpoctl("ui", "--dry-run")
+    assert (said.code, said.out) == (3, "")
+    assert "MLFLOW_TRACKING_URI" in said.err
+    assert "PW" not in said.err
