@@ -15,6 +15,7 @@ from core.health.finding import Finding, Row, StepTable
 from core.health.noise import advice, larger
 from core.health.statistics import POWER, Interval, clipped, mean, sample_sd, t_interval
 from core.metrics import limits
+from core.spec import RunSpec
 
 HEADLINE = "eval/reward"
 SAMPLED = ("grpo", "rce")  # kinds of stage whose gain the policy's own completions must have made
@@ -56,6 +57,11 @@ class Ruler:
     prompts: int | None = None
     reward_range: Interval | None = None
 
+    @classmethod
+    def of(cls, spec: RunSpec, metric: str = HEADLINE) -> Ruler:
+        """How the gains of a run of this spec are measured."""
+        return cls(metric=metric, prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range)
+
     @property
     def df(self) -> float:
         """Degrees of freedom of an evaluation's standard error over prompts."""
@@ -65,6 +71,11 @@ class Ruler:
         """The interval of a gain without what no gain can be."""
         low, high = limits(self.metric, self.reward_range)
         return gain if low is None or high is None else clipped(gain, low - high, high - low)
+
+
+def gain_metric(metric: str) -> str:
+    """What gains are of where results are ranked by `metric`: itself where evaluations have it, else the reward."""
+    return metric if metric.startswith("eval/") else HEADLINE
 
 
 def stage_gains(rows: StepTable, stages: Sequence[str], ruler: Ruler) -> dict[str, Gain]:

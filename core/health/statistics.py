@@ -100,9 +100,14 @@ def satterthwaite(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def t_interval(centre: float, parts: Sequence[tuple[float, float]], confidence: float = CONFIDENCE) -> Interval:
     """centre +- t(df) * sqrt(variance), of independent (variance, degrees of freedom) as in `satterthwaite`."""
-    variance, df = satterthwaite(parts)
-    half = t_quantile((1 + confidence) / 2, df) * math.sqrt(variance) if variance else 0.0
+    half = t_bound(parts, (1 + confidence) / 2)
     return (centre - half, centre + half)
+
+
+def t_bound(parts: Sequence[tuple[float, float]], p: float) -> float:
+    """t(df) * sqrt(variance) at the quantile p: what such an error stays below with that chance."""
+    variance, df = satterthwaite(parts)
+    return t_quantile(p, df) * math.sqrt(variance) if variance else 0.0
 
 
 def welch(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Difference:

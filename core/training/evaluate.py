@@ -34,11 +34,7 @@ def evaluation_metrics(groups: Groups, slice_by: str | None = None) -> dict[str,
 
 def prompt_rewards(groups: Groups) -> list[float | None]:
     """The mean expected reward of each held-out prompt, in their order; None for one whose rewards are all missing."""
-    k = groups.rewards_PK.shape[1]
-    expected = [outcome.expected for outcome in groups.outcomes]
-    groups_of_k = [expected[start : start + k] for start in range(0, len(expected), k)]
-    present = [[value for value in found if not math.isnan(value)] for found in groups_of_k]
-    return [fmean(found) if found else None for found in present]
+    return _by_prompt([outcome.expected for outcome in groups.outcomes], groups.rewards_PK.shape[1])
 
 
 def gain_errors(begun: Mapping[str, Sequence[float | None]], now: Sequence[float | None]) -> dict[str, float]:
@@ -73,6 +69,11 @@ def _parts(groups: Groups, k: int) -> dict[str, float]:
 
 
 def _prompt_means(values: Sequence[float], k: int) -> list[float]:
-    """The mean of each prompt's k values; what is missing is left out, and so is a prompt that lacks them all."""
+    """The mean of each prompt's k values, a prompt that lacks them all left out."""
+    return [mean for mean in _by_prompt(values, k) if mean is not None]
+
+
+def _by_prompt(values: Sequence[float], k: int) -> list[float | None]:
+    """The mean of each prompt's k values; what is missing is left out, and None stands for a prompt without any."""
     present = ([v for v in values[start : start + k] if not math.isnan(v)] for start in range(0, len(values), k))
-    return [fmean(found) for found in present if found]
+    return [fmean(found) if found else None for found in present]

@@ -211,8 +211,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
     from core.training.outcome import check_expectations, outcome
 
     reached = outcome(rows)
-    ruler = Ruler(prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range)
-    names = list(spec.stages)
+    ruler, names = Ruler.of(spec), list(spec.stages)
     whole, stages = gain_since(rows, names, names[0], ruler), stage_gains(rows, names, ruler)
     return {
         "schema": 1,

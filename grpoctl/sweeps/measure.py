@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.health.finding import StepTable
-from core.health.gains import HEADLINE, Gain, Ruler, gain_since, stage_gains
+from core.health.gains import Gain, Ruler, gain_metric, gain_since, stage_gains
 from core.spec import RunSpec
 from grpoctl.sweeps.spec import SweepSpec
 
@@ -64,9 +64,8 @@ def yardstick(sweep: SweepSpec, spec: RunSpec) -> Yardstick:
     if budget is not None:
         unit = "completions" if budget.completions is not None else "tokens"
         amount = budget.completions or budget.tokens or amount
-    metric = sweep.metric if sweep.metric.startswith("eval/") else HEADLINE
     return Yardstick(
         metric=sweep.metric, take=sweep.take, worst=sweep.worst, unit=unit, budget=float(amount),
-        ruler=Ruler(metric=metric, prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range),
+        ruler=Ruler.of(spec, gain_metric(sweep.metric)),
         stages={name: stage.kind for name, stage in spec.stages.items()},
     )  # fmt: skip

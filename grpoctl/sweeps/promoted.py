@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from core.health.gains import HEADLINE
+from core.health.gains import gain_metric
 from core.spec import RunSpec
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
@@ -70,8 +70,7 @@ class Winner:
     @property
     def gain_metric(self) -> str:
         """What the gains of its stages are of."""
-        metric = str(self.document["metric"])
-        return metric if metric.startswith("eval/") else HEADLINE
+        return gain_metric(str(self.document["metric"]))
 
     @property
     def alike(self) -> tuple[int, ...]:

@@ -30,8 +30,7 @@ def on_average(
     finals = [dict(result.get("final") or {}) for result, _ in runs]
     common = set.intersection(*(set(final) for final in finals)) if finals else set()
     means = {name: fmean(final[name] for final in finals) for name in common}
-    ruler = Ruler(prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range)
-    names = list(spec.stages)
+    ruler, names = Ruler.of(spec), list(spec.stages)
     gains = [stage_gains(rows, names, ruler) for _, rows in runs]
     whole = mean_gain([gain_since(rows, names, names[0], ruler) for _, rows in runs], ruler)
     stages = {name: mean_gain([of_run[name] for of_run in gains], ruler) for name in spec.stages}

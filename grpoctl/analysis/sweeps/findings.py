@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core.health.gains import HEADLINE
+from core.health.gains import gain_metric
 from grpoctl.analysis.collect import number
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps import deciding
@@ -82,8 +82,7 @@ def _stages(of: Digest) -> list[StudyFinding]:
     stages = of.trials[of.ranking.best].get("stages") or {}
     if len(stages) < 2:
         return []
-    metric = of.metric if of.metric.startswith("eval/") else HEADLINE
-    told = "; ".join(f"{name}: {gain_text(gain, metric)}" for name, gain in stages.items())
+    told = "; ".join(f"{name}: {gain_text(gain, gain_metric(of.metric))}" for name, gain in stages.items())
     numbers = {"number": of.ranking.best, "stages": {name: dict(gain) for name, gain in stages.items()}}
     return [StudyFinding(id="stages", text=f"of #{of.ranking.best}, stage by stage: {told}", numbers=numbers)]
 

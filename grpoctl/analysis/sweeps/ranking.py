@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from core.health.gains import Ruler
-from core.health.statistics import CONFIDENCE, Interval, clipped, mean, sample_sd, satterthwaite, t_quantile
+from core.health.statistics import CONFIDENCE, Interval, clipped, mean, sample_sd, t_bound, t_quantile
 from core.metrics import limits
+from grpoctl.analysis import outcome
 from grpoctl.analysis.collect import number
 
 Trial = Mapping[str, Any]
@@ -121,9 +122,7 @@ def ranked(
 
 def ruler_of(document: Mapping[str, Any]) -> Ruler:
     """How a study measures: its metric, the prompts of an evaluation, what its rewards can be; as far as it says so."""
-    known = document.get("reward_range")
-    reward_range = None if known is None else (float(known[0]), float(known[1]))
-    return Ruler(metric=str(document.get("metric")), prompts=document.get("eval_prompts"), reward_range=reward_range)
+    return replace(outcome.ruler_of(document), metric=str(document.get("metric")))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +134,6 @@ class Learned:
     """
 
     start: float
-    gains: Mapping[int, float]
     unproven: tuple[int, ...]
 
 
@@ -162,11 +160,7 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
         least = _half(tuple(parts), CONFIDENCE ** (1 / len(gains)))
         if index in ranking.flagged or sign * mean(found) <= least:
             unproven.append(index)
-    return Learned(
-        start=mean(starts),
-        gains={index: mean(found) for index, found in gains.items()},
-        unproven=tuple(sorted(unproven)),
-    )
+    return Learned(start=mean(starts), unproven=tuple(sorted(unproven)))
 
 
 def _gains(trial: Trial) -> list[float]:
@@ -232,6 +226,4 @@ def _t(p: float, df: int) -> float:
 
 @lru_cache(maxsize=256)
 def _half(parts: tuple[tuple[float, float], ...], p: float = (1 + CONFIDENCE) / 2) -> float:
-    """t(df) * sqrt(variance) of independent (variance, degrees of freedom), at the quantile p."""
-    variance, df = satterthwaite(parts)
-    return t_quantile(p, df) * math.sqrt(variance) if variance else 0.0
+    return t_bound(parts, p)
