@@ -68,7 +68,7 @@ def _record_one(folder: Path, grpoctl: Path, name: str) -> None:
     print(f"{name}: exit code {done.returncode}", flush=True)
     if done.returncode not in (0, 4):
         print(done.stderr, file=sys.stderr, flush=True)
-    for run in sorted((work / "home" / "runs").iterdir()):
+    for run in sorted(metrics.parent for metrics in (work / "home").rglob("metrics.jsonl")):
         target = folder / run.name
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
