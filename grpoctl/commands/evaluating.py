@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -16,7 +16,6 @@ from core.errors import NotFoundError, SpecError, UserError
 from core.spec import ModelSpec, RunSpec
 from core.tasks import registry
 from core.tasks.base import Example, Split, Task
-from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
 from grpoctl.analysis.evaluation import Scored, summary
 from grpoctl.analysis.wording import metric_text, plural
@@ -81,9 +80,9 @@ def evaluate(asked: Asked) -> dict[str, Any]:
     """The JSON document of a measurement. Raises UserError before anything heavy is loaded, later RunError."""
     found = plan(asked, Home.locate())
     task = registry.build(found.spec.task)
-    with at_work(task), ExitStack() as stack:
+    with closing(task), ExitStack() as stack:
         examples = _examples(found, task, asked.prompts)
-        make_ready(task)
+        task.make_ready()
         writer = stack.enter_context(_new_file(asked.samples)) if asked.samples is not None else None
         policy = found.subject.policy(found.model)
         started = time.perf_counter()
@@ -112,7 +111,7 @@ def plan(asked: Asked, home: Home) -> Plan:
         raise UserError(f"got --num-generations {asked.k} of greedy decoding, which gives one; leave one of them out")
     k = 1 if temperature == 0 else asked.k or spec.evaluation.num_generations_eval
     seed = spec.seed if asked.seed is None else asked.seed
-    like = weights.spec.model if weights.spec is not None and names else spec.model
+    like = weights.spec.language_model if weights.spec is not None and names else spec.language_model
     return Plan(
         subject=weights, model=weights.model(like), spec=spec, split=cast(Split, asked.split), k=k,
         temperature=temperature, seed=seed,
@@ -161,7 +160,7 @@ def _fitting(weights: Subject, name: str, home: Home) -> str:
         return weights.spec.profile
     for profile in profiles:
         try:
-            source = load(name, profile=profile, revisions=revisions).spec.model.source
+            source = load(name, profile=profile, revisions=revisions).spec.language_model.source
         except SpecError:
             continue
         if source == weights.root:

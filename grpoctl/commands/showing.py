@@ -174,7 +174,7 @@ def _prompts(found: RunDir) -> dict[str, str]:
     except SpecError as error:
         console.print_note(f"the prompts cannot be shown: {error}")
         return {}
-    return {example.id: example.prompt for example in task.examples("train")}
+    return {example.id: task.shown(example) for example in task.examples("train")}
 
 
 def _run_of(home: Home, name: str) -> RunDir:

@@ -61,7 +61,8 @@ class Subject:
 
     def policy(self, model: ModelSpec) -> CausalLMPolicy:
         """The weights, loaded as `model` says. Raises ModelError, CheckpointError."""
-        from core.assemble import build_kept, build_sampler, open_checkpoints
+        from core.assemble import open_checkpoints
+        from core.policies.lm.build import build_kept, build_sampler
 
         of = self.exported
         if of is not None and of.kept and of.step is not None:
@@ -92,7 +93,7 @@ def subject(home: Home, name: str, *, running_first: bool = False) -> Subject:
         if _HUB_ID.fullmatch(name):
             return Subject(name=name, source=name, root=name)
         raise NotFoundError(f"no run and no model {name!r}; {_SORTS}, grpoctl ls shows the runs") from error
-    return Subject(name=exported.run.id, source=exported.spec.model.source, exported=exported)
+    return Subject(name=exported.run.id, source=exported.spec.language_model.source, exported=exported)
 
 
 def checkpoint_of(home: Home, name: str, step: int) -> Subject:
@@ -106,7 +107,7 @@ def checkpoint_of(home: Home, name: str, step: int) -> Subject:
     if isinstance(found, StudyDir):
         raise UserError(f"{found.id} is a sweep; name one of its runs, for instance {found.run(0, 0).id}")
     weights = kept(found, step)
-    return Subject(name=found.id, source=weights.spec.model.source, exported=weights)
+    return Subject(name=found.id, source=weights.spec.language_model.source, exported=weights)
 
 
 def exported_run(home: Home, name: str, *, running_first: bool = False) -> Exported:

@@ -44,7 +44,7 @@ class Exported:
     @property
     def format(self) -> Format:
         """`peft`: an adapter for the base model; `transformers`: a model of its own."""
-        return "peft" if self.spec.model.lora is not None else "transformers"
+        return "peft" if self.spec.language_model.lora is not None else "transformers"
 
     @property
     def adapter(self) -> Path | None:
@@ -55,7 +55,7 @@ class Exported:
         """What is loaded: the base that the adapter or the checkpoint is for, else the folder itself; as `said`, else
         as the run did.
         """
-        said = said or self.spec.model
+        said = said or self.spec.language_model
         if self.kept or self.format == "peft":
             return said
         own = {"source": str(self.folder), "revision": None, "trainable": None}
@@ -101,11 +101,11 @@ def note(folder: Path, run: RunDir, step: int | None) -> None:
     """
     spec = read_resolved(run.spec)
     name = {"run_id": run.id, "experiment": spec.name, "profile": spec.profile, "step": step}
-    source = spec.model.source
-    public = source.startswith("builtin:") or hub_id(spec.model) is not None  # a path may name its user
+    source = spec.language_model.source
+    public = source.startswith("builtin:") or hub_id(spec.language_model) is not None  # a path may name its user
     replace_json(folder / NOTE, {"schema": 1, **name, "source": source if public else None})
     if (settings := read_json(folder / ADAPTER)) is not None:  # peft names what was loaded: a path in a cache
-        base = {"base_model_name_or_path": source, "revision": spec.model.revision}
+        base = {"base_model_name_or_path": source, "revision": spec.language_model.revision}
         replace_json(folder / ADAPTER, {**settings, **base})
 
 
@@ -204,9 +204,9 @@ def merge(found: Exported, folder: Path) -> None:
 
     Raises ModelError where the base is held in 4 bits or cannot be loaded, StorageError.
     """
-    from core.assemble import write_merged
+    from core.policies.lm.build import write_merged
 
     with whole_folder(folder) as draft:
-        write_merged(found.spec.model, found.folder, draft)
+        write_merged(found.spec.language_model, found.folder, draft)
         note(draft, found.run, found.step)
         write_card(found.run, draft, merged=True)

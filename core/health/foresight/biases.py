@@ -137,7 +137,7 @@ def _of_loss(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
 
 
 def _of_precision(view: StageView) -> Iterator[Finding]:
-    if view.spec.model.dtype == "bfloat16" and view.spec.model.lora is None:
+    if view.spec.language_model.dtype == "bfloat16" and view.spec.language_model.lora is None:
         yield finding(
             view, "bf16-weights", "warning",
             "every weight is trained in bfloat16, which drops changes below 0.4 % of a weight: at a learning rate of "

@@ -84,7 +84,7 @@ class StageView:
     @property
     def dropout(self) -> float:
         """The adapter's dropout; 0 without one."""
-        return self.spec.model.lora.lora_dropout if self.spec.model.lora else 0.0
+        return self.spec.language_model.lora.lora_dropout if self.spec.language_model.lora else 0.0
 
     @property
     def rewards(self) -> Rewards:
