@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import pad
 
+from core.errors import CheckpointError
 from core.tasks.base import Example
 
 Weights = Literal["current", "reference"]
 ENTROPY = "entropy"
+WEIGHTS = "weights.safetensors"  # in an exported folder, of whatever is no language model
 
 
 class RowKey(NamedTuple):
@@ -126,6 +130,15 @@ class Scores:
     losses_N: Mapping[str, Tensor] = field(default_factory=dict)
 
 
+def read_weights(file: Path) -> Mapping[str, Tensor]:
+    """The weights of a file that `Policy.export` wrote. Raises CheckpointError where it cannot be read."""
+    try:
+        weights: Mapping[str, Tensor] = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot read the weights of {file}: {error}") from error
+    return weights
+
+
 class Policy(Protocol):
     """A trainable distribution over outputs: text, picks among candidates, vectors, images.
 
@@ -168,5 +181,8 @@ class Policy(Protocol):
         ...
 
     def export(self, folder: Path) -> None:
-        """Write the trained part in a form other tools load (PEFT adapter, or transformers model)."""
-        ...
+        """Write the trained part in a form that other tools load; here `state()` as safetensors.
+
+        Where a policy is not a language model, `weights.safetensors` must be among the files: `eval` loads it.
+        """
+        save_file(dict(self.state()), folder / WEIGHTS)

@@ -133,6 +133,11 @@ class RunSpec(Part):
         return self.model
 
     @property
+    def starts_from(self) -> str:
+        """What the weights start from: a language model's source, else the kind of policy."""
+        return self.policy.kind if self.model is None else self.model.source
+
+    @property
     def computes_in(self) -> Dtype:
         """The precision its policy's products are taken in."""
         return self.policy.computes_in if self.model is None else self.model.computes_in

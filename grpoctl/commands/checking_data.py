@@ -66,6 +66,8 @@ def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, j
 
 def look(spec: RunSpec, asked: Wanted) -> dict[str, Any]:
     """The `data` of the JSON document. Raises what the task, its data and its rewards raise, and ModelError."""
+    if spec.task.scores != "text":
+        raise UserError(f"--data looks at texts, and the task {spec.task.name} scores {spec.task.scores}; leave it out")
     task = registry.build(spec.task)
     with closing(task):
         task.examples("train")  # a fault of the data is told before seconds of loading a model

@@ -61,6 +61,8 @@ def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, j
     home = Home.locate()
     loaded = load(name, profile=profile, overrides=overrides, revisions=revisions_of(home))
     spec = loaded.spec
+    if spec.model is None:
+        raise UserError(f"--resources knows language models, and the policy is {spec.policy.kind}; leave it out")
     check_fit(spec)
     model, place = known(spec.language_model), machine.place(asked.memory)
     if (text := dtype.why(spec, dtype.settled(spec))) is not None:

@@ -49,10 +49,12 @@ def sample(asked: Asked) -> dict[str, Any]:
     if weights.exported is not None:
         print_choice(home, asked.model, weights.exported.run)
     spec = weights.spec
+    if spec is not None and spec.model is None:
+        raise UserError(f"sample continues a text, and {weights.name} is of the policy {spec.policy.kind}; try eval")
     temperature = asked.temperature if asked.temperature is not None else spec.evaluation.temperature if spec else 1.0
     limit = asked.max_tokens or (spec.max_completion_length if spec else LONGEST)
     text = _prompt(asked.prompt)
-    policy = weights.policy(weights.model(spec.language_model if spec else ModelSpec(source=weights.source)))
+    policy = weights.language_model(weights.model(spec.language_model if spec else ModelSpec(source=weights.source)))
     from core.policies.base import RowKey
     from core.rollout.uniforms import PREVIEW
 

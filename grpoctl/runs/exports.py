@@ -25,7 +25,7 @@ from grpoctl.runs.records import read_json, replace_json, replace_text, storage_
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs import read_resolved
 
-Format = Literal["peft", "transformers"]
+Format = Literal["peft", "transformers", "weights"]
 NOTE = "grpoctl.json"  # in an exported folder: which run and step it is of
 CARD = "README.md"
 ADAPTER = "adapter_config.json"  # peft's
@@ -43,8 +43,10 @@ class Exported:
 
     @property
     def format(self) -> Format:
-        """`peft`: an adapter for the base model; `transformers`: a model of its own."""
-        return "peft" if self.spec.language_model.lora is not None else "transformers"
+        """`peft`: an adapter for the base model; `transformers`: a model of its own; `weights`: no language model's."""
+        if self.spec.model is None:
+            return "weights"
+        return "peft" if self.spec.model.lora is not None else "transformers"
 
     @property
     def adapter(self) -> Path | None:
@@ -101,11 +103,11 @@ def note(folder: Path, run: RunDir, step: int | None) -> None:
     """
     spec = read_resolved(run.spec)
     name = {"run_id": run.id, "experiment": spec.name, "profile": spec.profile, "step": step}
-    source = spec.language_model.source
-    public = source.startswith("builtin:") or hub_id(spec.language_model) is not None  # a path may name its user
+    source, model = spec.starts_from, spec.model
+    public = model is None or source.startswith("builtin:") or hub_id(model) is not None  # a path may name its user
     replace_json(folder / NOTE, {"schema": 1, **name, "source": source if public else None})
     if (settings := read_json(folder / ADAPTER)) is not None:  # peft names what was loaded: a path in a cache
-        base = {"base_model_name_or_path": source, "revision": spec.language_model.revision}
+        base = {"base_model_name_or_path": source, "revision": None if model is None else model.revision}
         replace_json(folder / ADAPTER, {**settings, **base})
 
 
@@ -180,10 +182,13 @@ def _kept_steps(run: RunDir) -> list[int]:
 
 
 def write_card(run: RunDir, folder: Path, *, merged: bool) -> None:
-    """Write the model card of the run's weights in this folder. Raises StorageError."""
+    """Write the model card of a language model's weights; other policies have none. Raises StorageError."""
+    spec = read_resolved(run.spec)
+    if spec.model is None:
+        return
     result, provenance = read_json(run.result) or {}, read_json(run.provenance) or {}
     said = read_json(folder / NOTE) or {}
-    card = model_card(read_resolved(run.spec), result, provenance, step=said.get("step"), merged=merged)
+    card = model_card(spec, result, provenance, step=said.get("step"), merged=merged)
     replace_text(folder / CARD, card)
 
 

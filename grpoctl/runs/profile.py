@@ -63,7 +63,9 @@ def choose(full: Loaded) -> tuple[str, str]:
         if TINY in full.profiles:
             return TINY, "no CUDA device"
         return FULL, "the spec has no tiny profile"
-    source, held = full.spec.language_model.source, _weights(full.spec)
+    if full.spec.model is None:
+        return FULL, "a CUDA device, and a policy without a model to hold"
+    source, held = full.spec.model.source, _weights(full.spec)
     if held.count is None:
         download = "" if source.startswith((".", "/", "~")) else f" (hf download {source})"
         raise UserError(
