@@ -36,7 +36,7 @@ def added(group: Group, builtin: Collection[str]) -> Mapping[str, EntryPoint]:
     return points
 
 
-def load(group: Group, name: str, builtin: Collection[str]) -> Any | None:
+def load(group: Group, name: str, builtin: Collection[str]) -> Any:
     """The object that a package adds under this name, imported; None where none does.
 
     Raises SpecError for a clash of names, and where the package cannot be imported.
@@ -50,6 +50,11 @@ def load(group: Group, name: str, builtin: Collection[str]) -> Any | None:
         why = " ".join(str(error).split()) or type(error).__name__
         problem = f"{_origin(point)} adds {name!r} to {group}, but {point.value} cannot be imported: {why}"
         raise SpecError(problem) from error
+
+
+def load_all(group: Group, builtin: Collection[str]) -> list[Any]:
+    """All objects that packages add to a group, imported, in the order of their names. Raises SpecError as `load`."""
+    return [load(group, name, builtin) for name in added(group, builtin)]
 
 
 def config_of(plugin: Any, base: type[C], group: Group, name: str) -> type[C]:

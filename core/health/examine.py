@@ -99,8 +99,7 @@ def rules() -> Sequence[Rule]:
 
 @cache  # a run is examined again and again
 def _added_rules() -> Sequence[Rule]:
-    names = plugins.added("grpoctl.rules", RULES)
-    return tuple(plugins.load("grpoctl.rules", name, RULES) for name in names)
+    return tuple(plugins.load_all("grpoctl.rules", RULES))
 
 
 def examine(case: Case) -> list[Finding]:

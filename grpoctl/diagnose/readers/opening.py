@@ -42,9 +42,7 @@ READERS: tuple[Reader, ...] = (
 @cache
 def readers() -> Sequence[Reader]:
     """Ours, then those that installed packages add. Raises SpecError where a name is there twice."""
-    ours = [reader.name for reader in READERS]
-    names = plugins.added("grpoctl.readers", ours)
-    return (*READERS, *(plugins.load("grpoctl.readers", name, ours) for name in names))
+    return (*READERS, *plugins.load_all("grpoctl.readers", [reader.name for reader in READERS]))
 
 
 _LOGS: tuple[Reader, ...] = (seed_log.READER, console.READER)
