@@ -12,7 +12,7 @@ import typer
 
 from core.errors import GrpoError, StorageError, in_words
 from core.text import tolerant
-from grpoctl import __version__, exits
+from grpoctl.commands import exits
 from grpoctl.commands.check import check
 from grpoctl.commands.compare import compare
 from grpoctl.commands.diagnose import diagnose
@@ -33,6 +33,7 @@ from grpoctl.commands.sync import sync
 from grpoctl.commands.ui import ui
 from grpoctl.commands.validate import validate
 from grpoctl.runs.log import keep_off_terminal
+from grpoctl.version import __version__
 
 UsageError: Any = typer.BadParameter.__base__  # click's; which click it is depends on the version of typer
 

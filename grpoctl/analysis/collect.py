@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import NotFoundError, StorageError
+from grpoctl.files import read_json, read_rows, storage_errors
 from grpoctl.runs import status
-from grpoctl.runs.records import read_json, read_rows, storage_errors
 from grpoctl.runs.run_dir import RunDir
 
 FINISHED = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"})

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from core.health.finding import SEVERITIES
 from core.health.statistics import Difference, Estimate, mean
 from grpoctl.analysis.collect import Leaves, RunRecord, number
-from grpoctl.analysis.wording import metric_text, plural, setting_text
+from grpoctl.wording import metric_text, plural, setting_text
 
 Changed = Mapping[str, tuple[object, object]]
 

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from core.errors import GrpoError
-from grpoctl import console, exits
-from grpoctl.commands import session
+from grpoctl import console
+from grpoctl.commands import exits, session
 from grpoctl.commands.run_slots import take_first
 from grpoctl.executors.detached import ignore_hang_up, print_into
 from grpoctl.executors.inline import execute

@@ -7,7 +7,6 @@ from typing import Any
 
 from grpoctl import console
 from grpoctl.analysis.sweeps.wording import random_search_text
-from grpoctl.analysis.wording import plural
 from grpoctl.commands.checking import wrapped
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
@@ -18,6 +17,7 @@ from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from grpoctl.sweeps.samplers import startup
 from grpoctl.sweeps.space import points
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.wording import plural
 
 
 def check(name: str, profile: str, overrides: Sequence[str], *, json: bool) -> dict[str, Any]:

@@ -19,13 +19,14 @@ def compare(
     from grpoctl import console
     from grpoctl.analysis import compare as comparing
     from grpoctl.analysis.sides import sides
-    from grpoctl.runs import status
+    from grpoctl.commands.verdicts import print_comparison
+    from grpoctl.runs import liveness
     from grpoctl.runs.run_dir import Home
 
     home = Home.locate()
-    status.reconcile(home)
+    liveness.reconcile(home)
     comparison = comparing.compare(*sides(home, a, b, profile))
     if json:
         console.print_json(comparison.document())
     else:
-        console.print_comparison(comparison)
+        print_comparison(comparison)

@@ -10,7 +10,7 @@ from core.errors import RunError
 from grpoctl import console
 from grpoctl.commands import session
 from grpoctl.executors.detached import spawn, wait_until_held
-from grpoctl.runs import status
+from grpoctl.runs import liveness
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir
 
@@ -22,7 +22,7 @@ def detach(asked: session.Asked) -> dict[str, Any]:
     anything is started, RunError where the process does not come up.
     """
     home = Home.locate()
-    status.reconcile(home)
+    liveness.reconcile(home)
     loaded, why = session.resolve(asked, home)
     runs: list[RunDir] = []
     finished: list[RunDir] = []

@@ -9,8 +9,8 @@ from typing import Literal
 
 from core.errors import UserError
 from core.health.finding import SEVERITIES, Severity
-from grpoctl import console, exits
-from grpoctl.commands import page_file
+from grpoctl import console
+from grpoctl.commands import exits, page_file
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.diagnosis import diagnose as judge
 from grpoctl.diagnose.propose import Proposed, propose

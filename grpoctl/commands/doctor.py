@@ -9,7 +9,8 @@ from grpoctl.commands.options import Json
 
 def doctor(json: Json = False) -> None:
     """Check versions, devices, store and cache."""
-    from grpoctl import console, exits
+    from grpoctl import console
+    from grpoctl.commands import exits
     from grpoctl.commands.examining import examination
 
     checks = examination()

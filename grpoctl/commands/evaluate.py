@@ -38,8 +38,8 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Measure a model or a run on a task's problems, with intervals."""
-    from grpoctl import console, exits
-    from grpoctl.commands import evaluating
+    from grpoctl import console
+    from grpoctl.commands import evaluating, exits
 
     asked = evaluating.Asked(
         model=model, rest=rest or (), profile=profile, split=split, prompts=prompts, k=num_generations,

@@ -8,25 +8,25 @@ from typing import Any
 from grpoctl import console
 from grpoctl.analysis.outcome import no_better_than_start
 from grpoctl.commands.subjects import exported_run
-from grpoctl.runs import exports
-from grpoctl.runs.records import read_json
+from grpoctl.exports import weights
+from grpoctl.files import read_json
 from grpoctl.runs.run_dir import Home
 
 
 def export(run: str, folder: Path, *, merged: bool) -> dict[str, Any]:
     """The JSON document of an export. Raises NotFoundError, UserError, ModelError, StorageError."""
     found = exported_run(Home.locate(), run)
-    exports.check_target(folder)
+    weights.check_target(folder)
     warning = no_better_than_start(read_json(found.run.result) or {}, found.step)
     if warning is not None:
         console.print_note(f"{found.run.id}: {warning}")
     if merged and found.format == "transformers":
         console.print_note(f"{found.run.id} trained weights of its own: they are a whole model already")
     if merged and found.format == "peft":
-        exports.merge(found, folder)
+        weights.merge(found, folder)
         form = "transformers"
     else:
-        exports.copy(found, folder)
+        weights.copy(found, folder)
         form = found.format
     files = {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if file.is_file()}
     what = "adapter" if form == "peft" else "merged weights" if found.format == "peft" else "weights"

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import StorageError
-from grpoctl import exits
-from grpoctl.progress import progress_text
-from grpoctl.runs import status
+from grpoctl.commands import exits
+from grpoctl.commands.progress import progress_text
+from grpoctl.files import read_json, read_new, storage_errors
+from grpoctl.runs import liveness
 from grpoctl.runs.listing import summary
+from grpoctl.runs.liveness import study_status
 from grpoctl.runs.locks import is_locked
-from grpoctl.runs.records import read_json, read_new, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.runs.study_status import study_status
 
 LOOK = 0.25  # seconds between two looks at the files
 NewLines = Callable[[], list[str]]  # the whole lines since the call before
@@ -86,7 +86,7 @@ def _standing(place: RunDir | StudyDir) -> tuple[str, str]:
 def _run_under_way(run: RunDir) -> bool:
     """Whether more will come: a process holds the run, or still prints its verdict."""
     with suppress(StorageError):
-        status.reconcile_run(run)
+        liveness.reconcile_run(run)
     return run.is_held() or is_locked(run.log)
 
 

@@ -20,11 +20,11 @@ def logs(
     from grpoctl import console
     from grpoctl.commands.following import exit_code, followed, lines_until_the_end
     from grpoctl.commands.places import print_choice, run_or_study
-    from grpoctl.runs import status
+    from grpoctl.runs import liveness
     from grpoctl.runs.run_dir import Home
 
     home = Home.locate()
-    status.reconcile(home)
+    liveness.reconcile(home)
     place = run_or_study(home, name, running_first=True)
     print_choice(home, name, place)
     source = followed(place)

@@ -9,13 +9,13 @@ def ls(json: Json = False) -> None:
     """List experiments, sweeps and runs."""
     from grpoctl import console
     from grpoctl.analysis.sweeps.reading import study_row, study_summaries
-    from grpoctl.runs import status
+    from grpoctl.runs import liveness
     from grpoctl.runs.listing import summaries, sweeps
     from grpoctl.runs.run_dir import Home
     from grpoctl.specs import experiments
 
     home = Home.locate()
-    status.reconcile(home)
+    liveness.reconcile(home)
     known, runs, specs, studies = experiments(), summaries(home), sweeps(), study_summaries(home)
     if json:
         fields = ("name", "title", "profiles", "origin", "problem")

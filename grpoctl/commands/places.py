@@ -7,8 +7,7 @@ from contextlib import suppress
 
 from core.errors import NotFoundError
 from grpoctl import console
-from grpoctl.runs.finding import choose
-from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.run_dir import Home, RunDir, choose
 from grpoctl.runs.study_dir import StudyDir, choose_study, find_study, studies
 
 

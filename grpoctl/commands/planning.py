@@ -9,12 +9,11 @@ from typing import Any
 from core.errors import RunError, UserError
 from grpoctl import console
 from grpoctl.analysis.sweeps.wording import random_search_text
-from grpoctl.analysis.wording import plural
 from grpoctl.commands import sweeping
 from grpoctl.commands.sweeping import Asked
+from grpoctl.credentials import STORAGE_VARIABLE
 from grpoctl.executors.detached import spawn, wait_until_held
-from grpoctl.runs.credentials import STORAGE_VARIABLE
-from grpoctl.runs.records import replace_json
+from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.sweeps import opening, space
@@ -26,6 +25,7 @@ from grpoctl.sweeps.opening import lag_of, total_of
 from grpoctl.sweeps.samplers import Suggester, startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import read_book
+from grpoctl.wording import plural
 
 
 def ask_to_stop(asked: Asked) -> None:

@@ -31,8 +31,8 @@ def run(
     json: Json = False,
 ) -> None:
     """Train an experiment and say what was reached."""
-    from grpoctl import console, exits
-    from grpoctl.commands import session
+    from grpoctl import console
+    from grpoctl.commands import exits, session
     from grpoctl.commands.run_slots import slots_of
     from grpoctl.commands.seeds import seeds_of
 

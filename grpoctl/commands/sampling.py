@@ -18,7 +18,7 @@ from grpoctl import console
 from grpoctl.commands.evaluating import sampling
 from grpoctl.commands.places import print_choice
 from grpoctl.commands.subjects import subject
-from grpoctl.runs.records import storage_errors
+from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpoctl import console
-from grpoctl.analysis.wording import plural
 from grpoctl.commands.checking import wrapped
+from grpoctl.wording import plural
 
 
 def say(found: Mapping[str, Any]) -> None:

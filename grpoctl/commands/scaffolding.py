@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from grpoctl import scaffold
-from grpoctl.runs.records import storage_errors
+from grpoctl.files import storage_errors
 from grpoctl.specs import Library
 from grpoctl.specs.authored import NAME
 from grpoctl.specs.documents import read_value

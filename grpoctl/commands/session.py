@@ -16,14 +16,15 @@ from core.spec.fit import check_fit
 from core.tasks.readiness import check_task
 from grpoctl import console
 from grpoctl.commands.live_warnings import LiveWarnings
+from grpoctl.commands.progress import LiveProgress
 from grpoctl.commands.run_slots import take_first
+from grpoctl.commands.verdicts import print_result
 from grpoctl.executors.inline import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
-from grpoctl.progress import LiveProgress
-from grpoctl.runs import dtype, status
+from grpoctl.files import read_json
+from grpoctl.runs import dtype, liveness
 from grpoctl.runs import profile as profiles
 from grpoctl.runs.launch import Launch, prepare, revisions_of
-from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs import Loaded, load
 
@@ -124,7 +125,7 @@ def run_all(asked: Asked) -> list[dict[str, Any]]:
     Every spec is resolved before the first run starts. An interrupted run ends the list.
     """
     home = Home.locate()
-    status.reconcile(home)
+    liveness.reconcile(home)
     take_first(asked.slots)
     loaded, why = resolve(asked, home)
     results: list[dict[str, Any]] = []
@@ -142,7 +143,7 @@ def say(done: Executed, spec: RunSpec, *, json: bool) -> None:
     for note in done.notes:
         console.print_note(note)
     if not json:
-        console.print_result(done.result, spec.recorded)
+        print_result(done.result, spec.recorded)
     if done.result["status"] == "FAILED":
         console.print_error(str(done.result.get("message")))
 

@@ -22,12 +22,12 @@ def show(
     """Show an experiment or sweep as it would run, or a run or a sweep as it went."""
     from core.errors import UserError
     from grpoctl.commands import showing, showing_sweep
-    from grpoctl.runs import status
+    from grpoctl.runs import liveness
     from grpoctl.runs.run_dir import Home, RunDir
     from grpoctl.runs.study_dir import StudyDir
 
     home = Home.locate()
-    status.reconcile(home)
+    liveness.reconcile(home)
     if step is not None or worst is not None:
         showing.step_samples(home, name, step, worst, json=json)
         return

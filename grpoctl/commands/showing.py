@@ -15,20 +15,19 @@ from core.spec import RunSpec
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.analysis.methods import described
-from grpoctl.analysis.outcome import Line, Tone
-from grpoctl.analysis.sweeps.section import Section
-from grpoctl.analysis.wording import label, metric_text
 from grpoctl.commands.places import run_or_study
-from grpoctl.runs.finding import path_of
+from grpoctl.commands.verdicts import print_result
+from grpoctl.files import read_json, read_rows
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
 from grpoctl.runs.profile import full_of, shown
-from grpoctl.runs.records import read_json, read_rows
-from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.run_dir import Home, RunDir, path_of
 from grpoctl.runs.study_dir import StudyDir
+from grpoctl.sections import Line, Section, Tone
 from grpoctl.specs import Library, dump, load, plain, read_resolved, spec_sha
 from grpoctl.specs.library import SUFFIX
 from grpoctl.sweeps.loading import kinds_of, sweep_library
+from grpoctl.wording import label, metric_text
 
 
 def meant(home: Home, name: str) -> Literal["experiment", "sweep"] | RunDir | StudyDir:
@@ -102,7 +101,7 @@ def run(found: RunDir, *, json: bool) -> None:
     if json:
         console.print_json(result)
     else:
-        console.print_result(result, read_resolved(found.spec).recorded)
+        print_result(result, read_resolved(found.spec).recorded)
 
 
 def _standing(run: RunDir, entry: Mapping[str, Any]) -> list[Section]:

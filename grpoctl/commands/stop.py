@@ -21,17 +21,17 @@ def stop(
     from grpoctl.commands.following import followed
     from grpoctl.commands.places import driven_study, print_choice, run_or_study
     from grpoctl.executors.stopping import end_holder
-    from grpoctl.runs import status
+    from grpoctl.runs import liveness
     from grpoctl.runs.run_dir import Home
 
     home = Home.locate()
-    status.reconcile(home)
+    liveness.reconcile(home)
     place = run_or_study(home, name, running_first=True)
     print_choice(home, name, place)
     if (study := driven_study(place)) is not None:
         raise UserError(f"{place.id} belongs to a sweep that would start it again; end that: grpoctl stop {study.id}")
     pid = end_holder(place.lock, PATIENCE)
-    status.reconcile(home)
+    liveness.reconcile(home)
     ended, message = followed(place).standing()
     if pid is None:
         raise UserError(f"{place.id} is not running ({ended}{f': {message}' if message else ''}); nothing to stop")

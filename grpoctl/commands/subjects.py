@@ -11,9 +11,8 @@ from core.errors import NotFoundError, UserError
 from core.models import precision
 from core.spec import ModelSpec, RunSpec
 from grpoctl.commands.places import run_or_study
-from grpoctl.runs.exports import Exported, find_exported, kept, newest_kept, noted_source
-from grpoctl.runs.finding import path_of
-from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.exports.weights import Exported, find_exported, kept, newest_kept, noted_source
+from grpoctl.runs.run_dir import Home, RunDir, path_of
 from grpoctl.runs.study_dir import StudyDir
 
 if TYPE_CHECKING:

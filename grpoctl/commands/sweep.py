@@ -45,7 +45,7 @@ def sweep(
     import os
 
     from grpoctl.commands import planning, sweeping
-    from grpoctl.runs.credentials import STORAGE_VARIABLE
+    from grpoctl.credentials import STORAGE_VARIABLE
 
     storage = storage or os.environ.get(STORAGE_VARIABLE)
     asked = sweeping.Asked(

@@ -9,22 +9,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import GrpoError, StorageError, UserError
-from grpoctl import console, exits
+from grpoctl import console
+from grpoctl.analysis.sweeps.report import head
+from grpoctl.commands import exits
 from grpoctl.commands.seeds import seeds_of
+from grpoctl.commands.sweep_progress import SweepProgress
+from grpoctl.credentials import masked
 from grpoctl.executors.base import Executor
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.executors.pool import Pool
 from grpoctl.executors.same_process import Inline
 from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
+from grpoctl.files import storage_errors
+from grpoctl.runs import liveness
 from grpoctl.runs import profile as profiles
-from grpoctl.runs import status
-from grpoctl.runs.credentials import masked
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.locks import hold_lock
-from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sweep_progress import SweepProgress
 from grpoctl.sweeps import opening
 from grpoctl.sweeps.checks import notes
 from grpoctl.sweeps.concluding import GO_ON, conclude, how_it_ended, make_up
@@ -102,7 +104,7 @@ def resolve(asked: Asked, home: Home) -> SweepSpec:
 def run(asked: Asked) -> int:
     """The exit code of a sweep that was run, or gone on with, to its end."""
     home = Home.locate()
-    status.reconcile(home)
+    liveness.reconcile(home)
     with signals_as_interrupts(), opened_study(asked, home) as opened:
         for note in opened.notes:
             console.print_note(note)
@@ -273,4 +275,4 @@ def _print(document: Mapping[str, Any], asked: Asked) -> None:
     if asked.json:
         console.print_json(document)
     else:
-        console.print_study(document)
+        console.print_sections(head(document))

@@ -9,7 +9,8 @@ from grpoctl.commands.options import Json
 
 def sync(json: Json = False) -> None:
     """Write to MLflow, and to Optuna's databases, whatever they do not have yet."""
-    from grpoctl import console, exits
+    from grpoctl import console
+    from grpoctl.commands import exits
     from grpoctl.runs.run_dir import Home
     from grpoctl.sweeps.concluding import make_up_all
     from grpoctl.tracking.sync import sync as catch_up

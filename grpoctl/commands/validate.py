@@ -20,7 +20,8 @@ def validate(
     json: Json = False,
 ) -> None:
     """Check specs without starting anything; no code of yours is run without --rewards."""
-    from grpoctl import console, exits
+    from grpoctl import console
+    from grpoctl.commands import exits
     from grpoctl.commands.validating import add_rewards, check, verdict
 
     given = names or []

@@ -16,7 +16,7 @@ from core.health.dataset.texts import Nearness, Overlap, leaks, repeats
 from core.health.finding import Finding
 from core.spec import RunSpec
 from core.tasks.base import Example, Split, Task
-from grpoctl.analysis.wording import plural
+from grpoctl.wording import plural
 
 SPLITS: tuple[Split, ...] = ("train", "eval", "test")
 COMPARED = 20_000  # problems of a split whose likeness is looked for: it takes a millisecond each

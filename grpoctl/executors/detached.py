@@ -17,9 +17,9 @@ from pathlib import Path
 
 from core.errors import RunError
 from grpoctl.executors.process import last_line
+from grpoctl.files import storage_errors
 from grpoctl.runs.children import child_environment
 from grpoctl.runs.locks import holder
-from grpoctl.runs.records import storage_errors
 
 _COLOURS = ("FORCE_COLOR", "TTY_COMPATIBLE")  # a log is no terminal: `logs` would spell the codes out
 BEGINS = 60.0  # seconds: a busy machine takes long to import

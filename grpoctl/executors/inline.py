@@ -20,12 +20,13 @@ from grpoctl.executors.control import asked_together, asking
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.executors.ranks import OtherRanks, other_ranks
 from grpoctl.executors.slots import Slot
-from grpoctl.runs import exports, inputs, provenance, status
+from grpoctl.exports import weights
+from grpoctl.files import Row, read_rows, replace_json, storage_errors
+from grpoctl.runs import inputs, provenance, status
 from grpoctl.runs.initial import initial_snapshot
 from grpoctl.runs.launch import identity_of
 from grpoctl.runs.log import add_text, logged
 from grpoctl.runs.recorder import Recorder, last_recorded, rewind
-from grpoctl.runs.records import Row, read_rows, replace_json, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.specs import read_resolved, spec_sha
@@ -184,14 +185,14 @@ def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str
     if best in checkpoints.steps():
         step = best
         trainer.policy.load(checkpoints.load(best).weights)
-    with exports.whole_folder(run.adapter) as draft:
+    with weights.whole_folder(run.adapter) as draft:
         trainer.policy.export(draft)
-        exports.note(draft, run, step)
-    found = exports.exported(run)
+        weights.note(draft, run, step)
+    found = weights.exported(run)
     if not trainer.spec.export.merged or found is None or found.format != "peft":
         return []
     try:
-        exports.merge(found, run.merged)
+        weights.merge(found, run.merged)
     except GrpoError as error:
         return [f"no merged weights: {error}"]
     return []
@@ -201,8 +202,8 @@ def _write_cards(run: RunDir) -> None:
     """The model cards of what was exported: they tell how the run ended, so they come after its result."""
     for folder in (run.adapter, run.merged):
         with suppress(StorageError):
-            if (folder / exports.NOTE).is_file():
-                exports.write_card(run, folder, merged=folder == run.merged)
+            if (folder / weights.NOTE).is_file():
+                weights.write_card(run, folder, merged=folder == run.merged)
 
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from core.errors import GrpoError
-from grpoctl.runs.records import read_rows
+from grpoctl.files import read_rows
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.specs import read_resolved
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from core.errors import RunError
 from grpoctl.executors.process import last_line
 from grpoctl.executors.slots import Slot
+from grpoctl.files import storage_errors
 from grpoctl.runs.children import child_environment
-from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import RunDir
 
 if TYPE_CHECKING:

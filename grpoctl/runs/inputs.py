@@ -13,7 +13,7 @@ from typing import Any
 
 from core.spec import RunSpec
 from core.spec.task import CustomTaskSpec, DataSpec, Gsm8kTaskSpec
-from grpoctl.runs.records import read_json, replace_json
+from grpoctl.files import read_json, replace_json
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.specs.paths import is_file
 

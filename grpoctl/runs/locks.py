@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from core.errors import StorageError
-from grpoctl.runs.records import storage_errors
+from grpoctl.files import storage_errors
 
 _held: set[int] = set()  # descriptors of locks this process holds; see _let_go_in_child
 

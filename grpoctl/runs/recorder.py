@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from core.health.finding import sampled
-from grpoctl.runs.records import RowWriter, read_rows, truncate_after
+from grpoctl.files import RowWriter, read_rows, truncate_after
 from grpoctl.runs.run_dir import RunDir
 
 Watcher = Callable[[Mapping[str, float | None]], None]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import StorageError, UserError
-from grpoctl.runs.records import storage_errors
+from grpoctl.files import storage_errors
 from grpoctl.specs.authored import NAME
 from grpoctl.specs.library import Library, shipped_folder
 

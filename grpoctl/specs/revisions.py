@@ -13,14 +13,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from core.errors import NotFoundError, SpecError, StorageError
+from core.spec import RunSpec
 from grpoctl.specs.documents import read_text
 from grpoctl.specs.identity import authored_sha
-
-if TYPE_CHECKING:
-    from grpoctl.specs.loading import Loaded
 
 _REFERENCE = re.compile(r"(?P<name>[a-z0-9][a-z0-9_-]*)@[1-9]\d*(\+[0-9a-f]{6,64})?")
 
@@ -39,15 +36,15 @@ class Revisions:
 
     folder: Path
 
-    def recorded_as(self, loaded: Loaded) -> RecordedAs:
-        """The label of a loaded spec, recording its document where it is new. Raises StorageError, SpecError."""
-        label = f"{loaded.spec.name}@{loaded.spec.revision}"
-        sha = authored_sha(loaded.authored)
-        if self._record(label, sha, loaded.authored):
+    def recorded_as(self, spec: RunSpec, authored: Mapping[str, object]) -> RecordedAs:
+        """The label of a spec and its authored document, recorded where it is new. Raises StorageError, SpecError."""
+        label = f"{spec.name}@{spec.revision}"
+        sha = authored_sha(authored)
+        if self._record(label, sha, authored):
             return RecordedAs(label=label, changed=False)
         for digits in (6, 12, 64):  # six may collide; twelve do not, in one folder
             changed = f"{label}+{sha[:digits]}"
-            if self._record(changed, sha, loaded.authored):
+            if self._record(changed, sha, authored):
                 break
         return RecordedAs(label=changed, changed=True)
 

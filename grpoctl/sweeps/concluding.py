@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import BusyError, GrpoError, StorageError, in_words
-from grpoctl.analysis.sweeps.figures import draw
+from grpoctl.analysis.sweeps.figures.drawing import draw
 from grpoctl.analysis.sweeps.findings import study_findings
-from grpoctl.runs.credentials import STORAGE_VARIABLE, masked, without_credentials
-from grpoctl.runs.records import read_json
+from grpoctl.credentials import STORAGE_VARIABLE, masked, without_credentials
+from grpoctl.files import read_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import studies
 from grpoctl.sweeps.driver import Driver

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from core.errors import BusyError, StorageError
 from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
+from grpoctl.files import read_json
 from grpoctl.runs.dtype import settled_trial
 from grpoctl.runs.launch import prepare_in
-from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.specs import Loaded

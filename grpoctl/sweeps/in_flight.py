@@ -13,8 +13,8 @@ from typing import Any
 from core.errors import StorageError
 from core.health.finding import StepTable
 from core.health.gains import mean_gain
+from grpoctl.files import read_json, read_rows, replace_json
 from grpoctl.runs import status
-from grpoctl.runs.records import read_json, read_rows, replace_json
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status
 from grpoctl.sweeps.measure import Yardstick

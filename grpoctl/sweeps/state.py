@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from core.errors import StorageError
 from grpoctl.analysis.sweeps.reading import READABLE, SCHEMA, upgraded
-from grpoctl.runs.records import finite, read_json, replace_text
+from grpoctl.files import finite, read_json, replace_text
 
 Params = Mapping[str, Any]
 

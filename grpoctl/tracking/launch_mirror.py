@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from core.errors import StorageError
+from grpoctl.files import storage_errors
 from grpoctl.runs.children import child_environment
-from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.tracking.mirror_state import Mirrored, MirrorState, one_line, read_state

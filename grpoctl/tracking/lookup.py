@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError
+from grpoctl.files import storage_errors
 from grpoctl.runs import status
-from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.tracking import payload
 from grpoctl.tracking.mirror_state import Mirrored, MirrorState

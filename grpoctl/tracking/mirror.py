@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from core.errors import StorageError
-from grpoctl.runs import status
+from grpoctl.runs import liveness, status
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.tracking.mirror_state import Mirrored, MirrorState, one_line, read_state, write_state
@@ -80,7 +80,7 @@ def followed_run(run: RunDir) -> Followed:
 def has_ended(run: RunDir) -> bool:
     """Whether nothing more will be written; a run that says RUNNING and is held by nobody is told so first."""
     with contextlib.suppress(StorageError):  # a damaged or unwritable status: the lock alone decides
-        status.reconcile_run(run)
+        liveness.reconcile_run(run)
         record = status.read(run.status)
         if record is not None:
             return record.status.ended

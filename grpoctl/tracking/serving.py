@@ -7,7 +7,7 @@ import shlex
 import sys
 
 from core.errors import UserError
-from grpoctl.runs.credentials import TRACKING_VARIABLE
+from grpoctl.credentials import TRACKING_VARIABLE
 from grpoctl.runs.run_dir import Home
 from grpoctl.tracking.store import check_typed, open_client, store_name, store_uri
 

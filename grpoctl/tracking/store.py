@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from core.errors import StorageError
-from grpoctl.runs.credentials import TRACKING_VARIABLE, masked, mistyped
+from grpoctl.credentials import TRACKING_VARIABLE, masked, mistyped
+from grpoctl.files import replace_text, storage_errors
 from grpoctl.runs.locks import hold_lock
-from grpoctl.runs.records import replace_text, storage_errors
 from grpoctl.runs.run_dir import Home
 
 if TYPE_CHECKING:

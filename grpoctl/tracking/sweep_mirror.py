@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
+from grpoctl.runs.liveness import study_ended, unfinished_runs
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.runs.study_status import study_ended, unfinished_runs
 from grpoctl.tracking.mirror import PASS_LIMIT, Followed, end, has_ended, mirror
 from grpoctl.tracking.store import open_client
 from grpoctl.tracking.sweep_writer import SweepWriter

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError
-from grpoctl.runs.records import read_json
+from grpoctl.files import read_json
+from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.runs.study_status import study_status
 from grpoctl.tracking import payload, sweep_payload
 from grpoctl.tracking.lookup import (
     DELETED,

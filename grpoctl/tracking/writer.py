@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpoctl.files import read_json, read_new
 from grpoctl.runs import status
-from grpoctl.runs.records import read_json, read_new
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StatusRecord
 from grpoctl.tracking import payload

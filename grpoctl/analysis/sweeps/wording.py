@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpoctl.analysis.collect import number
-from grpoctl.analysis.wording import estimate_text, setting_text
+from grpoctl.wording import estimate_text, setting_text
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:

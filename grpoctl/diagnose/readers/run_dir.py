@@ -20,9 +20,9 @@ from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.notices import Notices
 from grpoctl.diagnose.readers.own_rows import metric_rows, sample_rows, torn
 from grpoctl.diagnose.readers.text import text_lines
-from grpoctl.runs import status
+from grpoctl.files import Row, read_json
+from grpoctl.runs import liveness, status
 from grpoctl.runs.launch import identity_of
-from grpoctl.runs.records import Row, read_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.specs import read_resolved
@@ -129,7 +129,7 @@ def _experiment(run: RunDir) -> str | None:
 def _notes(run: RunDir, case: Case, document: dict[str, Any] | None) -> list[str]:
     notes = []
     with suppress(GrpoError):
-        record = status.standing(run)
+        record = liveness.standing(run)
         step = int(case.rows[-1].get("step") or 0) if case.rows else 0
         if not case.rows:
             notes.append(_no_rows(record, document))

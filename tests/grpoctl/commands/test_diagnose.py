@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.runs.records import replace_json
+from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import RunDir
 from tests.architecture.test_lightness import HEAVY, RUN, started
 from tests.conftest import Recorded

@@ -13,7 +13,7 @@ import torch
 from core.models import precision
 from core.spec import LoraSpec, ModelSpec
 from grpoctl.commands.subjects import Subject
-from grpoctl.runs import exports
+from grpoctl.exports.weights import note, whole_folder, write_card
 from grpoctl.runs.run_dir import Home, RunDir
 from tests.conftest import Recorded
 from tests.grpoctl.commands.conftest import Grpoctl
@@ -37,10 +37,10 @@ def weights(recorded: Recorded) -> RunDir:
     with torch.no_grad():
         for name, weight in policy.trainable().items():
             weight.add_(0.05 if "lora_B" in name else 0.0)
-    with exports.whole_folder(run.adapter) as draft:
+    with whole_folder(run.adapter) as draft:
         policy.export(draft)
-        exports.note(draft, run, 2)
-    exports.write_card(run, run.adapter, merged=False)
+        note(draft, run, 2)
+    write_card(run, run.adapter, merged=False)
     return run
 
 

@@ -13,9 +13,9 @@ import pytest
 from core.errors import NotFoundError
 from grpoctl.commands.following import exit_code, followed, lines_until_the_end
 from grpoctl.commands.places import run_or_study
+from grpoctl.files import replace_json
 from grpoctl.runs import status
 from grpoctl.runs.listing import summary
-from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir
 from tests.conftest import Recorded

@@ -13,9 +13,10 @@ import pytest
 from core.errors import StorageError
 from grpoctl import console
 from grpoctl.analysis.sweeps.reading import read_study
+from grpoctl.analysis.sweeps.report import head
 from grpoctl.commands import sweeping
 from grpoctl.commands.sweeping import Asked, _driven, opened_study, shown_argv
-from grpoctl.runs.records import replace_json
+from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps import concluding
@@ -134,7 +135,7 @@ def test_a_database_that_was_away_as_the_sweep_ended_is_made_up_for(
     def behind() -> bool:
         """Whether the study says so: in its file, and in its verdict."""
         capsys.readouterr()
-        console.print_study(read_study(study))
+        console.print_sections(head(read_study(study)))
         said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Database  WARNING")]
         assert bool(said) == ("database_behind" in read_study(study))
         return bool(said)

@@ -10,8 +10,8 @@ import pytest
 
 from grpoctl.executors.base import Died, Ended, Executor, Job, JobDone, Row
 from grpoctl.executors.same_process import Inline
+from grpoctl.files import read_rows, replace_json
 from grpoctl.runs.launch import Launch, prepare
-from grpoctl.runs.records import read_rows, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs import load
 from tests.grpoctl.executors.conftest import told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError, SpecError, StorageError
-from grpoctl.specs import Library, Revisions, authored_sha, canonical, load, run_stem, spec_sha
+from grpoctl.specs import Library, RecordedAs, Revisions, authored_sha, canonical, load, run_stem, spec_sha
 from grpoctl.specs.loading import Loaded
 from grpoctl.specs.revisions import write_once
 
@@ -30,9 +30,13 @@ class Desk:
     def load(self, name: str = "mine", profile: str = "full") -> Loaded:
         return load(name, profile=profile, library=self.library, revisions=self.revisions)
 
+    def record_again(self, name: str = "mine") -> RecordedAs:
+        loaded = self.load(name)
+        return self.revisions.recorded_as(loaded.spec, loaded.authored)
+
     def record(self, text: str) -> tuple[str, bool]:
         self.write(text)
-        recorded = self.revisions.recorded_as(self.load())
+        recorded = self.record_again()
         return recorded.label, recorded.changed
 
 
@@ -108,8 +112,8 @@ def test_a_recorded_spec_runs_again(desk: Desk) -> None:
     assert desk.load(label).spec == second.spec
     assert desk.load("mine@1", profile="tiny").spec.model.source == "builtin:tiny"
     assert desk.load("mine@1").authored == first.authored
-    assert desk.revisions.recorded_as(desk.load(label)).label == label
-    assert desk.revisions.recorded_as(desk.load("mine@1")).label == "mine@1"
+    assert desk.record_again(label).label == label
+    assert desk.record_again("mine@1").label == "mine@1"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_six_digits_that_collide_become_twelve(desk: Desk) -> None:
     sha = authored_sha(desk.load().authored)
     other = json.loads((desk.revisions.folder / "mine@1.json").read_text())
     (desk.revisions.folder / f"mine@1+{sha[:6]}.json").write_text(json.dumps(other))
-    assert desk.revisions.recorded_as(desk.load()).label == f"mine@1+{sha[:12]}"
+    assert desk.record_again().label == f"mine@1+{sha[:12]}"
 
 
 def test_nothing_is_left_behind_and_nothing_overwritten(desk: Desk) -> None:
@@ -178,7 +182,7 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(desk: Desk, tmp_path: P
     desk.write(TEXT)
     (tmp_path / "home").write_text("a file where a folder belongs")
     with pytest.raises(StorageError, match="cannot record"):
-        desk.revisions.recorded_as(desk.load())
+        desk.record_again()
 
 
 SFT = "{kind: sft, max_steps: 2, prompts_per_step: 1, learning_rate: 1e-5}"

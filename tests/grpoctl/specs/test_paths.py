@@ -88,7 +88,7 @@ def test_the_same_spec_from_wherever_it_is_loaded(project: Path, monkeypatch: py
 
 def test_what_is_recorded_finds_its_files_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, revisions = load("mine"), Revisions(project / "home" / "revisions")
-    assert revisions.recorded_as(loaded).label == "mine@1"
+    assert revisions.recorded_as(loaded.spec, loaded.authored).label == "mine@1"
     (project / "spec.yaml").write_text(dump(loaded.spec))
     monkeypatch.chdir("/")
     assert read_resolved(project / "spec.yaml") == loaded.spec

@@ -12,8 +12,8 @@ import pytest
 
 from core.health.gains import Ruler
 from grpoctl.executors.control import read_order
+from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status
-from grpoctl.runs.records import RowWriter, replace_json
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.sweeps.in_flight import InFlight

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from grpoctl.files import RowWriter, read_json, replace_json
 from grpoctl.runs import status
-from grpoctl.runs.records import RowWriter, read_json, replace_json
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.runs.study_dir import StudyDir

@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
+from grpoctl.files import read_json, replace_json
 from grpoctl.runs.launch import prepare_in
-from grpoctl.runs.records import read_json, replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import Status
 from grpoctl.specs import load, plain

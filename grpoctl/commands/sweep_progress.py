@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpoctl.analysis.sweeps.budget import UNDER_WAY, Account, account
 from grpoctl.analysis.sweeps.wording import clock_text, count_text, score_text, short_keys, trial_text
-from grpoctl.analysis.wording import plural
 from grpoctl.console import console_on, is_terminal, print_note, rich_text, write
-from grpoctl.runs.credentials import without_credentials
+from grpoctl.credentials import without_credentials
+from grpoctl.wording import plural
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from grpoctl.runs.credentials import masked, mistyped, without_credentials
+from grpoctl.credentials import masked, mistyped, without_credentials
 
 # URL, with its user, without
 URLS = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import NotFoundError
 from core.spec import RunSpec
 from grpoctl.analysis.sweeps.reading import read_study
-from grpoctl.runs.records import read_json, read_rows
+from grpoctl.files import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.specs import read_resolved

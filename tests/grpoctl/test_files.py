@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
-from grpoctl.runs.records import (
+from grpoctl.files import (
     RowWriter,
     encode,
     read_json,
@@ -160,7 +160,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from core.errors import StorageError
-from grpoctl.runs.records import RowWriter, replace_text
+from grpoctl.files import RowWriter, replace_text
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the limit is an error of the write, as a full disk is
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 rows, document = Path(sys.argv[1]), Path(sys.argv[2])
@@ -189,7 +189,7 @@ def test_a_full_disk_leaves_the_last_whole_state(tmp_path: Path) -> None:
 CUTTER = """
 import sys
 from pathlib import Path
-from grpoctl.runs.records import RowWriter, truncate_after
+from grpoctl.files import RowWriter, truncate_after
 path = Path(sys.argv[1])
 while True:
     with RowWriter(path) as writer:

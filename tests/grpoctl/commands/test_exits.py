@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import CheckpointError, GrpoError, NotFoundError, RunError, SpecError, StorageError, UserError
-from grpoctl import exits
+from grpoctl.commands import exits
 from grpoctl.runs.status import Status
 
 ENDINGS = [

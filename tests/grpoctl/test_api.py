@@ -9,7 +9,7 @@ import pytest
 
 import grpoctl
 from core.errors import NotFoundError
-from grpoctl.runs.loaded import LoadedRun, LoadedStudy
+from grpoctl.api import LoadedRun, LoadedStudy
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import read_resolved
 from tests.conftest import Recorded

@@ -16,9 +16,9 @@ from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.spec.task import CustomTaskSpec, Gsm8kTaskSpec
 from core.text import harmless
 from grpoctl.analysis.outcome import evaluated_text, legend_of, met_in_words, no_better_than_start, stage_lines
-from grpoctl.analysis.wording import metric_text, plural, setting_text
-from grpoctl.runs.credentials import without_credentials
+from grpoctl.credentials import without_credentials
 from grpoctl.specs.resolved import block_yaml, plain
+from grpoctl.wording import metric_text, plural, setting_text
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _PATH = re.compile(r"(?<![\w./:~-])(?:~\w*|\.\.?)?(?:/[^\s/:;,'\"()\[\]{}|]+)+/?")

@@ -1,10 +1,22 @@
-"""A part of a report: sentences, or a table under a title."""
+"""The parts of a report that is printed: labelled sentences, and tables under their titles. Printing is not here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from grpoctl.analysis.outcome import Line
+Tone = Literal["plain", "good", "bad", "warn"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One labelled sentence; `mark` is the word that carries the tone. `verbatim`: a command, to be copied whole."""
+
+    label: str
+    mark: str = ""
+    tone: Tone = "plain"
+    text: str
+    verbatim: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

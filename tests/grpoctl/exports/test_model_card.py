@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 
 from core.spec import RunSpec
 from core.spec.task import CustomTaskSpec
-from grpoctl.runs.model_card import hub_id, model_card
+from grpoctl.exports.model_card import hub_id, model_card
 from grpoctl.specs import load
 
 LORA = {"r": 4, "lora_alpha": 8.0, "target_modules": ["q_proj", "v_proj"]}

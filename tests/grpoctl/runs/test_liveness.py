@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from core.errors import StorageError
-from grpoctl.runs import status
-from grpoctl.runs.records import replace_json
+from grpoctl.files import replace_json
+from grpoctl.runs import liveness, status
+from grpoctl.runs.liveness import DRIVER_DIED, NEVER_BEGAN, study_ended, study_status, unfinished_runs
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.runs.study_dir import StudyDir, create_study
-from grpoctl.runs.study_status import DIED, UNBORN, study_ended, study_status, unfinished_runs
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_study_that_says_running_and_is_driven_by_nobody_is_interrupted(study:
     with study.hold():
         assert study_status(study) == ("RUNNING", "")
         assert not study_ended(study)
-    assert study_status(study) == ("INTERRUPTED", DIED)
+    assert study_status(study) == ("INTERRUPTED", DRIVER_DIED)
     assert study_ended(study)
     assert study.state.read_bytes() == before  # only a driver writes there
 
@@ -66,7 +66,7 @@ def test_a_study_that_says_running_and_is_driven_by_nobody_is_interrupted(study:
 def test_a_study_without_a_book_is_running_where_it_is_driven(study: StudyDir) -> None:
     with study.hold():
         assert study_status(study) == ("RUNNING", "")
-    assert study_status(study) == ("INTERRUPTED", UNBORN)
+    assert study_status(study) == ("INTERRUPTED", NEVER_BEGAN)
 
 
 def test_a_driver_that_ends_between_the_two_looks_is_not_said_to_have_died(
@@ -104,7 +104,7 @@ def test_a_run_inside_a_study_whose_worker_died_is_interrupted(study: StudyDir) 
     say(study, "RUNNING", trial(0, "RUNNING"), trial(1, "FAILED"))
     dead, alive, failed = running(study, 0, 0), running(study, 0, 1), running(study, 1, 0)
     with study.hold(), alive.hold():
-        assert status.reconcile(study.home) == [dead, failed]
+        assert liveness.reconcile(study.home) == [dead, failed]
     stands = [str(found.status) if (found := status.read(run.status)) else "" for run in (dead, alive, failed)]
     assert stands == ["INTERRUPTED", "RUNNING", "INTERRUPTED"]
 

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from core.errors import NotFoundError, StorageError, UserError
-from grpoctl.runs import exports
-from grpoctl.runs.records import read_json, replace_text
+from grpoctl.exports import weights
+from grpoctl.files import read_json, replace_text
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs.new_file import create
 from tests.conftest import Recorded
@@ -21,14 +21,14 @@ from tests.conftest import Recorded
 
 def export(run: RunDir, step: int = 2) -> None:
     """What the end of a run leaves, with a word in the place of the weights."""
-    with exports.whole_folder(run.adapter) as draft:
+    with weights.whole_folder(run.adapter) as draft:
         (draft / "weights").write_text(f"of step {step}")
-        exports.note(draft, run, step)
+        weights.note(draft, run, step)
 
 
 def broken_off(target: Path) -> None:
     """An export that fails when half of it is written."""
-    with exports.whole_folder(target) as draft:
+    with weights.whole_folder(target) as draft:
         (draft / "a").write_text("half")
         raise ZeroDivisionError
 
@@ -38,13 +38,13 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         broken_off(target)
     assert list(target.parent.iterdir()) == []
-    with exports.whole_folder(target) as draft:
+    with weights.whole_folder(target) as draft:
         (draft / "a").write_text("1")
         assert not target.exists()
     with pytest.raises(ZeroDivisionError):
         broken_off(target)
     assert (target / "a").read_text() == "1"  # what was there stays
-    with exports.whole_folder(target) as draft:
+    with weights.whole_folder(target) as draft:
         (draft / "b").write_text("2")
     assert [file.name for file in target.iterdir()] == ["b"]  # nothing of the old one is left in the new
     assert [file.name for file in target.parent.iterdir()] == ["out"]
@@ -52,7 +52,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot write"), exports.whole_folder(tmp_path / "file" / "out"):
+    with pytest.raises(StorageError, match="cannot write"), weights.whole_folder(tmp_path / "file" / "out"):
         pass
 
 
@@ -60,13 +60,13 @@ def test_the_note_names_run_and_model_but_no_path(recorded: Recorded) -> None:
     run, of_path = recorded(), recorded(**{"model.source": "/home/alice/mine"})
     for one in (run, of_path):
         export(one)
-    assert read_json(run.adapter / exports.NOTE) == {
+    assert read_json(run.adapter / weights.NOTE) == {
         "schema": 1, "run_id": run.id, "experiment": "p31", "profile": "tiny", "step": 2, "source": "builtin:tiny"
     }  # fmt: skip
-    assert exports.noted_source(run.adapter) == "builtin:tiny"
-    assert exports.noted_source(of_path.adapter) is None
-    (run.adapter / exports.NOTE).write_text("{")
-    assert exports.noted_source(run.adapter) is None
+    assert weights.noted_source(run.adapter) == "builtin:tiny"
+    assert weights.noted_source(of_path.adapter) is None
+    (run.adapter / weights.NOTE).write_text("{")
+    assert weights.noted_source(run.adapter) is None
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_the_note_names_run_and_model_but_no_path(recorded: Recorded) -> None:
 def test_an_adapter_names_the_base_that_the_user_named(recorded: Recorded, source: str, revision: str | None) -> None:
     """PEFT names the folder it loaded, which is one of a cache; the hub's id is what another machine can load."""
     run = recorded(**{"model.source": source, "model.revision": "null" if revision is None else revision})
-    with exports.whole_folder(run.adapter) as draft:
+    with weights.whole_folder(run.adapter) as draft:
         text = '{"base_model_name_or_path": "/root/.cache/grpoctl/x", "r": 16, "revision": null}'
         (draft / "adapter_config.json").write_text(text)
-        exports.note(draft, run, 2)
+        weights.note(draft, run, 2)
     said = read_json(run.adapter / "adapter_config.json") or {}
     assert (said["base_model_name_or_path"], said["revision"], said["r"]) == (source, revision, 16)
 
@@ -89,7 +89,7 @@ def test_files_get_the_umasks_mode(tmp_path: Path, umask: int) -> None:
     """Those of safetensors, copied ones, and new experiments."""
     before = os.umask(umask)
     try:
-        with exports.whole_folder(tmp_path / "out") as draft:
+        with weights.whole_folder(tmp_path / "out") as draft:
             save_file({"w": torch.zeros(1)}, draft / "w.safetensors")
             (draft / "deep").mkdir()
             (draft / "deep" / "b").write_text("")
@@ -105,10 +105,10 @@ def test_files_get_the_umasks_mode(tmp_path: Path, umask: int) -> None:
 
 def test_what_is_loaded_is_the_base_under_the_adapter_or_the_folder_itself(recorded: Recorded) -> None:
     run, whole = recorded(), recorded(**{"model.lora": "null"})
-    assert exports.exported(run) is None
+    assert weights.exported(run) is None
     for one in (run, whole):
         export(one)
-    adapter, model = exports.exported(run), exports.exported(whole)
+    adapter, model = weights.exported(run), weights.exported(whole)
     assert adapter is not None
     assert model is not None
     assert (adapter.format, adapter.adapter, adapter.model().source) == ("peft", run.adapter, "builtin:tiny")
@@ -119,9 +119,9 @@ def test_an_experiment_means_its_newest_run_that_has_weights(recorded: Recorded,
     with_weights, without = recorded(seed=0), recorded(seed=1, ended="FAILED")
     export(with_weights)
     assert home.find("p31").id == without.id  # it was started later
-    assert exports.find_exported(home, home.find("p31"), "p31").run.id == with_weights.id
+    assert weights.find_exported(home, home.find("p31"), "p31").run.id == with_weights.id
     with pytest.raises(NotFoundError, match=r"\(FAILED\) has exported no weights.*--resume"):
-        exports.find_exported(home, without, without.id)
+        weights.find_exported(home, without, without.id)
 
 
 def test_nothing_that_is_there_is_touched(tmp_path: Path) -> None:
@@ -129,20 +129,20 @@ def test_nothing_that_is_there_is_touched(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    exports.check_target(tmp_path / "new")
-    exports.check_target(tmp_path / "empty")
+    weights.check_target(tmp_path / "new")
+    weights.check_target(tmp_path / "empty")
     for name in ("full", "full/a", "link"):
         with pytest.raises(UserError, match="is there already"):
-            exports.check_target(tmp_path / name)
+            weights.check_target(tmp_path / name)
 
 
 def test_a_copy_has_every_file_and_a_card_that_says_how_it_ended(recorded: Recorded, tmp_path: Path) -> None:
     run = recorded()
     export(run)
-    exports.write_card(run, run.adapter, merged=False)
-    found = exports.exported(run)
+    weights.write_card(run, run.adapter, merged=False)
+    found = weights.exported(run)
     assert found is not None
-    exports.copy(found, tmp_path / "out")
+    weights.copy(found, tmp_path / "out")
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"README.md", "grpoctl.json", "weights"}
     card = (tmp_path / "out" / "README.md").read_text()
     assert "ended COMPLETED after 3 steps; these are the weights of step 2." in card
@@ -155,8 +155,8 @@ def test_the_newest_checkpoint_of_a_run_under_way_outlives_the_run_dropping_it(r
         folder = run.checkpoints / f"step-{step:06d}"
         folder.mkdir(parents=True)
         (folder / "weights.safetensors").write_text(str(step))
-    found = exports.newest_kept(run)
+    found = weights.newest_kept(run)
     assert found is not None
     shutil.rmtree(run.checkpoints)
     assert (found.step, (found.folder / "weights.safetensors").read_text()) == (40, "40")
-    assert exports.newest_kept(run) is None
+    assert weights.newest_kept(run) is None

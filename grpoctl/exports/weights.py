@@ -19,9 +19,9 @@ from typing import Literal
 
 from core.errors import NotFoundError, StorageError, UserError
 from core.spec import ModelSpec, RunSpec
+from grpoctl.exports.model_card import hub_id, model_card
+from grpoctl.files import read_json, replace_json, replace_text, storage_errors
 from grpoctl.runs.listing import summary
-from grpoctl.runs.model_card import hub_id, model_card
-from grpoctl.runs.records import read_json, replace_json, replace_text, storage_errors
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs import read_resolved
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.sweep_progress import SweepProgress
+from grpoctl.commands.sweep_progress import SweepProgress
 from tests.studies import advantage_study, study, trial
 
 
