@@ -135,6 +135,23 @@ def replace_json(path: Path, document: Mapping[str, object], *, durable: bool = 
     _replace(path, _json(document, indent=1) + b"\n", durable)
 
 
+def create_text(path: Path, text: str) -> bool:
+    """Put `text` into a new file, whole or not at all; False where there is one already, which stays as it is.
+
+    Of two processes that create it at once, one does. Raises StorageError where the disk is full or read-only.
+    """
+    draft = _draft(path)
+    with storage_errors("write", path):
+        try:
+            _write(draft, text.encode("utf-8"), durable=True)
+            os.link(draft, path)  # fails where the file exists, unlike a rename
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+    return True
+
+
 def read_json(path: Path) -> Row | None:
     """The JSON object in the file; None where there is no file. Raises StorageError where it is damaged."""
     try:
@@ -165,19 +182,27 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, data: bytes, durable: bool) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = _draft(path)
     with storage_errors("write", path):
         try:
-            with draft.open("wb") as file:
-                file.write(data)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
+            _write(draft, data, durable=durable)
             draft.replace(path)
         except OSError:
             with contextlib.suppress(OSError):
                 draft.unlink()
             raise
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _write(draft: Path, data: bytes, *, durable: bool) -> None:
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
 
 
 def _scan(path: Path, offset: int = 0) -> Iterator[tuple[Row, int]]:

@@ -15,8 +15,7 @@ from core.errors import NotFoundError, StorageError
 from grpoctl.files import read_json, read_rows, storage_errors
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
-
-FINISHED = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"})
+from grpoctl.runs.status import FINISHED
 
 Leaves = Mapping[str, object]
 

@@ -9,10 +9,11 @@ from typing import Any
 from core.errors import RunError, UserError
 from grpoctl import console
 from grpoctl.analysis.sweeps.wording import random_search_text
+from grpoctl.children import spawn
 from grpoctl.commands import sweeping
 from grpoctl.commands.sweeping import Asked
 from grpoctl.credentials import STORAGE_VARIABLE
-from grpoctl.executors.detached import spawn, wait_until_held
+from grpoctl.executors.detached import wait_until_held
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
@@ -173,7 +174,7 @@ def _again(asked: Asked) -> list[str]:
 
 def _environment(asked: Asked) -> dict[str, str]:
     """The storage's URL travels in the environment: whoever lists processes must not read its password."""
-    from grpoctl.runs.children import child_environment
+    from grpoctl.children import child_environment
 
     return {**child_environment(), **({STORAGE_VARIABLE: asked.storage} if asked.storage else {})}
 

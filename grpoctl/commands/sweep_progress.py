@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from grpoctl.analysis.sweeps.budget import UNDER_WAY, Account, account
+from grpoctl.analysis.sweeps.budget import Account, account
 from grpoctl.analysis.sweeps.wording import clock_text, count_text, score_text, short_keys, trial_text
 from grpoctl.console import console_on, is_terminal, print_note, rich_text, write
 from grpoctl.credentials import without_credentials
+from grpoctl.runs.status import UNDER_WAY
 from grpoctl.wording import plural
 
 if TYPE_CHECKING:

@@ -36,11 +36,10 @@ from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, 
 from grpoctl.sweeps.opening import Opened, Terms
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.storage import BEHIND, StudyStorage
-from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_sweep_mirror
+from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_mirror
 
 WORKERS = 4  # at most, unless asked for: each has torch in memory, and each more is a trial less to learn from
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the sweep
-ENDED = {"COMPLETED": exits.OK, "STOPPED": exits.OK, "FAILED": exits.FAILED, "INTERRUPTED": exits.INTERRUPTED}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +112,7 @@ def run(asked: Asked) -> int:
         else:
             _drive(asked, opened)
         document = opened.book.document()
-        code = ENDED[str(document["status"])]
+        code = exits.exit_code_of_study(str(document["status"]))
         if asked.fail_on_trial_error and any(trial["status"] == "FAILED" for trial in document["trials"]):
             code = exits.FAILED
         _print(document, asked)
@@ -189,7 +188,7 @@ def _drive(asked: Asked, opened: Opened) -> None:
     storage = opened_storage(asked, opened)
     book.header |= {"status": "RUNNING", "message": "", "ended": None}
     book.save()
-    mirror = start_sweep_mirror(study)
+    mirror = start_mirror(study)
     progress = SweepProgress(json=asked.json, quiet=asked.quiet)
     plan = Plan(
         sweep=sweep,

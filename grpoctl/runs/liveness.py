@@ -7,14 +7,12 @@ may be under way. What is not: the files themselves (status, study_dir); sweep.j
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from core.errors import BusyError, StorageError
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.runs.status import Status, StatusRecord, read, write
+from grpoctl.runs.status import UNDER_WAY, Status, StatusRecord, StudyStatus, TrialStatus, read, write
 from grpoctl.runs.study_dir import StudyDir, studies
 
 DIED = "its process died"
@@ -89,30 +87,29 @@ def _last_sign_of_life(run: RunDir) -> float:
     return max(path.stat().st_mtime for path in (run.status, run.metrics) if path.exists())
 
 
-RUNNING, INTERRUPTED = "RUNNING", "INTERRUPTED"
-_UNSURE = (RUNNING, INTERRUPTED, "FAILED")  # of a failed trial, a run whose worker was killed may still say RUNNING
+_UNSURE = UNDER_WAY | {TrialStatus.FAILED}  # of a failed trial, a run whose worker was killed may still say RUNNING
 DRIVER_DIED = "its driver's process died; go on with --resume"
 NEVER_BEGAN = "its driver's process died before the first trial; go on with --resume"
 
 
-def study_status(study: StudyDir) -> tuple[str, str]:
+def study_status(study: StudyDir) -> tuple[StudyStatus, str]:
     """(status, message) of a study: what sweep.json says, but INTERRUPTED where it says RUNNING and nobody drives it.
 
     The file is left alone. Raises StorageError where it is damaged.
     """
     status, message = _said(study)
-    if status != RUNNING or study.is_held():
+    if status is not StudyStatus.RUNNING or study.is_held():
         return status, message
     status, message = _said(study)  # again: between the two looks it may have come to its end
-    if status != RUNNING:
+    if status is not StudyStatus.RUNNING:
         return status, message
-    return INTERRUPTED, DRIVER_DIED if study.state.exists() else NEVER_BEGAN
+    return StudyStatus.INTERRUPTED, DRIVER_DIED if study.state.exists() else NEVER_BEGAN
 
 
 def study_ended(study: StudyDir) -> bool:
     """Whether nothing more will come of a study, unless it is resumed. A damaged sweep.json: the lock alone decides."""
     try:
-        return study_status(study)[0] != RUNNING
+        return study_status(study)[0] is not StudyStatus.RUNNING
     except StorageError:
         return not study.is_held()
 
@@ -138,6 +135,11 @@ def unfinished_runs(study: StudyDir) -> list[RunDir]:
         return []
 
 
-def _said(study: StudyDir) -> tuple[str, str]:
-    document: Mapping[str, Any] = read_json(study.state) or {"status": RUNNING}
-    return str(document.get("status") or RUNNING), str(document.get("message") or "")
+def _said(study: StudyDir) -> tuple[StudyStatus, str]:
+    """What sweep.json says; one that is not there yet says RUNNING. Raises StorageError where it is damaged."""
+    document = read_json(study.state) or {}
+    status = document.get("status") or StudyStatus.RUNNING
+    try:
+        return StudyStatus(status), str(document.get("message") or "")
+    except ValueError:
+        raise StorageError(f"{study.state}: damaged (got the status {status!r})") from None

@@ -1,4 +1,4 @@
-"""What `status.json` says of a run: the statuses there are, and the file, read and written.
+"""The statuses of runs, trials and studies, and `status.json` of a run, read and written.
 
 What is not here: whether it is still true (liveness), the exit codes (grpoctl.commands.exits) and what MLflow calls
 the statuses (grpoctl.tracking.payload).
@@ -18,7 +18,7 @@ SCHEMA = 1
 
 
 class Status(StrEnum):
-    """What `status.json` says; everything but RUNNING is an ending."""
+    """How a run stands; everything but RUNNING is an ending."""
 
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
@@ -31,13 +31,55 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come, unless the run is resumed."""
+        """True when nothing more will come, unless the run is resumed."""
         return self is not Status.RUNNING
 
     @property
     def resumable(self) -> bool:
-        """Whether `--resume` goes on with it: it did not come to an end of its own."""
+        """True when `--resume` goes on with the run: it did not come to an end of its own."""
         return self in (Status.RUNNING, Status.INTERRUPTED, Status.FAILED)
+
+
+FINISHED = frozenset(status for status in Status if not status.resumable)  # came to an end of their own
+STOPPED_BY_GUARD = frozenset({Status.COLLAPSED, Status.INVALID_ROLLOUT})
+UNDISTURBED = FINISHED - STOPPED_BY_GUARD
+
+
+class TrialStatus(StrEnum):
+    """How a trial of a study stands; RUNNING and INTERRUPTED ones are gone on with."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    PRUNED = "PRUNED"
+    COLLAPSED = "COLLAPSED"
+    INVALID_ROLLOUT = "INVALID_ROLLOUT"
+    FAILED = "FAILED"
+    INTERRUPTED = "INTERRUPTED"
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will come of the trial, unless it failed and is retried."""
+        return self not in (TrialStatus.RUNNING, TrialStatus.INTERRUPTED)
+
+
+UNDER_WAY = frozenset(status for status in TrialStatus if not status.ended)
+# A pruned trial's score is of a part of its budget; a collapsed or invalid one has the stated worst value.
+RANKED = frozenset({TrialStatus.COMPLETED, TrialStatus.COLLAPSED, TrialStatus.INVALID_ROLLOUT})
+
+
+class StudyStatus(StrEnum):
+    """How a study stands: its driver is at work, came to an end, or was interrupted."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    INTERRUPTED = "INTERRUPTED"
+
+    @property
+    def ended(self) -> bool:
+        """True when the study came to an end of its own, which `--resume` need not go on with."""
+        return self not in (StudyStatus.RUNNING, StudyStatus.INTERRUPTED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

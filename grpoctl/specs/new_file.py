@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
-from core.errors import StorageError, UserError
-from grpoctl.files import storage_errors
+from core.errors import UserError
+from grpoctl.files import create_text, storage_errors
 from grpoctl.specs.authored import NAME
 from grpoctl.specs.library import Library, shipped_folder
 
@@ -28,26 +27,14 @@ def new_file(name: str, library: Library) -> Path:
 
 
 def create(file: Path, text: str) -> None:
-    """Write a new file whole or not at all, and never over another's."""
+    """Write a new file whole or not at all. Raises UserError where there is one already, StorageError."""
     new_folder = not file.parent.exists()
     with storage_errors("create", file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-    draft: Path | None = None
     try:
-        with storage_errors("write", file):
-            draft = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-            with draft.open("w", encoding="utf-8") as stream:  # with the umask's mode, which mkstemp's is not
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.link(draft, file)  # fails where the file exists, unlike a rename
-    except StorageError as error:
-        if isinstance(error.__cause__, FileExistsError):
-            raise UserError(f"{file} is there already; choose another name") from None
-        raise
+        if not create_text(file, text):
+            raise UserError(f"{file} is there already; choose another name")
     finally:
-        if draft is not None:
-            draft.unlink(missing_ok=True)
         if new_folder and not file.exists():
             with suppress(OSError):
                 file.parent.rmdir()

@@ -7,15 +7,14 @@ revision.
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import NotFoundError, SpecError, StorageError
+from core.errors import NotFoundError, SpecError
 from core.spec import RunSpec
+from grpoctl.files import create_text, storage_errors
 from grpoctl.specs.documents import read_text
 from grpoctl.specs.identity import authored_sha
 
@@ -73,28 +72,11 @@ class Revisions:
         """Whether `label` stands for this content now: it did, or it was free and has been written."""
         file = self._file(label)
         if not file.exists():
-            write_once(file, {"schema": 1, "label": label, "sha": sha, "authored": authored})
+            content = {"schema": 1, "label": label, "sha": sha, "authored": authored}
+            with storage_errors("record", file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+            create_text(file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
         return _read(file)[0] == sha
-
-
-def write_once(file: Path, content: Mapping[str, object]) -> None:
-    """Writes whole or not at all, and never over another's: two first runs at once record one of them."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                os.fchmod(stream.fileno(), 0o644)  # mkstemp's is for its maker alone; a home may be shared
-                json.dump(content, stream, indent=1, ensure_ascii=False, allow_nan=False)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.link(name, file)  # fails where the file exists, unlike a rename
-        except FileExistsError:
-            pass
-        finally:
-            os.unlink(name)
-    except OSError as error:
-        raise StorageError(f"cannot record {file}: {error.strerror}") from None
 
 
 def _read(file: Path) -> tuple[str, Mapping[str, object]]:

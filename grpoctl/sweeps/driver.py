@@ -21,6 +21,7 @@ from grpoctl.files import read_json
 from grpoctl.runs.dtype import settled_trial
 from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.specs import Loaded
 from grpoctl.sweeps import rungs
@@ -29,7 +30,7 @@ from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.in_flight import InFlight, read_result, read_sound_rows
 from grpoctl.sweeps.measure import yardstick
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Book, TrialRecord
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone

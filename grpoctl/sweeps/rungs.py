@@ -10,8 +10,9 @@ from core.health.finding import Row
 from core.health.gains import Ruler, gain_since, mean_gain, stage_gains
 from core.spec import RunSpec
 from core.training.outcome import check_expectations
+from grpoctl.runs.status import TrialStatus
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import TrialRecord, TrialStatus
+from grpoctl.sweeps.state import TrialRecord
 
 
 def expected(sweep: SweepSpec, name: str | None, spec: RunSpec) -> Sequence[str]:

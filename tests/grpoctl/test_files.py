@@ -14,6 +14,7 @@ import pytest
 from core.errors import StorageError
 from grpoctl.files import (
     RowWriter,
+    create_text,
     encode,
     read_json,
     read_new,
@@ -23,7 +24,7 @@ from grpoctl.files import (
     truncate_after,
 )
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def written(path: Path, *rows: dict[str, object]) -> Path:
@@ -213,3 +214,19 @@ def test_a_kill_leaves_whole_rows_in_order(tmp_path: Path, rounds: int) -> None:
     steps = [row["step"] for row in read_rows(path)]
     assert steps == list(range(1, len(steps) + 1))
     assert len(steps) >= 2
+
+
+def test_of_two_that_create_a_file_one_does(tmp_path: Path) -> None:
+    file = tmp_path / "mine@1.json"
+    assert create_text(file, "one") is True
+    assert create_text(file, "other") is False  # had looked before `one` was there
+    assert file.read_text() == "one"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_new_file_that_cannot_be_written_is_not_there(tmp_path: Path) -> None:
+    folder = tmp_path / "a file where a folder belongs"
+    folder.write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        create_text(folder / "new.json", "text")
+    assert list(tmp_path.iterdir()) == [folder]

@@ -24,6 +24,7 @@ from grpoctl.files import Row, read_json
 from grpoctl.runs import liveness, status
 from grpoctl.runs.launch import identity_of
 from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import UNDISTURBED
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.specs import read_resolved
 
@@ -175,7 +176,7 @@ def _worst(runs: Sequence[RunDir]) -> RunDir | None:
         with suppress(GrpoError):
             result = read_json(run.result)
             if result is not None:
-                fine = result.get("status") in ("COMPLETED", "STOPPED_EARLY", "PRUNED")
+                fine = result.get("status") in UNDISTURBED
                 reached = (result.get("final") or {}).get("eval/reward")
                 ranked.append((fine, float(reached) if reached is not None else float("-inf"), run))
     return min(ranked, key=lambda entry: entry[:2])[2] if ranked else None

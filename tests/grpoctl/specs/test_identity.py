@@ -11,7 +11,6 @@ import pytest
 from core.errors import NotFoundError, SpecError, StorageError
 from grpoctl.specs import Library, RecordedAs, Revisions, authored_sha, canonical, load, run_stem, spec_sha
 from grpoctl.specs.loading import Loaded
-from grpoctl.specs.revisions import write_once
 
 TEXT = "name: mine\nextends: p31\ntitle: My own\nstages: {grpo: {learning_rate: 1e-5, num_generations: 4}}\n"
 
@@ -168,14 +167,6 @@ def test_nothing_is_left_behind_and_nothing_overwritten(desk: Desk) -> None:
     desk.record(TEXT.replace("1e-5", "3e-5"))
     assert (desk.revisions.folder / "mine@1.json").read_bytes() == before
     assert all(file.suffix == ".json" and not file.name.startswith(".") for file in desk.revisions.folder.iterdir())
-
-
-def test_of_two_first_runs_at_once_one_is_recorded(tmp_path: Path) -> None:
-    file = tmp_path / "mine@1.json"
-    write_once(file, {"sha": "one"})
-    write_once(file, {"sha": "other"})  # had looked before `one` was there
-    assert json.loads(file.read_text()) == {"sha": "one"}
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_folder_that_cannot_be_made_is_a_storage_error(desk: Desk, tmp_path: Path) -> None:
