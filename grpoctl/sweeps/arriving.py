@@ -17,9 +17,9 @@ from core.tasks import registry
 from grpoctl.specs import canonical, plain
 from grpoctl.specs.authored import Authored
 from grpoctl.specs.layers import Keys, Layer
+from grpoctl.specs.problems import refused
 from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.candidates import Candidates, bases_of
-from grpoctl.sweeps.problems import refused
 from grpoctl.sweeps.space import EXPERIMENT, Params, active, identity, order, points, size, values
 from grpoctl.sweeps.spec import SweepSpec
 

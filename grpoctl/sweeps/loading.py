@@ -21,12 +21,13 @@ from grpoctl.specs.documents import read_document, read_value
 from grpoctl.specs.layers import Keys, Layer, Place, merge
 from grpoctl.specs.library import SUFFIX, Origin
 from grpoctl.specs.loading import read_any
+from grpoctl.specs.problems import refused
 from grpoctl.specs.resolved import block_yaml
 from grpoctl.sweeps.arriving import completed
 from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.checks import refuse
 from grpoctl.sweeps.keys import in_full
-from grpoctl.sweeps.problems import refused, sweep_error
+from grpoctl.sweeps.problems import sweep_error
 from grpoctl.sweeps.spec import SweepSpec
 
 OF_THE_FILE = ("name", "revision", "source", "title", "question", "profile", "profiles", "bases")

@@ -154,10 +154,8 @@ class SweepWriter:
             self._bad[run.id] = f"{run.id}: {one_line(error)}"
             self.attended[run.id] = one_line(error)
             with suppress(StorageError):
-                state_with_run = dataclasses.replace(
-                    read_state(run) or MirrorState(), state="behind", error=one_line(error)
-                )
-                write_state(run, state_with_run)
+                behind = dataclasses.replace(read_state(run) or MirrorState(), state="behind", error=one_line(error))
+                write_state(run, behind)
             return True
         self._bad.pop(run.id, None)
         self.attended[run.id] = None
