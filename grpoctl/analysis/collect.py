@@ -14,7 +14,7 @@ from pathlib import Path
 from core.errors import NotFoundError, StorageError
 from grpoctl.files import read_json, read_rows, storage_errors
 from grpoctl.runs import status
-from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import FINISHED
 
 Leaves = Mapping[str, object]
@@ -167,3 +167,28 @@ def _ended(run: RunDir) -> float:
     except StorageError:
         record = None
     return record.ended if record is not None and record.ended is not None else run.result.stat().st_mtime
+
+
+Side = tuple[RunRecord, ...]
+
+
+def sides(home: Home, a: str, b: str, profile: str | None) -> tuple[Side, Side]:
+    """The records of both sides; without a profile, the newest one that both have runs of.
+
+    Raises NotFoundError where a side has no finished run.
+    """
+    paths = [run.path for run in home.runs()]
+    a, b = (Path(name).stem if name.lower().endswith(".yaml") else name for name in (a, b))
+    profile = profile or shared_profile(paths, a, b)
+
+    def resolve(name: str) -> Side:
+        try:
+            return side(paths, name, profile=profile)
+        except NotFoundError as error:
+            try:
+                run = home.find(name)
+            except NotFoundError:
+                raise error from None
+            return (load_run(run.path),)
+
+    return resolve(a), resolve(b)

@@ -14,7 +14,7 @@ from core.tasks.base import Example, Task
 from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
 from grpoctl.commands.saying_data import say
-from grpoctl.dataset import at_hand, looking, sampling
+from grpoctl.dataset import looking, sampling
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.specs import load
@@ -70,9 +70,9 @@ def look(spec: RunSpec, asked: Wanted) -> dict[str, Any]:
     with at_work(task):
         task.examples("train")  # a fault of the data is told before seconds of loading a model
         why = None if asked.model else f"not asked for ({ADVICE})"
-        why = why or at_hand.absent(spec.model)
+        why = why or looking.absent(spec.model)
         policy = None if why else _policy(spec, asked.probe)
-        tokenizer = at_hand.tokenizer_of(spec.model) if policy is None else policy.tokenizer
+        tokenizer = looking.tokenizer_of(spec.model) if policy is None else policy.tokenizer
         document = _texts(spec, task, tokenizer)
         findings: list[Finding] = document.pop("findings")
         seen: dict[str, Any] = {"skipped": why}

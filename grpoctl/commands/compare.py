@@ -18,7 +18,7 @@ def compare(
     """Is B better than A, or is that seed noise?"""
     from grpoctl import console
     from grpoctl.analysis import compare as comparing
-    from grpoctl.analysis.sides import sides
+    from grpoctl.analysis.collect import sides
     from grpoctl.commands.verdicts import print_comparison
     from grpoctl.runs import liveness
     from grpoctl.runs.run_dir import Home

@@ -20,8 +20,8 @@ def stop(
     from grpoctl import console
     from grpoctl.commands.following import followed
     from grpoctl.commands.places import driven_study, print_choice, run_or_study
-    from grpoctl.executors.stopping import end_holder
     from grpoctl.runs import liveness
+    from grpoctl.runs.locks import end_holder
     from grpoctl.runs.run_dir import Home
 
     home = Home.locate()

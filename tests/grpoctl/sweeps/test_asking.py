@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpoctl.runs.status import TrialStatus
-from grpoctl.sweeps.asking import Asking
+from grpoctl.sweeps.driver import Asking
 from grpoctl.sweeps.pruning import decide
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, Point, TrialRecord

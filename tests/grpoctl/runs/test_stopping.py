@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import RunError
-from grpoctl.executors.stopping import end_holder
-from grpoctl.runs.locks import hold_lock, holder
+from grpoctl.runs.locks import end_holder, hold_lock, holder
 from tests.end_to_end.cli import ROOT, eventually
 
 pytestmark = pytest.mark.process

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from grpoctl.executors.inline import Recorder, last_recorded, rewind
 from grpoctl.files import read_rows
-from grpoctl.runs.recorder import Recorder, last_recorded, rewind
 from grpoctl.runs.run_dir import RunDir
 from tests.conftest import Recorded, metrics, sample
 
