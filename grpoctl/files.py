@@ -167,6 +167,21 @@ def read_json(path: Path) -> Row | None:
     return document
 
 
+def read_resolved_yaml(path: Path) -> Row:
+    """The mapping of a resolved spec or sweep as plain values, unchecked. Raises StorageError where it is damaged."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        with storage_errors("read", path):
+            document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, YAMLError) as error:
+        raise StorageError(f"{path}: damaged ({str(error).splitlines()[0]}); move that run away") from error
+    if not isinstance(document, dict):
+        raise StorageError(f"{path}: damaged (a mapping belongs here, got {type(document).__name__})")
+    return document
+
+
 @contextlib.contextmanager
 def storage_errors(verb: str, path: Path) -> Iterator[None]:
     """Turns the OSError of a full, read-only or missing disk into a StorageError of one line."""

@@ -66,3 +66,17 @@ def label(result: Mapping[str, Any]) -> str:
     """What a run is of: `p31@1`, or `p31@1 with learning_rate=0.0003` where settings were overridden."""
     overrides = result.get("overrides") or []
     return str(result["recorded_as"]) + (f" with {', '.join(overrides)}" if overrides else "")
+
+
+def count_text(count: float) -> str:
+    """A whole number with a comma between thousands."""
+    return f"{count:,.0f}"
+
+
+def clock_text(seconds: float | None) -> str:
+    """1:02:03, or 2:03; "-:--" where it is not known."""
+    if seconds is None:
+        return "-:--"
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import NotFoundError, StorageError
-from grpoctl.files import read_json, read_rows, storage_errors
+from grpoctl.files import read_json, read_resolved_yaml, read_rows
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import FINISHED
@@ -74,21 +74,12 @@ def load_run(path: Path) -> RunRecord:
 
     Raises NotFoundError where there is no result (yet), StorageError where a file is damaged.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     run = RunDir(path=path)
     result = read_json(run.result)
     if result is None:
         raise NotFoundError(f"{path} has no result; its run has not ended, or there is none (see: grpoctl ls)")
-    try:
-        with storage_errors("read", run.spec):
-            spec = YAML(typ="safe", pure=True).load(run.spec.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, YAMLError) as error:
-        raise StorageError(f"{run.spec}: damaged ({str(error).splitlines()[0]}); move that run away") from error
-    if not isinstance(spec, dict):
-        raise StorageError(f"{run.spec}: damaged (a mapping belongs here, got {type(spec).__name__})")
-    return RunRecord(result=result, spec=_settings(run, spec), rows=tuple(read_rows(run.metrics)), ended=_ended(run))
+    settings = _settings(run, read_resolved_yaml(run.spec))
+    return RunRecord(result=result, spec=settings, rows=tuple(read_rows(run.metrics)), ended=_ended(run))
 
 
 def _settings(run: RunDir, spec: Mapping[str, object]) -> dict[str, object]:

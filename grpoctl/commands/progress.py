@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpoctl.analysis.collect import number
 from grpoctl.console import console_on, is_terminal, short, write
+from grpoctl.wording import clock_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,15 +98,12 @@ class LiveProgress:
         self._unprinted = ""
 
     def _remaining(self, done: int) -> str:
-        """Time left at the pace since the first row, as m:ss."""
+        """Time left at the pace since the first row."""
         now = time.monotonic()
         if self._first is None:
             self._first = (done, now)
         first, first_time = self._first
-        if done == first:
-            return "-:--"
-        seconds = max(0, round((now - first_time) / (done - first) * (self._total - done)))
-        return f"{seconds // 60}:{seconds % 60:02d}"
+        return clock_text(None if done == first else (now - first_time) / (done - first) * (self._total - done))
 
 
 def progress_text(shown: Mapping[str, float | None]) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpoctl.analysis.sweeps.budget import Account, account
-from grpoctl.analysis.sweeps.wording import clock_text, count_text, score_text, short_keys, trial_text
+from grpoctl.analysis.sweeps.wording import score_text, short_keys, trial_text
 from grpoctl.console import console_on, is_terminal, print_note, rich_text, write
 from grpoctl.credentials import without_credentials
 from grpoctl.runs.status import UNDER_WAY
-from grpoctl.wording import plural
+from grpoctl.wording import clock_text, count_text, plural
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -9,11 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import StorageError
-from grpoctl.files import storage_errors
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.tracking import payload
@@ -123,18 +120,3 @@ def is_there(client: MlflowClient, of: Mirrored, state: MirrorState) -> bool:
     """Whether the store still has what the note says; one that the user deleted counts where that was noted."""
     found = known(client, of, state)
     return found is not None and (found.info.lifecycle_stage == "deleted") == (state.error == DELETED)
-
-
-def read_mapping(file: Path) -> dict[str, Any]:
-    """A resolved spec or sweep as plain values. Raises StorageError where it is damaged."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        with storage_errors("read", file):
-            spec = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise StorageError(f"{file}: damaged ({str(error).splitlines()[0]})") from error
-    if not isinstance(spec, dict):
-        raise StorageError(f"{file}: a mapping belongs here, got {type(spec).__name__}")
-    return spec

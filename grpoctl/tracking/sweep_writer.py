@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError
-from grpoctl.files import read_json
+from grpoctl.files import read_json, read_resolved_yaml
 from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StudyStatus
@@ -29,7 +29,6 @@ from grpoctl.tracking.lookup import (
     is_there,
     is_told,
     known,
-    read_mapping,
     state_with_run,
 )
 from grpoctl.tracking.mirror_state import MirrorState, one_line, read_state, write_state
@@ -112,7 +111,7 @@ class SweepWriter:
         self._state = state_with_run(self._study, self._state, found)
         write_state(self._study, self._state)
         if self._state.error != DELETED:
-            describe(self._client, found, payload.identity_tags(document), read_mapping(self._study.spec))
+            describe(self._client, found, payload.identity_tags(document), read_resolved_yaml(self._study.spec))
             self._told = (found.info.status, {})
             for key in found.data.metrics:
                 history = self._client.get_metric_history(found.info.run_id, key)

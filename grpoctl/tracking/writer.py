@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpoctl.files import read_json, read_new
+from grpoctl.files import read_json, read_new, read_resolved_yaml
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StatusRecord
@@ -24,7 +24,6 @@ from grpoctl.tracking.lookup import (
     experiment_id,
     find_or_create,
     known,
-    read_mapping,
     state_with_run,
 )
 from grpoctl.tracking.mirror_state import MirrorState, read_state, write_state
@@ -86,7 +85,7 @@ class RunWriter:
 
     def _open(self, record: StatusRecord) -> None:
         """Find the MLflow run of this directory, or create it, and learn what it already has."""
-        spec = read_mapping(self._run.spec)
+        spec = read_resolved_yaml(self._run.spec)
         provenance = read_json(self._run.provenance) or {}
         found = known(self._client, self._run, self._state) or self._find_or_create(spec, provenance, record)
         self._state = state_with_run(self._run, self._state, found)

@@ -69,19 +69,5 @@ def trials_text(numbers: Sequence[int], most: int = 8) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
-def count_text(count: float) -> str:
-    """A whole number with a comma between thousands."""
-    return f"{count:,.0f}"
-
-
-def clock_text(seconds: float | None) -> str:
-    """1:02:03, or 2:03; "-:--" where it is not known."""
-    if seconds is None:
-        return "-:--"
-    whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
-
-
 def _ends(key: str, ending: str) -> bool:
     return key == ending or key.endswith(f".{ending}")
