@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from core.health.statistics import clipped, mean_interval
+from grpoctl.config import read_resolved
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import read_resolved
 from grpoctl.wording import label
 
 COLUMNS = (

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from core.errors import NotFoundError
 from core.spec import RunSpec
 from grpoctl.analysis.sweeps.reading import read_study
+from grpoctl.config import read_resolved
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.specs import read_resolved
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.spec import SweepSpec
 

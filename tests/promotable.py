@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from core.spec import RunSpec
+from grpoctl.config import Library, shipped_folder
 from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.specs import Library, shipped_folder
 from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.opening import Terms, new_study

@@ -16,11 +16,11 @@ from core.errors import GrpoError
 from grpoctl import console
 from grpoctl.commands import exits, session
 from grpoctl.commands.run_slots import take_first
+from grpoctl.config import read_resolved
 from grpoctl.executors.detached import ignore_hang_up, print_into
 from grpoctl.executors.inline import execute
 from grpoctl.executors.slots import Slot
 from grpoctl.runs.run_dir import RunDir
-from grpoctl.specs import read_resolved
 
 
 def go_through(runs: Sequence[RunDir], asked: session.Asked, why: str) -> list[str]:

@@ -15,9 +15,9 @@ from core.spec import RunSpec, StageBase
 from core.spec.fit import check_fit
 from core.tasks import registry
 from grpoctl import console
+from grpoctl.config import load, spec_sha
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load, spec_sha
 from grpoctl.wording import plural, setting_text
 
 _WIDTH = 80

@@ -14,10 +14,10 @@ from core.tasks.base import Example, Task
 from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
 from grpoctl.commands.saying_data import say
+from grpoctl.config import load
 from grpoctl.dataset import looking, sampling
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load
 
 ADVICE = "--no-model leaves this out"
 PROBE = 16

@@ -18,6 +18,7 @@ from core.spec.fit import check_fit
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.commands.checking import wrapped
+from grpoctl.config import load
 from grpoctl.resources import machine
 from grpoctl.resources.model import Known, known
 from grpoctl.resources.probe import Probe, measure
@@ -26,7 +27,6 @@ from grpoctl.resources.tokens import Lengths, lengths
 from grpoctl.runs import dtype
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load
 from grpoctl.wording import plural
 
 

@@ -15,9 +15,9 @@ from core.health.simulation.rewards import RewardModel, of_pass_rates
 from core.spec import GrpoStage
 from grpoctl import console
 from grpoctl.commands.checking import wrapped
+from grpoctl.config import load
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

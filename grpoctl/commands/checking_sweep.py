@@ -8,9 +8,9 @@ from typing import Any
 from grpoctl import console
 from grpoctl.analysis.sweeps.wording import random_search_text
 from grpoctl.commands.checking import wrapped
+from grpoctl.config import canonical
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import canonical
 from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.checks import described, notes
 from grpoctl.sweeps.loading import load_sweep, sweep_sha

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from grpoctl import console
 from grpoctl.commands.session import Asked, resolve
+from grpoctl.config import dump, plain, run_stem, spec_sha
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import dump, plain, run_stem, spec_sha
 
 
 def print_plan(asked: Asked) -> None:

@@ -20,10 +20,10 @@ from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
 from grpoctl.analysis.evaluation import Scored, summary
 from grpoctl.commands.subjects import Subject, checkpoint_of, subject
+from grpoctl.config import load, read_resolved
 from grpoctl.files import RowWriter
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load, read_resolved
 from grpoctl.wording import metric_text, plural
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ def ls(json: Json = False) -> None:
     """List experiments, sweeps and runs."""
     from grpoctl import console
     from grpoctl.analysis.sweeps.reading import study_row, study_summaries
+    from grpoctl.config import experiments
     from grpoctl.runs import liveness
     from grpoctl.runs.listing import summaries, sweeps
     from grpoctl.runs.run_dir import Home
-    from grpoctl.specs import experiments
 
     home = Home.locate()
     liveness.reconcile(home)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from core.errors import UserError
 from grpoctl import scaffold
+from grpoctl.config import Library
+from grpoctl.config.authored import NAME
+from grpoctl.config.documents import read_value
 from grpoctl.files import storage_errors
-from grpoctl.specs import Library
-from grpoctl.specs.authored import NAME
-from grpoctl.specs.documents import read_value
 
 
 def write(name: str, folder: Path, *, force: bool = False) -> tuple[Path, Path, Path]:

@@ -19,6 +19,7 @@ from grpoctl.commands.live_warnings import LiveWarnings
 from grpoctl.commands.progress import LiveProgress
 from grpoctl.commands.run_slots import take_first
 from grpoctl.commands.verdicts import print_result
+from grpoctl.config import Loaded, load
 from grpoctl.executors.inline import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
 from grpoctl.files import read_json
@@ -26,7 +27,6 @@ from grpoctl.runs import dtype, liveness
 from grpoctl.runs import profile as profiles
 from grpoctl.runs.launch import Launch, prepare, revisions_of
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import Loaded, load
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

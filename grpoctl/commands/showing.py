@@ -17,6 +17,8 @@ from grpoctl import console
 from grpoctl.analysis.methods import described
 from grpoctl.commands.places import run_or_study
 from grpoctl.commands.verdicts import print_result
+from grpoctl.config import Library, dump, load, plain, read_resolved, spec_sha
+from grpoctl.config.library import SUFFIX
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
@@ -24,8 +26,6 @@ from grpoctl.runs.profile import full_of, shown
 from grpoctl.runs.run_dir import Home, RunDir, path_of
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sections import Line, Section, Tone
-from grpoctl.specs import Library, dump, load, plain, read_resolved, spec_sha
-from grpoctl.specs.library import SUFFIX
 from grpoctl.sweeps.loading import kinds_of, sweep_library
 from grpoctl.wording import label, metric_text
 

@@ -14,11 +14,11 @@ from grpoctl.analysis.sweeps.flat import flat
 from grpoctl.analysis.sweeps.reading import read_study
 from grpoctl.analysis.sweeps.report import text_report
 from grpoctl.commands import checking_sweep
+from grpoctl.config import plain
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.profile import shown
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.specs import plain
 from grpoctl.sweeps.loading import base_of, load_sweep
 
 

@@ -18,9 +18,9 @@ from core.tasks.custom.scoring import outcomes_of
 from core.tasks.custom.task import CustomTask
 from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
+from grpoctl.config import load, plain
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load, plain
 
 ROWS = 2
 PLACEHOLDER = "a placeholder"  # scored where the spec has neither gold nor answer

@@ -8,9 +8,9 @@ from typing import Any
 from core.errors import UserError
 from core.spec.fit import check_fit
 from core.tasks.readiness import check_task
+from grpoctl.config import Library, load
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import Library, load
 from grpoctl.sweeps.loading import kinds_of, load_sweep, sweep_library
 
 

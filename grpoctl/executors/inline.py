@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import GrpoError, SpecError, StorageError, in_words
 from core.health.finding import sampled
 from core.spec import RunSpec
+from grpoctl.config import read_resolved, spec_sha
 from grpoctl.executors.control import asked_together, asking
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.executors.ranks import OtherRanks, other_ranks
@@ -30,7 +31,6 @@ from grpoctl.runs.launch import identity_of
 from grpoctl.runs.log import add_text, logged
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
-from grpoctl.specs import read_resolved, spec_sha
 from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_mirror
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from core.errors import GrpoError
+from grpoctl.config import read_resolved
 from grpoctl.files import read_rows
 from grpoctl.runs.run_dir import RunDir
-from grpoctl.specs import read_resolved
 
 
 class Silent:

@@ -16,8 +16,8 @@ from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.spec.task import CustomTaskSpec, Gsm8kTaskSpec
 from core.text import harmless
 from grpoctl.analysis.outcome import evaluated_text, legend_of, met_in_words, no_better_than_start, stage_lines
+from grpoctl.config.resolved import block_yaml, plain
 from grpoctl.credentials import without_credentials
-from grpoctl.specs.resolved import block_yaml, plain
 from grpoctl.wording import metric_text, plural, setting_text
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")

@@ -19,11 +19,11 @@ from typing import Literal
 
 from core.errors import NotFoundError, StorageError, UserError
 from core.spec import ModelSpec, RunSpec
+from grpoctl.config import read_resolved
 from grpoctl.exports.model_card import hub_id, model_card
 from grpoctl.files import read_json, replace_json, replace_text, storage_errors
 from grpoctl.runs.listing import summary
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import read_resolved
 
 Format = Literal["peft", "transformers"]
 NOTE = "grpoctl.json"  # in an exported folder: which run and step it is of

@@ -13,7 +13,7 @@ from typing import Any
 
 from core.spec import RunSpec
 from grpoctl.children import child_environment, python_module
-from grpoctl.specs.resolved import plain
+from grpoctl.config.resolved import plain
 
 _LONGEST = 300  # characters of a failed probe's last words
 

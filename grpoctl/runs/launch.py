@@ -13,11 +13,11 @@ from pathlib import Path
 
 from core.errors import BusyError, GrpoError, NotFoundError
 from core.spec import RunSpec
+from grpoctl.config import Loaded, Revisions, dump, read_resolved, run_stem, spec_sha
 from grpoctl.files import read_json, read_rows, replace_text, storage_errors
 from grpoctl.runs import provenance, status
 from grpoctl.runs.initial import source_of
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import Loaded, Revisions, dump, read_resolved, run_stem, spec_sha
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StorageError
+from grpoctl.config import Library, shipped_folder
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs import liveness, status
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import Library, shipped_folder
 
 
 def summaries(home: Home) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from core.health.gains import Ruler, gain_since, mean_gain, stage_gains
 from core.spec import RunSpec
 from core.training.outcome import check_expectations
 from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
+from grpoctl.config import Loaded
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
 from grpoctl.files import read_json
 from grpoctl.runs.dtype import settled_trial
@@ -28,7 +29,6 @@ from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.specs import Loaded
 from grpoctl.sweeps import pruning, space
 from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.in_flight import Decide, InFlight, read_result, read_sound_rows

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import BusyError, NotFoundError, StorageError, UserError
+from grpoctl.config import plain
 from grpoctl.files import replace_text
 from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir, create_study, find_study, studies
-from grpoctl.specs import plain
 from grpoctl.sweeps import space
 from grpoctl.sweeps.loading import dump_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.samplers import startup

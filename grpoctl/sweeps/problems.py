@@ -9,9 +9,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from core.errors import SpecError
-from grpoctl.specs.layers import Keys, Layer, dotted
-from grpoctl.specs.problems import Tree, explain
-from grpoctl.specs.schema import MISSING, Field, allowed, choices
+from grpoctl.config.layers import Keys, Layer, dotted
+from grpoctl.config.problems import Tree, explain
+from grpoctl.config.schema import MISSING, Field, allowed, choices
 from grpoctl.sweeps.spec import PRUNERS, SweepSpec
 
 ANY = "*"  # stands for a key that is free: an axis, a candidate; and for a place in a list

@@ -16,7 +16,7 @@ from core.metrics import declared, unknown_metric
 from core.spec import Expectation, Part
 from core.spec.part import Count, Fraction, Positive, PositiveInt, refusal
 from core.spec.run import Name
-from grpoctl.specs.identity import canonical
+from grpoctl.config.identity import canonical
 from grpoctl.sweeps.axis import Axis, Number
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from grpoctl.config.identity import canonical
 from grpoctl.runs.status import TrialStatus
-from grpoctl.specs.identity import canonical
 from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.state import Curve, TrialRecord
 

@@ -21,7 +21,7 @@ RANK = {
 # grpoctl's parts, lowest first: each has a rank of its own and imports lower ones only (docs/decisions/0017-ranks.md).
 ORDER = (
     "version", "wording", "sections", "files", "children", "credentials", "console",  # they know of no run
-    "specs", "resources", "runs", "tracking",  # a spec, what it needs, its directory, the copy in MLflow
+    "config", "resources", "runs", "tracking",  # a spec, what it needs, its directory, the copy in MLflow
     "analysis", "dataset", "diagnose", "exports",  # what is said of runs and studies, from their files
     "executors", "sweeps", "api",  # what runs them, and says at their end what came out
     "scaffold", "commands", "app",

@@ -10,8 +10,8 @@ import pytest
 import grpoctl
 from core.errors import NotFoundError
 from grpoctl.api import LoadedRun, LoadedStudy
+from grpoctl.config import read_resolved
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import read_resolved
 from tests.conftest import Recorded
 from tests.promotable import WINNER, K, ended_study, swept
 

@@ -16,6 +16,7 @@ from typing import Any
 from core.errors import GrpoError, NotFoundError
 from core.health.case import Case, Notice, case_of
 from core.spec import RunSpec
+from grpoctl.config import read_resolved
 from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.notices import Notices
 from grpoctl.diagnose.readers.own_rows import metric_rows, sample_rows, torn
@@ -26,7 +27,6 @@ from grpoctl.runs.launch import identity_of
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import UNDISTURBED
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.specs import read_resolved
 
 MOST = 100_000  # samples that are looked at, the newest
 _LINES = 10_000  # of log.txt

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.specs import load, spec_sha
+from grpoctl.config import load, spec_sha
 from tests.grpoctl.commands.conftest import Grpoctl
 
 

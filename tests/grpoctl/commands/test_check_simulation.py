@@ -11,7 +11,7 @@ from core.health.case import Sample
 from core.health.simulation.alternatives import settings
 from core.spec import GrpoStage
 from grpoctl.commands.checking_simulation import groups_of
-from grpoctl.specs import load
+from grpoctl.config import load
 from tests.grpoctl.commands.conftest import Grpoctl
 from tests.grpoctl.diagnose.readers.told import HEAD, told
 

@@ -30,7 +30,7 @@ def one_thread() -> None:
 def weights(recorded: Recorded) -> RunDir:
     """A run of p31 with exported weights, which are not those it started from."""
     from core.assemble import build_policy
-    from grpoctl.specs import read_resolved
+    from grpoctl.config import read_resolved
 
     run = recorded(**dict(text.split("=") for text in FEW))
     policy = build_policy(read_resolved(run.spec))
@@ -94,7 +94,7 @@ def keep(run: RunDir, step: int, *, moved: float) -> None:
     """A checkpoint of the run, whose adapter was moved by so much; 0.05 makes the weights that `weights` exports."""
     from core.assemble import build_policy, open_checkpoints
     from core.training.checkpoint import Progress, Snapshot
-    from grpoctl.specs import read_resolved
+    from grpoctl.config import read_resolved
 
     spec = read_resolved(run.spec)
     state = {name: w + (moved if "lora_B" in name else 0.0) for name, w in build_policy(spec).state().items()}

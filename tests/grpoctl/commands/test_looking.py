@@ -11,9 +11,9 @@ import pytest
 
 from core.models import precision
 from grpoctl.commands.examining import examination
+from grpoctl.config import load, spec_sha
 from grpoctl.runs import profile
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load, spec_sha
 from tests.conftest import Recorded
 from tests.grpoctl.commands.conftest import Grpoctl
 

@@ -9,8 +9,8 @@ import pytest
 from core.errors import StorageError, UserError
 from core.tasks.readiness import check_task
 from grpoctl.commands.scaffolding import write
+from grpoctl.config import load
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load
 from tests.grpoctl.commands.conftest import Grpoctl
 
 

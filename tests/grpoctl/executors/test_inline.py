@@ -13,6 +13,7 @@ import pytest
 from core.errors import BusyError, NotFoundError, SpecError
 from core.health import examine
 from grpoctl import files
+from grpoctl.config import load, read_resolved
 from grpoctl.executors import inline
 from grpoctl.executors.inline import Hooks, _result, execute
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
@@ -20,7 +21,6 @@ from grpoctl.files import _scan, read_json, read_rows, replace_json
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
-from grpoctl.specs import load, read_resolved
 from tests.conftest import Recorded
 
 

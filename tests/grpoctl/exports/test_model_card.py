@@ -10,8 +10,8 @@ from huggingface_hub import ModelCard
 
 from core.spec import RunSpec
 from core.spec.task import CustomTaskSpec
+from grpoctl.config import load
 from grpoctl.exports.model_card import hub_id, model_card
-from grpoctl.specs import load
 
 LORA = {"r": 4, "lora_alpha": 8.0, "target_modules": ["q_proj", "v_proj"]}
 RESULT: dict[str, Any] = {

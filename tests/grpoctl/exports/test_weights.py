@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 
 from core.errors import NotFoundError, StorageError, UserError
+from grpoctl.config.new_file import create
 from grpoctl.exports import weights
 from grpoctl.files import read_json, replace_text
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs.new_file import create
 from tests.conftest import Recorded
 
 

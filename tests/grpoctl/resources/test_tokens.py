@@ -7,8 +7,8 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from core.tasks import registry
+from grpoctl.config import load
 from grpoctl.resources.tokens import TEMPLATE, lengths
-from grpoctl.specs import load
 
 
 def words(folder: Path) -> Path:

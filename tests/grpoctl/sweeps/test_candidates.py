@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import SpecError
+from grpoctl.config import load, plain
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load, plain
 from grpoctl.sweeps import candidates, space
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.spec import SweepSpec

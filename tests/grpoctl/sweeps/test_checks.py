@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import SpecError
 from core.tasks import registry
-from grpoctl.specs import load
+from grpoctl.config import load
 from grpoctl.sweeps.checks import described, notes
 from tests.grpoctl.sweeps.mine import sweep
 

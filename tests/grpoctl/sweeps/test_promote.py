@@ -12,10 +12,10 @@ import pytest
 from core.errors import NotFoundError, StorageError, UserError
 from core.spec import RunSpec
 from grpoctl.commands.validating import check
+from grpoctl.config import load, plain
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.specs import load, plain
 from grpoctl.sweeps.arriving import some_points
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.promote import Wanted, promote

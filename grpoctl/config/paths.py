@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from grpoctl.specs.layers import Keys, Layer
+from grpoctl.config.layers import Keys, Layer
 
 _DATA = ("data", "eval_data", "test_data")
 _EXPLICIT = ("./", "../", "~", "/")

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from core.spec import RunSpec, Schedule
 from core.spec.stage import kind_of
-from grpoctl.specs.layers import Keys
+from grpoctl.config.layers import Keys
 
 MISSING: Final = object()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.spec import RunSpec
-from grpoctl.specs import Revisions, dump, load, read_resolved
+from grpoctl.config import Revisions, dump, load, read_resolved
 
 SPEC = """
 name: mine

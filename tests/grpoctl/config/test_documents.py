@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.specs.documents import MAX_BYTES, read_document, read_value
+from grpoctl.config.documents import MAX_BYTES, read_document, read_value
 
 
 def refusal(tmp_path: Path, content: str | bytes) -> SpecError:

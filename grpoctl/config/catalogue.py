@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError
-from grpoctl.specs.authored import read_authored
-from grpoctl.specs.library import Library, Origin
+from grpoctl.config.authored import read_authored
+from grpoctl.config.library import Library, Origin
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 
 from core.spec import RunSpec
-from grpoctl.specs.resolved import plain
+from grpoctl.config.resolved import plain
 
 _EXACT = 2**53  # up to here every integral float is one integer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.specs.layers import Keys, Layer, Place, dotted, leaves, merge
+from grpoctl.config.layers import Keys, Layer, Place, dotted, leaves, merge
 
 PARENT = Place(line=1)
 CHILD = Place(line=2)

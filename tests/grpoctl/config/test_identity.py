@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError, SpecError, StorageError
-from grpoctl.specs import Library, RecordedAs, Revisions, authored_sha, canonical, load, run_stem, spec_sha
-from grpoctl.specs.loading import Loaded
+from grpoctl.config import Library, RecordedAs, Revisions, authored_sha, canonical, load, run_stem, spec_sha
+from grpoctl.config.loading import Loaded
 
 TEXT = "name: mine\nextends: p31\ntitle: My own\nstages: {grpo: {learning_rate: 1e-5, num_generations: 4}}\n"
 

@@ -8,12 +8,12 @@ identity   hashes, run ids                     revisions  what name@revision was
 schema     the known keys and what they allow  nearest, aliases, problems  clear errors
 """
 
-from grpoctl.specs.catalogue import Experiment, experiments
-from grpoctl.specs.identity import authored_sha, canonical, run_stem, spec_sha
-from grpoctl.specs.library import Library, shipped_folder
-from grpoctl.specs.loading import Change, Loaded, load
-from grpoctl.specs.resolved import dump, plain, read_resolved
-from grpoctl.specs.revisions import RecordedAs, Revisions
+from grpoctl.config.catalogue import Experiment, experiments
+from grpoctl.config.identity import authored_sha, canonical, run_stem, spec_sha
+from grpoctl.config.library import Library, shipped_folder
+from grpoctl.config.loading import Change, Loaded, load
+from grpoctl.config.resolved import dump, plain, read_resolved
+from grpoctl.config.revisions import RecordedAs, Revisions
 
 __all__ = [
     "Change",

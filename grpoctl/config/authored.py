@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.specs.documents import read_document
-from grpoctl.specs.layers import Layer, merge
-from grpoctl.specs.library import Library
-from grpoctl.specs.paths import anchored
+from grpoctl.config.documents import read_document
+from grpoctl.config.layers import Layer, merge
+from grpoctl.config.library import Library
+from grpoctl.config.paths import anchored
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FULL = "full"  # the spec as it is written: always there, never redefined

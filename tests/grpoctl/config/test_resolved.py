@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import NotFoundError, SpecError
 from core.spec import RunSpec
-from grpoctl.specs import dump, load, plain, read_resolved
+from grpoctl.config import dump, load, plain, read_resolved
 
 SPEC = load("p31", overrides=["early_stopping={patience: 3}"]).spec
 

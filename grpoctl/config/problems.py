@@ -14,9 +14,9 @@ from typing import Any, Literal, Protocol
 from pydantic import ValidationError
 
 from core.errors import SpecError
-from grpoctl.specs.layers import Keys, Layer, dotted
-from grpoctl.specs.nearest import hint
-from grpoctl.specs.schema import Field, allowed, choices, fields, item_fields, keys_of, stage_kinds, task_names
+from grpoctl.config.layers import Keys, Layer, dotted
+from grpoctl.config.nearest import hint
+from grpoctl.config.schema import Field, allowed, choices, fields, item_fields, keys_of, stage_kinds, task_names
 
 Tree = Mapping[str, object]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from grpoctl.specs.aliases import ALIASES
-from grpoctl.specs.authored import OF_THE_FILE
-from grpoctl.specs.layers import Keys, dotted
-from grpoctl.specs.schema import Field, fields, item_fields
+from grpoctl.config.aliases import ALIASES
+from grpoctl.config.authored import OF_THE_FILE
+from grpoctl.config.layers import Keys, dotted
+from grpoctl.config.schema import Field, fields, item_fields
 
 _CUTOFF = 0.7  # difflib's ratio of two words: learnin and learning 0.93, bta and beta 0.86, prompt and completion 0.38
 _WHOLE = 0.9  # of two names without their underscores, where they have other words: learningrate

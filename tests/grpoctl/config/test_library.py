@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError
-from grpoctl.specs import Library, experiments, load, shipped_folder
+from grpoctl.config import Library, experiments, load, shipped_folder
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 from core.errors import NotFoundError, SpecError
 from core.spec import RunSpec
-from grpoctl.specs.authored import FULL, Authored, read_authored
-from grpoctl.specs.layers import Layer, Place, leaves, merge
-from grpoctl.specs.library import Library
-from grpoctl.specs.overrides import override_layer
-from grpoctl.specs.problems import spec_error
-from grpoctl.specs.resolved import plain
-from grpoctl.specs.revisions import Revisions
+from grpoctl.config.authored import FULL, Authored, read_authored
+from grpoctl.config.layers import Layer, Place, leaves, merge
+from grpoctl.config.library import Library
+from grpoctl.config.overrides import override_layer
+from grpoctl.config.problems import spec_error
+from grpoctl.config.resolved import plain
+from grpoctl.config.revisions import Revisions
 
 
 class Change(NamedTuple):

@@ -9,10 +9,10 @@ import pytest
 
 from core.errors import SpecError
 from core.spec.run import Fault
-from grpoctl.specs import Library, load
-from grpoctl.specs.aliases import ALIASES
-from grpoctl.specs.nearest import nearest
-from grpoctl.specs.schema import fields
+from grpoctl.config import Library, load
+from grpoctl.config.aliases import ALIASES
+from grpoctl.config.nearest import nearest
+from grpoctl.config.schema import fields
 
 
 def refusal(tmp_path: Path, text: str) -> SpecError:

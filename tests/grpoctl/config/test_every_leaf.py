@@ -11,11 +11,11 @@ import pytest
 
 from core.errors import SpecError
 from core.spec import RunSpec
-from grpoctl.specs import Library, dump, load, plain, read_resolved, run_stem, spec_sha
-from grpoctl.specs.authored import OF_THE_FILE, read_authored
-from grpoctl.specs.layers import dotted, merge
-from grpoctl.specs.overrides import override_layer
-from grpoctl.specs.schema import Field, allowed, fields, has_parts
+from grpoctl.config import Library, dump, load, plain, read_resolved, run_stem, spec_sha
+from grpoctl.config.authored import OF_THE_FILE, read_authored
+from grpoctl.config.layers import dotted, merge
+from grpoctl.config.overrides import override_layer
+from grpoctl.config.schema import Field, allowed, fields, has_parts
 
 LIBRARY = Library()
 EVERYTHING = Path(__file__).with_name("everything.yaml")

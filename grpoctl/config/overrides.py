@@ -10,13 +10,13 @@ from typing import Any, get_origin
 
 from core.errors import SpecError
 from core.spec.methods import filled
-from grpoctl.specs.aliases import ALIASES
-from grpoctl.specs.authored import OF_THE_FILE
-from grpoctl.specs.documents import read_value
-from grpoctl.specs.layers import Keys, Layer, Place, dotted, merge
-from grpoctl.specs.nearest import hint, nearest
-from grpoctl.specs.paths import anchored
-from grpoctl.specs.schema import Field, fields, has_parts
+from grpoctl.config.aliases import ALIASES
+from grpoctl.config.authored import OF_THE_FILE
+from grpoctl.config.documents import read_value
+from grpoctl.config.layers import Keys, Layer, Place, dotted, merge
+from grpoctl.config.nearest import hint, nearest
+from grpoctl.config.paths import anchored
+from grpoctl.config.schema import Field, fields, has_parts
 
 _NAMED = 4  # of the keys that an ending may mean
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from core.errors import NotFoundError, SpecError
 from core.spec import RunSpec
+from grpoctl.config.documents import read_text
+from grpoctl.config.identity import authored_sha
 from grpoctl.files import create_text, storage_errors
-from grpoctl.specs.documents import read_text
-from grpoctl.specs.identity import authored_sha
 
 _REFERENCE = re.compile(r"(?P<name>[a-z0-9][a-z0-9_-]*)@[1-9]\d*(\+[0-9a-f]{6,64})?")
 

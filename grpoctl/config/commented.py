@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from grpoctl.specs.resolved import block_yaml
+from grpoctl.config.resolved import block_yaml
 
 _INDENT = "  "
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")

@@ -12,10 +12,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
 from core.spec import Part, RunSpec
-from grpoctl.specs.documents import read_document
-from grpoctl.specs.layers import merge
-from grpoctl.specs.overrides import override_layer
-from grpoctl.specs.problems import spec_error
+from grpoctl.config.documents import read_document
+from grpoctl.config.layers import merge
+from grpoctl.config.overrides import override_layer
+from grpoctl.config.problems import spec_error
 
 
 class _Representer(SafeRepresenter):

@@ -10,8 +10,8 @@ import pytest
 
 from core.spec import RunSpec, Schedule
 from core.spec.schedule import constant
-from grpoctl.specs import Library, load, plain
-from grpoctl.specs.layers import leaves
+from grpoctl.config import Library, load, plain
+from grpoctl.config.layers import leaves
 
 ONLY_SHIPPED = Library(user=Path("no-such-folder"))
 SAID = {"name", "title", "question", "source", "expects", "recorded", "revision"}

@@ -11,8 +11,8 @@ from core.health.foresight.inert import inert
 from core.spec import GrpoStage
 from core.spec.expectation import parse
 from core.spec.schedule import constant
-from grpoctl.specs import Library, dump, experiments, load, read_resolved, shipped_folder, spec_sha
-from grpoctl.specs.documents import read_document
+from grpoctl.config import Library, dump, experiments, load, read_resolved, shipped_folder, spec_sha
+from grpoctl.config.documents import read_document
 
 ONLY_SHIPPED = Library(user=Path("no-such-folder"))
 SHIPPED = [(item.name, profile) for item in experiments(ONLY_SHIPPED) for profile in item.profiles]
@@ -84,8 +84,8 @@ SAID = {"name", "title", "question", "source", "expects", "recorded", "revision"
 
 
 def differences(one: str, other: str, profile: str) -> set[str]:
-    from grpoctl.specs import plain
-    from grpoctl.specs.layers import leaves
+    from grpoctl.config import plain
+    from grpoctl.config.layers import leaves
 
     a, b = (leaves(plain(load(name, profile=profile, library=ONLY_SHIPPED).spec)) for name in (one, other))
     return {key for key in {*a, *b} if a.get(key) != b.get(key) and key.split(".", maxsplit=1)[0] not in SAID}

@@ -20,7 +20,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.specs.layers import Keys, Layer, Place, dotted
+from grpoctl.config.layers import Keys, Layer, Place, dotted
 
 MAX_BYTES = 256 * 1024  # a spec is a few kilobytes; what is larger is not one, and would only take minutes to parse
 MAX_NODES = 10_000  # after aliases are expanded

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import UserError
+from grpoctl.config.authored import NAME
+from grpoctl.config.library import Library, shipped_folder
 from grpoctl.files import create_text, storage_errors
-from grpoctl.specs.authored import NAME
-from grpoctl.specs.library import Library, shipped_folder
 
 
 def new_file(name: str, library: Library) -> Path:
