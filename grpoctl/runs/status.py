@@ -1,6 +1,6 @@
 """The statuses of runs, trials and studies, and `status.json` of a run, read and written.
 
-What is not here: whether it is still true (liveness), the exit codes (grpoctl.commands.exits) and what MLflow calls
+What is not here: whether it is still true (liveness), the exit codes (grpoctl.cli.exits) and what MLflow calls
 the statuses (grpoctl.tracking.payload).
 """
 

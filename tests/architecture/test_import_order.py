@@ -24,15 +24,15 @@ ORDER = (
     "config", "resources", "runs", "tracking",  # a spec, what it needs, its directory, the copy in MLflow
     "analysis", "dataset", "diagnose", "exports",  # what is said of runs and studies, from their files
     "executors", "sweeps", "api",  # what runs them, and says at their end what came out
-    "scaffold", "commands", "app",
+    "scaffold", "cli", "app",
 )  # fmt: skip
 # Who alone may import what.
 OWNERS = {
     "mlflow": ("grpoctl.tracking",),
     "optuna": ("grpoctl.sweeps",),
     "peft": ("core.models",),
-    "typer": ("grpoctl.app", "grpoctl.commands"),
-    "rich": ("grpoctl.console", "grpoctl.commands.progress", "grpoctl.commands.sweep_progress"),
+    "typer": ("grpoctl.app", "grpoctl.cli"),
+    "rich": ("grpoctl.console", "grpoctl.cli.progress", "grpoctl.cli.sweep_progress"),
 }
 # Whatever costs seconds to import; only these parts may have it loaded with them.
 HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pandas", "matplotlib", "scipy", "numpy",

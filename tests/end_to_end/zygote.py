@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import Any
 
-PRELOADED = ("core.assemble", "core.training.drive", "peft", "rich.progress", "grpoctl.commands.session", "grpoctl.app")
+PRELOADED = ("core.assemble", "core.training.drive", "peft", "rich.progress", "grpoctl.cli.session", "grpoctl.app")
 
 
 def serve(address: str) -> None:

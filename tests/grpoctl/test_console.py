@@ -15,8 +15,8 @@ from core.errors import StorageError
 from grpoctl import console
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, compare
-from grpoctl.commands.progress import LiveProgress, progress_text
-from grpoctl.commands.verdicts import print_comparison, print_result
+from grpoctl.cli.progress import LiveProgress, progress_text
+from grpoctl.cli.verdicts import print_comparison, print_result
 from grpoctl.sections import Line, Section
 
 Capture = pytest.CaptureFixture[str]
@@ -251,7 +251,7 @@ def test_a_run_with_a_budget_shows_how_much_of_it_is_spent(capsys: Capture) -> N
 def test_the_time_left_is_the_pace_since_the_first_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     # Resumed at step 100; a second per step from there: 100 seconds left at once, 75 after 25 steps.
     clock = iter(float(second) for second in range(1000))
-    monkeypatch.setattr("grpoctl.commands.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("grpoctl.cli.progress.time.monotonic", lambda: next(clock))
     train(LiveProgress(), 200, first=100, last=125)
     lines = capsys.readouterr().out.splitlines()
     assert "eta -:--" in lines[1]
@@ -264,7 +264,7 @@ def test_the_evaluation_before_the_first_step_is_told_sparingly(
 ) -> None:
     # A second per token: one line at once, then one every 30 seconds, and the first row as ever.
     now = iter(float(second) for second in range(1000))
-    monkeypatch.setattr("grpoctl.commands.progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("grpoctl.cli.progress.time.monotonic", lambda: next(now))
     progress = LiveProgress()
     progress.start(96, "header")
     for token in range(65):

@@ -9,7 +9,7 @@ import pytest
 
 from core.health.foresight.resources.memory import Place, Tokens
 from core.health.foresight.resources.shapes import PUBLISHED
-from grpoctl.commands.checking_resources import size, span
+from grpoctl.cli.checking_resources import size, span
 from grpoctl.config import load
 from grpoctl.resources.model import Known
 from grpoctl.resources.probe import Probe

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
-from grpoctl.commands.exits import exit_code
+from grpoctl.cli.exits import exit_code
 from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import liveness, status
 from grpoctl.runs.liveness import DIED

@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import NotFoundError, StorageError, UserError
 from core.spec import RunSpec
-from grpoctl.commands.validating import check
+from grpoctl.cli.validating import check
 from grpoctl.config import load, plain
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
