@@ -31,7 +31,7 @@ from core.policies.base import RowKey, Sampling
 from core.rollout.collect import collect
 from core.spec import GrpoStage
 from core.tasks import registry
-from grpoctl.specs import load
+from grpoctl.config import load
 
 K, SIZES, BLOCKS, AT_ONCE = 16, (2, 4, 8, 16), 24, 16
 

@@ -23,7 +23,7 @@ from core.rollout.uniforms import TRAIN
 from core.spec import RunSpec
 from core.tasks import registry
 from core.training.step_metrics import integrity_metrics
-from grpoctl.specs import load
+from grpoctl.config import load
 
 PRECISIONS = {
     "fp32": ["model.dtype=float32"],

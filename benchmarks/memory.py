@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 
 from core.health.foresight.resources.memory import Place, Tokens, phases
+from grpoctl.config import load
 from grpoctl.resources.model import known
 from grpoctl.resources.probe import measure
-from grpoctl.specs import load
 
 SHORT = ["max_completion_length=32", "num_generations=4"]
 CASES = {

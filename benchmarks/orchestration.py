@@ -13,13 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from grpoctl.config import load
 from grpoctl.executors.base import Ended, Job, JobDone
 from grpoctl.executors.pool import Pool
 from grpoctl.executors.slots import cpu_slots
+from grpoctl.files import read_rows
 from grpoctl.runs.launch import Launch, prepare
-from grpoctl.runs.records import read_rows
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import load
 
 
 def jobs_of(home: Home, count: int, runs: int, steps: int) -> list[Job]:

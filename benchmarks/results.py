@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from core.health.statistics import clipped, mean_interval
-from grpoctl.analysis.wording import label
-from grpoctl.runs.records import read_json, read_rows
+from grpoctl.config import read_resolved
+from grpoctl.files import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import read_resolved
+from grpoctl.wording import label
 
 COLUMNS = (
     "experiment", "seeds", "ended", "eval/reward: start", "before GRPO", "final", "gain by GRPO", "eval/valid",

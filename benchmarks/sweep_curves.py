@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grpoctl.analysis.sweeps.budget import unit_of
-from grpoctl.specs import Library, shipped_folder
+from grpoctl.config import Library, shipped_folder
 
 OVER_STAGED = """\
 name: over-staged

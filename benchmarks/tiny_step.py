@@ -17,7 +17,7 @@ from statistics import median
 
 from core.assemble import assemble, open_checkpoints
 from core.training.drive import drive
-from grpoctl.specs import load
+from grpoctl.config import load
 
 PARTS = ("sample", "score", "learn")
 

@@ -1,6 +1,6 @@
 """Text that is not ours, made safe to show: no character of it drives a terminal, or cannot be encoded.
 
-Passwords in URLs are not here (grpoctl.runs.credentials).
+Passwords in URLs are not here (grpoctl.credentials).
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from grpoctl.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from grpoctl.runs.loaded import LoadedRun, LoadedStudy
+    from grpoctl.api import LoadedRun, LoadedStudy
 
 _ours = Path(__file__).resolve().parents[1] / "core"
 _found = importlib.util.find_spec("core")
@@ -34,6 +34,6 @@ def load(name: str) -> LoadedRun | LoadedStudy:
 
     Raises core.errors.NotFoundError where there is neither.
     """
-    from grpoctl.runs.loaded import load as load_named
+    from grpoctl.api import load as load_named
 
     return load_named(name)

@@ -1,4 +1,4 @@
-"""The command line: the list of commands, and what an error looks like. Each command is a file of grpoctl.commands."""
+"""The command line: the list of commands, and what an error looks like. Each command is a file of grpoctl.cli."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ import typer
 
 from core.errors import GrpoError, StorageError, in_words
 from core.text import tolerant
-from grpoctl import __version__, exits
-from grpoctl.commands.check import check
-from grpoctl.commands.compare import compare
-from grpoctl.commands.diagnose import diagnose
-from grpoctl.commands.doctor import doctor
-from grpoctl.commands.evaluate import evaluate
-from grpoctl.commands.export import export
-from grpoctl.commands.logs import logs
-from grpoctl.commands.ls import ls
-from grpoctl.commands.models import models
-from grpoctl.commands.new import new
-from grpoctl.commands.promote import promote
-from grpoctl.commands.run import run
-from grpoctl.commands.sample import sample
-from grpoctl.commands.show import show
-from grpoctl.commands.stop import stop
-from grpoctl.commands.sweep import sweep
-from grpoctl.commands.sync import sync
-from grpoctl.commands.ui import ui
-from grpoctl.commands.validate import validate
+from grpoctl.cli import exits
+from grpoctl.cli.check import check
+from grpoctl.cli.compare import compare
+from grpoctl.cli.diagnose import diagnose
+from grpoctl.cli.doctor import doctor
+from grpoctl.cli.evaluate import evaluate
+from grpoctl.cli.export import export
+from grpoctl.cli.logs import logs
+from grpoctl.cli.ls import ls
+from grpoctl.cli.models import models
+from grpoctl.cli.new import new
+from grpoctl.cli.promote import promote
+from grpoctl.cli.run import run
+from grpoctl.cli.sample import sample
+from grpoctl.cli.show import show
+from grpoctl.cli.stop import stop
+from grpoctl.cli.sweep import sweep
+from grpoctl.cli.sync import sync
+from grpoctl.cli.ui import ui
+from grpoctl.cli.validate import validate
 from grpoctl.runs.log import keep_off_terminal
+from grpoctl.version import __version__
 
 UsageError: Any = typer.BadParameter.__base__  # click's; which click it is depends on the version of typer
 

@@ -1,4 +1,4 @@
-"""Everything that is printed: progress, verdicts, comparisons, tables. What is said is decided in grpoctl.analysis.
+"""How everything is printed: sentences, tables, JSON, errors. What a run or a sweep came to is not here.
 
 Text goes to standard output, progress too; where standard output carries a JSON document, progress goes to standard
 error. Colour is rich's: off where NO_COLOR is set or the stream is no terminal. Nothing is ever parsed as markup, and
@@ -14,22 +14,15 @@ import re
 import sys
 import textwrap
 import traceback
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from core.errors import StorageError
-from core.health.gains import HEADLINE, Gain
 from core.text import harmless, harmless_json, tolerant
-from grpoctl.analysis.compare import Comparison, Row, Side
-from grpoctl.analysis.curves import chart
-from grpoctl.analysis.outcome import GAIN_LEGEND, Line, beside_the_record, evaluations, legend_of, sentences
-from grpoctl.analysis.sweeps.report import head
-from grpoctl.analysis.sweeps.section import Section
-from grpoctl.analysis.wording import estimate_text, setting_text
-from grpoctl.runs.credentials import without_credentials
-from grpoctl.runs.records import finite
+from grpoctl.credentials import without_credentials
+from grpoctl.files import finite
+from grpoctl.sections import Line, Section
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -37,8 +30,6 @@ if TYPE_CHECKING:
 
 _STYLES = {"plain": "", "good": "green", "bad": "bold red", "warn": "yellow"}
 _LABEL = 10  # columns of a label, the space after it included
-_PLAIN_LINES = 20  # progress lines of a whole run where there is no terminal
-_BESIDE_GUARDS = 67  # columns of a progress line without the guards: a bar of 4, step, time left, numbers
 _PIPED_WIDTH = 80  # of a chart where there is no terminal; sentences and tables are not wrapped at all there
 _WIDEST = 100  # of a chart or a paragraph
 _UNWRAPPED = 10_000
@@ -65,14 +56,14 @@ def print_json_text(text: str) -> None:
 def print_error(message: str) -> None:
     """One line on standard error, without passwords; a traceback after it keeps its lines."""
     line, _, rest = without_credentials(message).partition("\n")
-    _say(Line(label="", mark="error", tone="bad", text=line), sys.stderr)
+    print_line(Line(label="", mark="error", tone="bad", text=line), sys.stderr)
     if rest:
         write(rest, sys.stderr)
 
 
 def print_note(message: str) -> None:
     """One line on standard error that is no error, without passwords."""
-    _say(Line(label="", mark="note", tone="warn", text=without_credentials(message)), sys.stderr)
+    print_line(Line(label="", mark="note", tone="warn", text=without_credentials(message)), sys.stderr)
 
 
 def print_text(text: str) -> None:
@@ -99,61 +90,11 @@ def short(value: float | None) -> str:
     return f"{value:.3f}"[:5].rstrip(".")
 
 
-def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> None:
-    """The verdict on one run: ending, gains, evaluations, expectations, findings, the record beside it, files."""
-    lines = sentences(result)
-    first = [line for line in lines if line.label in ("Run", "Reached", "Stage")]
-    for line in first:
-        _say(line)
-    rows = evaluations(result)
-    if rows:
-        write("")
-        print_table("", ("", "start", "final", "best"), rows, note=legend_of(result))
-    for line in lines[len(first) :]:
-        _say(line)
-    if recorded:
-        write("")
-        print_table("The record and this run", ("", "record", "this run"), beside_the_record(result, recorded))
-    _say(Line(label="Files", text=str(result["run_dir"])))
-
-
-def print_comparison(comparison: Comparison) -> None:
-    """Both sides, the changed settings, notes, metrics over seeds, curves, and the verdict last."""
-    for side in (comparison.a, comparison.b):
-        _say(Line(label=side.letter, text=_side(side)))
-    changed = [(key, setting_text(a), setting_text(b)) for key, (a, b) in comparison.changed.items()]
-    write("")
-    print_table("Changed settings", ("", "A", "B"), changed)
-    for note in comparison.notes:
-        _say(Line(label="Note", text=note))
-    write("")
-    rows = [_comparison_row(name, row) for name, row in comparison.metrics.items()]
-    print_table("Means over seeds (±, [ ]: 95 % t interval over seeds)", ("", "A", "B", "B - A", ""), rows)
-    if any(row[-1] for row in rows):
-        write("  * the interval of B - A leaves 0 out\n")
-    if any(len(gains) > 1 for gains in comparison.stages.values()):
-        print_table("Gains of eval/reward by stage", ("stage", "A", "B"), _stage_rows(comparison), note=GAIN_LEGEND)
-    width = _wide_enough(console_on(sys.stdout)).width
-    width = _PIPED_WIDTH if width == _UNWRAPPED else min(width, _WIDEST)
-    write(
-        chart(
-            "eval/reward, mean over seeds", [comparison.a.curve, comparison.b.curve], axis=comparison.axis, width=width
-        )
-        + "\n"
-    )
-    _say(Line(label="Verdict", text=comparison.verdict))
-
-
-def print_study(document: Mapping[str, Any]) -> None:
-    """The verdict on a sweep: what was asked, how it stands, what came out, and its best candidates."""
-    print_sections(head(document))
-
-
 def print_sections(sections: Sequence[Section]) -> None:
     """Sentences, and tables under their titles."""
     for section in sections:
         for line in section.lines:
-            _say(line)
+            print_line(line)
         if section.lines and section is not sections[-1]:
             write("")
         if section.columns:
@@ -207,6 +148,12 @@ def console_on(stream: TextIO) -> Console:
     )  # fmt: skip
 
 
+def chart_width() -> int:
+    """The columns of a chart on standard output."""
+    width = _wide_enough(console_on(sys.stdout)).width
+    return _PIPED_WIDTH if width == _UNWRAPPED else min(width, _WIDEST)
+
+
 def _wide_enough(console: Console) -> Console:
     """The console, at least so wide that a table keeps its cells."""
     console.width = max(console.width, _NARROWEST)
@@ -255,7 +202,7 @@ def _render(console: Console, what: RenderableType) -> str:
     return "".join(f"{line.rstrip()}\n" for line in rendered.getvalue().split("\n")[:-1])
 
 
-def _say(line: Line, stream: TextIO | None = None) -> None:
+def print_line(line: Line, stream: TextIO | None = None) -> None:
     """Print a labelled sentence, wrapped under itself; a path or an id is never broken, a command not even wrapped."""
     stream = stream or sys.stdout
     console = _wide_enough(console_on(stream))
@@ -290,29 +237,3 @@ def _fitted(section: Section, width: int) -> tuple[tuple[str, ...], list[tuple[s
 def _wide(section: Section, kept: Sequence[int]) -> int:
     cells = [section.columns, *section.rows]
     return sum(max(len(row[index]) for row in cells) + _GUTTER for index in kept)
-
-
-def _side(side: Side) -> str:
-    statuses = ", ".join(f"{count} {status}" for status, count in Counter(side.statuses).items())
-    seeds = "seed " if len(side.seeds) == 1 else "seeds "
-    return f"{side.name}, profile {side.profile}, {seeds}{', '.join(map(str, side.seeds))} ({statuses})"
-
-
-def _stage_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """What each stage gained on either side."""
-    sides = [comparison.stages.get(letter, {}) for letter in ("a", "b")]
-    names = list(dict.fromkeys(name for side in sides for name in side))
-    return [(name, _gain_cell(sides[0].get(name)), _gain_cell(sides[1].get(name))) for name in names]
-
-
-def _gain_cell(gain: Gain | None) -> str:
-    known = gain is not None and gain.gain is not None
-    return estimate_text(HEADLINE, gain.gain, gain.interval, signed=True) if known and gain is not None else "-"
-
-
-def _comparison_row(name: str, row: Row) -> tuple[str, str, str, str, str]:
-    gap = row.difference
-    cells = ["-" if entry is None else estimate_text(name, entry.mean, entry.interval) for entry in (row.a, row.b)]
-    cells.append("-" if gap is None else estimate_text(name, gap.mean, gap.interval, signed=gap.mean > 0))
-    clear = gap is not None and gap.interval is not None and not gap.interval[0] <= 0 <= gap.interval[1]
-    return (name, cells[0], cells[1], cells[2], "*" if clear else "")

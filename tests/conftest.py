@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from grpoctl.config import load
+from grpoctl.executors.inline import Recorder
+from grpoctl.files import replace_json
 from grpoctl.runs import status
 from grpoctl.runs.launch import Launch, identity_of, prepare
-from grpoctl.runs.recorder import Recorder
-from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
-from grpoctl.specs import load
 
 Recorded = Callable[..., RunDir]
 

@@ -1,4 +1,4 @@
-"""RunSpec and its parts: typed, frozen, validated; imports no torch. Reading files is not here (grpoctl.specs)."""
+"""RunSpec and its parts: typed, frozen, validated; imports no torch. Reading files is not here (grpoctl.config)."""
 
 from core.spec.expectation import Expectation
 from core.spec.grpo_stage import AdaptiveBetaSpec, AdaptiveEntropySpec, AdvantageSpec, GrpoStage, named_point, point

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import NotFoundError, StorageError
+from grpoctl.files import read_json, read_resolved_yaml, read_rows
 from grpoctl.runs import status
-from grpoctl.runs.records import read_json, read_rows, storage_errors
-from grpoctl.runs.run_dir import RunDir
-
-FINISHED = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"})
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import FINISHED
 
 Leaves = Mapping[str, object]
 
@@ -75,21 +74,12 @@ def load_run(path: Path) -> RunRecord:
 
     Raises NotFoundError where there is no result (yet), StorageError where a file is damaged.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     run = RunDir(path=path)
     result = read_json(run.result)
     if result is None:
         raise NotFoundError(f"{path} has no result; its run has not ended, or there is none (see: grpoctl ls)")
-    try:
-        with storage_errors("read", run.spec):
-            spec = YAML(typ="safe", pure=True).load(run.spec.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, YAMLError) as error:
-        raise StorageError(f"{run.spec}: damaged ({str(error).splitlines()[0]}); move that run away") from error
-    if not isinstance(spec, dict):
-        raise StorageError(f"{run.spec}: damaged (a mapping belongs here, got {type(spec).__name__})")
-    return RunRecord(result=result, spec=_settings(run, spec), rows=tuple(read_rows(run.metrics)), ended=_ended(run))
+    settings = _settings(run, read_resolved_yaml(run.spec))
+    return RunRecord(result=result, spec=settings, rows=tuple(read_rows(run.metrics)), ended=_ended(run))
 
 
 def _settings(run: RunDir, spec: Mapping[str, object]) -> dict[str, object]:
@@ -168,3 +158,28 @@ def _ended(run: RunDir) -> float:
     except StorageError:
         record = None
     return record.ended if record is not None and record.ended is not None else run.result.stat().st_mtime
+
+
+Side = tuple[RunRecord, ...]
+
+
+def sides(home: Home, a: str, b: str, profile: str | None) -> tuple[Side, Side]:
+    """The records of both sides; without a profile, the newest one that both have runs of.
+
+    Raises NotFoundError where a side has no finished run.
+    """
+    paths = [run.path for run in home.runs()]
+    a, b = (Path(name).stem if name.lower().endswith(".yaml") else name for name in (a, b))
+    profile = profile or shared_profile(paths, a, b)
+
+    def resolve(name: str) -> Side:
+        try:
+            return side(paths, name, profile=profile)
+        except NotFoundError as error:
+            try:
+                run = home.find(name)
+            except NotFoundError:
+                raise error from None
+            return (load_run(run.path),)
+
+    return resolve(a), resolve(b)

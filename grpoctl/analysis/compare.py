@@ -17,7 +17,7 @@ from grpoctl.analysis import remarks
 from grpoctl.analysis.collect import RunRecord, number
 from grpoctl.analysis.curves import Curve, axis_of, mean_curve
 from grpoctl.analysis.outcome import ruler_of
-from grpoctl.analysis.wording import BEST, label
+from grpoctl.wording import BEST, label
 
 _EVAL = tuple(metric.name for metric in EVAL if metric.name != "eval/reward_se")  # a precision, not an outcome
 _RUN = tuple(dict.fromkeys([*(metric.name for metric in RUN), "completions", "seconds"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.spec import METHODS, GrpoStage, RunSpec, named_point, point
-from grpoctl.specs.layers import leaves
+from grpoctl.config.layers import leaves
 
 
 def described(spec: RunSpec) -> dict[str, dict[str, Any]]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from core.health.gains import HEADLINE, Ruler, gain_since
 from core.health.statistics import clipped, t_interval
 from core.metrics import EVAL, limits
 from core.spec.expectation import parse
 from grpoctl.analysis.collect import RunRecord, number
-from grpoctl.analysis.wording import estimate_text, label, metric_text, plural
-
-Tone = Literal["plain", "good", "bad", "warn"]
+from grpoctl.sections import Line, Tone
+from grpoctl.wording import estimate_text, label, metric_text, plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "STOPPED_EARLY": "good", "PRUNED": "warn", "INTERRUPTED": "warn"}
 _MET: Mapping[bool | None, tuple[str, Tone]] = {
@@ -23,17 +21,6 @@ _MET: Mapping[bool | None, tuple[str, Tone]] = {
 }
 _UNEXPLAINED = frozenset({"STOPPED_EARLY", "PRUNED", "FAILED", "INTERRUPTED"})  # what no finding explains
 _SEVERITIES: Mapping[str, Tone] = {"error": "bad", "critical": "bad", "info": "plain"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """One labelled sentence; `mark` is the word that carries the tone. `verbatim`: a command, to be copied whole."""
-
-    label: str
-    mark: str = ""
-    tone: Tone = "plain"
-    text: str
-    verbatim: bool = False
 
 
 def sentences(result: Mapping[str, Any]) -> list[Line]:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from core.health.finding import SEVERITIES
 from core.health.statistics import Difference, Estimate, mean
 from grpoctl.analysis.collect import Leaves, RunRecord, number
-from grpoctl.analysis.wording import metric_text, plural, setting_text
+from grpoctl.runs.status import UNDISTURBED
+from grpoctl.wording import metric_text, plural, setting_text
 
 Changed = Mapping[str, tuple[object, object]]
-
-NORMAL = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED"})
 
 # Guards act by stopping a run only, checkpoints not at all: where every run ended by itself neither made a difference.
 _INERT_UNLESS_STOPPED = ("guards.", "checkpoints.")
@@ -126,7 +125,7 @@ def _same_runs(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed)
 
 
 def _attribution(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> list[str]:
-    ended_alone = all(run.status in NORMAL for run in [*a, *b])
+    ended_alone = all(run.status in UNDISTURBED for run in [*a, *b])
     weighing = {
         key: pair for key, pair in changed.items() if not (ended_alone and key.startswith(_INERT_UNLESS_STOPPED))
     }
@@ -184,7 +183,7 @@ def _seeds(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
 def _endings(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
     said = []
     for letter, side in (("A", a), ("B", b)):
-        odd = [run for run in side if run.status not in NORMAL]
+        odd = [run for run in side if run.status not in UNDISTURBED]
         if odd:
             runs = ", ".join(f"{run.run_id} {run.status}" for run in odd)
             said.append(f"{letter}: {len(odd)} of {plural(len(side), 'run')} did not end normally: {runs}")

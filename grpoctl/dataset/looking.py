@@ -1,23 +1,26 @@
 """A task's problems, looked at as texts: how many, which repeat, which leak into the held-out ones, how long they are.
 
-Not here: what a model earns on them (sampling), and how it is printed (saying).
+And the tokenizer and the model, where they are on this machine: a check downloads nothing. Not here: what a model earns
+on the problems (sampling), and how it is printed.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from core.errors import SpecError, TaskError
 from core.health.dataset.lengths import lengths
 from core.health.dataset.texts import Nearness, Overlap, leaks, repeats
 from core.health.finding import Finding
-from core.spec import RunSpec
+from core.spec import ModelSpec, RunSpec
 from core.tasks.base import Example, Split, Task
 from core.tasks.text import prompt_of
-from grpoctl.analysis.wording import plural
+from grpoctl.wording import plural
 
 SPLITS: tuple[Split, ...] = ("train", "eval", "test")
 COMPARED = 20_000  # problems of a split whose likeness is looked for: it takes a millisecond each
@@ -124,3 +127,29 @@ def _lengths(values: Sequence[int]) -> dict[str, int] | None:
 
 def _shown(overlaps: Sequence[Overlap]) -> list[dict[str, object]]:
     return [{"id": one.one, "other": one.other, "likeness": round(one.likeness, 3)} for one in overlaps[:SHOWN]]
+
+
+def absent(spec: ModelSpec) -> str | None:
+    """Why the model is not to be tried here; None where it is at hand, built here, or a path that loading judges."""
+    from core.models.inventory import here
+
+    path = Path(os.path.expanduser(spec.source))
+    named = spec.source.startswith((".", "/", "~", "builtin:")) or path.exists()
+    if named or here(spec.source, spec.revision) is not None:
+        return None
+    return f"{spec.source} is not on this machine; choose another --profile, or give model.source=FOLDER"
+
+
+def tokenizer_of(spec: ModelSpec) -> Any | None:
+    """The model's tokenizer; None where it is not at hand, or cannot be read."""
+    from core.models.inventory import here
+
+    folder = here(spec.source, spec.revision)
+    if folder is None:
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=spec.trust_remote_code)
+    except (OSError, ValueError, KeyError):
+        return None  # lengths are then counted in characters, and the report says so

@@ -13,13 +13,13 @@ from typing import Any
 
 from core.errors import UserError
 from core.health.finding import Decider, Finding
+from grpoctl.config import Library, load
+from grpoctl.config.authored import Authored, read_authored
+from grpoctl.config.layers import merge
+from grpoctl.credentials import without_credentials
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.qualified import qualified
 from grpoctl.diagnose.readers.base import Read
-from grpoctl.runs.credentials import without_credentials
-from grpoctl.specs import Library, load
-from grpoctl.specs.authored import Authored, read_authored
-from grpoctl.specs.layers import merge
 
 UNKNOWN = "NAME"  # stands for an experiment that a foreign log does not have
 NO_FAULTS = "faults=[]"

@@ -12,7 +12,7 @@ from core.health.facts import facts
 from core.health.finding import SEVERITIES, Finding, Severity
 from core.health.trend import HUGE
 from grpoctl.diagnose.readers.base import Read
-from grpoctl.runs.records import finite
+from grpoctl.files import finite
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

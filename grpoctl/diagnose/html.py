@@ -10,13 +10,13 @@ from pathlib import Path
 from core.errors import StorageError
 from core.health.finding import Finding
 from core.text import harmless
-from grpoctl import __version__
 from grpoctl.diagnose import again, wording
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.figures import figure_svg
 from grpoctl.diagnose.readers.base import Read
 from grpoctl.diagnose.series import MOST, panels, updates
-from grpoctl.runs.records import replace_text
+from grpoctl.files import replace_text
+from grpoctl.version import __version__
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2125; --soft: #5b6570; --faint: #d9dee3; --page: #ffffff; --box: #f5f7f9;

@@ -17,16 +17,16 @@ from core.health.settings import OF_STAGE
 from core.spec import GrpoStage
 from core.spec.fit import check_fit
 from core.tasks import registry
+from grpoctl.config import Library, load, plain
+from grpoctl.config.authored import Authored, read_authored
+from grpoctl.config.layers import Layer, leaves
+from grpoctl.config.loading import resolve
+from grpoctl.config.new_file import create, new_file
+from grpoctl.config.overrides import override_layer
 from grpoctl.diagnose import again
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.proposed import Proposal, text_of
 from grpoctl.diagnose.qualified import qualified
-from grpoctl.specs import Library, load, plain
-from grpoctl.specs.authored import Authored, read_authored
-from grpoctl.specs.layers import Layer, leaves
-from grpoctl.specs.loading import resolve
-from grpoctl.specs.new_file import create, new_file
-from grpoctl.specs.overrides import override_layer
 
 FOREIGN_BASE, OF_UNKNOWN_K = "p30-sound", "p31"  # what a foreign log does not say is as there; the second has K=8
 

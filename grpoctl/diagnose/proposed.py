@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.health.finding import Decider, Finding
-from grpoctl.specs.commented import commented, nested, one_line
-from grpoctl.specs.resolved import block_yaml
+from grpoctl.config.commented import commented, nested, one_line
+from grpoctl.config.resolved import block_yaml
 
 _WIDTH = 112
 _TITLE = 100  # characters

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grpoctl.specs.layers import Keys, dotted
-from grpoctl.specs.schema import Field, fields
+from grpoctl.config.layers import Keys, dotted
+from grpoctl.config.schema import Field, fields
 
 
 def qualified(overrides: Sequence[str], tree: Mapping[str, object], stage: int | None) -> tuple[str, ...]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.health.finding import Finding
-from grpoctl.analysis.outcome import Line, Tone
-from grpoctl.analysis.sweeps.section import Section
 from grpoctl.diagnose import again, wording
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.readers.base import Read
+from grpoctl.sections import Line, Section, Tone
 
 _TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warn", "info": "plain", "ok": "good", "unknown": "warn"}
 _UNDER = " "  # a label of its own line under another's

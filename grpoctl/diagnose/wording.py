@@ -6,8 +6,8 @@ What is not here: how a form looks (report, markdown, html), and the commands to
 from __future__ import annotations
 
 from core.health.finding import Finding, steps_of
-from grpoctl.analysis.wording import plural, setting_text
 from grpoctl.diagnose.diagnosis import Diagnosis
+from grpoctl.wording import plural, setting_text
 
 _LONG = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
 _MOST = 8  # texts under one key

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-LEAVES = ("PRUNED", "FAILED", "INTERRUPTED")  # endings after which the rest of a job's list is not begun
+from grpoctl.runs.status import Status
+
+LEAVES = (Status.PRUNED, Status.FAILED, Status.INTERRUPTED)  # endings after which the rest of a job's list is not begun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, get_args
 
 from core.errors import StorageError
 from core.training.callbacks.base import Ending, EndStatus
-from grpoctl.runs.records import read_json
+from grpoctl.files import read_json
 from grpoctl.runs.run_dir import RunDir
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Processes that outlive the terminal: started, waited for until they hold what they are to work on.
+"""Processes that outlive the terminal: waited for until they hold what they are to work on, and where they print.
 
-What is here: starting one, and where such a process prints. What is not: what it does (commands.background, the
+What is not here: starting one (grpoctl.children), what it does (commands.background, the
 driver of a sweep) and ending it (stopping).
 """
 
@@ -12,34 +12,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from core.errors import RunError
-from grpoctl.executors.process import last_line
-from grpoctl.runs.children import child_environment
+from grpoctl.children import last_line
+from grpoctl.files import storage_errors
 from grpoctl.runs.locks import holder
-from grpoctl.runs.records import storage_errors
 
-_COLOURS = ("FORCE_COLOR", "TTY_COMPATIBLE")  # a log is no terminal: `logs` would spell the codes out
 BEGINS = 60.0  # seconds: a busy machine takes long to import
-
-
-def spawn(module_args: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """`python -P -m MODULE ARGUMENTS` as the leader of a session of its own, without stdin, its output added to `log`.
-
-    It has no terminal, so neither Ctrl-C nor a hang-up reaches it. Raises StorageError where it cannot be started.
-    """
-    given = child_environment() if env is None else env
-    with storage_errors("start a process that writes", log), log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", *module_args],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={name: value for name, value in given.items() if name not in _COLOURS},
-            start_new_session=True,
-        )
 
 
 def wait_until_held(lock: Path, process: subprocess.Popen[bytes], log: Path, seconds: float = BEGINS) -> None:

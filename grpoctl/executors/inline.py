@@ -9,26 +9,28 @@ import dataclasses
 import os
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from core.errors import GrpoError, SpecError, StorageError, in_words
+from core.health.finding import sampled
 from core.spec import RunSpec
+from grpoctl.config import read_resolved, spec_sha
 from grpoctl.executors.control import asked_together, asking
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.executors.ranks import OtherRanks, other_ranks
 from grpoctl.executors.slots import Slot
-from grpoctl.runs import exports, inputs, provenance, status
+from grpoctl.exports import weights
+from grpoctl.files import Row, RowWriter, read_rows, replace_json, storage_errors, truncate_after
+from grpoctl.runs import inputs, provenance, status
 from grpoctl.runs.initial import initial_snapshot
 from grpoctl.runs.launch import identity_of
 from grpoctl.runs.log import add_text, logged
-from grpoctl.runs.recorder import Recorder, last_recorded, rewind
-from grpoctl.runs.records import Row, read_rows, replace_json, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
-from grpoctl.specs import read_resolved, spec_sha
 from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_mirror
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from core.training.checkpoint import Checkpoints
     from core.training.trainer import Trainer
     from core.training.world import World
+
+Watcher = Callable[[Mapping[str, float | None]], None]
 
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the run; it is written by another process meanwhile
 
@@ -183,14 +187,14 @@ def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str
     if best in checkpoints.steps():
         step = best
         trainer.policy.load(checkpoints.load(best).weights)
-    with exports.whole_folder(run.adapter) as draft:
+    with weights.whole_folder(run.adapter) as draft:
         trainer.policy.export(draft)
-        exports.note(draft, run, step)
-    found = exports.exported(run)
+        weights.note(draft, run, step)
+    found = weights.exported(run)
     if not trainer.spec.export.merged or found is None or found.format != "peft":
         return []
     try:
-        exports.merge(found, run.merged)
+        weights.merge(found, run.merged)
     except GrpoError as error:
         return [f"no merged weights: {error}"]
     return []
@@ -200,8 +204,8 @@ def _write_cards(run: RunDir) -> None:
     """The model cards of what was exported: they tell how the run ended, so they come after its result."""
     for folder in (run.adapter, run.merged):
         with suppress(StorageError):
-            if (folder / exports.NOTE).is_file():
-                exports.write_card(run, folder, merged=folder == run.merged)
+            if (folder / weights.NOTE).is_file():
+                weights.write_card(run, folder, merged=folder == run.merged)
 
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:
@@ -275,3 +279,54 @@ def _mirror_notes(mirror: MirrorHandle | None) -> list[str]:
         return []
     why = str(state.error).removesuffix(f"; {ADVICE}")
     return [f"MLflow is behind: {why}; {ADVICE}"]
+
+
+class Recorder:
+    """The observer of one run: samples first, then the metrics row, so that a metrics row means the step is complete.
+
+    `watcher` sees each row after it was written. Raises StorageError on a full disk.
+    """
+
+    def __init__(self, run: RunDir, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._samples = RowWriter(run.samples)
+        self._metrics = RowWriter(run.metrics)
+        self._timings = RowWriter(run.timings)
+
+    def step_done(
+        self,
+        row: Mapping[str, float | None],
+        samples: Sequence[Mapping[str, object]],
+        timings: Mapping[str, float],
+    ) -> None:
+        """Record one step."""
+        self._samples.append(*samples)
+        self._timings.append({"step": row["step"], **timings})
+        self._metrics.append(row)
+        self._watcher(row)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in (self._samples, self._metrics, self._timings):
+            writer.close()
+
+
+def last_recorded(run: RunDir) -> int:
+    """The last step that metrics have, and samples where the step drew any; -1 where there is none.
+
+    A checkpoint waits for the disk and rows do not: after a power cut it may be of a step whose rows are lost.
+    """
+    rows, samples = read_rows(run.metrics), read_rows(run.samples)
+    written = int(samples[-1]["step"]) if samples else -1
+    lost = [int(row["step"]) for row in rows if sampled(row) and int(row["step"]) > written]
+    return lost[0] - 1 if lost else int(rows[-1]["step"]) if rows else -1
+
+
+def rewind(run: RunDir, step: int) -> None:
+    """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes."""
+    for path in (run.metrics, run.samples, run.timings):
+        truncate_after(path, step)

@@ -79,5 +79,5 @@ def _ended_before(run: RunDir) -> status.StatusRecord | None:
         record = status.read(run.status)
     except StorageError:
         return None
-    over = record is not None and record.status.ended and not record.status.resumable and run.result.exists()
+    over = record is not None and not record.status.resumable and run.result.exists()
     return record if over else None

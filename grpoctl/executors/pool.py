@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 import selectors
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from core.errors import in_words
+from grpoctl.children import child_environment, python_module
 from grpoctl.executors.base import LEAVES, Died, Ended, Event, Job, JobDone
 from grpoctl.executors.process import Start, WorkerProcess
 from grpoctl.executors.slots import Slot
-from grpoctl.runs.children import child_environment
 
 # -P: a folder called `core` in the user's current directory must not be taken for ours.
-WORKER = (sys.executable, "-P", "-m", "grpoctl.executors.worker")
+WORKER = tuple(python_module("grpoctl.executors.worker"))
 LOOK = 0.5  # seconds: a worker whose pipe is kept open by a child of its own is missed after so long
 PATIENCE = 6.0  # seconds workers have to end their runs by themselves, and again after SIGTERM
 

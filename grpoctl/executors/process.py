@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpoctl.children import last_line
 from grpoctl.executors.base import Event, Job
 from grpoctl.executors.wire import event_of, job_line
 
@@ -133,12 +134,3 @@ class WorkerProcess:
             return f"worker {self.pid} was ended by {signal.Signals(-code).name}"
         said = last_line(self.log)
         return f"worker {self.pid} ended with code {code}{f': {said}' if said else ''} (its log: {self.log})"
-
-
-def last_line(path: Path) -> str:
-    """The last line of a log that says something; empty where none does."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

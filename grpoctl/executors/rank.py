@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 
 from core.errors import GrpoError
-from grpoctl.runs.records import read_rows
+from grpoctl.config import read_resolved
+from grpoctl.files import read_rows
 from grpoctl.runs.run_dir import RunDir
-from grpoctl.specs import read_resolved
 
 
 class Silent:

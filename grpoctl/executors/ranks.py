@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,10 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import RunError
-from grpoctl.executors.process import last_line
+from grpoctl.children import child_environment, last_line, python_module
 from grpoctl.executors.slots import Slot
-from grpoctl.runs.children import child_environment
-from grpoctl.runs.records import storage_errors
+from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -57,16 +55,16 @@ class OtherRanks:
 
     def _start(self, rank: int, slot: Slot) -> subprocess.Popen[bytes]:
         log = self._logs[rank]
+        words = (self._run.path, rank, self._size, self._folder, slot.threads)
         with storage_errors("start a process that writes", log), log.open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "grpoctl.executors.rank", str(self._run.path), str(rank),
-                 str(self._size), str(self._folder), str(slot.threads)],
+                python_module("grpoctl.executors.rank", *map(str, words)),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 env=slot.environment(child_environment()),
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def begin(self, step: int) -> None:
         """Tell them which checkpoint the run goes on from, -1 for none: what is on disk is now as it stays."""

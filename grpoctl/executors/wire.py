@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grpoctl.executors.base import Died, Ended, Event, Job, JobDone, Row, Step
-from grpoctl.runs.records import encode
+from grpoctl.files import encode
 
 _KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in (Row, Step, Ended, Died, JobDone)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.spec import RunSpec
-from grpoctl.specs.resolved import plain
+from grpoctl.children import child_environment, python_module
+from grpoctl.config.resolved import plain
 
 _LONGEST = 300  # characters of a failed probe's last words
 
@@ -44,10 +44,13 @@ class Probe:
 
 def measure(spec: RunSpec, prompts: int) -> Probe:
     """Run the probe on `prompts` held-out prompts and two steps or more of each stage; seconds to minutes."""
-    command = [sys.executable, "-P", "-m", "grpoctl.resources.probing"]
+    command = python_module("grpoctl.resources.probing")
+    environment = child_environment()
     with tempfile.TemporaryFile("w+b") as log:
         try:
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
+            )
         except OSError as error:
             return Probe(why=f"it could not be started: {error.strerror}")
         with child:

@@ -9,15 +9,17 @@ nothing to teach. Evaluation is made of a few prompts. Nothing is written. Not h
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
+import resource
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,9 @@ from core.errors import GrpoError
 from core.spec import RunSpec
 from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
 from core.tasks.text import prompt_of
-from grpoctl.resources.gauge import Gauge
 
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"  # see proc(5)
 Tell = Callable[[dict[str, Any]], None]
 QUICK = 2.0  # seconds: a first step below this is made again, for its first calls are no measure
 TRIES = 5
@@ -205,6 +208,59 @@ def _held(policy: Any) -> dict[str, int]:
 
 def _bytes(tensors: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+class Gauge:
+    """Bytes of this process; `cuda`: of the current CUDA device, as torch's allocator counts them.
+
+    Linux lets a process reset its own peak; elsewhere a peak is that of the whole life, and `resets` says so.
+    """
+
+    def __init__(self, *, cuda: bool) -> None:
+        self._cuda = cuda
+        self.resets = cuda or os.access(_CLEAR, os.W_OK)
+
+    def now(self) -> int:
+        """What is held now."""
+        if self._cuda:
+            import torch
+
+            return int(torch.cuda.memory_allocated())
+        return _field("VmRSS") or _life()
+
+    def peak(self) -> int:
+        """The most that was held since `reset`."""
+        if self._cuda:
+            import torch
+
+            return int(torch.cuda.max_memory_allocated())
+        return _field("VmHWM") or _life()
+
+    def reset(self) -> None:
+        """Forget the peak so far."""
+        if self._cuda:
+            import torch
+
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            return
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)  # else what an earlier phase gave back still counts for this one
+        with suppress(OSError):
+            _CLEAR.write_text(_RESET_PEAK)
+
+
+def _field(name: str) -> int | None:
+    with suppress(OSError):
+        for line in _STATUS.read_text(encoding="ascii").splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _life() -> int:
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from core.models import precision
 from core.spec import Dtype, RunSpec
+from grpoctl.config import Loaded, run_stem
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import Loaded, run_stem
 
 DTYPES: tuple[Dtype, ...] = ("bfloat16", "float32")
 Say = Callable[[str], None]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from core.errors import CheckpointError, NotFoundError
 from core.spec import RunSpec
+from grpoctl.files import read_json
 from grpoctl.runs.listing import summary
-from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home, RunDir
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 
 from core.spec import RunSpec
 from core.spec.task import CustomTaskSpec, DataSpec, Gsm8kTaskSpec
-from grpoctl.runs.records import read_json, replace_json
+from grpoctl.config.paths import is_file
+from grpoctl.files import read_json, replace_json
 from grpoctl.runs.run_dir import RunDir
-from grpoctl.specs.paths import is_file
 
 _SHOWN = 12  # digits of a hash in a note
 

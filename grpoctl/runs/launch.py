@@ -13,11 +13,11 @@ from pathlib import Path
 
 from core.errors import BusyError, GrpoError, NotFoundError
 from core.spec import RunSpec
+from grpoctl.config import Loaded, Revisions, dump, read_resolved, run_stem, spec_sha
+from grpoctl.files import read_json, read_rows, replace_text, storage_errors
 from grpoctl.runs import provenance, status
 from grpoctl.runs.initial import source_of
-from grpoctl.runs.records import read_json, read_rows, replace_text, storage_errors
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import Loaded, Revisions, dump, read_resolved, run_stem, spec_sha
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +60,7 @@ def prepare(launch: Launch, home: Home) -> Prepared:
             return Prepared(run=newest, finished=True, notes=(f"{newest.id} had ended already: nothing to resume",))
         notes.append(f"no run of {stem} to resume: starting a new one")
     source = source_of(spec, home)
-    recorded = revisions_of(home).recorded_as(launch.loaded)
+    recorded = revisions_of(home).recorded_as(spec, launch.loaded.authored)
     if recorded.changed:
         first = f"{spec.name}@{spec.revision}"
         notes.append(
@@ -87,7 +87,7 @@ def prepare_in(run: RunDir, loaded: Loaded, *, study: str, trial: int, overrides
     aside = None if damage is None else _move_aside(run.path)
     with storage_errors("create", run.path):
         run.path.mkdir(parents=True, exist_ok=True)
-    label = revisions_of(run.home).recorded_as(loaded).label
+    label = revisions_of(run.home).recorded_as(loaded.spec, loaded.authored).label
     more = {"recorded_as": label, "overrides": list(overrides), "study": study, "trial": trial}
     _fill(run, loaded.spec, more, source)
     return None if aside is None else f"{run.id} was made anew: {damage}; what was there is now {aside.name}"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StorageError
-from grpoctl.runs import status
-from grpoctl.runs.records import read_json, read_rows
+from grpoctl.config import Library, shipped_folder
+from grpoctl.files import read_json, read_rows
+from grpoctl.runs import liveness, status
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import Library, shipped_folder
 
 
 def summaries(home: Home) -> list[dict[str, Any]]:
@@ -23,7 +23,7 @@ def summary(run: RunDir) -> dict[str, Any]:
     try:
         identity = read_json(run.provenance) or {}
         entry |= {key: identity.get(key) for key in ("experiment", "recorded_as", "profile", "seed", "overrides")}
-        record = status.standing(run)
+        record = liveness.standing(run)
         entry |= _standing(run, record)
         if entry["status"] == "RUNNING":  # its status is written when it starts and when it ends
             entry["step"] = _step_so_far(run)

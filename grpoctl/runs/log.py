@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from grpoctl.runs.credentials import without_credentials
+from grpoctl.credentials import without_credentials
 from grpoctl.runs.run_dir import RunDir
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"

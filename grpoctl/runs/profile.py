@@ -10,7 +10,7 @@ from pathlib import Path
 from core.errors import SpecError, UserError
 from core.models import four_bit, inventory, precision, weights
 from core.spec import ModelSpec, RunSpec
-from grpoctl.specs import Loaded, Revisions, load
+from grpoctl.config import Loaded, Revisions, load
 
 AUTO, TINY, MEDIUM, FULL = "auto", "tiny", "medium", "full"
 

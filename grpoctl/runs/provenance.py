@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpoctl.runs.credentials import without_credentials
-from grpoctl.runs.records import read_json, replace_json
+from grpoctl.credentials import without_credentials
+from grpoctl.files import read_json, replace_json
 from grpoctl.runs.run_dir import RunDir
 
 SCHEMA = 1

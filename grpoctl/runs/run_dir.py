@@ -1,29 +1,77 @@
 """Run directories: the only file that knows where they are and what their files are called.
 
 What is here: finding the home, making and finding runs, and holding one. What is not: what stands in the files
-(records, status, provenance), how a lock works (locks) and how a run is started (launch).
+(grpoctl.files, status, provenance), how a lock works (locks) and how a run is started (launch).
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import BusyError, StorageError
+from core.errors import BusyError, NotFoundError, StorageError
+from grpoctl.files import read_json, storage_errors
 from grpoctl.runs import status
-from grpoctl.runs.finding import choose, path_of
-from grpoctl.runs.held_dir import HeldDir
-from grpoctl.runs.locks import hold_lock
-from grpoctl.runs.records import storage_errors
+from grpoctl.runs.locks import hold_lock, is_locked
 
 HOME_NAME = ".grpoctl"
 HOME_VARIABLE = "GRPOCTL_HOME"
 STUDIES = "sweeps"  # the folder of studies in a home (study_dir)
 STUDY_SPEC = "sweep.yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldDir:
+    """What a run's directory and a study's have in common: one process holds it, another copies it to MLflow.
+
+    Each property is the path of one file in it, whether or not it exists yet.
+    """
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """Its id, which is the directory's name."""
+        return self.path.name
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that may write here."""
+        return self.path / "lock"
+
+    @property
+    def log(self) -> Path:
+        """What that process printed where nobody watched, and tracebacks."""
+        return self.path / "log.txt"
+
+    @property
+    def control(self) -> Path:
+        """What others ask of that process; it looks from time to time."""
+        return self.path / "control.json"
+
+    @property
+    def mlflow(self) -> Path:
+        """How far the copy in MLflow has come."""
+        return self.path / "mlflow.json"
+
+    @property
+    def mirror_lock(self) -> Path:
+        """Held by the one process that may write it to MLflow."""
+        return self.path / "mirror.lock"
+
+    @property
+    def mirror_log(self) -> Path:
+        """What that one printed."""
+        return self.path / "mirror.log"
+
+    def is_held(self) -> bool:
+        """Whether a process holds it; this one's own hold counts."""
+        return is_locked(self.lock)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,3 +280,44 @@ def _started(run: RunDir) -> float:
     except StorageError:
         record = None
     return record.started if record else run.spec.stat().st_mtime
+
+
+def path_of(name: str) -> Path:
+    """The path that a name may be; one that there cannot be, of an unknown user or over-long, is one that is not."""
+    path = Path(os.path.expanduser(name))
+    try:
+        (path / "spec.yaml").exists()
+    except (OSError, ValueError):
+        return Path(os.devnull)
+    return path
+
+
+def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
+    """The run of this id, experiment name (the first of its runs) or unique beginning of an id.
+
+    Raises NotFoundError naming what fits, or the nearest there is.
+    """
+    wanted = name.lower()
+    for run in runs:
+        if run.id == wanted:
+            return run
+    fitting = [run for run in runs if run.id.startswith(wanted)]
+    for run in fitting:
+        if run.id.startswith(f"{wanted}-") and _experiment(run) == wanted:
+            return run
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
+        raise NotFoundError(f"{name!r} fits {len(fitting)} runs ({some}); give more of the id")
+    near = difflib.get_close_matches(wanted, [run.id for run in runs] + [_experiment(run) for run in runs], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "grpoctl ls shows the runs there are"
+    raise NotFoundError(f"no run {name!r} in {home}; {hint}")
+
+
+def _experiment(run: RunDir) -> str:
+    """The experiment the run belongs to; empty where its provenance does not say."""
+    try:
+        return str((read_json(run.provenance) or {}).get("experiment", ""))
+    except StorageError:
+        return ""

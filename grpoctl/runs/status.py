@@ -1,7 +1,7 @@
-"""How a run stands: `status.json`, and the truth about runs whose process died without a word.
+"""The statuses of runs, trials and studies, and `status.json` of a run, read and written.
 
-What is here: the statuses, the file, `standing` (what is true now) and `reconcile` (writing that down). What is not:
-their exit codes (grpoctl.exits) and what MLflow calls them (grpoctl.tracking.payload).
+What is not here: whether it is still true (liveness), the exit codes (grpoctl.cli.exits) and what MLflow calls
+the statuses (grpoctl.tracking.payload).
 """
 
 from __future__ import annotations
@@ -10,20 +10,15 @@ import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from core.errors import BusyError, StorageError
-from grpoctl.runs.records import read_json, read_rows, replace_json
-
-if TYPE_CHECKING:  # run_dir reads statuses; at run time the import goes that way only
-    from grpoctl.runs.run_dir import Home, RunDir
+from core.errors import StorageError
+from grpoctl.files import read_json, replace_json
 
 SCHEMA = 1
-DIED = "its process died"
 
 
 class Status(StrEnum):
-    """What `status.json` says; everything but RUNNING is an ending."""
+    """How a run stands; everything but RUNNING is an ending."""
 
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
@@ -36,13 +31,55 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come, unless the run is resumed."""
+        """True when nothing more will come, unless the run is resumed."""
         return self is not Status.RUNNING
 
     @property
     def resumable(self) -> bool:
-        """Whether `--resume` goes on with it: it did not come to an end of its own."""
+        """True when `--resume` goes on with the run: it did not come to an end of its own."""
         return self in (Status.RUNNING, Status.INTERRUPTED, Status.FAILED)
+
+
+FINISHED = frozenset(status for status in Status if not status.resumable)  # came to an end of their own
+STOPPED_BY_GUARD = frozenset({Status.COLLAPSED, Status.INVALID_ROLLOUT})
+UNDISTURBED = FINISHED - STOPPED_BY_GUARD
+
+
+class TrialStatus(StrEnum):
+    """How a trial of a study stands; RUNNING and INTERRUPTED ones are gone on with."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    PRUNED = "PRUNED"
+    COLLAPSED = "COLLAPSED"
+    INVALID_ROLLOUT = "INVALID_ROLLOUT"
+    FAILED = "FAILED"
+    INTERRUPTED = "INTERRUPTED"
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will come of the trial, unless it failed and is retried."""
+        return self not in (TrialStatus.RUNNING, TrialStatus.INTERRUPTED)
+
+
+UNDER_WAY = frozenset(status for status in TrialStatus if not status.ended)
+# A pruned trial's score is of a part of its budget; a collapsed or invalid one has the stated worst value.
+RANKED = frozenset({TrialStatus.COMPLETED, TrialStatus.COLLAPSED, TrialStatus.INVALID_ROLLOUT})
+
+
+class StudyStatus(StrEnum):
+    """How a study stands: its driver is at work, came to an end, or was interrupted."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    INTERRUPTED = "INTERRUPTED"
+
+    @property
+    def ended(self) -> bool:
+        """True when the study came to an end of its own, which `--resume` need not go on with."""
+        return self not in (StudyStatus.RUNNING, StudyStatus.INTERRUPTED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,74 +118,3 @@ def read(path: Path) -> StatusRecord | None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{path}: damaged ({type(error).__name__}: {error})") from error
-
-
-def reconcile(home: Home) -> list[RunDir]:
-    """Every run, in a study or not, that said RUNNING though its process is gone, now INTERRUPTED.
-
-    A damaged status and a home that cannot be written are left alone: `ls` must go on showing what there is.
-    """
-    from grpoctl.runs.study_status import runs_in_flight  # studies are made of runs, and runs of statuses
-
-    mended = []
-    for run in (*home.runs(), *runs_in_flight(home)):
-        try:
-            if reconcile_run(run):
-                mended.append(run)
-        except StorageError:
-            continue
-    return mended
-
-
-def reconcile_run(run: RunDir) -> bool:
-    """Whether this run said RUNNING though nobody holds it; it then says INTERRUPTED."""
-    record = read(run.status)
-    if record is None or record.status.ended or run.is_held():
-        return False
-    try:
-        with run.hold(patience=0):
-            # Read again: between the two looks the run may have ended, or been resumed and ended.
-            record = read(run.status)
-            if record is None or record.status.ended:
-                return False
-            write(run.status, _interrupted(run, record))
-    except BusyError:
-        return False
-    return True
-
-
-def standing(run: RunDir) -> StatusRecord | None:
-    """How a run stands: what `status.json` says, but INTERRUPTED where it says RUNNING and nobody holds the run.
-
-    None where no status was written yet. Writes nothing, so that it holds on a full or read-only disk too. Raises
-    StorageError for a damaged file.
-    """
-    record = read(run.status)
-    if record is None or record.status.ended or run.is_held():
-        return record
-    again = read(run.status)  # between the two looks it may have ended, or been resumed
-    return _interrupted(run, record) if again == record else again
-
-
-def _interrupted(run: RunDir, record: StatusRecord) -> StatusRecord:
-    """The status of a run whose process died."""
-    return dataclasses.replace(
-        record,
-        status=Status.INTERRUPTED,
-        ended=max(record.started, _last_sign_of_life(run)),  # a file's time is coarser than the clock
-        step=_last_step(run, record.step),
-        message=DIED,
-    )
-
-
-def _last_step(run: RunDir, otherwise: int) -> int:
-    try:
-        rows = read_rows(run.metrics)
-        return int(rows[-1]["step"]) if rows else otherwise
-    except (StorageError, KeyError, TypeError):  # damaged rows are no reason to leave the status untrue
-        return otherwise
-
-
-def _last_sign_of_life(run: RunDir) -> float:
-    """When the run last wrote something; its real end is unknown and may be days before the reconciliation."""
-    return max(path.stat().st_mtime for path in (run.status, run.metrics) if path.exists())

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import BusyError, NotFoundError
-from grpoctl.runs.finding import path_of
-from grpoctl.runs.held_dir import HeldDir
+from grpoctl.files import storage_errors
 from grpoctl.runs.locks import hold_lock
-from grpoctl.runs.records import storage_errors
-from grpoctl.runs.run_dir import STUDIES, STUDY_SPEC, Home, RunDir
+from grpoctl.runs.run_dir import STUDIES, STUDY_SPEC, HeldDir, Home, RunDir, path_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

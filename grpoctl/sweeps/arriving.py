@@ -14,12 +14,12 @@ from core.errors import SpecError
 from core.spec import RunSpec
 from core.spec.fit import check_fit
 from core.tasks import registry
-from grpoctl.specs import canonical, plain
-from grpoctl.specs.authored import Authored
-from grpoctl.specs.layers import Keys, Layer
+from grpoctl.config import canonical, plain
+from grpoctl.config.authored import Authored
+from grpoctl.config.layers import Keys, Layer
+from grpoctl.config.problems import refused
 from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.candidates import Candidates, bases_of
-from grpoctl.sweeps.problems import refused
 from grpoctl.sweeps.space import EXPERIMENT, Params, active, identity, order, points, size, values
 from grpoctl.sweeps.spec import SweepSpec
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from core.spec import Part
 from core.spec.part import refusal
-from grpoctl.specs.identity import canonical
+from grpoctl.config.identity import canonical
 
 Number = int | float
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from core.errors import SpecError
 from core.spec import RunSpec
+from grpoctl.config import Library, Loaded, Revisions, canonical, spec_sha
+from grpoctl.config.authored import Authored
+from grpoctl.config.loading import read_any, resolve
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import Library, Loaded, Revisions, canonical, spec_sha
-from grpoctl.specs.authored import Authored
-from grpoctl.specs.loading import read_any, resolve
 from grpoctl.sweeps.space import EXPERIMENT
 from grpoctl.sweeps.spec import SweepSpec
 

@@ -15,7 +15,7 @@ from core.errors import SpecError
 from core.health.foresight.inert import inert_in_all
 from core.metrics import declared
 from core.spec import GrpoStage, RunSpec
-from grpoctl.specs import Library, canonical, spec_sha
+from grpoctl.config import Library, canonical, spec_sha
 from grpoctl.sweeps.arriving import some_points
 from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.space import Params, count, name_of, size

@@ -10,21 +10,21 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import BusyError, GrpoError, StorageError, in_words
-from grpoctl.analysis.sweeps.figures import draw
+from grpoctl.analysis.sweeps.figures.drawing import draw
 from grpoctl.analysis.sweeps.findings import study_findings
-from grpoctl.runs.credentials import STORAGE_VARIABLE, masked, without_credentials
-from grpoctl.runs.records import read_json
+from grpoctl.credentials import STORAGE_VARIABLE, masked, without_credentials
+from grpoctl.files import read_json
 from grpoctl.runs.run_dir import Home
+from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import studies
 from grpoctl.sweeps.driver import Driver
 from grpoctl.sweeps.importances import importances
 from grpoctl.sweeps.loading import sweep_sha
 from grpoctl.sweeps.opening import Opened, Terms, check_terms, kept_in, reopened
-from grpoctl.sweeps.state import Book, TrialStatus
+from grpoctl.sweeps.state import Book
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 
 GO_ON = "go on with --resume"
-UNFINISHED = ("RUNNING", "INTERRUPTED")
 
 
 def how_it_ended(driver: Driver) -> tuple[str, str]:
@@ -78,7 +78,9 @@ def make_up_all(home: Home) -> dict[str, str]:
         with suppress(StorageError):  # a damaged sweep.json: whoever names the study is told
             header = read_json(study.state) or {}
             own = isinstance(kept_in(study, header), Path)
-            if study.is_held() or not (header.get(BEHIND) or (own and header.get("status") in UNFINISHED)):
+            if study.is_held() or not (
+                header.get(BEHIND) or (own and header.get("status") in ("RUNNING", "INTERRUPTED"))
+            ):
                 continue
             url = given if given and masked(given) == header.get("storage") else None
             terms = Terms(masked=masked(url) if url else "")

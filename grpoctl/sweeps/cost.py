@@ -9,7 +9,7 @@ from typing import Any
 
 from core.errors import StorageError
 from core.spec import RunSpec
-from grpoctl.runs.records import read_json
+from grpoctl.files import read_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import studies
 from grpoctl.sweeps.spec import SweepSpec

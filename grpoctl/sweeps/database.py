@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError, UserError
-from grpoctl.runs.credentials import masked, mistyped, without_credentials
+from grpoctl.credentials import masked, mistyped, without_credentials
 from grpoctl.runs.locks import hold_lock
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Drives a study: asks for trials, hands their runs to workers, prunes, tells. One process, one loop.
 
-What is here: the order of things. What is not: which points are asked for (asking), how runs are executed
+What is here: the order of things. What is not: how points are drawn (samplers), how runs are executed
 (grpoctl.executors), what one trial has reported (in_flight), what the numbers say (grpoctl.analysis).
 """
 
@@ -12,25 +12,32 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Protocol
 
 from core.errors import BusyError, StorageError
+from core.health import finding
+from core.health.gains import Ruler, gain_since, mean_gain, stage_gains
+from core.spec import RunSpec
+from core.training.outcome import check_expectations
 from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
+from grpoctl.config import Loaded
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
+from grpoctl.files import read_json
 from grpoctl.runs.dtype import settled_trial
 from grpoctl.runs.launch import prepare_in
-from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.specs import Loaded
-from grpoctl.sweeps import rungs
-from grpoctl.sweeps.asking import Asking
+from grpoctl.sweeps import pruning, space
 from grpoctl.sweeps.candidates import Candidates
-from grpoctl.sweeps.in_flight import InFlight, read_result, read_sound_rows
+from grpoctl.sweeps.in_flight import Decide, InFlight, read_result, read_sound_rows
 from grpoctl.sweeps.measure import yardstick
+from grpoctl.sweeps.samplers import Suggester
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Book, TrialRecord
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
+from grpoctl.sweeps.vocabulary import as_past
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
 TRIES = 2  # a trial's runs are gone on with once after a failure
@@ -76,7 +83,7 @@ class Driver:
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
         self.hopeless = False  # whether that is a failure
         self.met: str | None = next(
-            (one.name for one in book.ordered() if rungs.met(one)), None
+            (one.name for one in book.ordered() if rung_is_met(one)), None
         )  # the rung that ended it
         self._worked = float(book.header.get("seconds") or 0.0)
         self._began = time.monotonic()
@@ -242,9 +249,9 @@ class Driver:
         """The record of a rung with what became of its expectations; the ladder ends where all are met."""
         spec = self._candidates.spec(record.params)
         runs = [(read_result(run), read_sound_rows(run)) for run in trial.runs]
-        checked = rungs.on_average(rungs.expected(self.plan.sweep, record.name, spec), spec, runs)
+        checked = averaged_expectations(rung_expects(self.plan.sweep, record.name, spec), spec, runs)
         record = dataclasses.replace(record, expects=checked)
-        self.met = record.name if rungs.met(record) else None
+        self.met = record.name if rung_is_met(record) else None
         return record
 
     def _end(self, why: str, *, hopeless: bool = False) -> None:
@@ -298,3 +305,72 @@ def asked_to_stop(study: StudyDir) -> bool:
     with suppress(StorageError):
         return bool((read_json(study.control) or {}).get("stop"))
     return False
+
+
+class Asking:
+    """Which point a trial takes, and which trials it may learn from. `lag` is None where no trial learns from another.
+
+    A trial learns from the trials before it less those that may still be at work, `lag` of them with itself. So what is
+    asked, and what is pruned, is the same however long anything takes and however often it is interrupted.
+    """
+
+    def __init__(self, sweep: SweepSpec, book: Book, lag: int | None) -> None:
+        self.sweep, self.book, self.lag = sweep, book, lag
+        self._suggester = Suggester(sweep)
+
+    def ready(self, number: int) -> bool:
+        """Whether all trials that this one learns from have ended."""
+        return all(trial.status.ended for trial in self._before(number))
+
+    def choose(self, number: int) -> tuple[str | None, Mapping[str, Any]] | None:
+        """(name, params) of the trial; None where every point there is has been tried."""
+        if self.sweep.ladder or self.sweep.candidates:
+            listed = space.points(self.sweep)
+            names = [*self.sweep.candidates, *(rung.name for rung in self.sweep.ladder)]
+            return (names[number], listed[number]) if number < len(listed) else None
+        past = [as_past(trial) for trial in self._before(number)]
+        taken = {space.identity(trial.params) for trial in self.book.trials.values() if trial.number < number}
+        params = self._suggester.suggest(number, past, taken)
+        return None if params is None else (None, params)
+
+    def decider(self, number: int) -> Decide | None:
+        """What decides whether a trial goes on: the rule, against the trials it learns from; None: nothing does."""
+        rule = self.sweep.pruner
+        if rule.name == "none":
+            return None
+        others = [trial.curve for trial in self._before(number) if trial.curve]
+        seeds, direction = self.sweep.seeds, self.sweep.direction
+        return lambda curve: pruning.decide(rule, curve, others, seeds, direction)
+
+    def _before(self, number: int) -> list[TrialRecord]:
+        """The trials that this one learns from."""
+        count = 0 if self.lag is None else max(0, number - self.lag + 1)
+        return [self.book.trials[before] for before in range(count)]
+
+
+def rung_expects(sweep: SweepSpec, name: str | None, spec: RunSpec) -> Sequence[str]:
+    """What the rung must meet: its own `expects`, else those of its experiment."""
+    own = next((rung.expects for rung in sweep.ladder if rung.name == name), None)
+    return spec.expects if own is None else own
+
+
+def averaged_expectations(
+    expects: Sequence[str], spec: RunSpec, runs: Sequence[tuple[Mapping[str, Any], Sequence[finding.Row]]]
+) -> tuple[Mapping[str, Any], ...]:
+    """Each expectation with the mean over the runs, each given by its result and its rows.
+
+    Not observed (`met` None) where a run does not have the metric. A gain has an interval over seeds.
+    """
+    finals = [dict(result.get("final") or {}) for result, _ in runs]
+    common = set.intersection(*(set(final) for final in finals)) if finals else set()
+    means = {name: fmean(final[name] for final in finals) for name in common}
+    ruler, names = Ruler.of(spec), list(spec.stages)
+    gains = [stage_gains(rows, names, ruler) for _, rows in runs]
+    whole = mean_gain([gain_since(rows, names, names[0], ruler) for _, rows in runs], ruler)
+    stages = {name: mean_gain([of_run[name] for of_run in gains], ruler) for name in spec.stages}
+    return tuple(check_expectations(expects, means, whole, stages))
+
+
+def rung_is_met(trial: TrialRecord) -> bool:
+    """Whether a rung met all that it was to meet."""
+    return trial.status is TrialStatus.COMPLETED and bool(trial.expects) and all(one["met"] for one in trial.expects)

@@ -13,15 +13,14 @@ from typing import Any
 from core.errors import StorageError
 from core.health.finding import StepTable
 from core.health.gains import mean_gain
+from grpoctl.files import read_json, read_rows, replace_json
 from grpoctl.runs import status
-from grpoctl.runs.records import read_json, read_rows, replace_json
 from grpoctl.runs.run_dir import RunDir
-from grpoctl.runs.status import Status
+from grpoctl.runs.status import FINISHED, Status, TrialStatus
 from grpoctl.sweeps.measure import Yardstick
-from grpoctl.sweeps.state import Curve, Point, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Curve, Point, TrialRecord
 
 Decide = Callable[[Curve], str | None]  # the trial's curve -> why it is pruned, None to go on
-ENDED_BY_ITSELF = frozenset({"COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"})
 
 
 class InFlight:
@@ -168,7 +167,7 @@ class InFlight:
         """Why a trial whose runs all ended by themselves has no value after all; empty where it has."""
         if self.pruned or "PRUNED" in statuses:
             return ""
-        strange = [status for status in statuses if status not in ENDED_BY_ITSELF]
+        strange = [status for status in statuses if status not in FINISHED]
         if strange or len(statuses) < len(self.runs):
             return f"a run is {strange[0] if strange else 'missing'}"
         return "" if None not in values else f"a run has no {self.yardstick.take} {self.yardstick.metric}"
@@ -218,7 +217,7 @@ def ended_as(run: RunDir) -> str:
 
 def has_result(run: RunDir) -> bool:
     """Whether a run came to an end of its own and its result can be read: nothing is left to do."""
-    return ended_as(run) in ENDED_BY_ITSELF and bool(read_result(run))
+    return ended_as(run) in FINISHED and bool(read_result(run))
 
 
 def read_result(run: RunDir) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import SpecError
-from grpoctl.specs.layers import Keys, Layer, Place, dotted, merge
-from grpoctl.specs.overrides import override_layer
+from grpoctl.config.layers import Keys, Layer, Place, dotted, merge
+from grpoctl.config.overrides import override_layer
+from grpoctl.config.problems import refused
 from grpoctl.sweeps.candidates import texts
-from grpoctl.sweeps.problems import refused
 
 Bases = Mapping[str, Layer]  # experiment -> its document under the sweep's profile
 

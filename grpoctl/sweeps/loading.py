@@ -15,18 +15,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.specs import Library, Loaded, Revisions, canonical, load, plain, shipped_folder
-from grpoctl.specs.authored import FULL, Authored, check_file
-from grpoctl.specs.documents import read_document, read_value
-from grpoctl.specs.layers import Keys, Layer, Place, merge
-from grpoctl.specs.library import SUFFIX, Origin
-from grpoctl.specs.loading import read_any
-from grpoctl.specs.resolved import block_yaml
+from grpoctl.config import Library, Loaded, Revisions, canonical, load, plain, shipped_folder
+from grpoctl.config.authored import FULL, Authored, check_file
+from grpoctl.config.documents import read_document, read_value
+from grpoctl.config.layers import Keys, Layer, Place, merge
+from grpoctl.config.library import SUFFIX, Origin
+from grpoctl.config.loading import read_any
+from grpoctl.config.problems import refused
+from grpoctl.config.resolved import block_yaml
 from grpoctl.sweeps.arriving import completed
 from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.checks import refuse
 from grpoctl.sweeps.keys import in_full
-from grpoctl.sweeps.problems import refused, sweep_error
+from grpoctl.sweeps.problems import sweep_error
 from grpoctl.sweeps.spec import SweepSpec
 
 OF_THE_FILE = ("name", "revision", "source", "title", "question", "profile", "profiles", "bases")

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import BusyError, NotFoundError, StorageError, UserError
-from grpoctl.runs.records import replace_text
+from grpoctl.config import plain
+from grpoctl.files import replace_text
+from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import Home
+from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir, create_study, find_study, studies
-from grpoctl.runs.study_status import study_status
-from grpoctl.specs import plain
 from grpoctl.sweeps import space
 from grpoctl.sweeps.loading import dump_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.samplers import startup
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import Book, TrialRecord, TrialStatus, read_book
-
-OVER = ("COMPLETED", "STOPPED", "FAILED")
+from grpoctl.sweeps.state import Book, TrialRecord, read_book
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +73,7 @@ def unfinished(sweep: SweepSpec, home: Home) -> StudyDir | None:
     known = studies(home)
     same = [study for study in known if study.id.rpartition("-")[0] == stem]
     if same:
-        open_ones = [study for study in same if study_status(study)[0] not in OVER]
+        open_ones = [study for study in same if not study_status(study)[0].ended]
         return (open_ones or same)[0]
     alike = [study for study in known if study.id.rsplit("-", 2)[0] == f"{sweep.name}-{sweep.profile}"]
     if alike:

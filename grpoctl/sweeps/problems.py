@@ -1,17 +1,17 @@
-"""A pydantic error about a sweep -> one SpecError: file, line, key, what was got, what is allowed, the nearest key."""
+"""The keys of a sweep's document, what each may hold, and what an unknown one was meant to be: for its errors."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from core.errors import SpecError
-from grpoctl.specs.layers import Keys, Layer, dotted
-from grpoctl.specs.problems import got
-from grpoctl.specs.schema import MISSING, Field, allowed, choices
+from grpoctl.config.layers import Keys, Layer, dotted
+from grpoctl.config.problems import Tree, explain
+from grpoctl.config.schema import MISSING, Field, allowed, choices
 from grpoctl.sweeps.spec import PRUNERS, SweepSpec
 
 ANY = "*"  # stands for a key that is free: an axis, a candidate; and for a place in a list
@@ -81,43 +81,44 @@ def _parts(annotation: Any, many: bool = False) -> list[tuple[type[BaseModel], b
     return [found for part in get_args(annotation) for found in _parts(part, several)]
 
 
+class SweepGrammar:
+    """The keys of a sweep's document; what the models cannot say of them is in `_WORDS`."""
+
+    def location(self, item: Any, tree: Tree) -> list[str | int]:
+        """Pydantic's location; the key that a check of several names."""
+        raw: list[str | int] = [key for key in item["loc"] if key != "[key]"]
+        if item["type"] == "cross_field":
+            raw.extend(_check_key(item["ctx"]["key"], raw, tree))
+        return raw
+
+    def knows(self, keys: Keys, tree: Tree) -> bool:
+        """True for a key that the models have."""
+        return _pattern(keys) in fields()
+
+    def hint(self, keys: Keys, tree: Tree) -> str:
+        """By its place, its spelling, or its name elsewhere."""
+        return hint(keys)
+
+    def allowed(self, keys: Keys, tree: Tree) -> str:
+        """As `words` has it."""
+        return words(keys)
+
+    def allowed_name(self, keys: Keys, tree: Tree) -> str:
+        """A candidate's name."""
+        return _NAME
+
+    def choices(self, keys: Keys, tree: Tree) -> Sequence[str]:
+        """The values of its Literal."""
+        known, pattern = fields(), _pattern(keys)
+        return choices(next(known[pattern[:n]] for n in range(len(pattern), 0, -1) if pattern[:n] in known))
+
+
 def sweep_error(error: ValidationError, layer: Layer) -> SpecError:
-    """The first problem, an unknown key before all others, and how many more there are."""
-    first: dict[Keys, SpecError] = {}
-    for item in sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden"):
-        keys = _keys(item, layer.tree)
-        first.setdefault(keys, refused(_what(item, keys, layer.tree), keys, layer))
-    chosen, *others = first.values()
-    if not others:
-        return chosen
-    more = f" (and {len(others)} more problem{'s' if len(others) > 1 else ''})"
-    return SpecError(chosen.message + more, file=chosen.file, line=chosen.line, key=chosen.key)
+    """What is wrong with a sweep's document."""
+    return explain(error, layer, SweepGrammar())
 
 
-def refused(message: str, keys: Keys, layer: Layer) -> SpecError:
-    """The error about the value at `keys`, with its place."""
-    place = layer.place(keys)
-    said = f" ({place.said})" if place.said else ""
-    return SpecError(message + said, file=place.file, line=place.line, key=dotted(keys) or None)
-
-
-def _keys(item: Any, tree: Mapping[str, object]) -> Keys:
-    """The key at fault: pydantic's location, cut where the document ends."""
-    raw: list[str | int] = [key for key in item["loc"] if key != "[key]"]
-    if item["type"] == "cross_field":
-        raw.extend(_words(item["ctx"]["key"], raw, tree))
-    node: object = tree
-    for length, key in enumerate(raw):
-        if isinstance(node, Mapping) and isinstance(key, str) and (key in node or length == len(raw) - 1):
-            node = node.get(key)
-        elif isinstance(node, (list, tuple)) and isinstance(key, int) and key < len(node):
-            node = node[key]
-        else:
-            return tuple(raw[:length])
-    return tuple(raw)
-
-
-def _words(key: str, raw: list[str | int], tree: Mapping[str, object]) -> list[str]:
+def _check_key(key: str, raw: list[str | int], tree: Mapping[str, object]) -> list[str]:
     """The words of a check's key. An axis' own key has dots in it and stays one word."""
     first, _, rest = key.partition(".")
     axes = tree.get("axes")
@@ -125,21 +126,6 @@ def _words(key: str, raw: list[str | int], tree: Mapping[str, object]) -> list[s
         if rest == axis or rest.startswith(f"{axis}."):
             return [first, str(axis), *rest[len(str(axis)) + 1 :].split(".")] if rest != axis else [first, str(axis)]
     return key.split(".")
-
-
-def _what(item: Any, keys: Keys, tree: Mapping[str, object]) -> str:
-    kind = item["type"]
-    if kind == "extra_forbidden":
-        return f"unknown key; {hint(keys)}"
-    if kind in ("cross_field", "value_error"):
-        return str(item["ctx"].get("problem") or item["ctx"]["error"])
-    if "[key]" in item["loc"]:
-        return f"got the name {keys[-1]!r}; allowed: {_NAME}"
-    if kind == "missing":
-        return f"is missing; allowed: {words(keys)}"
-    value = _value(keys, tree)
-    near = difflib.get_close_matches(value.lower(), choices(_field(keys)), n=1) if isinstance(value, str) else []
-    return f"{got(value)}; allowed: {words(keys)}{f'; did you mean {near[0]}?' if near else ''}"
 
 
 def words(keys: Keys) -> str:
@@ -175,17 +161,3 @@ def _pattern(keys: Keys) -> Keys:
     return tuple(
         ANY if index == 1 and keys[0] in ("axes", "candidates", "ladder") else k for index, k in enumerate(keys)
     )
-
-
-def _field(keys: Keys) -> Field:
-    known, pattern = fields(), _pattern(keys)
-    return next(known[pattern[:n]] for n in range(len(pattern), 0, -1) if pattern[:n] in known)
-
-
-def _value(keys: Keys, tree: object) -> object:
-    for key in keys:
-        if isinstance(tree, Mapping):
-            tree = tree.get(str(key))
-        elif isinstance(tree, (list, tuple)) and isinstance(key, int):
-            tree = tree[key]
-    return tree

@@ -17,13 +17,13 @@ from core.errors import NotFoundError, SpecError, UserError
 from core.spec import RunSpec
 from core.spec.fit import check_fit
 from core.tasks import registry
-from grpoctl.runs.records import read_json
+from grpoctl.config import Library, load, plain, read_resolved
+from grpoctl.config.layers import leaves
+from grpoctl.config.new_file import create, new_file
+from grpoctl.files import read_json
+from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.runs.study_status import study_status
-from grpoctl.specs import Library, load, plain, read_resolved
-from grpoctl.specs.layers import leaves
-from grpoctl.specs.new_file import create, new_file
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.promoted import Winner, not_apart, text_of
 from grpoctl.sweeps.space import EXPERIMENT

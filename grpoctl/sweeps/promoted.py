@@ -15,10 +15,10 @@ from core.health.gains import gain_metric
 from core.spec import RunSpec
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
-from grpoctl.specs.authored import FULL
-from grpoctl.specs.commented import commented, nested, one_line
-from grpoctl.specs.layers import leaves
-from grpoctl.specs.resolved import block_yaml
+from grpoctl.config.authored import FULL
+from grpoctl.config.commented import commented, nested, one_line
+from grpoctl.config.layers import leaves
+from grpoctl.config.resolved import block_yaml
 from grpoctl.sweeps.spec import SweepSpec
 
 WIDTH = 112

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from core.errors import SpecError
-from grpoctl.specs.identity import canonical
+from grpoctl.config.identity import canonical
 from grpoctl.sweeps.axis import Axis
 from grpoctl.sweeps.spec import SweepSpec
 

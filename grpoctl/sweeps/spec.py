@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from core.metrics import declared, unknown_metric
 from core.spec import Expectation, Part
 from core.spec.part import Count, Fraction, Name, Positive, PositiveInt, refusal
-from grpoctl.specs.identity import canonical
+from grpoctl.config.identity import canonical
 from grpoctl.sweeps.axis import Axis, Number
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]

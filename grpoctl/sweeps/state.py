@@ -10,13 +10,13 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.errors import StorageError
 from grpoctl.analysis.sweeps.reading import READABLE, SCHEMA, upgraded
-from grpoctl.runs.records import finite, read_json, replace_text
+from grpoctl.files import finite, read_json, replace_text
+from grpoctl.runs.status import TrialStatus
 
 Params = Mapping[str, Any]
 
@@ -30,23 +30,6 @@ class Point(NamedTuple):
 
 
 Curve = tuple[Point, ...]
-
-
-class TrialStatus(StrEnum):
-    """How a trial stands; RUNNING and INTERRUPTED ones are gone on with."""
-
-    RUNNING = "RUNNING"
-    COMPLETED = "COMPLETED"
-    PRUNED = "PRUNED"
-    COLLAPSED = "COLLAPSED"
-    INVALID_ROLLOUT = "INVALID_ROLLOUT"
-    FAILED = "FAILED"
-    INTERRUPTED = "INTERRUPTED"
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will come of it, unless it failed and is retried."""
-        return self not in (TrialStatus.RUNNING, TrialStatus.INTERRUPTED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

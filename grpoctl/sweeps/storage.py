@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError, UserError
-from grpoctl.runs.credentials import masked
+from grpoctl.credentials import masked
 from grpoctl.sweeps.database import alone, connect, refusals
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord

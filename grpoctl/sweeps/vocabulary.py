@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from grpoctl.specs.identity import canonical
+from grpoctl.config.identity import canonical
+from grpoctl.runs.status import TrialStatus
 from grpoctl.sweeps.axis import Axis
-from grpoctl.sweeps.state import Curve, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Curve, TrialRecord
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -6,12 +6,9 @@ Imports no mlflow: what is written there is not here (mirror).
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 
 from core.errors import StorageError
-from grpoctl.runs.children import child_environment
-from grpoctl.runs.records import storage_errors
+from grpoctl.children import last_line, spawn
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.tracking.mirror_state import Mirrored, MirrorState, one_line, read_state
@@ -47,47 +44,19 @@ class MirrorHandle:
         state = read_state(self._of)
         if state is not None and state.state != "live":
             return state
-        why = _last_line(self._of.mirror_log) or f"the mirror ended with code {code}"
+        said = last_line(self._of.mirror_log)
+        why = one_line(RuntimeError(said)) if said else f"the mirror ended with code {code}"
         return MirrorState(state="behind", error=f"{why}; {ADVICE}")
 
 
-def start_mirror(run: RunDir) -> MirrorHandle:
-    """Start the mirror of a run that is held and has its spec and its status RUNNING. Never raises.
+def start_mirror(of: RunDir | StudyDir) -> MirrorHandle:
+    """Start the mirror of a run, or the one mirror of a study and all its runs. Never raises.
 
-    The process has a session of its own (Ctrl-C reaches the training only), no stdin, and prints to `mirror.log`.
+    A run is held and has its spec and its status RUNNING; a study is held and has its spec, a sweep.json may follow.
+    None of the study's runs must get a mirror of its own. The process has a session of its own (Ctrl-C reaches the
+    training only), no stdin, and prints to `mirror.log`.
     """
-    return _start(run, "grpoctl.tracking.mirror")
-
-
-def start_sweep_mirror(study: StudyDir) -> MirrorHandle:
-    """Start the one mirror of a study that is held and of all its runs, as `start_mirror` does. Never raises.
-
-    It may be started before there is a sweep.json. None of the study's runs must get a mirror of its own.
-    """
-    return _start(study, "grpoctl.tracking.sweep_mirror")
-
-
-def _start(of: Mirrored, module: str) -> MirrorHandle:
-    # -P: a folder called `core` in the user's current directory must not be taken for ours.
-    command = [sys.executable, "-P", "-m", module, str(of.path.resolve())]
     try:
-        with storage_errors("start the MLflow mirror of", of.path), of.mirror_log.open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=child_environment(),
-            )
+        return MirrorHandle(of, spawn(["grpoctl.tracking.mirror", str(of.path.resolve())], of.mirror_log))
     except StorageError as error:
         return MirrorHandle(of, None, f"{one_line(error)}; {ADVICE}")
-    return MirrorHandle(of, process)
-
-
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        return ""
-    return next((one_line(RuntimeError(line)) for line in reversed(lines) if line.strip()), "")

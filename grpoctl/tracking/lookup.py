@@ -1,17 +1,17 @@
 """Which MLflow run is a directory's, so that it never gets a second one; and whether it has all of it.
 
-What is here: looking up and creating experiments and runs. What is not: what is written into them (writer).
+What is here: looking up, creating and describing experiments and runs, for runs and studies alike. What is not: their
+rows and how they stand (writer, sweep_writer).
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import StorageError
 from grpoctl.runs import status
-from grpoctl.runs.records import storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.tracking import payload
 from grpoctl.tracking.mirror_state import Mirrored, MirrorState
@@ -63,6 +63,30 @@ def find_or_create(client: MlflowClient, birth: Birth) -> Run:
     )
 
 
+def state_with_run(of: Mirrored, state: MirrorState, run: Run) -> MirrorState:
+    """The state once the MLflow run of a directory is known; one that the user deleted there is done with."""
+    deleted = run.info.lifecycle_stage == "deleted"
+    return dataclasses.replace(
+        state,
+        state="done" if deleted else "live",
+        error=DELETED if deleted else None,
+        store=store_name(of.home),
+        experiment_id=run.info.experiment_id,
+        mlflow_run_id=run.info.run_id,
+    )
+
+
+def describe(client: MlflowClient, run: Run, tags: Mapping[str, str], spec: Mapping[str, Any]) -> None:
+    """Write tags, and the spec's leaves as params. MLflow refuses to change a param, so those it has are left out."""
+    from mlflow.entities import Param, RunTag
+
+    run_id = run.info.run_id
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+    params = [Param(key, value) for key, value in payload.params(spec).items() if key not in run.data.params]
+    for batch in payload.batches(params, payload.PARAMS_PER_BATCH):
+        client.log_batch(run_id, params=batch)
+
+
 def experiment_id(client: MlflowClient, of: Mirrored, name: str) -> str:
     """The id of the experiment of that name, which exists and is not deleted afterwards."""
     from mlflow.exceptions import MlflowException
@@ -96,18 +120,3 @@ def is_there(client: MlflowClient, of: Mirrored, state: MirrorState) -> bool:
     """Whether the store still has what the note says; one that the user deleted counts where that was noted."""
     found = known(client, of, state)
     return found is not None and (found.info.lifecycle_stage == "deleted") == (state.error == DELETED)
-
-
-def read_mapping(file: Path) -> dict[str, Any]:
-    """A resolved spec or sweep as plain values. Raises StorageError where it is damaged."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        with storage_errors("read", file):
-            spec = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise StorageError(f"{file}: damaged ({str(error).splitlines()[0]})") from error
-    if not isinstance(spec, dict):
-        raise StorageError(f"{file}: a mapping belongs here, got {type(spec).__name__}")
-    return spec

@@ -1,14 +1,15 @@
-"""The process that copies one run to MLflow while it runs: `python -P -m grpoctl.tracking.mirror RUN_DIR`.
+"""The process that copies a run, or a study and its runs, to MLflow: `python -P -m grpoctl.tracking.mirror DIRECTORY`.
 
-What is here: when to write, when to try again, when to stop; sweep_mirror does the same for a study. What is not: what
-is written (writer) and how this process is started (launch_mirror). It only reads the run's files, so nothing it does
-or suffers can reach the training.
+What is here: when to write, when to try again, when to stop. What is not: what is written (writer, sweep_writer) and
+how this process is started (launch_mirror). It only reads files, so nothing it does or suffers can reach the training.
+A study has one process for all its runs: importing mlflow costs two seconds, and a sweep has a run every few seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import os
 import signal
 import sys
@@ -19,14 +20,19 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from core.errors import StorageError
-from grpoctl.runs import status
+from grpoctl.runs import liveness, status
+from grpoctl.runs.liveness import study_ended, unfinished_runs
 from grpoctl.runs.locks import hold_lock
-from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.run_dir import STUDY_SPEC, RunDir
+from grpoctl.runs.study_dir import StudyDir
 from grpoctl.tracking.mirror_state import Mirrored, MirrorState, one_line, read_state, write_state
 from grpoctl.tracking.store import open_client, prepare_environment
+from grpoctl.tracking.sweep_writer import SweepWriter
 from grpoctl.tracking.writer import RunWriter
 
 POLL = 0.25  # seconds between two looks at the files
+STUDY_POLL = 3.0  # of a study: rows go in batches of some size, which is what makes them cheap
+STUDY_LOOK = 0.5  # seconds between two looks whether a study has ended
 PATIENCE = 30.0  # longest wait, in seconds, before a store out of reach is tried again
 PASS_LIMIT = 600  # seconds after which one pass is taken for stuck, and this process ends itself
 
@@ -48,6 +54,7 @@ class Followed:
     writer: Callable[[], Writer]
     poll: float = POLL
     look: float = POLL
+    niceness: int = 5
 
 
 def follow(what: Followed) -> MirrorState:
@@ -80,11 +87,50 @@ def followed_run(run: RunDir) -> Followed:
 def has_ended(run: RunDir) -> bool:
     """Whether nothing more will be written; a run that says RUNNING and is held by nobody is told so first."""
     with contextlib.suppress(StorageError):  # a damaged or unwritable status: the lock alone decides
-        status.reconcile_run(run)
+        liveness.reconcile_run(run)
         record = status.read(run.status)
         if record is not None:
             return record.status.ended
     return not run.is_held()
+
+
+class FollowedStudy:
+    """When a study is over, asked twice a second: its file is read only where it has changed, or nobody drives it."""
+
+    def __init__(self, study: StudyDir) -> None:
+        self._study = study
+        self._seen: tuple[int, int] | None = None
+
+    def ended(self) -> bool:
+        """Whether study and runs are over; a run whose process died is first given its true status, INTERRUPTED."""
+        try:
+            now = self._study.state.stat()
+            seen = (now.st_size, now.st_mtime_ns)
+        except OSError:
+            seen = None
+        if seen is not None and seen == self._seen and self._study.is_held():
+            return False
+        if study_ended(self._study):
+            under_way = [run for run in unfinished_runs(self._study) if not has_ended(run)]
+            return not under_way
+        self._seen = seen
+        return False
+
+
+def followed_study(study: StudyDir) -> Followed:
+    """A study as something to follow."""
+
+    def writer() -> SweepWriter:
+        client = open_client(study.home)
+        # A hundred thousand points are as many short-lived objects, and mlflow's thousand modules stay: a quarter of
+        # the time went into looking at these again and again for garbage.
+        gc.freeze()
+        gc.set_threshold(50_000)
+        return SweepWriter(study, client, still=lambda: signal.alarm(PASS_LIMIT))
+
+    return Followed(
+        of=study, ended=FollowedStudy(study).ended, writer=writer, poll=STUDY_POLL, look=STUDY_LOOK, niceness=10
+    )
 
 
 def _wait(what: Followed, seconds: float) -> None:
@@ -104,9 +150,9 @@ def _note_failure(of: Mirrored, error: Exception) -> MirrorState:
     return state
 
 
-def mirror(what: Followed, niceness: int) -> int:
+def mirror(what: Followed) -> int:
     """Follow it as the one mirror it has, at low priority: 0 when MLflow has all of it, else 1, printing why."""
-    os.nice(niceness)  # training comes first
+    os.nice(what.niceness)  # training comes first
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy comes along with mlflow, and would start a thread per core
     prepare_environment()
     # The mirror of an attempt that was killed may still be at work; two at once would write steps twice.
@@ -126,5 +172,10 @@ def end(code: int) -> NoReturn:
     os._exit(code)
 
 
+def followed(path: Path) -> Followed:
+    """The run or study in this directory as something to follow."""
+    return followed_study(StudyDir(path=path)) if (path / STUDY_SPEC).is_file() else followed_run(RunDir(path=path))
+
+
 if __name__ == "__main__":
-    end(mirror(followed_run(RunDir(path=Path(sys.argv[1]).resolve())), niceness=5))
+    end(mirror(followed(Path(sys.argv[1]).resolve())))

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from core.errors import StorageError
-from grpoctl.runs.credentials import without_credentials
-from grpoctl.runs.records import read_json, replace_json
+from grpoctl.credentials import without_credentials
+from grpoctl.files import read_json, replace_json
 from grpoctl.runs.run_dir import Home
 
 SCHEMA = 1

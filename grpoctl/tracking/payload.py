@@ -1,6 +1,6 @@
-"""What MLflow is told about a run: params, tags and metric points, from the run's files.
+"""What MLflow is told about runs and studies: params, tags, statuses and metric points, from their files.
 
-What is here: pure functions; imports no mlflow. What is not: sending any of it (writer).
+What is here: pure functions; imports no mlflow. What is not: sending any of it (writer, sweep_writer).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, assert_never
 
-from grpoctl.runs.status import Status, StatusRecord
+from grpoctl.runs.status import RANKED, UNDER_WAY, Status, StatusRecord, StudyStatus
 
 METRICS_PER_BATCH = 1000  # limits of MLflow's log_batch
 PARAMS_PER_BATCH = 100
@@ -21,18 +21,9 @@ KEY_LENGTH = 250
 
 TOKEN_TAG = "grpoctl.mirror"
 PARENT_TAG = "mlflow.parentRunId"  # MLflow's own: its pages nest a run under the run named here
-# A guard's stop is a failure in MLflow, which has no word for it; `grpoctl.status` keeps ours.
-MLFLOW_STATUS = {
-    Status.RUNNING: "RUNNING",
-    Status.COMPLETED: "FINISHED",
-    Status.STOPPED_EARLY: "FINISHED",
-    Status.PRUNED: "FINISHED",
-    Status.COLLAPSED: "FAILED",
-    Status.INVALID_ROLLOUT: "FAILED",
-    Status.FAILED: "FAILED",
-    Status.INTERRUPTED: "KILLED",
-}
+SCORE, BEST = "score", "best_score"  # metrics of a study: a point per trial
 
+MlflowStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 Item = TypeVar("Item")
 
 
@@ -42,6 +33,36 @@ class Point(NamedTuple):
     key: str
     value: float
     step: int
+
+
+def mlflow_status(status: Status) -> MlflowStatus:
+    """MLflow's word for how a run stands. It has none for a guard's stop, which is a failure there."""
+    match status:
+        case Status.RUNNING:
+            return "RUNNING"
+        case Status.COMPLETED | Status.STOPPED_EARLY | Status.PRUNED:
+            return "FINISHED"
+        case Status.COLLAPSED | Status.INVALID_ROLLOUT | Status.FAILED:
+            return "FAILED"
+        case Status.INTERRUPTED:
+            return "KILLED"
+        case _:
+            assert_never(status)
+
+
+def mlflow_study_status(status: StudyStatus) -> MlflowStatus:
+    """MLflow's word for how a study stands."""
+    match status:
+        case StudyStatus.RUNNING:
+            return "RUNNING"
+        case StudyStatus.COMPLETED | StudyStatus.STOPPED:
+            return "FINISHED"
+        case StudyStatus.FAILED:
+            return "FAILED"
+        case StudyStatus.INTERRUPTED:
+            return "KILLED"
+        case _:
+            assert_never(status)
 
 
 def params(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -125,6 +146,58 @@ def batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     """The items in runs of `size`, the last one shorter."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def study_token(document: Mapping[str, Any]) -> str:
+    """What marks the study in every store: the same over all its resumes, another for another user's of that name."""
+    return digest([document.get("study"), document.get("started")])
+
+
+def identity_tags(document: Mapping[str, Any]) -> dict[str, str]:
+    """The tags a study is found by."""
+    names = ("study", "sweep", "revision", "sweep_sha", "profile", "experiment", "sampler", "metric", "direction")
+    found = {f"grpoctl.{name}": document.get(name) for name in names}
+    return tag_texts({**found, "mlflow.source.name": "grpoctl", "mlflow.source.type": "LOCAL"})
+
+
+def standing_tags(document: Mapping[str, Any], status: str, message: str) -> dict[str, str]:
+    """The tags that say how the study stands: our own word, why, the trials that ended of how many, and the best."""
+    ended = sum(_has_ended(trial) for trial in document.get("trials", []))
+    best = document.get("best") or {}
+    found = {"status": status, "message": message, "trials": f"{ended} of {document.get('total')}"}
+    return tag_texts({f"grpoctl.{name}": value for name, value in {**found, "best_trial": best.get("number")}.items()})
+
+
+def study_points(document: Mapping[str, Any]) -> list[Point]:
+    """`score` of each trial that has one, at its number; `best_score` up to each trial before which all have ended.
+
+    A best score waits for the trials before its own: at a step MLflow shows what it was told first.
+    """
+    trials = sorted(document.get("trials", []), key=lambda trial: int(trial["number"]))
+    scores = [Point(SCORE, float(t["score"]), int(t["number"])) for t in trials if _has_score(t)]
+    return [*scores, *_best_points(trials, largest=document.get("direction") != "minimize")]
+
+
+def _best_points(trials: Sequence[Mapping[str, Any]], *, largest: bool) -> list[Point]:
+    points: list[Point] = []
+    best: float | None = None
+    for trial in trials:
+        if not _has_ended(trial):
+            break
+        if _has_score(trial) and trial["status"] in RANKED:
+            score = float(trial["score"])
+            best = score if best is None else (max if largest else min)(best, score)
+        if best is not None:
+            points.append(Point(BEST, best, int(trial["number"])))
+    return points
+
+
+def _has_ended(trial: Mapping[str, Any]) -> bool:
+    return trial.get("status") not in UNDER_WAY
+
+
+def _has_score(trial: Mapping[str, Any]) -> bool:
+    return _has_ended(trial) and trial.get("score") is not None
 
 
 def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from core.errors import NotFoundError, StorageError
-from grpoctl.runs.credentials import masked
+from grpoctl.credentials import masked
 from grpoctl.tracking.mirror_state import one_line
 from grpoctl.tracking.store import prepare_environment, sqlite_file
 

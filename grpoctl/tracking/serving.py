@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 
 from core.errors import UserError
-from grpoctl.runs.credentials import TRACKING_VARIABLE
+from grpoctl.children import python_module
+from grpoctl.credentials import TRACKING_VARIABLE
 from grpoctl.runs.run_dir import Home
 from grpoctl.tracking.store import check_typed, open_client, store_name, store_uri
 
@@ -18,7 +18,7 @@ _ENVIRONMENT = {"MLFLOW_WORKERS": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "fa
 
 def command(host: str, port: int) -> list[str]:
     """The process to become: `mlflow ui` with this interpreter (-P: nothing is imported from the current folder)."""
-    return [sys.executable, "-P", "-m", "mlflow", "ui", "--host", host, "--port", str(port)]
+    return python_module("mlflow", "ui", "--host", host, "--port", str(port))
 
 
 def shell_line(home: Home, host: str, port: int) -> str:

@@ -10,16 +10,16 @@ import logging
 import os
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from core.errors import StorageError
-from grpoctl.runs.credentials import TRACKING_VARIABLE, masked, mistyped
+from grpoctl.children import python_module
+from grpoctl.credentials import TRACKING_VARIABLE, masked, mistyped
+from grpoctl.files import replace_text, storage_errors
 from grpoctl.runs.locks import hold_lock
-from grpoctl.runs.records import replace_text, storage_errors
 from grpoctl.runs.run_dir import Home
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _migrate(home: Home, uri: str) -> None:
             old.backup(new)  # a plain copy could be torn: runs that are under way go on writing
     except sqlite3.Error as error:
         raise StorageError(f"{file} cannot be copied before its migration ({error})") from error
-    command = [sys.executable, "-P", "-m", "mlflow", "db", "upgrade", uri]
+    command = python_module("mlflow", "db", "upgrade", uri)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         with storage_errors("restore", file):

@@ -1,7 +1,7 @@
 """One study directory to MLflow: a parent run for the study, and each of its runs as a child.
 
 What is here: `SweepWriter.catch_up`, which can be repeated at any time and after any failure. What is not: when it is
-called (sweep_mirror, sync), and what is written of a run (writer) and of the study (sweep_payload).
+called (mirror, sync), and what is written of a run (writer) and of the study (payload).
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import StorageError
-from grpoctl.runs.records import read_json
+from grpoctl.files import read_json, read_resolved_yaml
+from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.status import StudyStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.runs.study_status import study_status
-from grpoctl.tracking import payload, sweep_payload
+from grpoctl.tracking import payload
 from grpoctl.tracking.lookup import (
     DELETED,
     Birth,
+    describe,
     experiment_id,
     find_or_create,
     is_there,
     is_told,
     known,
-    read_mapping,
+    state_with_run,
 )
 from grpoctl.tracking.mirror_state import MirrorState, one_line, read_state, write_state
-from grpoctl.tracking.store import store_name
 from grpoctl.tracking.writer import Parent, RunWriter
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
 Signature = tuple[tuple[int, int], ...]
@@ -68,7 +68,7 @@ class SweepWriter:
         document = read_json(self._study.state)
         if document is None:
             return self._state
-        ended = sweep_payload.MLFLOW_STATUS.get(status) != "RUNNING"
+        ended = status is not StudyStatus.RUNNING
         parent = self._parent or self._open(document)
         if self._state.error == DELETED:
             return self._state
@@ -96,7 +96,7 @@ class SweepWriter:
 
     def _open(self, document: Mapping[str, Any]) -> Parent:
         """Find the MLflow run of this study, or create it, and learn what it already has."""
-        token = sweep_payload.study_token(document)
+        token = payload.study_token(document)
         found = known(self._client, self._study, self._state)
         if found is None:
             self._thorough = True  # a store that has lost the parent may have lost its runs, too
@@ -108,36 +108,17 @@ class SweepWriter:
                 started=float(document.get("started") or time.time()),
             )
             found = find_or_create(self._client, birth)
-        deleted = found.info.lifecycle_stage == "deleted"
-        self._state = dataclasses.replace(
-            self._state,
-            state="done" if deleted else "live",
-            error=DELETED if deleted else None,
-            store=store_name(self._study.home),
-            experiment_id=found.info.experiment_id,
-            mlflow_run_id=found.info.run_id,
-        )
+        self._state = state_with_run(self._study, self._state, found)
         write_state(self._study, self._state)
-        if not deleted:
-            self._describe(document, found)
+        if self._state.error != DELETED:
+            describe(self._client, found, payload.identity_tags(document), read_resolved_yaml(self._study.spec))
+            self._told = (found.info.status, {})
+            for key in found.data.metrics:
+                history = self._client.get_metric_history(found.info.run_id, key)
+                points = sorted(history, key=lambda point: point.timestamp)
+                self._points |= {(key, point.step): point.value for point in points}
         self._parent = Parent(mlflow_run_id=found.info.run_id, experiment_id=found.info.experiment_id, token=token)
         return self._parent
-
-    def _describe(self, document: Mapping[str, Any], found: Run) -> None:
-        """Tags, and the sweep's settings as params; what MLflow has of the points is learnt."""
-        from mlflow.entities import Param, RunTag
-
-        run_id = found.info.run_id
-        tags = sweep_payload.identity_tags(document)
-        self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
-        settings = payload.params(read_mapping(self._study.spec))
-        params = [Param(key, value) for key, value in settings.items() if key not in found.data.params]
-        for batch in payload.batches(params, payload.PARAMS_PER_BATCH):
-            self._client.log_batch(run_id, params=batch)
-        for key in found.data.metrics:
-            points = sorted(self._client.get_metric_history(run_id, key), key=lambda point: point.timestamp)
-            self._points |= {(key, point.step): point.value for point in points}
-        self._told = (found.info.status, {})
 
     def _write_runs(self, parent: Parent, *, again: bool) -> bool:
         """Whether each run that has begun is over and all of it written; `again`: those that could not be, too."""
@@ -172,8 +153,8 @@ class SweepWriter:
             self._bad[run.id] = f"{run.id}: {one_line(error)}"
             self.attended[run.id] = one_line(error)
             with suppress(StorageError):
-                noted = dataclasses.replace(read_state(run) or MirrorState(), state="behind", error=one_line(error))
-                write_state(run, noted)
+                behind = dataclasses.replace(read_state(run) or MirrorState(), state="behind", error=one_line(error))
+                write_state(run, behind)
             return True
         self._bad.pop(run.id, None)
         self.attended[run.id] = None
@@ -183,7 +164,7 @@ class SweepWriter:
         """The points that MLflow lacks, or has otherwise: a failed trial that is retried gets its score late."""
         from mlflow.entities import Metric
 
-        new = [p for p in sweep_payload.study_points(document) if self._points.get((p.key, p.step)) != p.value]
+        new = [p for p in payload.study_points(document) if self._points.get((p.key, p.step)) != p.value]
         now = round(time.time() * 1000)
         for batch in payload.batches(new, payload.METRICS_PER_BATCH):
             metrics = [Metric(point.key, point.value, now, point.step) for point in batch]
@@ -193,12 +174,12 @@ class SweepWriter:
             newest = max(step for _, step in self._points)
             self._state = dataclasses.replace(self._state, synced_step=newest)
 
-    def _write_standing(self, parent: Parent, document: Mapping[str, Any], standing: tuple[str, str]) -> None:
+    def _write_standing(self, parent: Parent, document: Mapping[str, Any], standing: tuple[StudyStatus, str]) -> None:
         """How the study stands, in tags and in MLflow's own word."""
         from mlflow.entities import RunTag
 
-        wanted = sweep_payload.MLFLOW_STATUS.get(standing[0], "FINISHED")
-        tags = sweep_payload.standing_tags(document, *standing)
+        wanted = payload.mlflow_study_status(standing[0])
+        tags = payload.standing_tags(document, *standing)
         told, before = self._told
         new = {key: value for key, value in tags.items() if before.get(key) != value}
         if new:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from core.errors import StorageError
-from grpoctl.runs import status
+from grpoctl.runs import liveness
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, studies
@@ -54,7 +54,7 @@ def sync(home: Home, run_dirs: Sequence[RunDir] | None = None) -> SyncReport:
 
     Raises StorageError where the store cannot be reached; a run that cannot be written is `behind` in the report.
     """
-    status.reconcile(home)
+    liveness.reconcile(home)
     runs = home.runs() if run_dirs is None else run_dirs
     client = _reachable(home)
     done: list[Synced] = []

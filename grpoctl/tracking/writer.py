@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpoctl.files import read_json, read_new, read_resolved_yaml
 from grpoctl.runs import status
-from grpoctl.runs.records import read_json, read_new
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StatusRecord
 from grpoctl.tracking import payload
-from grpoctl.tracking.lookup import DELETED, Birth, experiment_id, find_or_create, known, read_mapping
+from grpoctl.tracking.lookup import (
+    DELETED,
+    Birth,
+    describe,
+    experiment_id,
+    find_or_create,
+    known,
+    state_with_run,
+)
 from grpoctl.tracking.mirror_state import MirrorState, read_state, write_state
-from grpoctl.tracking.store import store_name
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -78,26 +85,22 @@ class RunWriter:
 
     def _open(self, record: StatusRecord) -> None:
         """Find the MLflow run of this directory, or create it, and learn what it already has."""
-        spec = read_mapping(self._run.spec)
+        spec = read_resolved_yaml(self._run.spec)
         provenance = read_json(self._run.provenance) or {}
         found = known(self._client, self._run, self._state) or self._find_or_create(spec, provenance, record)
-        deleted = found.info.lifecycle_stage == "deleted"
-        self._state = dataclasses.replace(
-            self._state,
-            state="done" if deleted else "live",
-            error=DELETED if deleted else None,
-            synced_status=record.status.value if deleted else self._state.synced_status,
-            synced_ended=record.ended if deleted else self._state.synced_ended,
-            store=store_name(self._run.home),
-            experiment_id=found.info.experiment_id,
-            mlflow_run_id=found.info.run_id,
-        )
+        self._state = state_with_run(self._run, self._state, found)
+        deleted = self._state.error == DELETED
+        if deleted:
+            self._state = dataclasses.replace(self._state, synced_status=record.status.value, synced_ended=record.ended)
         write_state(self._run, self._state)
         if not deleted:
             self._mlflow_status = found.info.status
             # The newest value of a metric carries its step, which the public dictionary leaves out.
             self._newest = {metric.key: metric.step for metric in found.data.to_proto().metrics}
-            self._describe(spec, provenance, found)
+            tags = payload.tags(self._run.id, spec, provenance)
+            if self._parent is not None:
+                tags[payload.PARENT_TAG] = self._parent.mlflow_run_id
+            describe(self._client, found, tags, spec)
         self._opened = True
 
     def _find_or_create(self, spec: dict[str, Any], provenance: dict[str, Any], record: StatusRecord) -> Run:
@@ -110,19 +113,6 @@ class RunWriter:
             started=record.started,
         )
         return find_or_create(self._client, birth)
-
-    def _describe(self, spec: dict[str, Any], provenance: dict[str, Any], found: Run) -> None:
-        """Params and tags. MLflow refuses to change a param, so those it has are left out."""
-        from mlflow.entities import Param, RunTag
-
-        run_id = found.info.run_id
-        tags = payload.tags(self._run.id, spec, provenance)
-        if self._parent is not None:
-            tags[payload.PARENT_TAG] = self._parent.mlflow_run_id
-        self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
-        params = [Param(key, value) for key, value in payload.params(spec).items() if key not in found.data.params]
-        for batch in payload.batches(params, payload.PARAMS_PER_BATCH):
-            self._client.log_batch(run_id, params=batch)
 
     def _write_rows(self) -> None:
         from mlflow.entities import Metric
@@ -141,7 +131,7 @@ class RunWriter:
     def _write_status(self, record: StatusRecord) -> None:
         from mlflow.entities import RunTag
 
-        run_id, wanted = self._state.mlflow_run_id, payload.MLFLOW_STATUS[record.status]
+        run_id, wanted = self._state.mlflow_run_id, payload.mlflow_status(record.status)
         told = (self._state.synced_status, self._state.synced_ended, self._mlflow_status)
         if told == (record.status.value, record.ended, wanted):
             return

@@ -53,7 +53,7 @@ def test_the_dependencies_are_those_asked_for_and_those_imported() -> None:
 
 
 def test_the_version_stands_in_two_places_and_is_the_same() -> None:
-    source = modules()["grpoctl"].text
+    source = modules()["grpoctl.version"].text
     assert f'__version__ = "{PROJECT["version"]}"' in source
 
 

@@ -12,7 +12,7 @@ from core.health.case import Case, Sample, case_of
 from core.health.examine import examine
 from core.health.finding import Finding
 from core.training.drive import drive
-from grpoctl.specs import load
+from grpoctl.config import load
 from tests.fakes import Recorder
 
 SEED = 101  # a seed that thresholds were chosen on: the benchmark's own are others

@@ -12,7 +12,7 @@ import pytest
 
 import grpoctl
 from core.metrics import METRICS, declared
-from grpoctl.specs import experiments, load, read_resolved, spec_sha
+from grpoctl.config import experiments, load, read_resolved, spec_sha
 from tests.end_to_end.cli import Cli, eventually, rows_of
 from tests.end_to_end.scenarios import Ended, FullRun
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from core.spec import ModelSpec
+from grpoctl.config import load
 from grpoctl.executors.inline import Hooks, execute
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load
 
 pytestmark = pytest.mark.process  # a real model: seconds each
 

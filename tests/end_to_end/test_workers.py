@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from grpoctl.config import load
 from grpoctl.executors.base import Died, Ended, Event, Job, JobDone
 from grpoctl.executors.pool import Pool
 from grpoctl.executors.slots import cpu_slots
+from grpoctl.files import replace_json
 from grpoctl.runs.launch import Launch, prepare
+from grpoctl.runs.liveness import reconcile_run
 from grpoctl.runs.locks import holder
-from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.runs.status import reconcile_run
-from grpoctl.specs import load
 from tests.end_to_end.cli import eventually, step_of
 from tests.end_to_end.scenarios import attempts
 

@@ -21,7 +21,7 @@ from typing import Any
 
 PRELOADED = (
     "core.assemble", "core.policies.lm.build", "core.training.drive", "peft", "rich.progress",
-    "grpoctl.commands.session", "grpoctl.app",
+    "grpoctl.cli.session", "grpoctl.app",
 )  # fmt: skip
 
 

@@ -15,9 +15,9 @@ from core.errors import StorageError
 from grpoctl import console
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, compare
-from grpoctl.analysis.outcome import Line
-from grpoctl.analysis.sweeps.section import Section
-from grpoctl.progress import LiveProgress, progress_text
+from grpoctl.cli.progress import LiveProgress, progress_text
+from grpoctl.cli.verdicts import print_comparison, print_result
+from grpoctl.sections import Line, Section
 
 Capture = pytest.CaptureFixture[str]
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -84,7 +84,7 @@ def plain(text: str) -> list[str]:
 
 
 def test_result(capsys: Capture) -> None:
-    console.print_result(result(), {"updates": 38, "collapse_rate": 0.974})
+    print_result(result(), {"updates": 38, "collapse_rate": 0.974})
     out = capsys.readouterr().out
     assert out.splitlines() == [
         "Run       COMPLETED: p30@1, profile tiny, seed 0: 96 steps, 39 updates, 5.0 s",
@@ -113,7 +113,7 @@ def test_a_run_that_never_got_anywhere(capsys: Capture) -> None:
     bare = result(
         status="FAILED", steps=0, updates=0, seconds=None, start={}, final={}, best={}, expects=[], findings=[]
     )
-    console.print_result(bare, {})
+    print_result(bare, {})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Run       FAILED: p30@1, profile tiny, seed 0: 0 steps, 0 updates"
     assert lines[1] == "Reached   no eval/reward at the start: nothing to compare"
@@ -122,8 +122,8 @@ def test_a_run_that_never_got_anywhere(capsys: Capture) -> None:
 
 def test_in_a_terminal_nothing_but_a_path_is_wider_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = terminal(monkeypatch)
-    console.print_result(result(), {"updates": 38})
-    console.print_comparison(comparison())
+    print_result(result(), {"updates": 38})
+    print_comparison(comparison())
     text = stream.getvalue()
     assert "\x1b[" in text
     wide = [line for line in plain(text) if len(line) > 80]
@@ -141,12 +141,12 @@ def test_a_sentence_drives_no_terminal_and_a_command_is_not_wrapped(monkeypatch:
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
-    console.print_result(result(), {})
+    print_result(result(), {})
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", stream.getvalue())
 
 
 def test_comparison(capsys: Capture) -> None:
-    console.print_comparison(comparison())
+    print_comparison(comparison())
     lines = capsys.readouterr().out.splitlines()
     assert lines[:8] == [
         "A         p30@1, profile tiny, seeds 0, 1, 2 (3 COMPLETED)",
@@ -251,7 +251,7 @@ def test_a_run_with_a_budget_shows_how_much_of_it_is_spent(capsys: Capture) -> N
 def test_the_time_left_is_the_pace_since_the_first_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     # Resumed at step 100; a second per step from there: 100 seconds left at once, 75 after 25 steps.
     clock = iter(float(second) for second in range(1000))
-    monkeypatch.setattr("grpoctl.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("grpoctl.cli.progress.time.monotonic", lambda: next(clock))
     train(LiveProgress(), 200, first=100, last=125)
     lines = capsys.readouterr().out.splitlines()
     assert "eta -:--" in lines[1]
@@ -264,7 +264,7 @@ def test_the_evaluation_before_the_first_step_is_told_sparingly(
 ) -> None:
     # A second per token: one line at once, then one every 30 seconds, and the first row as ever.
     now = iter(float(second) for second in range(1000))
-    monkeypatch.setattr("grpoctl.progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("grpoctl.cli.progress.time.monotonic", lambda: next(now))
     progress = LiveProgress()
     progress.start(96, "header")
     for token in range(65):
@@ -349,14 +349,14 @@ def test_a_reader_that_has_gone_does_not_stop_the_run(monkeypatch: pytest.Monkey
     with os.fdopen(writing, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         train(LiveProgress(), 10)
-        console.print_result(result(), {"updates": 38})
+        print_result(result(), {"updates": 38})
 
 
 def test_a_stream_that_lacks_a_character_gets_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    console.print_result(result(), {})
-    console.print_comparison(comparison())
+    print_result(result(), {})
+    print_comparison(comparison())
     sys.stdout.flush()
     assert b"0.600 ? 0.078" in raw.getvalue()
 
@@ -417,8 +417,8 @@ def test_columns_that_are_no_width_cost_nothing(columns: str, capsys: Capture, m
         monkeypatch.setenv(name, columns)
     cells = [("p31-tiny-s0-9b63e748-1", "COMPLETED", "96", "0.568", "a title of some words")] * 2
     console.print_table("Runs", ("run", "status", "step", "eval/reward", "title"), cells)
-    console.print_result(result(), {"updates": 38})
-    console.print_comparison(comparison())
+    print_result(result(), {"updates": 38})
+    print_comparison(comparison())
     console.print_error("no experiment 'p13'")
     captured = capsys.readouterr()
     assert captured.err.split() == ["error:", "no", "experiment", "'p13'"]
@@ -430,7 +430,7 @@ def test_columns_that_are_no_width_cost_nothing(columns: str, capsys: Capture, m
 def test_a_stream_of_the_c_locale_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", errors="surrogateescape"))
-    console.print_result(result(), {})
+    print_result(result(), {})
     console.print_json({"a": "±"})
     sys.stdout.flush()
     assert b"0.600 ? 0.078" in raw.getvalue()

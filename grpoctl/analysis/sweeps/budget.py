@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpoctl.analysis.collect import number
-
-UNDER_WAY = frozenset({"RUNNING", "INTERRUPTED"})
+from grpoctl.runs.status import UNDER_WAY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from grpoctl.analysis.sweeps.axes import varied
 from grpoctl.analysis.sweeps.digest import Digest
 from grpoctl.analysis.sweeps.finding import StudyFinding
 from grpoctl.analysis.sweeps.regions import EVENTS, Event, Separation, separations
-from grpoctl.analysis.wording import plural
+from grpoctl.wording import plural
 
 _DID: Mapping[Event, str] = {
     "collapsed": "collapsed",

@@ -15,7 +15,7 @@ from grpoctl.analysis.sweeps.cost import Reached, near
 from grpoctl.analysis.sweeps.ranking import Learned, Ranking, learned, ranked, ruler_of
 from grpoctl.analysis.sweeps.regions import RunFacts, run_facts
 from grpoctl.analysis.sweeps.wording import short_keys
-from grpoctl.runs.records import read_json
+from grpoctl.files import read_json
 from grpoctl.runs.run_dir import RunDir
 
 Document = Mapping[str, Any]

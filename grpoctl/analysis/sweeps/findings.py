@@ -17,8 +17,8 @@ from grpoctl.analysis.sweeps.axes import Axis, at_end, ends_of
 from grpoctl.analysis.sweeps.budget import account, unit_of
 from grpoctl.analysis.sweeps.digest import Digest, digest
 from grpoctl.analysis.sweeps.finding import StudyFinding
-from grpoctl.analysis.sweeps.wording import count_text, score_text, trial_text, trials_text, value_text
-from grpoctl.analysis.wording import metric_text, plural
+from grpoctl.analysis.sweeps.wording import score_text, trial_text, trials_text, value_text
+from grpoctl.wording import count_text, metric_text, plural
 
 NOTHING_LEARNED = "nothing-learned"
 

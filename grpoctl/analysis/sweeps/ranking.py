@@ -17,12 +17,9 @@ from core.health.statistics import CONFIDENCE, Interval, clipped, mean, sample_s
 from core.metrics import limits
 from grpoctl.analysis import outcome
 from grpoctl.analysis.collect import number
+from grpoctl.runs.status import RANKED, TrialStatus
 
 Trial = Mapping[str, Any]
-
-SOUND = "COMPLETED"  # all seeds ended by themselves
-STOPPED_BY_GUARD = frozenset({"COLLAPSED", "INVALID_ROLLOUT"})
-RANKED = STOPPED_BY_GUARD | {SOUND}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +92,11 @@ def ranked(
     """
     counted = {int(trial["number"]): trial for trial in trials if trial.get("status") in RANKED and trial.get("values")}
     values = {index: seed_values(trial, worst) for index, trial in counted.items()}
-    sound = {index for index, trial in counted.items() if trial["status"] == SOUND and None not in trial["values"]}
+    sound = {
+        index
+        for index, trial in counted.items()
+        if trial["status"] == TrialStatus.COMPLETED and None not in trial["values"]
+    }
     scores = {index: mean(found) for index, found in values.items()}
     sign = -1.0 if direction == "maximize" else 1.0
     order = tuple(sorted(scores, key=lambda index: (sign * scores[index], index)))

@@ -12,10 +12,10 @@ from typing import Any
 from core.errors import StorageError
 from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.wording import score_text
-from grpoctl.runs.records import read_json
+from grpoctl.files import read_json
+from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, studies
-from grpoctl.runs.study_status import study_status
 
 SCHEMA = 2  # 2: a curve's points are (seed, share, value); 1: (seed's index + share, value)
 READABLE = (1, SCHEMA)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from grpoctl.analysis.collect import number
 from grpoctl.analysis.sweeps.axes import Axis
+from grpoctl.runs.status import FINISHED
 
 Event = Literal["collapsed", "invalid", "learned nothing"]
 
@@ -142,7 +143,7 @@ def _of_trial(trial: Mapping[str, Any], metric: str) -> Iterable[RunFacts]:
     seeds = list(trial.get("seeds") or ())
     values = dict(zip(seeds, trial.get("values") or (), strict=False))
     for index, status in enumerate(statuses):
-        if status in ("RUNNING", "INTERRUPTED", "FAILED"):
+        if status not in FINISHED:
             continue  # how it would have gone is not known
         seed = _seed(trial, index, seeds)
         said = rules[index] if index < len(rules) else ()

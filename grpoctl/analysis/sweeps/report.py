@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpoctl.analysis.outcome import Line, Tone
 from grpoctl.analysis.sweeps import tables
 from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.digest import Digest, digest
 from grpoctl.analysis.sweeps.finding import StudyFinding
 from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, found
-from grpoctl.analysis.sweeps.section import Section
-from grpoctl.analysis.sweeps.wording import clock_text, count_text, random_search_text, trials_text
-from grpoctl.analysis.wording import plural
+from grpoctl.analysis.sweeps.wording import random_search_text, trials_text
+from grpoctl.sections import Line, Section, Tone
+from grpoctl.wording import clock_text, count_text, plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "RUNNING": "plain", "FAILED": "bad"}
 _LABELS = {

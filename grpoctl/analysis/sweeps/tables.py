@@ -12,9 +12,9 @@ from grpoctl.analysis.sweeps.digest import Digest, Trial
 from grpoctl.analysis.sweeps.marginals import marginals, two_way
 from grpoctl.analysis.sweeps.ranking import Noise
 from grpoctl.analysis.sweeps.regions import EVENTS, Event, crossed, regions, separations
-from grpoctl.analysis.sweeps.section import Section
-from grpoctl.analysis.sweeps.wording import count_text, params_text, score_text, value_text
-from grpoctl.analysis.wording import metric_text, plural
+from grpoctl.analysis.sweeps.wording import params_text, score_text, value_text
+from grpoctl.sections import Section
+from grpoctl.wording import count_text, metric_text, plural
 
 _MOST = 24  # rows of a ranking; --csv has them all
 _MOST_UNRANKED = 12

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpoctl.analysis.collect import number
-from grpoctl.analysis.wording import estimate_text, setting_text
+from grpoctl.wording import estimate_text, setting_text
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
@@ -67,20 +67,6 @@ def trials_text(numbers: Sequence[int], most: int = 8) -> str:
     if len(numbers) > most:
         words.append(f"{len(numbers) - most} more")
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
-
-
-def count_text(count: float) -> str:
-    """A whole number with a comma between thousands."""
-    return f"{count:,.0f}"
-
-
-def clock_text(seconds: float | None) -> str:
-    """1:02:03, or 2:03; "-:--" where it is not known."""
-    if seconds is None:
-        return "-:--"
-    whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
 def _ends(key: str, ending: str) -> bool:

@@ -21,7 +21,7 @@ from grpoctl.diagnose.readers import console, csv_table, mlflow_runs, run_dir, s
 from grpoctl.diagnose.readers.base import Asked, Read, Reader
 from grpoctl.diagnose.readers.ranges import possible
 from grpoctl.diagnose.readers.said import settings_said
-from grpoctl.runs.records import storage_errors
+from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
 
 STANDARD_INPUT = "-"

@@ -1,6 +1,6 @@
 """metrics.jsonl and samples.jsonl of a run of ours -> rows and samples, each value of the kind it must be.
 
-What is here: what may stand in a row. What is not: lines that are no JSON (grpoctl.runs.records).
+What is here: what may stand in a row. What is not: lines that are no JSON (grpoctl.files).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from core.errors import StorageError
 from core.health.case import Sample
 from core.health.finding import StepTable
-from grpoctl.runs.records import Row, read_rows
+from grpoctl.files import Row, read_rows
 
 _TAIL = 1 << 22  # bytes in which the last line is looked for
 _SHOWN = 40  # characters of a wrong value

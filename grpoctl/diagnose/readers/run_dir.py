@@ -16,16 +16,17 @@ from typing import Any
 from core.errors import GrpoError, NotFoundError
 from core.health.case import Case, Notice, case_of
 from core.spec import RunSpec
+from grpoctl.config import read_resolved
 from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.notices import Notices
 from grpoctl.diagnose.readers.own_rows import metric_rows, sample_rows, torn
 from grpoctl.diagnose.readers.text import text_lines
-from grpoctl.runs import status
+from grpoctl.files import Row, read_json
+from grpoctl.runs import liveness, status
 from grpoctl.runs.launch import identity_of
-from grpoctl.runs.records import Row, read_json
 from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import UNDISTURBED
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.specs import read_resolved
 
 MOST = 100_000  # samples that are looked at, the newest
 _LINES = 10_000  # of log.txt
@@ -129,7 +130,7 @@ def _experiment(run: RunDir) -> str | None:
 def _notes(run: RunDir, case: Case, document: dict[str, Any] | None) -> list[str]:
     notes = []
     with suppress(GrpoError):
-        record = status.standing(run)
+        record = liveness.standing(run)
         step = int(case.rows[-1].get("step") or 0) if case.rows else 0
         if not case.rows:
             notes.append(_no_rows(record, document))
@@ -175,7 +176,7 @@ def _worst(runs: Sequence[RunDir]) -> RunDir | None:
         with suppress(GrpoError):
             result = read_json(run.result)
             if result is not None:
-                fine = result.get("status") in ("COMPLETED", "STOPPED_EARLY", "PRUNED")
+                fine = result.get("status") in UNDISTURBED
                 reached = (result.get("final") or {}).get("eval/reward")
                 ranked.append((fine, float(reached) if reached is not None else float("-inf"), run))
     return min(ranked, key=lambda entry: entry[:2])[2] if ranked else None

@@ -15,7 +15,7 @@ from core.errors import SpecError
 from core.health.settings import OF_STAGE, Settings
 from core.spec import GrpoStage
 from core.spec.grpo_stage import AdvantageSpec
-from grpoctl.specs.aliases import ALIASES
+from grpoctl.config.aliases import ALIASES
 
 UNKNOWN = "null"  # takes a setting back that a reader found
 _OF_MODEL = {"lora_dropout": "lora.lora_dropout", "gradient_checkpointing": "gradient_checkpointing", "dtype": "dtype"}

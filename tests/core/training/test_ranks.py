@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from grpoctl.runs.children import child_environment
+from grpoctl.children import child_environment
 from tests.core.training import ranks
 
 RELATIVE = 1e-6  # of a metric, and of the largest gradient of a tensor

@@ -12,7 +12,7 @@ from core.errors import SpecError
 from core.policies.causal_lm import CausalLMPolicy
 from core.spec import RunSpec
 from core.training.drive import drive
-from grpoctl.specs import load
+from grpoctl.config import load
 
 
 def partly(*patterns: str) -> RunSpec:

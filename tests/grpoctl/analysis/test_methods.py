@@ -6,7 +6,7 @@ import pytest
 
 from core.spec import METHODS
 from grpoctl.analysis.methods import described
-from grpoctl.specs import load
+from grpoctl.config import load
 
 
 def test_the_point_of_a_name_and_where_the_spec_departs_from_it() -> None:

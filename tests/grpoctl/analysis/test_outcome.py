@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpoctl.analysis.outcome import beside_the_record, evaluations, no_better_than_start, reached, sentences
-from grpoctl.analysis.wording import metric_text, plural, setting_text
+from grpoctl.wording import metric_text, plural, setting_text
 
 RESULT: dict[str, Any] = {
     "run_id": "p31-tiny-s0-aaaaaaaa-1",

@@ -9,8 +9,8 @@ import pytest
 
 from core.spec import RunSpec
 from core.tasks.base import Outcome
+from grpoctl.config import load
 from grpoctl.dataset.sampling import Plan, earned, findings, needs, planned
-from grpoctl.specs import load
 
 
 def plan(k: int, above: float = 0.0) -> Plan:

@@ -11,8 +11,8 @@ from core.health.case import Case
 from core.health.finding import Decider, Row
 from core.health.gap_pattern import integrity
 from core.health.settings import Settings
+from grpoctl.config import load
 from grpoctl.diagnose import again
-from grpoctl.specs import load
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
 
 TINY = {"profile": "tiny", "overrides": ["num_generations=2", "beta=0.1"]}

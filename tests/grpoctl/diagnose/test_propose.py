@@ -12,8 +12,8 @@ from core.errors import UserError
 from core.health.finding import Decider, Finding
 from core.health.settings import Settings
 from core.spec import GrpoStage, RunSpec
+from grpoctl.config import Library, load
 from grpoctl.diagnose.propose import propose
-from grpoctl.specs import Library, load
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
 
 TINY = {"profile": "tiny", "overrides": ["learning_rate=0.002", "num_generations=2"]}

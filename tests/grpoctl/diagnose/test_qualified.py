@@ -14,12 +14,12 @@ import pytest
 import core.health
 from core.health.finding import Decider
 from core.health.settings import Settings
+from grpoctl.config import Library, load
+from grpoctl.config.authored import Authored, read_authored
+from grpoctl.config.loading import resolve
 from grpoctl.diagnose import again
 from grpoctl.diagnose.propose import propose
 from grpoctl.diagnose.qualified import qualified
-from grpoctl.specs import Library, load
-from grpoctl.specs.authored import Authored, read_authored
-from grpoctl.specs.loading import resolve
 from tests.grpoctl.diagnose.conftest import GRAVE, Diagnosed
 
 _WHOLE, _BEGUN = re.compile(r"[a-z_.]+=[\w.+-]+"), re.compile(r"[a-z_.]+=")

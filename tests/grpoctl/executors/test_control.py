@@ -9,7 +9,7 @@ import pytest
 
 from grpoctl.executors.control import asking, read_order
 from grpoctl.executors.interrupts import Terminated
-from grpoctl.runs.records import replace_json
+from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import RunDir
 
 PRUNED = {"status": "PRUNED", "message": "below the median"}

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import RunError, StorageError
-from grpoctl.executors.detached import spawn, wait_until_held
+from grpoctl.children import spawn
+from grpoctl.executors.detached import wait_until_held
 from grpoctl.runs.locks import hold_lock, is_locked
 from tests.end_to_end.cli import ROOT, eventually
 

@@ -12,15 +12,15 @@ import pytest
 
 from core.errors import BusyError, NotFoundError, SpecError
 from core.health import examine
+from grpoctl import files
+from grpoctl.config import load, read_resolved
 from grpoctl.executors import inline
 from grpoctl.executors.inline import Hooks, _result, execute
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
-from grpoctl.runs import records
+from grpoctl.files import _scan, read_json, read_rows, replace_json
 from grpoctl.runs.launch import Launch, prepare
-from grpoctl.runs.records import _scan, read_json, read_rows, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
-from grpoctl.specs import load, read_resolved
 from tests.conftest import Recorded
 
 
@@ -140,7 +140,7 @@ def test_the_result_is_read_from_the_files(recorded: Recorded) -> None:
 
 def test_a_run_that_ends_reads_its_rows_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run, read = recorded(), []
-    monkeypatch.setattr(records, "_scan", lambda path, *start: read.append(path) or _scan(path, *start))
+    monkeypatch.setattr(files, "_scan", lambda path, *start: read.append(path) or _scan(path, *start))
     monkeypatch.setattr(inline, "_train", lambda *_: (Status.COMPLETED, ""))
     execute(run, Hooks(), mirror=False)
     assert read.count(run.metrics) == 2  # where it begins, for its status, and where it ends
@@ -159,14 +159,14 @@ def test_a_run_that_failed_before_its_first_step_has_a_result_too(home: Home) ->
 
 def test_a_result_is_judged_by_the_samples_too(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run, seen = recorded(), []
-    monkeypatch.setattr(examine, "RULES", (lambda case: seen.append(case) or (),))
+    monkeypatch.setattr(examine, "RULES", {"seen": lambda case: seen.append(case) or ()})
     assert _result(read_resolved(run.spec), run, Status.COMPLETED, "", read_rows(run.metrics))["findings"] == []
     assert (len(seen[0].rows), len(seen[0].samples)) == (4, 6)
 
 
 def test_a_rule_that_fails_does_not_cost_the_result(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded()
-    monkeypatch.setattr(examine, "RULES", (lambda case: [1 / 0],))
+    monkeypatch.setattr(examine, "RULES", {"broken": lambda case: [1 / 0]})
     result = _result(read_resolved(run.spec), run, Status.COMPLETED, "", read_rows(run.metrics))
     assert result["steps"] == 3
     (finding,) = result["findings"]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from grpoctl.config import load
 from grpoctl.executors.base import Died, Ended, Executor, Job, JobDone, Row
 from grpoctl.executors.same_process import Inline
+from grpoctl.files import read_rows, replace_json
 from grpoctl.runs.launch import Launch, prepare
-from grpoctl.runs.records import read_rows, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import load
 from tests.grpoctl.executors.conftest import told
 
 SMALL = ("stages.grpo.max_steps=3", "task.eval_prompts=2", "evaluation.eval_steps=1", "checkpoints.save_steps=1")

@@ -8,7 +8,7 @@ import pytest
 
 from core.health.foresight.resources.memory import Place
 from grpoctl.resources import machine
-from grpoctl.resources.gauge import Gauge
+from grpoctl.resources.probing import Gauge
 
 MIB = 2**20
 

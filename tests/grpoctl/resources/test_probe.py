@@ -9,9 +9,9 @@ import pytest
 
 from core.health.foresight.resources.memory import Place, Tokens, phases
 from core.spec import RunSpec
+from grpoctl.config import load
 from grpoctl.resources.model import known
 from grpoctl.resources.probe import Probe, measure, obituary
-from grpoctl.specs import load
 
 PLACE = Place(device="cpu", memory=2**40)
 

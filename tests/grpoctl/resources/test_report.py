@@ -9,12 +9,12 @@ import pytest
 
 from core.health.foresight.resources.memory import Place, Tokens
 from core.health.foresight.resources.shapes import PUBLISHED
+from grpoctl.cli.checking_resources import size, span
+from grpoctl.config import load
 from grpoctl.resources.model import Known
 from grpoctl.resources.probe import Probe
 from grpoctl.resources.report import Asked, document
 from grpoctl.resources.tokens import Lengths
-from grpoctl.resources.wording import size, span
-from grpoctl.specs import load
 
 MIB = 2**20
 TINY = "builtin:tiny"

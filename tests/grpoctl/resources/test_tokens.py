@@ -7,8 +7,9 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from core.tasks import registry
+from core.tasks.text import prompt_of
+from grpoctl.config import load
 from grpoctl.resources.tokens import TEMPLATE, lengths
-from grpoctl.specs import load
 
 
 def words(folder: Path) -> Path:
@@ -23,7 +24,7 @@ def test_a_tokenizer_counts_the_longest(tmp_path: Path) -> None:
     spec = load("p31", profile="tiny").spec
     task = registry.build(spec.task)
     split = pre_tokenizers.Whitespace().pre_tokenize_str
-    longest = max(len(split(one.prompt)) for name in ("train", "eval") for one in task.examples(name))
+    longest = max(len(split(prompt_of(one).text)) for name in ("train", "eval") for one in task.examples(name))
     found = lengths(spec, task, words(tmp_path))
     assert (found.tokens.prompt, found.tokens.answer) == (longest, 1)  # no stage imitates answers
     assert found.whence == "the model's tokenizer"
@@ -37,7 +38,7 @@ def test_answers_count_where_a_stage_imitates_them(tmp_path: Path) -> None:
 def test_without_one_it_is_a_guess(tmp_path: Path) -> None:
     spec = load("p31").spec
     task = registry.build(spec.task)
-    longest = max(len(one.prompt) for name in ("train", "eval") for one in task.examples(name))
+    longest = max(len(prompt_of(one).text) for name in ("train", "eval") for one in task.examples(name))
     for folder in (None, tmp_path):
         found = lengths(spec, task, folder)
         assert found.tokens.prompt == round(longest / 3) + TEMPLATE

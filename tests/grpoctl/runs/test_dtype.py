@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from core.models.precision import Facts
+from grpoctl.config import Loaded, load, read_resolved, run_stem, spec_sha
 from grpoctl.runs import dtype
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import Loaded, load, read_resolved, run_stem, spec_sha
 
 HAS_IT, LACKS_IT = Facts(cpu={"avx512_bf16": True}), Facts()
 SAID = "dtype bfloat16 (auto: this CPU has it)"

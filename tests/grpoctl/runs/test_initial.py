@@ -8,11 +8,11 @@ import pytest
 
 from core.errors import NotFoundError
 from core.training.checkpoint import Checkpoints, Progress, Snapshot
+from grpoctl.config import load
+from grpoctl.files import read_json
 from grpoctl.runs.initial import initial_snapshot, source_of
 from grpoctl.runs.launch import Launch, prepare
-from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.specs import load
 
 WANTED = load("p31", profile="tiny", overrides=["init_from=p31"])
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from grpoctl.config import load
+from grpoctl.files import read_json
 from grpoctl.runs import inputs, provenance
-from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import RunDir
-from grpoctl.specs import load
 
 REWARDS = "[{function: ./r.py:f}, {function: 'package.module:g'}]"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from core.errors import BusyError, NotFoundError, StorageError
+from grpoctl.config import Loaded, load, read_resolved, spec_sha
+from grpoctl.files import read_json, replace_json
 from grpoctl.runs.launch import Launch, identity_of, prepare, prepare_in, revisions_of
-from grpoctl.runs.records import read_json, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, create_study
-from grpoctl.specs import Loaded, load, read_resolved, spec_sha
 from tests.conftest import Recorded
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from grpoctl.config import load
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.listing import summaries, summary, sweeps
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load
 from tests.conftest import Recorded
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from core.errors import UserError
 from core.models.catalogue import SMOLLM2, SMOLLM2_WHEEL
+from grpoctl.config import Loaded, load
 from grpoctl.runs import profile
-from grpoctl.specs import Loaded, load
 
 GIB = 2**30
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from grpoctl.files import read_json
 from grpoctl.runs import provenance
 from grpoctl.runs.provenance import git_state, record, start, versions
-from grpoctl.runs.records import read_json
 from grpoctl.runs.run_dir import Home
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import BusyError, NotFoundError, StorageError
+from grpoctl.files import replace_json
 from grpoctl.runs import status
-from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.runs.study_dir import StudyDir

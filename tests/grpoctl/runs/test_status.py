@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
-from grpoctl.exits import exit_code
-from grpoctl.runs import status
-from grpoctl.runs.records import RowWriter, replace_json
+from grpoctl.cli.exits import exit_code
+from grpoctl.files import RowWriter, replace_json
+from grpoctl.runs import liveness, status
+from grpoctl.runs.liveness import DIED
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.runs.status import DIED, Status, StatusRecord
+from grpoctl.runs.status import Status, StatusRecord
 
 ROOT = Path(__file__).resolve().parents[3]
 RUNNING = StatusRecord(status=Status.RUNNING, pid=1, started=10.0)
@@ -63,18 +64,18 @@ def test_a_run_without_its_process_is_interrupted(run: RunDir) -> None:
         writer.append({"step": 1}, {"step": 2})
     os.utime(run.metrics, (5000.0, 5000.0))
     os.utime(run.status, (4000.0, 4000.0))
-    assert status.reconcile(run.home) == [run]
+    assert liveness.reconcile(run.home) == [run]
     record = status.read(run.status)
     assert record == StatusRecord(
         status=Status.INTERRUPTED, pid=1, started=10.0, ended=5000.0, step=2, message=DIED
     )  # ended: its last sign of life, not when somebody looked
-    assert status.reconcile(run.home) == []
+    assert liveness.reconcile(run.home) == []
 
 
 def test_a_held_run_is_left_alone(run: RunDir) -> None:
     status.write(run.status, RUNNING)
     with run.hold():
-        assert status.reconcile(run.home) == []
+        assert liveness.reconcile(run.home) == []
     assert status.read(run.status) == RUNNING
 
 
@@ -82,7 +83,7 @@ def test_a_held_run_is_left_alone(run: RunDir) -> None:
 def test_an_ending_is_left_alone(run: RunDir, state: Status) -> None:
     record = StatusRecord(status=state, pid=1, started=10.0, ended=11.0)
     status.write(run.status, record)
-    assert status.reconcile(run.home) == []
+    assert liveness.reconcile(run.home) == []
     assert status.read(run.status) == record
 
 
@@ -91,7 +92,7 @@ def test_one_damaged_status_does_not_keep_the_others_back(run: RunDir) -> None:
     other.spec.write_text("name: b\n")
     status.write(other.status, RUNNING)
     replace_json(run.status, {"schema": 99})
-    assert status.reconcile(run.home) == [other]
+    assert liveness.reconcile(run.home) == [other]
 
 
 HOLDER = """
@@ -119,12 +120,12 @@ def test_a_killed_process_lets_go_though_its_child_lives(run: RunDir, start: str
         child = int(holder.stdout.readline())
         try:
             assert run.is_held()
-            assert status.reconcile(run.home) == []
+            assert liveness.reconcile(run.home) == []
             holder.send_signal(signal.SIGKILL)
             holder.wait()
             os.kill(child, 0)  # it lives
             assert not run.is_held()
-            assert status.reconcile(run.home) == [run]
+            assert liveness.reconcile(run.home) == [run]
         finally:
             os.kill(child, signal.SIGKILL)
 
@@ -132,7 +133,7 @@ def test_a_killed_process_lets_go_though_its_child_lives(run: RunDir, start: str
 def test_a_run_never_ended_before_it_started(run: RunDir) -> None:
     status.write(run.status, dataclasses.replace(RUNNING, started=5000.0))
     os.utime(run.status, (4000.0, 4000.0))
-    status.reconcile(run.home)
+    liveness.reconcile(run.home)
     record = status.read(run.status)
     assert record is not None
     assert (record.status, record.started, record.ended) == (Status.INTERRUPTED, 5000.0, 5000.0)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from core.spec import RunSpec
+from grpoctl.config import read_resolved
 from grpoctl.executors.base import Died, Ended, Event, Job, JobDone, Row
 from grpoctl.executors.control import read_order
+from grpoctl.files import RowWriter, read_rows, replace_json, truncate_after
 from grpoctl.runs import status
-from grpoctl.runs.records import RowWriter, read_rows, replace_json, truncate_after
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
-from grpoctl.specs import read_resolved
 
 CHECKPOINT = 2  # a run goes on from its last step that is a multiple of this
 

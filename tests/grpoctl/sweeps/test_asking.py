@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.sweeps.asking import Asking
+from grpoctl.runs.status import TrialStatus
+from grpoctl.sweeps.driver import Asking
 from grpoctl.sweeps.pruning import decide
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import Book, Point, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Book, Point, TrialRecord
 
 LR = "stages.grpo.learning_rate"
 SWEEP = SweepSpec.model_validate(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import SpecError
+from grpoctl.config import load, plain
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load, plain
 from grpoctl.sweeps import candidates, space
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.spec import SweepSpec
@@ -152,7 +152,8 @@ def test_a_study_goes_on_with_the_base_it_began_with(tmp_path: Path) -> None:
 def test_the_base_may_be_a_recorded_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
     revisions = revisions_of(Home.locate())
-    revisions.recorded_as(load("p31"))
+    p31 = load("p31")
+    revisions.recorded_as(p31.spec, p31.authored)
     write("axes: {beta: [0, 0.1]}", "name: mine\ntitle: Mine\nexperiment: p31@2\n")
     spec = load_sweep("mine", profile="tiny", revisions=revisions).spec
     (run,) = candidates.specs(spec, {"stages.grpo.beta": 0.1}, seeds=[4])

@@ -8,7 +8,8 @@ import pytest
 
 from core.errors import SpecError
 from core.tasks import registry
-from grpoctl.specs import load
+from core.tasks.text import prompt_of
+from grpoctl.config import load
 from grpoctl.sweeps.checks import described, notes
 from tests.grpoctl.sweeps.mine import sweep
 
@@ -69,7 +70,9 @@ def test_the_number_of_training_prompts_leaves_the_held_out_problems_alone() -> 
     few, many = (
         registry.build(load("p31", profile="tiny", overrides=[f"train_prompts={n}"]).spec.task) for n in (8, 64)
     )
-    assert [one.prompt for one in few.examples("eval")] == [one.prompt for one in many.examples("eval")]
+    assert [prompt_of(one).text for one in few.examples("eval")] == [
+        prompt_of(one).text for one in many.examples("eval")
+    ]
 
 
 @pytest.mark.parametrize(

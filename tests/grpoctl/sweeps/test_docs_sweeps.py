@@ -9,8 +9,8 @@ import pytest
 
 from core.errors import SpecError
 from core.spec import Part
-from grpoctl.specs.layers import dotted
-from grpoctl.specs.schema import MISSING
+from grpoctl.config.layers import dotted
+from grpoctl.config.schema import MISSING
 from grpoctl.sweeps import space
 from grpoctl.sweeps.loading import load_sweep, sweep_library
 from grpoctl.sweeps.problems import fields, words

@@ -13,13 +13,13 @@ import pytest
 
 from core.errors import StorageError
 from core.spec import RunSpec
+from grpoctl.config import canonical, dump, plain, read_resolved
 from grpoctl.executors.base import Died, Ended, Event
+from grpoctl.files import replace_json
 from grpoctl.runs import launch
-from grpoctl.runs.records import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.runs.study_dir import StudyDir, studies
-from grpoctl.specs import canonical, dump, plain, read_resolved
 from grpoctl.sweeps import concluding, opening
 from grpoctl.sweeps.concluding import conclude, how_it_ended
 from grpoctl.sweeps.driver import Driver, Plan

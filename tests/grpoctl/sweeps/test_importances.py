@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from grpoctl.runs.status import TrialStatus
 from grpoctl.sweeps.importances import importances
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import Point, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Point, TrialRecord
 
 AXES: dict[str, Any] = {
     "stages.grpo.num_generations": [2, 4, 8, 16],

@@ -12,13 +12,13 @@ import pytest
 
 from core.health.gains import Ruler
 from grpoctl.executors.control import read_order
+from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status
-from grpoctl.runs.records import RowWriter, replace_json
 from grpoctl.runs.run_dir import RunDir
-from grpoctl.runs.status import Status, StatusRecord
+from grpoctl.runs.status import Status, StatusRecord, TrialStatus
 from grpoctl.sweeps.in_flight import InFlight
 from grpoctl.sweeps.measure import Yardstick
-from grpoctl.sweeps.state import Curve, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Curve, TrialRecord
 from grpoctl.sweeps.vocabulary import told
 
 YARDSTICK = Yardstick(metric="eval/reward", take="final", worst=0.0, unit="completions", budget=100.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.specs import Library
+from grpoctl.config import Library
 from grpoctl.sweeps.loading import dump_sweep, kinds_of, load_sweep, read_sweep, study_stem, sweep_library, sweep_sha
 from tests.grpoctl.sweeps.mine import HEAD, loaded, sweep, write
 

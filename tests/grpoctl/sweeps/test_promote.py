@@ -11,15 +11,16 @@ import pytest
 
 from core.errors import NotFoundError, StorageError, UserError
 from core.spec import RunSpec
-from grpoctl.commands.validating import check
+from grpoctl.cli.validating import check
+from grpoctl.config import load, plain
 from grpoctl.runs.run_dir import Home
+from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.specs import load, plain
 from grpoctl.sweeps.arriving import some_points
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.promote import Wanted, promote
 from grpoctl.sweeps.space import points
-from grpoctl.sweeps.state import TrialRecord, TrialStatus, read_book
+from grpoctl.sweeps.state import TrialRecord, read_book
 from tests.promotable import LR, SCALE, SHIPPED, WINNER, K, ended_study, ran, swept
 
 OWN = ("name", "revision", "title", "question", "source", "expects", "recorded", "seed")

@@ -11,8 +11,8 @@ import pytest
 from core.assemble import assemble, open_checkpoints
 from core.spec.fit import check_fit
 from core.training.drive import drive
-from grpoctl.specs import Library, dump, plain, read_resolved, shipped_folder
-from grpoctl.specs.documents import read_document
+from grpoctl.config import Library, dump, plain, read_resolved, shipped_folder
+from grpoctl.config.documents import read_document
 from grpoctl.sweeps import candidates, space
 from grpoctl.sweeps.arriving import some_points
 from grpoctl.sweeps.checks import notes

@@ -16,9 +16,10 @@ import pytest
 from sqlalchemy import event
 
 from core.errors import StorageError, UserError
+from grpoctl.runs.status import TrialStatus
 from grpoctl.sweeps import database
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.state import Point, TrialRecord, TrialStatus
+from grpoctl.sweeps.state import Point, TrialRecord
 from grpoctl.sweeps.storage import StudyStorage
 
 NAME = "lr-study-tiny-0a1b2c3d-1"

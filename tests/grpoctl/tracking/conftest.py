@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status
-from grpoctl.runs.records import RowWriter, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.runs.study_dir import StudyDir, create_study

@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from grpoctl.files import RowWriter, read_json, replace_json
 from grpoctl.runs import status
-from grpoctl.runs.records import RowWriter, read_json, replace_json
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.tracking.launch_mirror import start_sweep_mirror
+from grpoctl.tracking.launch_mirror import start_mirror
 
 
 def begin(study: StudyDir, number: int, seed: int) -> RunDir:
@@ -48,7 +48,7 @@ def main() -> None:
     study = StudyDir(path=Path(sys.argv[1]))
     with study.hold():
         say(study, status="RUNNING", ended=None)
-        mirror = start_sweep_mirror(study)
+        mirror = start_mirror(study)
         assert "mlflow" not in sys.modules
         print("started", mirror.pid, flush=True)
         for line in sys.stdin:

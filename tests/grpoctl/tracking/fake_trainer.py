@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from grpoctl.files import RowWriter
 from grpoctl.runs import status
-from grpoctl.runs.records import RowWriter
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.tracking.launch_mirror import start_mirror

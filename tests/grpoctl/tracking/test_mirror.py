@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from grpoctl.files import truncate_after
 from grpoctl.runs import status
 from grpoctl.runs.locks import is_locked
-from grpoctl.runs.records import truncate_after
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.tracking.client import history, runs_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from grpoctl.tracking.payload import Point
-from grpoctl.tracking.sweep_payload import MLFLOW_STATUS, identity_tags, standing_tags, study_points, study_token
+from grpoctl.runs.status import StudyStatus
+from grpoctl.tracking.payload import Point, identity_tags, mlflow_study_status, standing_tags, study_points, study_token
 
 C, F, P, R, X = "COMPLETED", "FAILED", "PRUNED", "RUNNING", "COLLAPSED"
 
@@ -63,7 +63,7 @@ def test_trials_in_any_order() -> None:
     ],
 )
 def test_every_status_of_a_study_has_a_truthful_one_in_mlflow(ours: str, theirs: str) -> None:
-    assert MLFLOW_STATUS[ours] == theirs
+    assert mlflow_study_status(StudyStatus(ours)) == theirs
 
 
 def test_tags() -> None:

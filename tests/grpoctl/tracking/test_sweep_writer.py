@@ -11,12 +11,12 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
+from grpoctl.config import load, plain
+from grpoctl.config.layers import leaves
+from grpoctl.files import read_json, replace_json
 from grpoctl.runs.launch import prepare_in
-from grpoctl.runs.records import read_json, replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import Status
-from grpoctl.specs import load, plain
-from grpoctl.specs.layers import leaves
 from grpoctl.tracking.client import history, runs_of
 from grpoctl.tracking.lookup import DELETED
 from grpoctl.tracking.mirror_state import read_state

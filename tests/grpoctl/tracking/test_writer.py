@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
-from grpoctl.runs.records import RowWriter, truncate_after
+from grpoctl.files import RowWriter, truncate_after
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import Status
 from grpoctl.tracking.client import StoredRun, history, runs_of

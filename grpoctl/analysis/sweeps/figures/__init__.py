@@ -1,5 +1,1 @@
 """The figures of a study as PNG files; matplotlib is imported where something is drawn, never before."""
-
-from grpoctl.analysis.sweeps.figures.drawing import draw
-
-__all__ = ["draw"]

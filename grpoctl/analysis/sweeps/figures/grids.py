@@ -12,7 +12,7 @@ from grpoctl.analysis.sweeps.digest import Digest
 from grpoctl.analysis.sweeps.figures import style
 from grpoctl.analysis.sweeps.marginals import two_way as table_of
 from grpoctl.analysis.sweeps.tables import VERBS, crossing_of
-from grpoctl.analysis.wording import metric_text
+from grpoctl.wording import metric_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

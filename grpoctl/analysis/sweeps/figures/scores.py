@@ -10,7 +10,7 @@ from grpoctl.analysis.sweeps.digest import Digest
 from grpoctl.analysis.sweeps.figures import style
 from grpoctl.analysis.sweeps.tables import interval_kind, varying
 from grpoctl.analysis.sweeps.wording import value_text
-from grpoctl.analysis.wording import metric_text, plural
+from grpoctl.wording import metric_text, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

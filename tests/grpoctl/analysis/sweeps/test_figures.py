@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.analysis.sweeps.figures import draw
+from grpoctl.analysis.sweeps.figures.drawing import draw
 from tests.studies import AXES, K, advantage_study, collapse_study, ladder_study, study, trial
 
 

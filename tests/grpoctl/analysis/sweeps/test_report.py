@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpoctl.analysis.sweeps.report import asked, done, head, text_report
-from grpoctl.analysis.sweeps.section import Section
+from grpoctl.sections import Section
 from tests.studies import advantage_study, collapse_study, ladder_study, study, trial
 
 

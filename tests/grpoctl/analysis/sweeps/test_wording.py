@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpoctl.analysis.sweeps.wording import clock_text, params_text, score_text, short_keys, trials_text, value_text
+from grpoctl.analysis.sweeps.wording import params_text, score_text, short_keys, trials_text, value_text
+from grpoctl.wording import clock_text
 
 
 def test_the_shortest_ending_nobody_shares() -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from core.errors import NotFoundError, SpecError, StorageError
 from core.health.settings import settings_of
+from grpoctl.config import load, plain
 from grpoctl.diagnose.readers.base import Asked
 from grpoctl.diagnose.readers.mlflow_runs import READER
 from grpoctl.diagnose.readers.trainer_state import READER as TRAINER_STATE
 from grpoctl.runs.run_dir import Home
-from grpoctl.specs import load, plain
 from grpoctl.tracking import payload
 from grpoctl.tracking.store import open_client
 

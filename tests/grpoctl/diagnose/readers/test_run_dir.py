@@ -12,7 +12,7 @@ from core.errors import NotFoundError, StorageError
 from grpoctl.diagnose.readers.base import Asked
 from grpoctl.diagnose.readers.opening import open_source
 from grpoctl.diagnose.readers.run_dir import READER, case_of_run
-from grpoctl.runs.records import encode, replace_json
+from grpoctl.files import encode, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import create_study
 

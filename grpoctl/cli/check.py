@@ -1,0 +1,82 @@
+"""`grpoctl check`: what a configuration can and cannot do, before it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from grpoctl.cli.options import Json, Overrides, Profile
+
+
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, sweep or .yaml file.")],
+    overrides: Overrides = None,
+    profile: Profile = "full",
+    json: Json = False,
+    data: Annotated[
+        bool, typer.Option("--data", help="Look at the task's problems, and try the model on some.")
+    ] = False,
+    probe: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --data: problems the model is tried on.  [default: 16]")
+    ] = None,
+    no_model: Annotated[bool, typer.Option("--no-model", help="With --data: do not try the model.")] = False,
+    model_samples: Annotated[
+        bool, typer.Option("--model-samples", help="With --data --json: what the model wrote, too.")
+    ] = False,
+    resources: Annotated[
+        bool, typer.Option("--resources", help="Memory, time and disk: estimated, and measured by a step.")
+    ] = False,
+    memory: Annotated[
+        float | None, typer.Option(metavar="GIB", help="With --resources: fit into this, not into what is free here.")
+    ] = None,
+    no_probe: Annotated[
+        bool, typer.Option("--no-probe", help="With --resources: estimate only, load no model.")
+    ] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="What K, B, normaliser and filter are worth, in a bandit.")
+    ] = False,
+    pass_rate: Annotated[
+        list[float] | None, typer.Option(metavar="P", help="With --simulate: of the prompts; may be repeated.")
+    ] = None,
+    rewards: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="With --simulate: as earned by what `diagnose` reads.")
+    ] = None,
+) -> None:
+    """Say what a spec can and cannot do: advantages, dead groups, knobs that do nothing, problems and their rewards."""
+    from grpoctl import console
+    from grpoctl.cli import checking, checking_data, checking_resources, checking_simulation, checking_sweep
+    from grpoctl.runs.launch import revisions_of
+    from grpoctl.runs.profile import full_of, shown
+    from grpoctl.runs.run_dir import Home
+    from grpoctl.sweeps.loading import base_of, kinds_of
+
+    given, kinds = tuple(overrides or ()), kinds_of(name)
+    revisions = revisions_of(Home.locate())
+    base = (
+        (lambda: full_of(name, given, revisions))
+        if "experiment" in kinds
+        else (lambda: base_of(name, given, revisions))
+    )
+    profile, _ = shown(profile, base)
+    looked = checking_data.wanted(
+        checking_data.Options(asked=data, probe=probe, no_model=no_model, model_samples=model_samples), kinds, name
+    )
+    options = checking_resources.Options(asked=resources, memory=memory, no_probe=no_probe)
+    asked = checking_resources.wanted(options, kinds, name)
+    chances = checking_simulation.wanted(
+        checking_simulation.Options(asked=simulate, pass_rates=pass_rate or (), rewards=rewards), kinds, name
+    )
+    found: dict[str, Any] = {}
+    if "experiment" in kinds:
+        found = checking.check(name, profile, given, json=json)
+    if looked is not None:
+        found["data"] = checking_data.check(name, profile, given, looked, json=json)
+    if asked is not None:
+        found["resources"] = checking_resources.check(name, profile, given, asked, json=json)
+    if chances is not None:
+        found["simulation"] = checking_simulation.check(name, profile, given, chances, json=json)
+    if "sweep" in kinds:
+        found = {"schema": 1, **found, "sweep": checking_sweep.check(name, profile, given, json=json)}
+    if json:
+        console.print_json(found)

@@ -1,0 +1,184 @@
+"""The progress of a sweep: a redrawn table in a terminal, one plain line per ended trial elsewhere.
+
+What is here: drawing. What is not: the numbers (grpoctl.analysis.sweeps) and the progress of one run (progress).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from grpoctl.analysis.sweeps.budget import Account, account
+from grpoctl.analysis.sweeps.wording import score_text, short_keys, trial_text
+from grpoctl.console import console_on, is_terminal, print_note, rich_text, write
+from grpoctl.credentials import without_credentials
+from grpoctl.runs.status import UNDER_WAY
+from grpoctl.wording import clock_text, count_text, plural
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.live import Live
+
+Document = Mapping[str, Any]
+Shares = Mapping[int, float]
+
+_REDRAW = 0.25  # seconds: each drawing takes the interpreter away from the driver
+_MOST_ROWS = 12  # running trials shown; a table higher than the terminal cannot be redrawn
+_TROUBLE = ("FAILED", "COLLAPSED", "INVALID_ROLLOUT", "PRUNED", "INTERRUPTED")
+
+
+class SweepProgress:
+    """The progress of a sweep. `json` sends it to standard error, `quiet` shows nothing.
+
+    `update` is cheap: it may be called at every event. `finish` may be called at any time and more than once.
+    """
+
+    def __init__(self, *, json: bool = False, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = sys.stderr if json else sys.stdout
+        self._quiet = quiet
+        self._clock = clock
+        self._live: Live | None = None
+        self._document: Document = {}
+        self._running: Shares = {}
+        self._told: set[int] = set()
+        self._names: dict[str, str] = {}
+        self._started = 0.0
+        self._before: float | None = None  # spent when it started: a resumed sweep has done something already
+        self._drawn = float("-inf")
+
+    def start(self, document: Document) -> None:
+        """Show what is run; trials that ended before this attempt are not told again."""
+        self._document = document
+        self._names = short_keys(document.get("axes") or {})
+        self._told = {trial["number"] for trial in _ended(document)}
+        self._started = self._clock()
+        if self._quiet:
+            return
+        write(header(document), self._stream)
+        if is_terminal(self._stream):
+            self._live = _live(self._stream)
+            self._live.start()
+            self._draw()
+
+    def update(self, document: Document, running: Shares) -> None:
+        """Show how it stands; `running` maps the number of a trial under way to the share of its budget spent."""
+        self._document, self._running = document, dict(running)
+        if self._quiet:
+            return
+        if self._before is None:
+            self._before = account(document, self._running).spent
+        if self._live is not None:
+            if self._clock() - self._drawn >= _REDRAW:
+                self._draw()
+            return
+        # A trial that is retried ends a second time.
+        self._told &= {trial["number"] for trial in _ended(document)}
+        for trial in _ended(document):
+            if trial["number"] not in self._told:
+                self._told.add(trial["number"])
+                write(self._line(trial), self._stream)
+
+    def note(self, text: str) -> None:
+        """Print a sentence the user should see; with `quiet`, too, on standard error."""
+        if self._live is not None:
+            self._live.console.print(rich_text(without_credentials(text)), soft_wrap=True)
+        else:
+            print_note(text)
+
+    def finish(self) -> None:
+        """Leave the last state standing and give the terminal back; nothing is shown any more."""
+        if self._live is not None:
+            self._draw()
+            self._live.stop()
+            self._live = None
+        self._quiet = True
+
+    def remaining(self, found: Account) -> float | None:
+        """Seconds until the budget is spent at the pace since `start`; None before anything was spent."""
+        done, passed = found.spent - (self._before or 0.0), self._clock() - self._started
+        if self._before is None or done <= 0 or passed <= 0 or not found.total:
+            return None
+        return found.likely / done * passed
+
+    def _line(self, trial: Mapping[str, Any]) -> str:
+        found = account(self._document, self._running)
+        score = score_text(str(self._document.get("metric")), trial.get("score"), trial.get("interval"))
+        count = f"{found.ended}/{found.total}" if found.total else str(found.ended)
+        return (
+            f"{count}  {trial_text(trial, self._names)}  {trial['status']}  {score}  best {self._best()}"
+            f"  eta {clock_text(self.remaining(found))}"
+        )
+
+    def _best(self) -> str:
+        best = self._document.get("best")
+        if not best:
+            return "-"
+        metric = str(self._document.get("metric"))
+        return f"#{best['number']} {score_text(metric, best.get('score'), best.get('interval'))}"
+
+    def _draw(self) -> None:
+        self._drawn = self._clock()
+        if self._live is not None:
+            self._live.update(self._picture(), refresh=True)
+
+    def _picture(self) -> Group:
+        """Running trials with bars, then the sentences below them."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2), expand=True)
+        table.add_column(no_wrap=True, ratio=4, overflow="ellipsis")
+        table.add_column(ratio=1)
+        table.add_column(justify="right", no_wrap=True, width=5)
+        trials = {trial["number"]: trial for trial in self._document.get("trials") or ()}
+        for number_, share in sorted(self._running.items())[:_MOST_ROWS]:
+            text = trial_text(trials.get(number_, {"number": number_}), self._names)
+            table.add_row(rich_text(text), ProgressBar(total=1.0, completed=share), rich_text(f"{share:.0%}"))
+        hidden = len(self._running) - _MOST_ROWS
+        if hidden > 0:
+            table.add_row(rich_text(f"and {plural(hidden, 'other trial')} under way"), "", "")
+        return Group(table, *(rich_text(line, one_line=True) for line in self._sentences()))
+
+    def _sentences(self) -> list[str]:
+        found = account(self._document, self._running)
+        trouble = [f"{found.by_status[name]} {name}" for name in _TROUBLE if found.by_status.get(name)]
+        of = f" of {found.total}" if found.total else ""
+        ended = f"ended {found.ended}{of}" + (f" ({', '.join(trouble)})" if trouble else "")
+        left = f"left {count_text(found.left)} {found.unit}"
+        lines = [f"{ended}   {left}   time left {clock_text(self.remaining(found))}"]
+        if best := self._document.get("best"):
+            metric = str(self._document.get("metric"))
+            score = score_text(metric, best.get("score"), best.get("interval"))
+            lines.append(f"best {metric} {score}  {trial_text(best, self._names)}")
+        failed = [trial for trial in _ended(self._document) if trial["status"] == "FAILED"]
+        if failed:
+            lines.append(f"last failure #{failed[-1]['number']}: {failed[-1].get('message')}")
+        return lines
+
+
+def header(document: Document) -> str:
+    """The study, what it looks for and how much it may spend, in two lines."""
+    found = account(document)
+    seeds = document.get("seeds") or ()
+    each = ", ".join(
+        f"{count_text(value)} {unit} per run" for unit, value in (document.get("budget") or {}).items() if value
+    )
+    pruner = (document.get("pruner") or {}).get("name") or "none"
+    return (
+        f"{document['study']}: {document.get('title') or document.get('sweep')}\n"
+        f"{document.get('direction', 'maximize')} {document.get('metric')}, {plural(found.total, 'trial')} x "
+        f"{plural(len(seeds), 'seed')}{', ' if each else ''}{each}, sampler {document.get('sampler')}, pruner {pruner}"
+    )
+
+
+def _ended(document: Document) -> list[Mapping[str, Any]]:
+    return [trial for trial in document.get("trials") or () if trial["status"] not in UNDER_WAY]
+
+
+def _live(stream: Any) -> Live:
+    from rich.live import Live
+
+    return Live(console=console_on(stream), auto_refresh=False, transient=False)

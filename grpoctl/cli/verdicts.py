@@ -1,0 +1,80 @@
+"""What a run came to and how two compare, printed: the verdict of `run`, `show` and `compare`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from core.health.gains import HEADLINE, Gain
+from grpoctl.analysis.compare import Comparison, Row, Side
+from grpoctl.analysis.curves import chart
+from grpoctl.analysis.outcome import GAIN_LEGEND, beside_the_record, evaluations, legend_of, sentences
+from grpoctl.console import chart_width, print_line, print_table, write
+from grpoctl.sections import Line
+from grpoctl.wording import estimate_text, setting_text
+
+
+def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> None:
+    """The verdict on one run: ending, gains, evaluations, expectations, findings, the record beside it, files."""
+    lines = sentences(result)
+    first = [line for line in lines if line.label in ("Run", "Reached", "Stage")]
+    for line in first:
+        print_line(line)
+    rows = evaluations(result)
+    if rows:
+        write("")
+        print_table("", ("", "start", "final", "best"), rows, note=legend_of(result))
+    for line in lines[len(first) :]:
+        print_line(line)
+    if recorded:
+        write("")
+        print_table("The record and this run", ("", "record", "this run"), beside_the_record(result, recorded))
+    print_line(Line(label="Files", text=str(result["run_dir"])))
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Both sides, the changed settings, notes, metrics over seeds, curves, and the verdict last."""
+    for side in (comparison.a, comparison.b):
+        print_line(Line(label=side.letter, text=_side(side)))
+    changed = [(key, setting_text(a), setting_text(b)) for key, (a, b) in comparison.changed.items()]
+    write("")
+    print_table("Changed settings", ("", "A", "B"), changed)
+    for note in comparison.notes:
+        print_line(Line(label="Note", text=note))
+    write("")
+    rows = [_comparison_row(name, row) for name, row in comparison.metrics.items()]
+    print_table("Means over seeds (±, [ ]: 95 % t interval over seeds)", ("", "A", "B", "B - A", ""), rows)
+    if any(row[-1] for row in rows):
+        write("  * the interval of B - A leaves 0 out\n")
+    if any(len(gains) > 1 for gains in comparison.stages.values()):
+        print_table("Gains of eval/reward by stage", ("stage", "A", "B"), _stage_rows(comparison), note=GAIN_LEGEND)
+    curves = [comparison.a.curve, comparison.b.curve]
+    write(chart("eval/reward, mean over seeds", curves, axis=comparison.axis, width=chart_width()) + "\n")
+    print_line(Line(label="Verdict", text=comparison.verdict))
+
+
+def _side(side: Side) -> str:
+    statuses = ", ".join(f"{count} {status}" for status, count in Counter(side.statuses).items())
+    seeds = "seed " if len(side.seeds) == 1 else "seeds "
+    return f"{side.name}, profile {side.profile}, {seeds}{', '.join(map(str, side.seeds))} ({statuses})"
+
+
+def _stage_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """What each stage gained on either side."""
+    sides = [comparison.stages.get(letter, {}) for letter in ("a", "b")]
+    names = list(dict.fromkeys(name for side in sides for name in side))
+    return [(name, _gain_cell(sides[0].get(name)), _gain_cell(sides[1].get(name))) for name in names]
+
+
+def _gain_cell(gain: Gain | None) -> str:
+    known = gain is not None and gain.gain is not None
+    return estimate_text(HEADLINE, gain.gain, gain.interval, signed=True) if known and gain is not None else "-"
+
+
+def _comparison_row(name: str, row: Row) -> tuple[str, str, str, str, str]:
+    gap = row.difference
+    cells = ["-" if entry is None else estimate_text(name, entry.mean, entry.interval) for entry in (row.a, row.b)]
+    cells.append("-" if gap is None else estimate_text(name, gap.mean, gap.interval, signed=gap.mean > 0))
+    clear = gap is not None and gap.interval is not None and not gap.interval[0] <= 0 <= gap.interval[1]
+    return (name, cells[0], cells[1], cells[2], "*" if clear else "")

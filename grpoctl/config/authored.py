@@ -1,0 +1,154 @@
+"""A file and its parents -> the one authored document they make, profiles included.
+
+Here: `extends` and the shape of `profiles`. Not here: choosing a profile, overrides, and whether the values are valid.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from core.errors import NotFoundError, SpecError
+from grpoctl.config.documents import read_document
+from grpoctl.config.layers import Layer, merge
+from grpoctl.config.library import Library
+from grpoctl.config.paths import anchored
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+FULL = "full"  # the spec as it is written: always there, never redefined
+RESERVED = (FULL, "auto")  # `--profile auto` asks the command line to choose
+OF_THE_FILE = ("name", "revision", "source", "profile", "extends", "profiles")  # not for profiles and overrides
+_NOT_INHERITED = ("revision", "recorded", "extends")  # they tell of one file: its version and its history
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Authored:
+    """What the files say before any profile or override; `chain` are the files, from the one asked for upwards."""
+
+    layer: Layer
+    file: Path
+    chain: tuple[Path, ...]
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The names that `profile=` takes, `full` first. A profile of null was taken away by a child."""
+        written = self.layer.tree.get("profiles") or {}
+        assert isinstance(written, Mapping)
+        return (FULL, *(name for name, keys in written.items() if keys is not None))
+
+    @property
+    def base(self) -> Layer:
+        """The document without its profiles."""
+        return self.layer.without(["profiles"])
+
+    def profile(self, name: str) -> Layer | None:
+        """What a profile overrides, or None for `full`. Raises NotFoundError for a name that is not there."""
+        if name == FULL:
+            return None
+        if name not in self.profiles:
+            close = difflib.get_close_matches(name, self.profiles, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            have = ", ".join(self.profiles)
+            raise SpecError(f"no profile {name!r}; {hint}There are: {have}", file=self.file, key="profiles")
+        return self.layer.below(("profiles", name), f"in profile {name}")
+
+
+def read_authored(file: Path, library: Library) -> Authored:
+    """The document of a file and its parents. Raises SpecError or NotFoundError naming the file at fault."""
+    documents: list[tuple[Path, Layer]] = []
+    at: Path | None = file
+    while at is not None:
+        document = anchored(read_document(at))
+        check_file(at, document)
+        documents.append((at, document))
+        at = _parent(documents, library)
+    merged = documents[-1][1]
+    for _, child in reversed(documents[:-1]):
+        merged = _extend(merged, child)
+    return Authored(layer=merged.without(["extends"]), file=file, chain=tuple(path for path, _ in documents))
+
+
+def check_file(file: Path, document: Layer) -> None:
+    """Refuses a file whose name is not its own, or whose profiles are not mappings."""
+    name = document.tree.get("name")
+    line = document.place(("name",)).line
+    if "name" not in document.tree:
+        raise SpecError(f"'name' is missing; it is the file's own: 'name: {file.stem}'", file=file, line=line)
+    if name != file.stem:
+        raise SpecError(
+            f"got {name!r}, but the file is called {file.name}; name and file must be the same",
+            file=file, line=line, key="name",
+        )  # fmt: skip
+    if "profile" in document.tree:
+        line = document.place(("profile",)).line
+        raise SpecError("is chosen when a run starts (--profile), not in a file", file=file, line=line, key="profile")
+    profiles = document.tree.get("profiles", {})
+    if not isinstance(profiles, Mapping):
+        line = document.place(("profiles",)).line
+        raise SpecError("must be a mapping of profile names to overrides", file=file, line=line, key="profiles")
+    for profile, keys in profiles.items():
+        _check_profile(file, document, profile, keys)
+
+
+def _check_profile(file: Path, document: Layer, profile: str, keys: object) -> None:
+    """Refuses a profile that is reserved, badly named, no mapping, or that changes what belongs to the file."""
+    key, line = f"profiles.{profile}", document.place(("profiles", profile)).line
+    if profile in RESERVED:
+        what = "is the spec as it is written" if profile == FULL else "lets the command line choose"
+        raise SpecError(f"{profile!r} {what}; a profile needs another name", file=file, line=line, key=key)
+    if not NAME.fullmatch(profile):
+        allowed = "lower-case letters, digits, - and _"
+        raise SpecError(f"got the name {profile!r}; allowed: {allowed}", file=file, line=line, key=key)
+    if keys is not None and not isinstance(keys, Mapping):
+        raise SpecError("must be a mapping of the keys it overrides", file=file, line=line, key=key)
+    for name in OF_THE_FILE:
+        if keys is not None and name in keys:
+            line = document.place(("profiles", profile, name)).line
+            raise SpecError("belongs to the file, not to a profile", file=file, line=line, key=f"{key}.{name}")
+
+
+def _parent(documents: list[tuple[Path, Layer]], library: Library) -> Path | None:
+    """The file that the last document extends, or None. Refuses cycles, naming the chain."""
+    file, document = documents[-1]
+    if "extends" not in document.tree:
+        return None
+    wanted, line = document.tree["extends"], document.place(("extends",)).line
+    if not isinstance(wanted, str) or "/" in wanted or wanted.lower().endswith(".yaml"):
+        raise SpecError(f"got {wanted!r}; allowed: the name of one experiment", file=file, line=line, key="extends")
+    try:
+        parent = library.find(wanted, beside=file.parent)
+    except NotFoundError as error:
+        raise SpecError(str(error), file=file, line=line, key="extends") from None
+    if any(parent.resolve() == path.resolve() for path, _ in documents):
+        chain = " -> ".join([*(path.stem for path, _ in documents), parent.stem])
+        raise SpecError(f"a spec cannot extend itself: {chain}", file=file, line=line, key="extends")
+    return parent
+
+
+def _extend(parent: Layer, child: Layer) -> Layer:
+    """The child on top of the parent, less what a child does not inherit."""
+    inherited = parent.without(_NOT_INHERITED)
+    if _task_name(child) not in (None, _task_name(inherited)):
+        inherited = _without_tasks_of_profiles(inherited)  # they scale the parent's task, which is gone
+    return merge(inherited, child)
+
+
+def _task_name(layer: Layer) -> object:
+    task = layer.tree.get("task")
+    return task.get("name") if isinstance(task, Mapping) else None
+
+
+def _without_tasks_of_profiles(layer: Layer) -> Layer:
+    """The layer whose profiles say nothing of the task."""
+    profiles = layer.tree.get("profiles", {})
+    assert isinstance(profiles, Mapping)
+    kept = {
+        name: {key: value for key, value in keys.items() if key != "task"} if isinstance(keys, Mapping) else keys
+        for name, keys in profiles.items()
+    }
+    gone = [path for path in layer.places if path[:1] == ("profiles",) and path[2:3] == ("task",)]
+    places = {path: place for path, place in layer.places.items() if path not in gone}
+    return replace(layer, tree={**layer.tree, "profiles": kept}, places=places) if profiles else layer

@@ -1,0 +1,111 @@
+"""A name, a profile, overrides and a seed -> a validated RunSpec, and what was changed on the way.
+
+the file and its parents (authored.py) -> profile -> overrides -> seed -> RunSpec
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from core.errors import NotFoundError, SpecError
+from core.spec import RunSpec
+from grpoctl.config.authored import FULL, Authored, read_authored
+from grpoctl.config.layers import Layer, Place, leaves, merge
+from grpoctl.config.library import Library
+from grpoctl.config.overrides import override_layer
+from grpoctl.config.problems import spec_error
+from grpoctl.config.resolved import plain
+from grpoctl.config.revisions import Revisions
+
+
+class Change(NamedTuple):
+    """A setting before and after profile and overrides; None also where there is no such setting on that side."""
+
+    base: object
+    value: object
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """A spec and where it came from."""
+
+    spec: RunSpec
+    authored: Mapping[str, object]  # the merged document before profile and overrides, with all its profiles
+    file: Path
+    chain: tuple[Path, ...]  # the file and its parents, upwards
+    applied: Mapping[str, Change]  # dotted key -> what profile and overrides changed, the seed left out
+    profiles: tuple[str, ...]
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    profile: str = FULL,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    library: Library | None = None,
+    revisions: Revisions | None = None,
+) -> Loaded:
+    """The resolved spec of an experiment's name, a path that ends in .yaml, or a recorded `name@revision`.
+
+    Raises NotFoundError where there is no such experiment, else SpecError with file, line and key.
+    """
+    authored = read_any(name_or_path, library=library or Library(), revisions=revisions)
+    return resolve(authored, profile=profile, overrides=overrides, seed=seed)
+
+
+def resolve(
+    authored: Authored, *, profile: str = FULL, overrides: Sequence[str] = (), seed: int | None = None
+) -> Loaded:
+    """The resolved spec of a document that has been read already. Raises SpecError with file, line and key."""
+    base = _validated(authored.base, FULL)  # what a spec states must stand on its own, before anything scales it
+    layer = authored.base
+    if (scaled := authored.profile(profile)) is not None:
+        layer = merge(layer, scaled)
+    if overrides:
+        layer = merge(layer, override_layer(overrides, layer.tree))
+    if seed is not None:
+        layer = merge(layer, _seed_layer(seed, overrides))
+    spec = _validated(layer, profile)
+    return Loaded(
+        spec=spec, authored=authored.layer.tree, file=authored.file, chain=authored.chain,
+        applied=_changes(base, spec), profiles=authored.profiles,
+    )  # fmt: skip
+
+
+def read_any(name_or_path: str | Path, *, library: Library, revisions: Revisions | None = None) -> Authored:
+    """The authored document of a name, a path or a recorded `name@revision`."""
+    name = str(name_or_path)
+    if "@" not in name or name.lower().endswith(".yaml"):
+        return read_authored(library.find(name), library)
+    if revisions is None:
+        raise NotFoundError(f"{name}: nothing has been recorded here; the current file is {name.partition('@')[0]!r}")
+    file, document = revisions.document(name)
+    return Authored(layer=Layer(tree=document, places={(): Place(file=file)}), file=file, chain=(file,))
+
+
+def _validated(layer: Layer, profile: str) -> RunSpec:
+    try:
+        return RunSpec.model_validate({**layer.tree, "profile": profile})
+    except ValidationError as error:
+        raise spec_error(error, layer) from None
+
+
+def _seed_layer(seed: int, overrides: Sequence[str]) -> Layer:
+    if any(text.partition("=")[0].strip() == "seed" for text in overrides):
+        raise SpecError(f"set twice, to {seed} and by an override", key="seed")
+    place = Place(said=f"given as seed={seed}")
+    return Layer(tree={"seed": seed}, places={(): place, ("seed",): place})
+
+
+def _changes(base: RunSpec, spec: RunSpec) -> dict[str, Change]:
+    """The settings that differ, in the order of the spec."""
+    before, after = leaves(plain(base)), leaves(plain(spec))
+    keys = [key for key in {**after, **before} if key not in ("profile", "seed")]
+    changes = {key: Change(before.get(key), after.get(key)) for key in keys}
+    return {key: change for key, change in changes.items() if change.base != change.value}

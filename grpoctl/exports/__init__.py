@@ -1,0 +1,1 @@
+"""The weights a run leaves behind, and the model card beside them."""

@@ -1,0 +1,145 @@
+"""How a run or a study stands now: what its file says, and whether the process that wrote it is alive.
+
+What is here: telling (`standing`, `study_status`), writing it down for runs (`reconcile`), and which of a study's runs
+may be under way. What is not: the files themselves (status, study_dir); sweep.json is the driver's alone to write.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+
+from core.errors import BusyError, StorageError
+from grpoctl.files import read_json, read_rows
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import UNDER_WAY, Status, StatusRecord, StudyStatus, TrialStatus, read, write
+from grpoctl.runs.study_dir import StudyDir, studies
+
+DIED = "its process died"
+
+
+def reconcile(home: Home) -> list[RunDir]:
+    """Every run, in a study or not, that said RUNNING though its process is gone, now INTERRUPTED.
+
+    A damaged status and a home that cannot be written are left alone: `ls` must go on showing what there is.
+    """
+    mended = []
+    for run in (*home.runs(), *runs_in_flight(home)):
+        try:
+            if reconcile_run(run):
+                mended.append(run)
+        except StorageError:
+            continue
+    return mended
+
+
+def reconcile_run(run: RunDir) -> bool:
+    """Whether this run said RUNNING though nobody holds it; it then says INTERRUPTED."""
+    record = read(run.status)
+    if record is None or record.status.ended or run.is_held():
+        return False
+    try:
+        with run.hold(patience=0):
+            # Read again: between the two looks the run may have ended, or been resumed and ended.
+            record = read(run.status)
+            if record is None or record.status.ended:
+                return False
+            write(run.status, _interrupted(run, record))
+    except BusyError:
+        return False
+    return True
+
+
+def standing(run: RunDir) -> StatusRecord | None:
+    """How a run stands: what `status.json` says, but INTERRUPTED where it says RUNNING and nobody holds the run.
+
+    None where no status was written yet. Writes nothing, so that it holds on a full or read-only disk too. Raises
+    StorageError for a damaged file.
+    """
+    record = read(run.status)
+    if record is None or record.status.ended or run.is_held():
+        return record
+    again = read(run.status)  # between the two looks it may have ended, or been resumed
+    return _interrupted(run, record) if again == record else again
+
+
+def _interrupted(run: RunDir, record: StatusRecord) -> StatusRecord:
+    """The status of a run whose process died."""
+    return dataclasses.replace(
+        record,
+        status=Status.INTERRUPTED,
+        ended=max(record.started, _last_sign_of_life(run)),  # a file's time is coarser than the clock
+        step=_last_step(run, record.step),
+        message=DIED,
+    )
+
+
+def _last_step(run: RunDir, otherwise: int) -> int:
+    try:
+        rows = read_rows(run.metrics)
+        return int(rows[-1]["step"]) if rows else otherwise
+    except (StorageError, KeyError, TypeError):  # damaged rows are no reason to leave the status untrue
+        return otherwise
+
+
+def _last_sign_of_life(run: RunDir) -> float:
+    """When the run last wrote something; its real end is unknown and may be days before the reconciliation."""
+    return max(path.stat().st_mtime for path in (run.status, run.metrics) if path.exists())
+
+
+_UNSURE = UNDER_WAY | {TrialStatus.FAILED}  # of a failed trial, a run whose worker was killed may still say RUNNING
+DRIVER_DIED = "its driver's process died; go on with --resume"
+NEVER_BEGAN = "its driver's process died before the first trial; go on with --resume"
+
+
+def study_status(study: StudyDir) -> tuple[StudyStatus, str]:
+    """(status, message) of a study: what sweep.json says, but INTERRUPTED where it says RUNNING and nobody drives it.
+
+    The file is left alone. Raises StorageError where it is damaged.
+    """
+    status, message = _said(study)
+    if status is not StudyStatus.RUNNING or study.is_held():
+        return status, message
+    status, message = _said(study)  # again: between the two looks it may have come to its end
+    if status is not StudyStatus.RUNNING:
+        return status, message
+    return StudyStatus.INTERRUPTED, DRIVER_DIED if study.state.exists() else NEVER_BEGAN
+
+
+def study_ended(study: StudyDir) -> bool:
+    """Whether nothing more will come of a study, unless it is resumed. A damaged sweep.json: the lock alone decides."""
+    try:
+        return study_status(study)[0] is not StudyStatus.RUNNING
+    except StorageError:
+        return not study.is_held()
+
+
+def runs_in_flight(home: Home) -> list[RunDir]:
+    """The runs of all studies that `unfinished_runs` gives."""
+    return [run for study in studies(home) for run in unfinished_runs(study)]
+
+
+def unfinished_runs(study: StudyDir) -> list[RunDir]:
+    """The runs of a study whose status may be untrue: those of trials that by sweep.json had no end of their own.
+
+    Where that file is missing or damaged these are all of them. Never raises.
+    """
+    try:
+        trials = (read_json(study.state) or {})["trials"]
+        unfinished = [trial for trial in trials if trial["status"] in _UNSURE]
+        found = [study.run(int(trial["number"]), int(seed)) for trial in unfinished for seed in trial["seeds"]]
+        return [run for run in found if run.spec.exists()]
+    except (StorageError, KeyError, TypeError, ValueError):
+        with suppress(StorageError):
+            return study.runs()
+        return []
+
+
+def _said(study: StudyDir) -> tuple[StudyStatus, str]:
+    """What sweep.json says; one that is not there yet says RUNNING. Raises StorageError where it is damaged."""
+    document = read_json(study.state) or {}
+    status = document.get("status") or StudyStatus.RUNNING
+    try:
+        return StudyStatus(status), str(document.get("message") or "")
+    except ValueError:
+        raise StorageError(f"{study.state}: damaged (got the status {status!r})") from None

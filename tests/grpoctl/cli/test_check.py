@@ -1,0 +1,140 @@
+"""`grpoctl check`: what a spec can and cannot do, through the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpoctl.config import load, spec_sha
+from tests.grpoctl.cli.conftest import Grpoctl
+
+
+def test_p30_has_advantages_of_exactly_one(grpoctl: Grpoctl) -> None:
+    document = grpoctl("check", "p30", "--json").document
+    spec = load("p30").spec
+    assert (document["schema"], document["experiment"], document["profile"]) == (1, "p30", "full")
+    assert document["spec_sha"] == spec_sha(spec)
+    stage = document["stages"]["grpo"]
+    rows = [(row["successes"], row["success"], row["failure"]) for row in stage["advantages"]]
+    one = pytest.approx(1.0, abs=1e-7)  # eps is 1e-8
+    assert rows == [(0, None, 0.0), (1, one, pytest.approx(-1.0, abs=1e-7)), (2, 0.0, None)]
+    assert stage["max_advantage"] == one
+    (half,) = (row for row in stage["dead_groups"] if row["pass_rate"] == 0.5)
+    assert half == {"pass_rate": 0.5, "group": 0.5, "step": 0.125}
+    assert stage["learning_rate"]["first"] == 0.0  # its first update moved nothing
+    counts = ("num_generations", "prompts_per_step", "completions_per_step", "updates_per_step", "max_updates")
+    assert [stage[key] for key in counts] == [2, 3, 6, 1, 96]
+    warned = {finding["id"] for finding in document["warnings"]}
+    assert {"faults", "two-generations", "sampling-filter", "dropout-in-ratio", "never-leaves-warmup"} <= warned
+    # its fault moves the ratio, so its epsilon is not called inert
+    assert "stages.grpo.epsilon" not in {knob["key"] for knob in document["inert"]}
+
+
+def test_the_document_on_k_stands_beside_what_is_exact(grpoctl: Grpoctl) -> None:
+    rows = {
+        row["num_generations"]: row
+        for row in grpoctl("check", "p30", "--json").document["stages"]["grpo"]["group_sizes"]
+    }
+    assert list(rows) == [2, 4, 8, 16, 32, 64]  # document 000, section 4.1: 2, 4, 8-16, 64, 4-32
+    for size, row in rows.items():
+        # all right or all wrong at p = 1/2; a z-score of population stds is at most sqrt(K - 1)
+        assert row["dead_groups"][0] == {"pass_rate": 0.5, "group": pytest.approx(2 * 0.5**size)}
+        assert row["max_advantage"] == pytest.approx((size - 1) ** 0.5, abs=1e-5)
+        assert row["said"]
+    words = grpoctl("check", "p30").out
+    for fact in ("severely too few", "OpenRLHF", "DeepSeekMath", "0.3203", "2.6458"):  # 0.75^4 + 0.25^4, sqrt(7)
+        assert fact in words
+    own = grpoctl("check", "p31", "num_generations=12", "prompts_per_step=1", "--json").document["stages"]["grpo"]
+    (mine,) = (row for row in own["group_sizes"] if row["num_generations"] == 12)
+    assert mine["said"] == ""
+
+
+def test_kept_candidates_are_in_the_column_of_dead_groups(grpoctl: Grpoctl) -> None:
+    stage = grpoctl("check", "p31", "keep_candidates=2", "--json").document["stages"]["grpo"]
+    (half,) = (row for row in stage["dead_groups"] if row["pass_rate"] == 0.5)
+    assert half["group"] == pytest.approx(1 - 8 / 256)  # alive with exactly one right of eight
+    assert half["step"] == pytest.approx((1 - 8 / 256) ** 2)
+    assert "best 2 of a group" in grpoctl("check", "p31", "keep_candidates=2").out
+
+
+def test_p30_sound_has_an_epsilon_that_does_nothing(grpoctl: Grpoctl) -> None:
+    document = grpoctl("check", "p30-sound", "--profile", "tiny", "--json").document
+    (knob,) = (knob for knob in document["inert"] if knob["key"] == "stages.grpo.epsilon")
+    assert (knob["value"], knob["exact"]) == (0.2, True)
+    assert "one update per rollout" in knob["reason"]
+    assert "num_iterations" in knob["acts"]
+
+
+def test_overrides_are_what_is_checked(grpoctl: Grpoctl) -> None:
+    said = grpoctl("check", "p31", "advantage.ddof=1", "advantage.clip=3", "num_iterations=2", "--json")
+    assert said.code == 0
+    stage = said.document["stages"]["grpo"]
+    # K = 8, ddof 1: at most 7 / sqrt(8) = 2.4749, so a clip of 3 does nothing
+    assert stage["max_advantage"] == pytest.approx(2.4749, abs=1e-4)
+    assert (stage["updates_per_step"], stage["max_updates"]) == (2, 192)
+    assert {knob["key"] for knob in said.document["inert"]} >= {"stages.grpo.advantage.clip"}
+    assert "stages.grpo.epsilon" not in {knob["key"] for knob in said.document["inert"]}
+
+
+def test_dynamic_sampling_has_its_cost(grpoctl: Grpoctl) -> None:
+    stage = grpoctl("check", "p31", "method=dapo", "--json").document["stages"]["grpo"]
+    assert stage["method"] == "dapo"
+    (half,) = (row for row in stage["dead_groups"] if row["pass_rate"] == 0.5)
+    assert half["samples"] == pytest.approx(16 / (1 - 2 / 256))  # ten attempts are as good as endless here
+    assert half["short"] < 1e-20
+    assert stage["max_completions_with_refills"] == 10 * stage["max_completions"]
+
+
+def test_in_words_it_fits_80_columns(grpoctl: Grpoctl) -> None:
+    kept = ("p31", "keep_candidates=4", "num_generations=12")
+    for argv in (("p30",), ("p31",), ("p31", "method=dapo", "num_generations=64"), kept):
+        said = grpoctl("check", *argv)
+        assert (said.code, said.err) == (0, "")
+        assert max(map(len, said.out.splitlines())) <= 80
+    assert "+1.0000" in grpoctl("check", "p30").out
+    assert "none found" in grpoctl("check", "p31", "num_iterations=2", "warmup_steps=0").out
+
+
+def test_a_bad_spec_is_no_warning(grpoctl: Grpoctl) -> None:
+    said = grpoctl("check", "p31", "num_generations=1")
+    assert (said.code, said.out) == (2, "")
+    assert "num_generations" in said.err
+    assert grpoctl("check", "p13").code == 2
+    assert grpoctl("check", "p31", "task.name=arithmetic", "task.train_prompts=20000").code == 2
+
+
+STAGES = """\
+name: blend
+extends: p31
+stages:
+  warm: {kind: sft, max_steps: 5, prompts_per_step: 4, learning_rate: 0.001, warmup_steps: 2}
+  weighted: {kind: rce, max_steps: 5, prompts_per_step: 4, num_generations: 4, learning_rate: 0.001, keep_candidates: 4}
+"""
+
+
+def test_every_kind_of_stage_is_counted(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    (folder / "blend.yaml").write_text(STAGES)
+    document = grpoctl("check", "blend", "--json").document
+    stages = document["stages"]
+    assert {name: stage["kind"] for name, stage in stages.items()} == {"grpo": "grpo", "warm": "sft", "weighted": "rce"}
+    assert (stages["warm"]["completions_per_step"], "num_generations" in stages["warm"]) == (0, False)
+    assert (stages["weighted"]["max_completions"], "advantages" in stages["weighted"]) == (80, False)
+    assert "stages.weighted.keep_candidates" in {knob["key"] for knob in document["inert"]}
+    words = grpoctl("check", "blend").out
+    assert "Stage warm: sft. A step: 4 answers, 1 update" in words
+    assert max(map(len, words.splitlines())) <= 80
+
+
+def test_a_budget_says_how_many_steps_it_makes(grpoctl: Grpoctl) -> None:
+    # p31 samples 16 a step: 1024 are 64 steps; with nine samplings more of each, 7 at least.
+    argv = ("p31", "--profile", "tiny", "budget.completions=1024")
+    document = grpoctl("check", *argv, "--json").document
+    stage = document["stages"]["grpo"]
+    assert (stage["min_steps"], stage["max_steps"], stage["max_completions"]) == (64, 64, 1024)
+    assert "budget-is-the-clock" in {finding["id"] for finding in document["warnings"]}
+    words = grpoctl("check", *argv, "method=dapo").out
+    assert "7 to 64 steps: at most 64 updates, 1024 completions (1183 with refills)" in " ".join(words.split())
+    assert max(map(len, words.splitlines())) <= 80

@@ -1,0 +1,52 @@
+"""Warnings of a run that goes on: a note each while it runs, and not where they would stand twice."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from core.training.callbacks import watching
+from grpoctl.cli import live_warnings
+from grpoctl.cli.live_warnings import LiveWarnings
+from grpoctl.runs.run_dir import RunDir
+
+
+def said(capsys: pytest.CaptureFixture[str], warnings: LiveWarnings, run: RunDir) -> str:
+    """What stands on standard error of a warning before, during and after."""
+    logger = logging.getLogger(watching.__name__)
+    logger.warning("before")
+    warnings.start(run)
+    logger.warning("step 25: kl-weight: much")
+    logger.info("step 25: inert-clip: no matter")
+    warnings.finish()
+    warnings.finish()
+    logger.warning("after")
+    return capsys.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a handler Python itself prints warnings to standard error."""
+    monkeypatch.setattr(logging, "lastResort", None)
+
+
+def test_warnings_are_notes_while_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, LiveWarnings(), RunDir(path=tmp_path)) == "note: step 25: kl-weight: much\n"
+    assert said(capsys, LiveWarnings(quiet=True), RunDir(path=tmp_path)) == ""
+
+
+def test_the_name_is_the_callbacks() -> None:
+    assert watching.__name__ == live_warnings.WATCHING
+
+
+def test_a_detached_run_has_them_in_its_log_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir(path=tmp_path)
+    warnings = LiveWarnings()
+    with run.log.open("w", encoding="utf-8") as log:
+        monkeypatch.setattr("sys.stderr", log)
+        warnings.start(run)
+        logging.getLogger(watching.__name__).warning("step 25: kl-weight: much")
+        warnings.finish()
+    assert run.log.read_text(encoding="utf-8") == ""
