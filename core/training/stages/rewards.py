@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.algorithms.candidates import kept_counts, whole
 from core.algorithms.entropy_weights import sequence_weights, token_weights
 from core.algorithms.kl import kl_penalty
 from core.algorithms.shaping import overlong_penalty
@@ -46,7 +47,10 @@ def shaped_rewards(here: Here, groups: Groups, signals: Signals) -> Tensor:
 def kept_candidates(here: Here, rewards_PK: Tensor) -> Tensor:
     """The rewards of the candidates that take part on this step; the others are missing."""
     keep = getattr(here.stage, "keep_candidates", None)
-    return rewards_PK if keep is None else _best(rewards_PK, max(1, round(here.now(keep))))
+    if keep is None:
+        return rewards_PK
+    kept_PK = torch.from_numpy(kept_counts(rewards_PK.numpy(), whole(here.now(keep))))
+    return rewards_PK.masked_fill(kept_PK == 0, math.nan)
 
 
 def token_advantages(here: Here, rollout: Rollout, advantages_PK: Tensor, signals: Signals) -> Tensor:
@@ -59,10 +63,3 @@ def token_advantages(here: Here, rollout: Rollout, advantages_PK: Tensor, signal
     entropies_NT = signals.entropies_NT.double()
     weights = weigh(entropies_NT, rollout.mask_NT, advantages_N.view(advantages_PK.shape), share=stage.entropy_share)
     return advantages_N.unsqueeze(-1) * weights if weights.dim() == 2 else advantages_N * weights
-
-
-def _best(rewards_PK: Tensor, keep: int) -> Tensor:
-    """The best `keep` of each group; the others are missing. Of equal rewards the earlier ones stay."""
-    order_PK = rewards_PK.nan_to_num(-math.inf).argsort(dim=-1, descending=True, stable=True)
-    kept_PK = torch.zeros_like(rewards_PK, dtype=torch.bool).scatter(-1, order_PK[:, :keep], True)
-    return rewards_PK.masked_fill(~kept_PK, math.nan)
