@@ -18,6 +18,7 @@ from core.spec.part import Count, Fraction, Positive, PositiveInt, refusal
 from core.spec.run import Name
 from grpoctl.specs.identity import canonical
 from grpoctl.sweeps.axis import Axis, Number
+from grpoctl.sweeps.pruning import Direction, PrunerName
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 Sampler = Literal["grid", "random", "tpe", "ladder"]
@@ -51,7 +52,7 @@ class Rung(Part):
 class PrunerSpec(Part):
     """When a trial is given up. Options are in reports (evaluations), shares of a run's budget, and trials."""
 
-    name: Literal["patient-median", "none", "successive-halving"] = "patient-median"
+    name: PrunerName = "patient-median"
     patience: PositiveInt | None = None  # reports in a row that must be below the others' median
     warmup: Fraction | None = None  # nothing is pruned before this share of a run's budget
     min_trials: PositiveInt | None = None  # others that must have come as far
@@ -108,7 +109,7 @@ class SweepSpec(Part):
     study_seed: Count = 0
     pruner: PrunerSpec
     metric: Annotated[str, AfterValidator(_metric)] = "eval/reward"
-    direction: Literal["maximize", "minimize"]
+    direction: Direction
     worst: float
     take: Literal["final", "best"] = "final"
     seeds: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = (0, 1, 2)

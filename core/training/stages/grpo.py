@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor
@@ -235,10 +235,13 @@ def _adapted(here: Here, row: Mapping[str, float], samples: int) -> dict[str, fl
     moved: dict[str, float] = {}
     if (rule := stage.adaptive_beta) is not None and "kl" in row:
         beta, kl = _beta(here), row["kl"]
-        if rule.rule == "proportional":
-            moved["beta"] = proportional_beta(beta, kl, target=rule.target, horizon=rule.horizon, samples=samples)
-        else:
-            moved["beta"] = threshold_beta(beta, kl, high=rule.high, low=rule.low, factor=rule.factor)
+        match rule.rule:
+            case "proportional":
+                moved["beta"] = proportional_beta(beta, kl, target=rule.target, horizon=rule.horizon, samples=samples)
+            case "threshold":
+                moved["beta"] = threshold_beta(beta, kl, high=rule.high, low=rule.low, factor=rule.factor)
+            case _:
+                assert_never(rule.rule)
     if (aim := stage.adaptive_entropy) is not None and "entropy" in row:
         coefficient = here.progress.carried.get("entropy_coef", here.now(stage.entropy_coef))
         moved["entropy_coef"] = adaptive_entropy_coef(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import assert_never
 
 import torch
 from torch import Tensor
@@ -59,7 +60,14 @@ def token_advantages(here: Here, rollout: Rollout, advantages_PK: Tensor, signal
     advantages_N = advantages_PK.flatten()
     if signals.entropies_NT is None:
         return advantages_N
-    weigh = token_weights if stage.entropy_weighting == "token" else sequence_weights
-    entropies_NT = signals.entropies_NT.double()
-    weights = weigh(entropies_NT, rollout.mask_NT, advantages_N.view(advantages_PK.shape), share=stage.entropy_share)
-    return advantages_N.unsqueeze(-1) * weights if weights.dim() == 2 else advantages_N * weights
+    entropies_NT, share = signals.entropies_NT.double(), stage.entropy_share
+    match stage.entropy_weighting:
+        case "none":
+            return advantages_N
+        case "token":
+            weights_NT = token_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
+            return advantages_N.unsqueeze(-1) * weights_NT
+        case "sequence":
+            return advantages_N * sequence_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
+        case _:
+            assert_never(stage.entropy_weighting)

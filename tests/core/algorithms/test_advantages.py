@@ -397,10 +397,3 @@ def test_a_group_s_advantages_depend_on_other_groups_where_a_scope_is_the_batch(
         beside = advantages([one, [1.0, 1.0]], norm, before=level)[0]
         same = alone == pytest.approx(beside)
         assert same != ("batch" in scopes(norm)) or transform == "rank", (baseline, scale)
-
-
-@pytest.mark.parametrize("axis", ["transform", "baseline", "scale_rewards", "weighting"])
-def test_a_name_without_a_formula_fails(axis: str) -> None:
-    unknown = AdvantageSpec.model_construct(**{**dict(how("batch", "batch")), axis: "median"})
-    with pytest.raises((AssertionError, KeyError)):
-        advantages([[0.0, 1.0]], unknown, lengths_PC=1)

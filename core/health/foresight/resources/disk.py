@@ -37,7 +37,7 @@ def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     """Of the whole run."""
     found = weights(spec.model, shape, device)
     one = 3 * found.trainable * found.each
-    size = 2 if spec.model.dtype == "bfloat16" else 4
+    size = spec.model.itemsize
     model = shape.total * size + TOKENIZER
     budgets = [(view, budget(view)) for view in views(spec)]
     records = STORE + sum(
