@@ -321,18 +321,19 @@ def test_the_answer_is_float64_and_0_for_equal_rewards_whatever_the_rewards_are(
     assert not got.any()
 
 
-@pytest.mark.parametrize("scale", get_args(Scale))
-@pytest.mark.parametrize("transform", get_args(Transform))
+@pytest.mark.parametrize(("transform", "scale"), [point[::2] for point in TABLE if point[1] == "batch"])
 def test_a_batch_of_equal_rewards_gives_zero_against_its_own_mean(transform: str, scale: str) -> None:
-    if scale == "running" and transform == "rank":
-        return  # refused: running statistics are of rewards
     assert not advantages([[0.1 + 0.2, 0.3], [0.3, 0.2 + 0.1]], how("batch", scale, transform, eps=1e-9)).any()
 
 
 @pytest.mark.parametrize(
     ("transform", "baseline", "scale"),
     # The raw batch std is moved by one group's constant: that is what is wrong with it.
-    [point for point in TABLE if point[1] in GROUP_BASELINES and point[2] != "batch"],
+    [
+        (transform, baseline, scale)
+        for transform, baseline, scale in TABLE
+        if transform in ("none", "rank") and baseline in GROUP_BASELINES and scale != "batch"
+    ],
 )
 @pytest.mark.parametrize("constant", [-3.0, 0.1, 100.0])
 def test_adding_a_constant_to_one_group_changes_nothing(
