@@ -17,14 +17,13 @@ it changes the KL of later tokens is seen by a KL in the reward only. Shape suff
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+from typing import assert_never
 
 import torch
 from torch import Tensor
 
 from core.algorithms.masking import masked_sum
-
-KlEstimator = Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"]
+from core.algorithms.names import KlEstimator
 
 
 def k1(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:

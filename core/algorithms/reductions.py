@@ -6,11 +6,11 @@ micro-batches, nor on padding or row order. Shape suffixes: N rows, T factors.
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+from typing import assert_never
 
 from torch import Tensor
 
-Reduction = Literal["sequence_mean", "token_mean", "constant_length", "sequence_sum"]
+from core.algorithms.names import Reduction
 
 
 def token_weights(mask_NT: Tensor, reduction: Reduction, max_length: int | None = None) -> Tensor:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import assert_never
 
 import torch
 from torch import Tensor
 
 from core.algorithms.masking import row_mean
-
-SurrogateKind = Literal["clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo"]
+from core.algorithms.names import SurrogateKind
 
 LOG_RATIO_BOUND = 20.0
 

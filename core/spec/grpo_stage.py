@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from core.algorithms.names import KlEstimator, Reduction, SurrogateKind
 from core.algorithms.normalisers import TRANSFORMS, Baseline, Scale, Transform, Weighting, scopes
 from core.spec.methods import AXES, METHODS, filled
 from core.spec.part import Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
@@ -88,7 +89,7 @@ class GrpoStage(StageBase):
     advantage: AdvantageSpec = AdvantageSpec()
     entropy_weighting: Literal["none", "token", "sequence"] = "none"
     entropy_share: Fraction = 0.5  # of the reward that is weighted by entropy
-    surrogate: Literal["clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo"] = "clip"
+    surrogate: SurrogateKind = "clip"
     epsilon: PositiveSchedule = constant(0.2)
     epsilon_high: PositiveSchedule | None = None
     dual_clip: Annotated[float, Field(gt=1)] = 3.0
@@ -96,10 +97,10 @@ class GrpoStage(StageBase):
     sapo_temperature_pos: Positive = 1.0
     sapo_temperature_neg: Positive = 1.05
     dppo_delta: Annotated[float, Field(gt=0, le=1)] = 0.2
-    reduction: Literal["sequence_mean", "token_mean", "constant_length", "sequence_sum"] = "sequence_mean"
+    reduction: Reduction = "sequence_mean"
 
     beta: Schedule = constant(0.0)
-    kl_estimator: Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"] = "k2"
+    kl_estimator: KlEstimator = "k2"
     kl_in: Literal["loss", "reward"] = "loss"
     adaptive_beta: AdaptiveBetaSpec | None = None
     entropy_coef: Schedule = constant(0.0)

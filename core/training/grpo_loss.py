@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from core.algorithms.kl import k3, kl_loss
-from core.algorithms.reductions import Reduction, token_weights, weighted_sum
+from core.algorithms.names import Reduction
+from core.algorithms.reductions import token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
 from core.models.transfer import handed
 from core.policies.base import ENTROPY, Scores

@@ -11,8 +11,9 @@ import torch
 
 from core.algorithms.advantages import advantages
 from core.algorithms.candidates import candidate_weights
+from core.algorithms.names import SurrogateKind
 from core.algorithms.schedules import learning_rate, plateau_factor
-from core.algorithms.surrogates import SurrogateKind, Trust, surrogate
+from core.algorithms.surrogates import Trust, surrogate
 from core.health.foresight.inert import RULES, inert, inert_axis, inert_in_all
 from core.health.foresight.other_knobs import SCHEDULES
 from core.health.foresight.ratio_knobs import READS
