@@ -63,6 +63,8 @@ def choose(full: Loaded) -> tuple[str, str]:
         if TINY in full.profiles:
             return TINY, "no CUDA device"
         return FULL, "the spec has no tiny profile"
+    if full.spec.model is None:
+        return FULL, "a CUDA device, and a policy without a model to hold"
     source, held = full.spec.model.source, _weights(full.spec)
     if held.count is None:
         download = "" if source.startswith((".", "/", "~")) else f" (hf download {source})"
@@ -98,13 +100,15 @@ def _cuda_memory() -> int | None:
 
 def _in_4bit(spec: RunSpec, held: four_bit.Weights, memory: int) -> bool:
     room = four_bit.Room(free=memory, bitsandbytes=four_bit.has_bitsandbytes())
-    return four_bit.in_4bit(spec.model.load_in_4bit, lora=spec.model.lora is not None, weights=held, room=room)
+    return four_bit.in_4bit(
+        spec.language_model.load_in_4bit, lora=spec.language_model.lora is not None, weights=held, room=room
+    )
 
 
 def _weights(spec: RunSpec) -> four_bit.Weights:
     """The model's weights, counted in its files on this machine; a count of None where they are not here."""
-    itemsize = 4 if precision.settled(spec.model).dtype == "float32" else 2
-    return four_bit.Weights(count=_count(spec.model), itemsize=itemsize)
+    itemsize = 4 if precision.settled(spec.language_model).dtype == "float32" else 2
+    return four_bit.Weights(count=_count(spec.language_model), itemsize=itemsize)
 
 
 def _count(model: ModelSpec) -> int | None:

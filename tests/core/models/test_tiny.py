@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from core.assemble import tiny_pairs
 from core.errors import StorageError
 from core.models import tiny
 from core.models.cache import cache_root, intact
 from core.models.tiny import Recipe
 from core.policies.base import RowKey, Sampling
 from core.policies.causal_lm import CausalLMPolicy
+from core.policies.lm.build import tiny_pairs
 from core.spec import WorkflowDslTaskSpec
 from core.tasks.registry import build
 from core.tasks.workflow_dsl.ast import Operator

@@ -1,0 +1,1 @@
+"""The policy `lm`: a causal language model."""
