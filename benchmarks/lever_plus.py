@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.algorithms.advantages import Normaliser, advantages
+from core.algorithms.advantages import advantages
 from core.health.noise import answers_needed, difference_se
 from core.health.trend import chance_beyond
+from core.spec import AdvantageSpec
 
 LOGGED = 0.0062
 BEAMS, QUERIES = 5, 20_000
-FLOORED = Normaliser(transform="none", baseline="group", scale_rewards="group", std_floor=0.1, eps=1e-8)
+FLOORED = AdvantageSpec(scale_rewards="group", std_floor=0.1, eps=1e-8)
 # What is compared, before and after (points), and on how many samples. Where a document gives only the difference it
 # starts from one half, where the standard error of shares is largest.
 COMPARED = (
@@ -66,7 +67,7 @@ def normalised() -> Iterator[Case]:
         ("0 or 1 in 0.74 % of the groups, equal in the others (0.69 % live)", right_PK * few_P1),  # 1 in 16 all equal
         ("all equal", torch.full_like(normal_PK, 0.3)),
     ):
-        made_PK = advantages(values_PK, FLOORED)
+        made_PK = torch.from_numpy(advantages(values_PK.numpy(), FLOORED))
         yield Case(rewards=rewards, ranks=batch_std(double_argsort(values_PK)), z_score=batch_std(made_PK))
 
 

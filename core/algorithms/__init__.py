@@ -1,1 +1,1 @@
-"""The maths: pure functions from tensors to tensors, a screen each. Knows no spec, policy or task."""
+"""The maths: pure functions from arrays to arrays, a topic a file. Knows no spec, policy or task."""

@@ -1,148 +1,307 @@
 """Rewards of groups -> advantages, in float64: transform -> centre -> scale -> clip, each an axis of its own.
 
+The only implementation: the trainer, `check`, `check --simulate` and the rules of health call it. It is numpy, so that
+none of them but the trainer loads torch.
+
 Why float64: in fp32 the mean of K equal rewards such as 0.3 is not 0.3, and a z-score over that rounding error gave
 advantages up to 477 for groups that carry no signal at all. Here a group is dead by one rule (`dead_groups`), its
 advantages are exactly 0, and the same flag feeds the metric and every filter.
 
-Shape suffixes: P prompts, K completions of one prompt. A missing reward is NaN: left out of the baseline, advantage 0.
+Shape suffixes: P prompts, C columns of a group. A column is one completion, or all that earned one reward: `counts_PC`
+says how many they are, so a group of 1,024 completions and 3 different rewards takes 3 columns. A missing reward is NaN
+or has count 0: left out of every statistic, advantage 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from math import sqrt
+from typing import assert_never
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from core.algorithms.group_statistics import (
-    RELATIVE_TOLERANCE,
-    centred_ranks,
-    dead_groups,
-    group_mean,
-    group_std,
-    moments,
-    with_virtual,
-)
-from core.algorithms.running import Running
+from core.algorithms.normalisers import BASELINES, Baseline, Normaliser
 
-__all__ = ["Normaliser", "advantages", "dead_groups", "group_mean", "group_std", "transformed"]
+RELATIVE_TOLERANCE = 1e-9
 
-Transform = Literal["none", "rank"]
-Baseline = Literal["group", "leave_one_out", "batch", "running", "none"]
-Scale = Literal["none", "group", "batch", "batch_centred", "running"]
-Weighting = Literal["rows", "tokens"]
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Normaliser:
-    """One point of the table transform x baseline x scale.
+class Level:
+    """Mean and standard deviation of the rewards of the steps before: what `running` subtracts and divides by."""
 
-    scale_rewards: `batch` is the std of the RAW rewards of the batch (TRL, LitePPO: arXiv 2508.08221), so that a spread
-        in difficulty between prompts shrinks every advantage; `batch_centred` that of the centred ones (REINFORCE++,
-        arXiv 2501.03262).
-    ddof: 1 divides squares by n - 1. eps is added to the std; std_floor is its lower bound; clip bounds |A|.
-    virtual_best: a reward that one more, never sampled, member of each group would have got (NGRPO, arXiv 2509.18851).
-    weighting: whether batch statistics count a completion once, or once per drawn token (REINFORCE++ whitens tokens).
-    """
-
-    transform: Transform
-    baseline: Baseline
-    scale_rewards: Scale
-    ddof: int = 1
-    eps: float = 1e-4
-    std_floor: float = 0.0
-    clip: float | None = None
-    virtual_best: float | None = None
-    weighting: Weighting = "rows"
+    mean: float
+    std: float
 
 
 def advantages(
-    rewards_PK: Tensor, how: Normaliser, *, running: Running | None = None, lengths_PK: Tensor | None = None
-) -> Tensor:
-    """Advantages of completions: (P, K) -> (P, K), float64, A = clip((f(r) - baseline) / (max(std, floor) + eps)).
+    rewards_PC: ArrayLike,
+    how: Normaliser,
+    *,
+    counts_PC: ArrayLike | None = None,
+    lengths_PC: ArrayLike | None = None,
+    before: Level | None = None,
+) -> Array:
+    """Advantages of columns: (P, C) -> (P, C), A = clip((f(r) - baseline) / (max(std, floor) + eps)).
 
-    Args: rewards_PK: NaN where missing. running: the state before this step; None or empty: the batch's own mean and
-        std (divisor n). It has to be fed with what `transformed` gives. lengths_PK: drawn tokens, for weighting tokens.
-    Exactly 0: missing rewards; dead groups under the baselines `group` and `leave_one_out`; a batch without spread
-    under `batch`; and where the std and its floor are both 0, since nothing can be measured in units of eps.
-    Raises: ValueError where rewards are infinite, or weighting is tokens and lengths_PK is missing.
+    Args: rewards_PC: NaN where missing. counts_PC: completions of a column; None: one each. lengths_PC: the drawn
+        tokens of each of a column's completions, for weighting tokens. before: running statistics; None: the batch's
+        own mean and std (divisor n), as on the first step.
+    Exactly 0: missing rewards; dead groups under a baseline of the group; a dead batch under one of the batch; and
+    where the std and its floor are both 0, since nothing can be measured in units of eps.
+    Raises: ValueError where rewards are infinite, or weighting is tokens and lengths_PC is missing.
     Source: DeepSeekMath, arXiv 2402.03300, eq. 4 (group/group); Dr. GRPO, 2503.20783 (group/none); RLOO, 2402.14740
     (leave_one_out/none); REINFORCE++, 2501.03262 (batch/batch).
     """
-    rewards_PK = rewards_PK.double()
-    if rewards_PK.isinf().any():
-        raise ValueError("got an infinite reward; rewards are finite, or NaN where one could not be computed")
-    size = rewards_PK.shape[-1]
-    members = with_virtual(rewards_PK, how.virtual_best)  # the virtual member leaves again on the last lines
-    values = centred_ranks(members) if how.transform == "rank" else members
-    weights = _weights(members, how.weighting, lengths_PK)
-    centred, dead_P1 = _centred(values, members, how.baseline, weights, running)
-    if how.scale_rewards != "none":
-        unit = _std(values, centred, how, weights, running).clamp(min=how.std_floor)
-        centred = torch.where(unit > 0, centred / (unit + how.eps), 0.0)
+    groups = _groups(rewards_PC, counts_PC, how, lengths_PC)
+    centred_PC = _centred(groups, how.baseline, before)
+    units = _units(groups, centred_PC, how, before)
+    if units is not None:
+        units = np.maximum(units, how.std_floor)
+        centred_PC = np.divide(centred_PC, units + how.eps, out=np.zeros_like(centred_PC), where=units > 0)
     if how.clip is not None:
-        centred = centred.clamp(-how.clip, how.clip)
-    return centred.masked_fill(dead_P1 | members.isnan(), 0.0)[:, :size]
+        centred_PC = np.clip(centred_PC, -how.clip, how.clip)
+    silent_PC = _without_signal(groups, how.baseline) | (groups.counts_PC == 0)
+    return np.where(silent_PC, 0.0, centred_PC)[:, : groups.columns]
 
 
-def transformed(rewards_PK: Tensor, how: Normaliser) -> Tensor:
-    """The sampled rewards after the transform, before any baseline: (P, K) -> (P, K), what `running.updated` takes."""
-    members = with_virtual(rewards_PK.double(), how.virtual_best)
-    values = centred_ranks(members) if how.transform == "rank" else members
-    return values[:, : rewards_PK.shape[-1]]
+def dead_groups(
+    rewards_PC: ArrayLike, virtual_best: float | None = None, *, counts_PC: ArrayLike | None = None
+) -> NDArray[np.bool_]:
+    """True where a group's present rewards are all equal within 1e-9 * max(1, max|r|), or fewer than 2: (P, C) -> (P,).
+
+    Args: rewards_PC: NaN where missing. virtual_best counts as one more present reward where any is.
+    """
+    return _equal(*_with_virtual(*_present(rewards_PC, counts_PC), virtual_best))[:, 0]
 
 
-def _weights(members: Tensor, weighting: Weighting, lengths_PK: Tensor | None) -> Tensor:
-    """How often a member counts in the statistics of the batch; a virtual one drew no token. Missing: 0."""
-    present = ~members.isnan()
-    if weighting == "rows":
-        return present.double()
-    if lengths_PK is None:
-        raise ValueError("weighting 'tokens' needs lengths_PK, the drawn tokens of every completion")
-    virtual = members.shape[-1] - lengths_PK.shape[-1]
-    return torch.nn.functional.pad(lengths_PK.double(), (0, virtual)) * present
+def group_std(rewards_PC: ArrayLike, ddof: int) -> Array:
+    """Standard deviation of a group's present rewards with divisor n - ddof, kept as a column: (P, C) -> (P, 1).
+
+    0 where fewer than ddof + 1 rewards are present.
+    """
+    return moments(*_present(rewards_PC, None), ddof)[1]
 
 
-def _centred(
-    values: Tensor, members: Tensor, baseline: Baseline, weights: Tensor, running: Running | None
-) -> tuple[Tensor, Tensor]:
-    """The values without their baseline, and where (P, 1) or (1, 1) they carry no signal and must be exactly 0."""
-    alive = torch.zeros(1, 1, dtype=torch.bool, device=values.device)
-    if baseline == "none":
-        return values, alive
-    if baseline == "running":
-        return values - _running(values, running)[0], alive
-    if baseline == "batch":
-        dead = dead_groups(members.reshape(1, -1)).unsqueeze(-1)
-        return values - moments(values.reshape(1, -1), weights.reshape(1, -1), 0)[0], dead
-    centred = values - group_mean(values)
-    if baseline == "leave_one_out":  # r - mean of the others = n / (n - 1) * (r - mean of all)
-        n_P1 = (~members.isnan()).sum(-1, keepdim=True).double()
-        centred = centred * n_P1 / (n_P1 - 1).clamp(min=1.0)
-    return centred, dead_groups(members).unsqueeze(-1)
+def moments(values: Array, weights: Array, ddof: int) -> tuple[Array, Array]:
+    """Mean and std of each line, kept as columns; weights are frequencies, so the divisor is sum(w) - ddof.
+
+    values: finite; what stands at weight 0 does not matter. 0 where there is no weight; the std also where there is
+    not more of it than ddof.
+    """
+    total = line_sum(weights)
+    mean = line_sum(values * weights) / np.maximum(total, 1.0)  # a weight counts rows or tokens: 0, or >= 1
+    squares = line_sum((values - mean) ** 2 * weights)
+    return mean, np.sqrt(np.divide(squares, total - ddof, out=np.zeros_like(squares), where=total > ddof))
 
 
-def _std(values: Tensor, centred: Tensor, how: Normaliser, weights: Tensor, running: Running | None) -> Tensor:
-    """The std that `scale_rewards` names, as a column; exactly 0 where what it measures has no spread."""
-    if how.scale_rewards == "running":
-        return _running(values, running)[1]
-    if how.scale_rewards == "group":
-        measured, weights = values, (~values.isnan()).double()
-    else:
-        measured = (centred if how.scale_rewards == "batch_centred" else values).reshape(1, -1)
-        weights = weights.reshape(1, -1)
-    counted = measured.masked_fill(weights == 0, torch.nan)  # a virtual member drew no token: it makes no spread
-    return moments(measured, weights, how.ddof)[1].masked_fill(dead_groups(counted).unsqueeze(-1), 0.0)
+def centred_ranks(rewards_PC: Array, counts_PC: Array) -> Array:
+    """rank - (n + 1) / 2 inside each group, the best largest, ties the average of their ranks: (P, C) -> (P, C).
+
+    That is (members below - members above) / 2, which needs no sort and sums to exactly 0. Equal means: within the
+    tolerance of `dead_groups`, so 0.1 + 0.2 ties with 0.3.
+    """
+    gap_PCC = rewards_PC[:, :, None] - rewards_PC[:, None, :]  # [p, i, j] = r_i - r_j
+    tolerance_P11 = _tolerance(rewards_PC, counts_PC)[:, :, None]
+    beats_PCC = (gap_PCC > tolerance_P11).astype(np.float64) - (gap_PCC < -tolerance_P11)
+    wins_PC: Array = (beats_PCC * counts_PC[:, None, :]).sum(-1) / 2
+    return wins_PC
 
 
-def _running(values: Tensor, running: Running | None) -> tuple[Tensor, Tensor]:
-    """Mean and std, (1, 1) each, from before this step; the batch's own where there is no step before."""
-    if running is None or running.count == 0:
-        flat = values.reshape(1, -1)
-        mean, std = moments(flat, (~flat.isnan()).double(), 0)
-        return mean, std.masked_fill(dead_groups(flat).unsqueeze(-1), 0.0)
-    level, spread = running.corrected_mean, running.corrected_std
-    if spread <= RELATIVE_TOLERANCE * max(1.0, abs(level)):  # every reward so far was equal: the rest is rounding
-        spread = 0.0
-    return values.new_full((1, 1), level), values.new_full((1, 1), spread)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Running:
+    """Moving averages of each step's mean and variance, raw, after `count` updates.
+
+    A plain average started at 0 is too small for the first 1 / (1 - decay) steps; `weight` is the same average of the
+    constant 1, 1 - decay ** count, and dividing by it removes exactly that.
+    """
+
+    count: int = 0
+    weight: float = 0.0
+    mean: float = 0.0
+    variance: float = 0.0
+
+    @property
+    def level(self) -> Level | None:
+        """The bias-corrected mean and the root of the bias-corrected variance; None before the first update."""
+        if self.count == 0:
+            return None
+        return Level(mean=self.mean / self.weight, std=sqrt(self.variance / self.weight))
+
+
+def updated(running: Running, rewards_PC: ArrayLike, decay: float) -> Running:
+    """The state after one more step: x <- decay * x + (1 - decay) * batch, for mean and variance (divisor n).
+
+    A step's advantages are made with the state from BEFORE it. The batch's variance is taken about the mean of the
+    steps before it (the first one's about its own): the spread between steps belongs to it. With one prompt a step, the
+    variance inside each step would be far too small, and every advantage would end at its clip; document 003 has it
+    that way. A step without a present reward changes nothing.
+    """
+    rewards_1N, counts_1N = (line.reshape(1, -1) for line in _present(rewards_PC, None))
+    if not counts_1N.any():
+        return running
+    mean = float(moments(rewards_1N, counts_1N, 0)[0].item())
+    about = mean if running.level is None else running.level.mean
+    variance = float((line_sum((rewards_1N - about) ** 2 * counts_1N) / counts_1N.sum()).item())
+    return Running(
+        count=running.count + 1,
+        weight=decay * running.weight + (1.0 - decay),
+        mean=decay * running.mean + (1.0 - decay) * mean,
+        variance=decay * running.variance + (1.0 - decay) * variance,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Groups:
+    """A step's groups with their virtual members, the last column where there are any; 0 at what is missing.
+
+    values_PC: rewards after the transform. counts_PC: members of a column. weights_PC: how often they count in
+    statistics of the batch. columns: without the virtual one.
+    """
+
+    rewards_PC: Array
+    values_PC: Array
+    counts_PC: Array
+    weights_PC: Array
+    columns: int
+
+
+def _groups(
+    rewards_PC: ArrayLike, counts_PC: ArrayLike | None, how: Normaliser, lengths_PC: ArrayLike | None
+) -> _Groups:
+    rewards_PC, counts_PC = _present(rewards_PC, counts_PC)
+    if np.isinf(rewards_PC).any():
+        raise ValueError("got an infinite reward; rewards are finite, or NaN where one could not be computed")
+    columns = rewards_PC.shape[-1]
+    rewards_PC, counts_PC = _with_virtual(rewards_PC, counts_PC, how.virtual_best)
+    match how.transform:
+        case "none":
+            values_PC = rewards_PC
+        case "rank":
+            values_PC = centred_ranks(rewards_PC, counts_PC)
+        case _:
+            assert_never(how.transform)
+    match how.weighting:
+        case "rows":
+            weights_PC = counts_PC
+        case "tokens":
+            if lengths_PC is None:
+                raise ValueError("weighting 'tokens' needs lengths_PC, the drawn tokens of every completion")
+            weights_PC = counts_PC.copy()
+            weights_PC[:, :columns] *= np.asarray(lengths_PC, dtype=np.float64)
+            weights_PC[:, columns:] = 0.0  # a virtual member drew no token
+        case _:
+            assert_never(how.weighting)
+    return _Groups(
+        rewards_PC=rewards_PC, values_PC=values_PC, counts_PC=counts_PC, weights_PC=weights_PC, columns=columns
+    )
+
+
+def _centred(groups: _Groups, baseline: Baseline, before: Level | None) -> Array:
+    """The values less their baseline."""
+    values_PC, counts_PC = groups.values_PC, groups.counts_PC
+    match baseline:
+        case "none":
+            return values_PC
+        case "group":
+            return values_PC - moments(values_PC, counts_PC, 0)[0]
+        case "leave_one_out":  # r - mean of the others = n / (n - 1) * (r - mean of all)
+            n_P1 = line_sum(counts_PC)
+            return (values_PC - moments(values_PC, counts_PC, 0)[0]) * n_P1 / np.maximum(n_P1 - 1.0, 1.0)
+        case "batch":
+            return values_PC - moments(_line(values_PC), _line(groups.weights_PC), 0)[0]
+        case "running":
+            return values_PC - _level(groups, before).mean
+        case _:
+            assert_never(baseline)
+
+
+def _without_signal(groups: _Groups, baseline: Baseline) -> NDArray[np.bool_]:
+    """Where (P, 1) or (1, 1) rewards do not differ among those that the baseline is of."""
+    match scope := BASELINES[baseline].scope:
+        case "group":
+            return _equal(groups.rewards_PC, groups.counts_PC)
+        case "batch":
+            return _equal(_line(groups.rewards_PC), _line(groups.counts_PC))
+        case "history" | "none":
+            return np.zeros((1, 1), dtype=np.bool_)
+        case _:
+            assert_never(scope)
+
+
+def _units(groups: _Groups, centred_PC: Array, how: Normaliser, before: Level | None) -> Array | None:
+    """What `scale_rewards` divides by, as a column; exactly 0 where what it measures has no spread; None: nothing."""
+    match how.scale_rewards:
+        case "none":
+            return None
+        case "group":
+            return _spread(groups.values_PC, groups.counts_PC, how.ddof)
+        case "batch":
+            return _spread(_line(groups.values_PC), _line(groups.weights_PC), how.ddof)
+        case "batch_centred":
+            return _spread(_line(centred_PC), _line(groups.weights_PC), how.ddof)
+        case "running":
+            return np.array([[_level(groups, before).std]])
+        case _:
+            assert_never(how.scale_rewards)
+
+
+def _level(groups: _Groups, before: Level | None) -> Level:
+    """Mean and std from before this step, the std 0 where it is rounding; the batch's own where nothing was before."""
+    if before is not None:
+        equal = before.std <= RELATIVE_TOLERANCE * max(1.0, abs(before.mean))  # every reward so far was the same
+        return Level(mean=before.mean, std=0.0 if equal else before.std)
+    values, counts = _line(groups.values_PC), _line(groups.counts_PC)
+    return Level(mean=moments(values, counts, 0)[0].item(), std=_spread(values, counts, 0).item())
+
+
+def _spread(values: Array, weights: Array, ddof: int) -> Array:
+    """The std of each line, as a column; exactly 0 where all values of any weight are equal."""
+    return np.where(_equal(values, weights), 0.0, moments(values, weights, ddof)[1])
+
+
+def _equal(values: Array, weights: Array) -> NDArray[np.bool_]:
+    """Whether a line's values of any weight lie within the tolerance, as a column; also where there is none."""
+    high = np.where(weights > 0, values, -np.inf).max(-1, keepdims=True)
+    low = np.where(weights > 0, values, np.inf).min(-1, keepdims=True)
+    equal: NDArray[np.bool_] = high - low <= _tolerance(values, weights)
+    return equal
+
+
+def _tolerance(values: Array, weights: Array) -> Array:
+    largest: Array = np.where(weights > 0, np.abs(values), 0.0).max(-1, keepdims=True)
+    return RELATIVE_TOLERANCE * np.maximum(largest, 1.0)
+
+
+def _present(rewards_PC: ArrayLike, counts_PC: ArrayLike | None) -> tuple[Array, Array]:
+    """The rewards, 0 where missing, and how many completions earned each, 0 where missing."""
+    rewards_PC = np.asarray(rewards_PC, dtype=np.float64)
+    given_PC = np.ones_like(rewards_PC) if counts_PC is None else np.asarray(counts_PC, dtype=np.float64)
+    counts_PC = np.where(np.isnan(rewards_PC), 0.0, given_PC)
+    return np.where(counts_PC > 0, rewards_PC, 0.0), counts_PC
+
+
+def _with_virtual(rewards_PC: Array, counts_PC: Array, virtual_best: float | None) -> tuple[Array, Array]:
+    """Rewards and counts with the virtual member as a last column; it is missing where every reward is."""
+    if virtual_best is None:
+        return rewards_PC, counts_PC
+    there_P1 = (counts_PC > 0).any(-1, keepdims=True)
+    rewards_PC = np.concatenate([rewards_PC, np.where(there_P1, virtual_best, 0.0)], axis=-1)
+    return rewards_PC, np.concatenate([counts_PC, there_P1.astype(np.float64)], axis=-1)
+
+
+def _line(values_PC: Array) -> Array:
+    """All groups as one."""
+    return values_PC.reshape(1, -1)
+
+
+def line_sum(values: Array) -> Array:
+    """The sum of each line, as a column: four partial sums of every fourth value, then those from left to right.
+
+    The order is written out: numpy's own depends on the shape of the array. This one is torch's for up to 16 values.
+    """
+    lines, columns = values.shape
+    quarters = np.pad(values, ((0, 0), (0, -columns % 4))).reshape(lines, -1, 4)
+    return np.add.accumulate(np.add.accumulate(quarters, axis=1)[:, -1], axis=-1)[:, -1:]

@@ -17,14 +17,13 @@ it changes the KL of later tokens is seen by a KL in the reward only. Shape suff
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import assert_never
 
 import torch
 from torch import Tensor
 
 from core.algorithms.masking import masked_sum
-
-KlEstimator = Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"]
+from core.algorithms.names import KlEstimator
 
 
 def k1(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:
@@ -46,7 +45,16 @@ def k3(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:
     return (-d_NT).expm1() + d_NT
 
 
-_PLAIN = {"k1": k1, "k2": k2, "k3": k3, "k1_ratio": k1, "k3_ratio": k3}
+def _estimate(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator) -> Tensor:
+    match estimator:
+        case "k1" | "k1_ratio":
+            return k1(policy_NT, reference_NT)
+        case "k2":
+            return k2(policy_NT, reference_NT)
+        case "k3" | "k3_ratio":
+            return k3(policy_NT, reference_NT)
+        case _:
+            assert_never(estimator)
 
 
 def kl_loss(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator, *, old_NT: Tensor | None = None) -> Tensor:
@@ -55,16 +63,20 @@ def kl_loss(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator, *, 
     *_ratio: rho * k with rho = pi / sg(pi), whose value is k. Where the tokens were drawn by an older policy, its
     log-probs old_NT make it rho = pi / old, which is what keeps value and gradient unbiased then (as TRL and NeMo do).
     """
-    plain_NT = _PLAIN[estimator](policy_NT, reference_NT)
-    if not estimator.endswith("_ratio"):
-        return plain_NT
-    drawn_NT = (policy_NT if old_NT is None else old_NT).detach()
-    return (policy_NT - drawn_NT).clamp(-20.0, 20.0).exp() * plain_NT
+    plain_NT = _estimate(policy_NT, reference_NT, estimator)
+    match estimator:
+        case "k1" | "k2" | "k3":
+            return plain_NT
+        case "k1_ratio" | "k3_ratio":
+            drawn_NT = (policy_NT if old_NT is None else old_NT).detach()
+            return (policy_NT - drawn_NT).clamp(-20.0, 20.0).exp() * plain_NT
+        case _:
+            assert_never(estimator)
 
 
 def kl_value(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator) -> Tensor:
     """The estimate itself per token, without a gradient: (N, T) -> (N, T) nats."""
-    return _PLAIN[estimator](policy_NT.detach(), reference_NT)
+    return _estimate(policy_NT.detach(), reference_NT, estimator)
 
 
 def kl_penalty(policy_NT: Tensor, reference_NT: Tensor, mask_NT: Tensor, estimator: KlEstimator = "k1") -> Tensor:

@@ -6,11 +6,11 @@ micro-batches, nor on padding or row order. Shape suffixes: N rows, T factors.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import assert_never
 
 from torch import Tensor
 
-Reduction = Literal["sequence_mean", "token_mean", "constant_length", "sequence_sum"]
+from core.algorithms.names import Reduction
 
 
 def token_weights(mask_NT: Tensor, reduction: Reduction, max_length: int | None = None) -> Tensor:
@@ -24,17 +24,21 @@ def token_weights(mask_NT: Tensor, reduction: Reduction, max_length: int | None 
     Raises: ValueError where constant_length has no positive max_length.
     """
     mask = mask_NT.double()
-    if reduction == "token_mean":
-        return mask / mask.sum().clamp(min=1.0)
-    if reduction == "constant_length":
-        if max_length is None or max_length < 1:
-            raise ValueError(f"reduction constant_length needs a positive max_length, got {max_length}")
-        return mask / (max(1, len(mask)) * max_length)
     lengths_N1 = mask.sum(-1, keepdim=True)
     rows = (lengths_N1 > 0).sum().clamp(min=1)
-    if reduction == "sequence_sum":
-        return mask / rows
-    return mask / lengths_N1.clamp(min=1.0) / rows
+    match reduction:
+        case "sequence_mean":
+            return mask / lengths_N1.clamp(min=1.0) / rows
+        case "token_mean":
+            return mask / mask.sum().clamp(min=1.0)
+        case "constant_length":
+            if max_length is None or max_length < 1:
+                raise ValueError(f"reduction constant_length needs a positive max_length, got {max_length}")
+            return mask / (max(1, len(mask)) * max_length)
+        case "sequence_sum":
+            return mask / rows
+        case _:
+            assert_never(reduction)
 
 
 def weighted_sum(values_NT: Tensor, weights_NT: Tensor) -> Tensor:

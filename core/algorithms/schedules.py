@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, assert_never
 
 Shape = Literal["constant", "linear", "cosine", "exponential"]
 
@@ -17,18 +17,21 @@ def value(shape: Shape, start: float, end: float, steps: int, index: float) -> f
     With x = index / steps: constant: start for ever. linear: start + (end - start) x. cosine: end + (start - end)
     (1 + cos(pi x)) / 2. exponential: start (end / start)^x. Raises: ValueError where its two ends are not positive.
     """
-    if shape == "constant":
-        return start
     if shape == "exponential" and not (start > 0 and end > 0):
         raise ValueError(f"an exponential schedule needs two positive ends, got {start} and {end}")
-    if index >= steps:
+    if shape != "constant" and index >= steps:
         return end
-    progress = index / steps
-    if shape == "exponential":
-        return start * math.pow(end / start, progress)
-    if shape == "cosine":
-        return end + (start - end) * (1.0 + math.cos(math.pi * progress)) / 2.0
-    return start + (end - start) * progress
+    match shape:
+        case "constant":
+            return start
+        case "linear":
+            return start + (end - start) * (index / steps)
+        case "cosine":
+            return end + (start - end) * (1.0 + math.cos(math.pi * (index / steps))) / 2.0
+        case "exponential":
+            return start * math.pow(end / start, index / steps)
+        case _:
+            assert_never(shape)
 
 
 def linear(start: float, end: float, steps: int, index: float) -> float:

@@ -7,16 +7,15 @@ Shape suffixes: N rows, T factors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import assert_never
 
 import torch
 from torch import Tensor
 
 from core.algorithms.masking import row_mean
-
-SurrogateKind = Literal["clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo"]
+from core.algorithms.names import SurrogateKind
 
 LOG_RATIO_BOUND = 20.0
 
@@ -75,9 +74,28 @@ def surrogate(new_NT: Tensor, old_NT: Tensor, advantages: Tensor, mask_NT: Tenso
     advantages_NT = advantages.detach().to(new_NT.dtype).expand_as(new_NT).masked_fill(outside_NT, 0.0)
     # The log-ratio is bounded before exp so that one wild token gives a large number, not inf * 0 = NaN.
     ratio_NT = (new_NT - old_NT).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
-    return _KINDS[trust.kind](
-        _Batch(new_NT=new_NT, old_NT=old_NT, advantages_NT=advantages_NT, mask_NT=mask_NT, ratio_NT=ratio_NT), trust
-    )
+    batch = _Batch(new_NT=new_NT, old_NT=old_NT, advantages_NT=advantages_NT, mask_NT=mask_NT, ratio_NT=ratio_NT)
+    formula: Callable[[_Batch, Trust], Surrogate]
+    match trust.kind:
+        case "clip":
+            formula = _clip
+        case "dual_clip":
+            formula = _dual_clip
+        case "gspo":
+            formula = _gspo
+        case "mean_ratio":
+            formula = _mean_ratio
+        case "cispo":
+            formula = _cispo
+        case "sapo":
+            formula = _sapo
+        case "reinforce":
+            formula = _reinforce
+        case "dppo":
+            formula = _dppo
+        case _:
+            assert_never(trust.kind)
+    return formula(batch, trust)
 
 
 def _clip(batch: _Batch, trust: Trust) -> Surrogate:
@@ -181,15 +199,3 @@ def _record(
         low_NT=nowhere_NT if low_NT is None else low_NT,
         high_NT=nowhere_NT if high_NT is None else high_NT,
     )
-
-
-_KINDS: Mapping[SurrogateKind, Callable[[_Batch, Trust], Surrogate]] = {
-    "clip": _clip,
-    "dual_clip": _dual_clip,
-    "gspo": _gspo,
-    "mean_ratio": _mean_ratio,
-    "cispo": _cispo,
-    "sapo": _sapo,
-    "reinforce": _reinforce,
-    "dppo": _dppo,
-}

@@ -45,20 +45,21 @@ Do: look at what is between the rewards and the loss, or check that the run used
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import pstdev
 
+from core.algorithms.normalisers import SCALES, BaselineTraits, ScaleTraits
 from core.health.case import Case, Sample
 from core.health.finding import Finding, RuledOut
 from core.health.settings import Settings
-from core.health.simulation.normaliser import advantages
 from core.spec import AdvantageSpec
 
 SAME = 1e-6  # of an advantage, and of a reward: what float32 leaves of their difference
 TINY = 0.01  # an advantage that rounding over a tiny deviation can give: rounding-as-signal is about those
-SCALES = ("group", "none")  # a group's advantages depend on no other group
+LIKELY = ("group", "none")  # scales that are tried where a log lacks it: a group's own advantages depend on no other
 MOST = 200  # steps that are looked at, the first
 ENOUGH = 3  # wrong steps that one explanation gives: no accident
 MOST_ROWS = 4096  # completions of a step: more are not computed again
@@ -77,7 +78,7 @@ class Step:
 def advantage_mismatch(case: Case) -> Sequence[Finding]:
     """An error where the advantages are not the rewards', under the id of what was done to them."""
     guessed = case.settings.scale_rewards is None
-    settings = [replace(case.settings, scale_rewards=scale) for scale in SCALES] if guessed else [case.settings]
+    settings = [replace(case.settings, scale_rewards=scale) for scale in LIKELY] if guessed else [case.settings]
     normalisers = [how for one in settings if (how := _normaliser(one)) is not None]
     if not normalisers or case.settings.num_generations is None:
         return ()
@@ -105,7 +106,7 @@ def whole_steps(case: Case, k: int) -> list[Step]:
 
 def _of_one_batch(case: Case, steps: Sequence[Step]) -> Sequence[Step]:
     """The steps; over a batch those without an evaluation: TRL keeps its completions with the step's, two batches."""
-    if case.settings.scale_rewards in (None, *SCALES) and case.settings.baseline != "batch":
+    if all(traits is None or traits.scope != "batch" for traits in _traits(case.settings)):
         return steps
     evaluated = {int(row["step"] or 0) for row in case.stage_rows if "eval/reward" in row}
     return [step for step in steps if step.number not in evaluated]
@@ -127,12 +128,13 @@ def _whole(number: int, samples: Sequence[Sample], k: int) -> Step | None:
 
 
 def recomputed(rewards: Sequence[float | None], groups: Sequence[Sequence[int]], how: AdvantageSpec) -> list[float]:
-    """The advantage of each completion: of its reward in its group; 0 where the reward is missing."""
-    present = [[place for place in group if rewards[place] is not None] for group in groups]
-    present = [group for group in present if group]
-    cells = [[(reward, 1) for place in group if (reward := rewards[place]) is not None] for group in present]
+    """The advantage of each completion: of its reward in its group, of which all have one size; 0 where it has none."""
+    from core.algorithms.advantages import advantages
+
+    known = [math.nan if reward is None else reward for reward in rewards]
     found = [0.0] * len(rewards)
-    for group, values in zip(present, advantages(cells, how) if cells else [], strict=True):
+    values_PK = advantages([[known[place] for place in group] for group in groups], how)
+    for group, values in zip(groups, values_PK.tolist(), strict=True):
         for place, value in zip(group, values, strict=True):
             found[place] = value
     return found
@@ -226,28 +228,24 @@ _RULED_OUT = {
 
 def _normaliser(settings: Settings) -> AdvantageSpec | None:
     """The run's normaliser; None where it is not known, or where more than it makes the advantages."""
-    known = (
-        settings.transform,
-        settings.baseline,
-        settings.scale_rewards,
-        settings.ddof,
-        settings.eps,
-        settings.std_floor,
-    )
-    followed = "running" not in known and settings.weighting == "rows" and not settings.ranks_break_ties
-    own = settings.baseline in ("group", "leave_one_out") and settings.scale_rewards in ("group", "none")
-    filtered = settings.dynamic_sampling and not own  # else a group that is left out is dead, and 0 in either case
-    if None in known or settings.reshaped is not False or not followed or filtered:
+    names = ("transform", "baseline", "scale_rewards", "ddof", "eps", "std_floor")
+    known = {name: getattr(settings, name) for name in names}
+    followed = settings.weighting == "rows" and not settings.ranks_break_ties
+    if None in known.values() or settings.reshaped is not False or not followed:
         return None
-    return AdvantageSpec.model_validate(
-        {
-            **{
-                name: getattr(settings, name)
-                for name in ("transform", "baseline", "scale_rewards", "ddof", "eps", "std_floor")
-            },
-            "clip": settings.advantage_clip,
-        }
-    )
+    used = {"unknown" if traits is None else traits.scope for traits in _traits(settings)}
+    if used & {"unknown", "history"}:
+        return None
+    # Under a baseline and a scale of the group, one that is left out is dead, and its advantages are 0 in either case.
+    baseline = settings.baseline_traits
+    own = baseline is not None and baseline.scope == "group" and "batch" not in used
+    if settings.dynamic_sampling and not own:
+        return None
+    return AdvantageSpec.model_validate({**known, "clip": settings.advantage_clip})
+
+
+def _traits(settings: Settings) -> tuple[BaselineTraits | None, ScaleTraits | None]:
+    return settings.baseline_traits, settings.scale_traits
 
 
 def _own(step: Step, how: AdvantageSpec) -> bool:
@@ -274,9 +272,10 @@ def _rounding(step: Step, how: AdvantageSpec) -> list[float]:
 def _slack(rewards: Sequence[float | None], std: float, how: AdvantageSpec) -> float:
     """The rounding of such rewards over such a std; bounded, since without eps equal rewards may have any size."""
     rounding = SAME * max(abs(reward) for reward in rewards if reward is not None)
-    if how.scale_rewards == "none":
+    scale = SCALES[how.scale_rewards]
+    if scale.scope == "none":
         return rounding
-    unit = max(std, how.std_floor) + how.eps
+    unit = max(std if scale.standard else 0.0, how.std_floor) + how.eps  # another divisor may be far below the std
     return min(TINY, rounding / unit) if unit > 0 else TINY
 
 

@@ -110,7 +110,6 @@ MOSTLY = 0.9  # of the updates: then clipping is no exception but the rule
 EQUAL = 1e-6  # a group's std against the size of its rewards: below it is float32's rounding
 NONE = 1e-9
 FELT = 0.01  # an advantage below this moves nothing: an eps of 1e-4 holds rounding at 2e-4 or so
-CENTRED = (None, "group", "leave_one_out")
 Bad = tuple[Row, list[str]]  # a step, and its columns that are no number
 
 
@@ -251,7 +250,10 @@ def _always_clipped(case: Case) -> Finding | None:
 
 def _rounding(case: Case) -> Finding | None:
     """Steps whose groups all had equal rewards, up to rounding, and whose advantages are not 0 all the same."""
-    if case.settings.baseline not in CENTRED or case.settings.reshaped:
+    baseline = case.settings.baseline_traits
+    if case.settings.baseline is not None and (baseline is None or baseline.scope != "group"):
+        return None
+    if case.settings.reshaped:
         return None
     odd = [row for row in case.stage_rows if _is_rounding(row)]
     if not odd:

@@ -31,7 +31,6 @@ from core.health.finding import Decider, Finding
 from core.health.trend import chance_beyond, series
 
 ENOUGH = 10  # steps
-CENTRED = ("group", "leave_one_out")
 SIGNIFICANT = 1e-3
 OFF = 0.05  # of the largest advantage: rounding is 1e-7 of it
 SPREAD = (0.5, 2.0)  # around 1: outside of it a scale does not do what it is there for
@@ -44,12 +43,14 @@ def odd_advantages(case: Case) -> Sequence[Finding]:
 
 
 def _off_centre(case: Case) -> Finding | None:
-    known = case.settings
+    known, baseline = case.settings, case.settings.baseline_traits
     means = [value for _, value in series(case.stage_rows, "advantage/mean")]
     sizes = [
         abs(value) for name in ("advantage/max_abs", "advantage/max") for _, value in series(case.stage_rows, name)
     ]
-    if known.baseline not in CENTRED or known.advantage_clip is not None or known.reshaped or len(means) < ENOUGH:
+    if known.baseline is None or baseline is None or not baseline.balanced or len(means) < ENOUGH:
+        return None
+    if known.advantage_clip is not None or known.reshaped:
         return None
     if not sizes or max(map(abs, means)) <= OFF * max(sizes):
         return None
@@ -74,10 +75,10 @@ def _off_centre(case: Case) -> Finding | None:
 
 def _spread(case: Case) -> Finding | None:
     """Under statistics that lag behind the rewards the spread may drift; under a group's own it cannot."""
-    if case.settings.scale_rewards not in (None, "running", "batch", "batch_centred"):
+    scale, unknown = case.settings.scale_traits, case.settings.scale_rewards is None
+    if not unknown and (scale is None or scale.scope not in ("history", "batch")):
         return None
     stds = [value for name in ("advantage/std", "advantage/std_all") for _, value in series(case.stage_rows, name)]
-    unknown = case.settings.scale_rewards is None
     imitated = any("rce/loss" in row for row in case.rows)  # its weights are no advantages
     if len(stds) < ENOUGH or (unknown and (imitated or case.settings.transform is not None)):
         return None

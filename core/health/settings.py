@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
+from core.algorithms.normalisers import BASELINES, SCALES, BaselineTraits, ScaleTraits
 from core.spec import GrpoStage, RunSpec
 
 
@@ -60,6 +61,16 @@ class Settings:
     eval_prompts: int | None = None  # that they answer
     stage: int | None = None  # index of the stage that these settings are of; None where a log has no stages
     first_update_lr: float | None = None  # the rate of the first optimiser step, where the log or its code says it
+
+    @property
+    def baseline_traits(self) -> BaselineTraits | None:
+        """What is true of `baseline`; None where that is unknown."""
+        return next((traits for name, traits in BASELINES.items() if name == self.baseline), None)
+
+    @property
+    def scale_traits(self) -> ScaleTraits | None:
+        """What is true of `scale_rewards`; None where that is unknown."""
+        return next((traits for name, traits in SCALES.items() if name == self.scale_rewards), None)
 
 
 OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key of the same name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from core.errors import SpecError
 
@@ -38,12 +38,18 @@ def in_4bit(wish: Literal["never", "auto", "always"], *, lora: bool, weights: We
 
     Raises SpecError where 4 bits are demanded and cannot be had.
     """
-    if wish == "always":
-        _demanded(room)
-        return True
-    if wish == "never" or not lora or not room.bitsandbytes or room.free is None or weights.count is None:
-        return False
-    return needed(weights.count, weights.itemsize) > room.free
+    match wish:
+        case "always":
+            _demanded(room)
+            return True
+        case "never":
+            return False
+        case "auto":
+            if not lora or not room.bitsandbytes or room.free is None or weights.count is None:
+                return False
+            return needed(weights.count, weights.itemsize) > room.free
+        case _:
+            assert_never(wish)
 
 
 def needed(count: int, itemsize: int, *, quantised: bool = False) -> int:

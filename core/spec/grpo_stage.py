@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from core.algorithms.names import KlEstimator, Reduction, SurrogateKind
+from core.algorithms.normalisers import TRANSFORMS, Baseline, Scale, Transform, Weighting, scopes
 from core.spec.methods import AXES, METHODS, filled
 from core.spec.part import Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
 from core.spec.schedule import PositiveSchedule, Schedule, constant
@@ -19,9 +21,9 @@ Decay = Annotated[float, Field(gt=0, lt=1)]
 class AdvantageSpec(Part):
     """Reward transform x baseline x scale: A = (transform(r) - baseline) / (max(std, std_floor) + eps); clipped."""
 
-    transform: Literal["none", "rank"] = "none"
-    baseline: Literal["group", "leave_one_out", "batch", "running", "none"] = "group"
-    scale_rewards: Literal["none", "group", "batch", "batch_centred", "running"] = "group"
+    transform: Transform = "none"
+    baseline: Baseline = "group"
+    scale_rewards: Scale = "group"
     ddof: Annotated[Literal[0, 1], BeforeValidator(whole)] = 1
     eps: Positive = 1e-4
     std_floor: NonNegative = 0.0
@@ -29,13 +31,15 @@ class AdvantageSpec(Part):
     virtual_best: Annotated[float, Field(ge=-1e6, le=1e6)] | None = (
         None  # NGRPO: the reward of one more sample, seen by the statistics only
     )
-    weighting: Literal["rows", "tokens"] = "rows"  # whether batch statistics count a completion once, or once per token
+    weighting: Weighting = "rows"  # whether batch statistics count a completion once, or once per token
     running_decay: Decay = 0.9
 
     @model_validator(mode="after")
     def _ranks_have_no_history(self) -> AdvantageSpec:
-        if self.transform == "rank" and "running" in (self.baseline, self.scale_rewards):
-            raise refusal("transform", "got rank with running statistics, which are of rewards; allowed: none")
+        if "history" in scopes(self) and not TRANSFORMS[self.transform].keeps_rewards:
+            raise refusal(
+                "transform", f"got {self.transform} with running statistics, which are of rewards; allowed: none"
+            )
         return self
 
 
@@ -85,7 +89,7 @@ class GrpoStage(StageBase):
     advantage: AdvantageSpec = AdvantageSpec()
     entropy_weighting: Literal["none", "token", "sequence"] = "none"
     entropy_share: Fraction = 0.5  # of the reward that is weighted by entropy
-    surrogate: Literal["clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo"] = "clip"
+    surrogate: SurrogateKind = "clip"
     epsilon: PositiveSchedule = constant(0.2)
     epsilon_high: PositiveSchedule | None = None
     dual_clip: Annotated[float, Field(gt=1)] = 3.0
@@ -93,10 +97,10 @@ class GrpoStage(StageBase):
     sapo_temperature_pos: Positive = 1.0
     sapo_temperature_neg: Positive = 1.05
     dppo_delta: Annotated[float, Field(gt=0, le=1)] = 0.2
-    reduction: Literal["sequence_mean", "token_mean", "constant_length", "sequence_sum"] = "sequence_mean"
+    reduction: Reduction = "sequence_mean"
 
     beta: Schedule = constant(0.0)
-    kl_estimator: Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"] = "k2"
+    kl_estimator: KlEstimator = "k2"
     kl_in: Literal["loss", "reward"] = "loss"
     adaptive_beta: AdaptiveBetaSpec | None = None
     entropy_coef: Schedule = constant(0.0)

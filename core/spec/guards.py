@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, assert_never
 
 from core.spec.part import Fraction, NonNegative, Part, Positive, PositiveInt
 
 Action = Literal["stop", "warn", "off"]
+
+
+def stops(action: Action) -> bool:
+    """Whether a guard that trips ends the run; what it saw is said of the run in either case."""
+    match action:
+        case "stop":
+            return True
+        case "warn" | "off":
+            return False
+        case _:
+            assert_never(action)
 
 
 class GuardSpec(Part):

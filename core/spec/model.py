@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Field, model_validator
 
@@ -45,9 +45,26 @@ class ModelSpec(Part):
 
         Of an `auto` that is still open the coarser one: its limits accuse nobody.
         """
-        if self.mixed_precision == "bf16" or self.load_in_4bit == "always" or self.dtype == "auto":
+        if self.load_in_4bit == "always":
             return "bfloat16"
-        return self.dtype
+        match self.mixed_precision:
+            case "bf16":
+                return "bfloat16"
+            case "no":
+                return "bfloat16" if self.dtype == "auto" else self.dtype
+            case _:
+                assert_never(self.mixed_precision)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a weight that is not quantised; of an `auto` that is still open those of float32."""
+        match self.dtype:
+            case "bfloat16":
+                return 2
+            case "float32" | "auto":
+                return 4
+            case _:
+                assert_never(self.dtype)
 
     @property
     def needs_float32(self) -> bool:

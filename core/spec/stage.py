@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from core.algorithms.schedules import Shape
 from core.spec.part import LATE, Count, Name, NonNegative, Part, Positive, PositiveInt, refusal
 from core.spec.schedule import EvalMetric, PlateauSpec, PositiveSchedule, Schedule, constant
 
@@ -27,7 +28,7 @@ class StageBase(Part):
     prompts_per_step: PositiveInt
     max_completion_length: PositiveInt = 256
     learning_rate: NonNegative  # 0 moves nothing: a control for what the stage itself gains
-    lr_scheduler_type: Literal["constant", "linear", "cosine", "exponential"] = "cosine"
+    lr_scheduler_type: Shape = "cosine"
     lr_scheduler_steps: PositiveInt | None = None
     lr_clock: Literal["steps", "updates"] = "steps"
     lr_plateau: PlateauSpec | None = None

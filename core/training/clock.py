@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, assert_never
 
 from core.health.finding import Row
 from core.spec import RunSpec, StageBase
@@ -119,11 +119,16 @@ def _planned(clocked: Clock, stage: StageBase, steps: int) -> float:
 
     A first step's tokens are at most rows x max_completion_length, and taken to be one tick at most.
     """
-    if clocked.unit == "completions":
-        return stage.rows_per_step
-    if steps:
-        return clocked.used / steps
-    return min(clocked.total / clocked.ticks, stage.rows_per_step * stage.max_completion_length)
+    match clocked.unit:
+        case "steps":
+            return 1
+        case "completions":
+            return stage.rows_per_step
+        case "tokens":
+            first = min(clocked.total / clocked.ticks, stage.rows_per_step * stage.max_completion_length)
+            return clocked.used / steps if steps else first
+        case _:
+            assert_never(clocked.unit)
 
 
 def _updated(rows: Sequence[Row], unit: Unit) -> int:
@@ -136,4 +141,12 @@ def _total(row: Row, unit: Unit) -> int:
 
 
 def _amount(spent: Spent, unit: Unit) -> int:
-    return 1 if unit == "steps" else int(getattr(spent, unit))
+    match unit:
+        case "steps":
+            return 1
+        case "completions":
+            return spent.completions
+        case "tokens":
+            return spent.tokens
+        case _:
+            assert_never(unit)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import torch
 from torch import Tensor
 
 from core.algorithms.kl import k3, kl_loss
-from core.algorithms.reductions import Reduction, token_weights, weighted_sum
+from core.algorithms.names import Reduction
+from core.algorithms.reductions import token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
 from core.models.transfer import handed
 from core.policies.base import ENTROPY, Scores
@@ -120,9 +122,14 @@ class GrpoLoss:
         if self.reference_NT is not None:
             reference_NT = handed(self.reference_NT[index], device).masked_fill(outside_NT, 0.0)
             sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)
-            if stage.kl_in == "loss":
-                kl_NT = kl_loss(new_NT, reference_NT, stage.kl_estimator, old_NT=old_NT)
-                terms["kl"] = now.beta * weighted_sum(kl_NT, weights_NT)
+            match stage.kl_in:
+                case "loss":
+                    kl_NT = kl_loss(new_NT, reference_NT, stage.kl_estimator, old_NT=old_NT)
+                    terms["kl"] = now.beta * weighted_sum(kl_NT, weights_NT)
+                case "reward":  # it is in the advantages
+                    pass
+                case _:
+                    assert_never(stage.kl_in)
         if now.entropy_coef and scores.entropies_NT is not None:
             entropies_NT = scores.entropies_NT.masked_fill(outside_NT, 0.0)
             terms["entropy"] = -now.entropy_coef * weighted_sum(entropies_NT, weights_NT)

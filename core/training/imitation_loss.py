@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from core.algorithms.reductions import Reduction, token_weights, weighted_sum
+from core.algorithms.names import Reduction
+from core.algorithms.reductions import token_weights, weighted_sum
 from core.models.transfer import handed
 from core.policies.base import Scores
 from core.training.update import LossParts, add_own_losses

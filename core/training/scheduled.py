@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from core.algorithms.schedules import learning_rate, plateau_factor, value
 from core.health.finding import Row
@@ -24,10 +25,17 @@ def at(schedule: Schedule, tick: float, table: Sequence[Row] = ()) -> float:
 
 def stage_learning_rate(stage: StageBase, clock: Clock, table: Sequence[Row]) -> float:
     """The learning rate of the step that the clock stands before; `table` are the stage's rows so far."""
+    match stage.lr_clock:
+        case "steps":
+            index = clock.index
+        case "updates":
+            index = clock.updates
+        case _:
+            assert_never(stage.lr_clock)
     rate = learning_rate(
         stage.learning_rate,
         stage.lr_scheduler_type,
-        index=clock.updates if stage.lr_clock == "updates" else clock.index,
+        index=index,
         warmup_steps=stage.warmup_steps,
         total_steps=stage.lr_horizon,
     )

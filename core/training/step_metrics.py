@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+import torch
 from torch import Tensor
 
 from core.algorithms.advantages import dead_groups, group_std
@@ -26,12 +27,12 @@ def rollout_metrics(
     """
     rewards_PK, rollout = groups.rewards_PK, groups.rollout
     present = rewards_PK[~rewards_PK.isnan()]
-    dead_P = dead_groups(rewards_PK, virtual_best)
+    dead_P = torch.from_numpy(dead_groups(rewards_PK.numpy(), virtual_best))
     live = advantages_PK[~dead_P]
     return {
         "reward/mean": float(present.mean()) if len(present) else math.nan,
         "reward/std": float(present.std(correction=0)) if len(present) else math.nan,
-        "reward/group_std": float(group_std(rewards_PK, ddof=0).mean()),
+        "reward/group_std": float(group_std(rewards_PK.numpy(), ddof=0).mean()),
         **(_cut_reward(rewards_PK.flatten()[rollout.truncated_N.to(rewards_PK.device)]) if tokens else {}),
         "reward/missing": float(rewards_PK.isnan().double().mean()),
         "groups/dead": float(dead_P.double().mean()),

@@ -99,7 +99,7 @@ def _as_loaded(spec: RunSpec, model: Known, place: Place) -> RunSpec:
     room = four_bit.Room(
         free=place.memory if place.device == "cuda" else None, bitsandbytes=four_bit.has_bitsandbytes()
     )
-    held = four_bit.Weights(count=model.shape.total, itemsize=2 if spec.language_model.dtype == "bfloat16" else 4)
+    held = four_bit.Weights(count=model.shape.total, itemsize=spec.language_model.itemsize)
     small = four_bit.in_4bit("auto", lora=spec.language_model.lora is not None, weights=held, room=room)
     return spec.model_copy(
         update={"model": spec.language_model.model_copy(update={"load_in_4bit": "always" if small else "never"})}

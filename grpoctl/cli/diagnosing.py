@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, assert_never
 
 from core.errors import UserError
 from core.health.finding import SEVERITIES, Severity
@@ -85,17 +85,20 @@ def _say(diagnosis: Diagnosis, wanted: Wanted, made: Proposed | None) -> None:
     wrote = [] if wanted.html is None else [f"wrote {wanted.html}"]
     if made is not None:
         wrote.append(f"wrote {made.file}, which decides {made.finding}; next: {made.command}")
-    if wanted.form == "json":
-        proposed = None if made is None else {"name": made.name, "file": str(made.file), "finding": made.finding}
-        console.print_json(diagnosis.as_json() | ({} if proposed is None else {"proposed": proposed}))
-    elif wanted.form == "md":
-        from grpoctl.diagnose.markdown import markdown
+    match wanted.form:
+        case "json":
+            proposed = None if made is None else {"name": made.name, "file": str(made.file), "finding": made.finding}
+            console.print_json(diagnosis.as_json() | ({} if proposed is None else {"proposed": proposed}))
+        case "md":
+            from grpoctl.diagnose.markdown import markdown
 
-        console.print_text(markdown(diagnosis))
-    else:
-        from grpoctl.diagnose.report import report
+            console.print_text(markdown(diagnosis))
+        case "text":
+            from grpoctl.diagnose.report import report
 
-        console.print_sections(report(diagnosis))
+            console.print_sections(report(diagnosis))
+        case _:
+            assert_never(wanted.form)
     for text in wrote:
         console.print_note(text)
 

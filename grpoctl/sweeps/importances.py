@@ -13,9 +13,9 @@ import inspect
 import math
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
-from grpoctl.sweeps.pruning import standing
+from grpoctl.sweeps.pruning import sign, standing
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import TrialRecord
 from grpoctl.sweeps.vocabulary import distribution, quiet, to_optuna, told
@@ -65,7 +65,7 @@ def _beyond_chance(sweep: SweepSpec, trials: Sequence[TrialRecord], values: Sequ
     import optuna
 
     kinds = {key: distribution(axis) for key, axis in sweep.axes.items()}
-    losses = [-value if sweep.direction == "maximize" else value for value in values]
+    losses = [-sign(sweep.direction) * value for value in values]
     with quiet():
         study = optuna.create_study()
         for trial, loss in zip(trials, losses, strict=True):
@@ -97,7 +97,12 @@ def _evaluator() -> BaseImportanceEvaluator:
 
 
 def _value(trial: TrialRecord) -> float | None:
-    state = told(trial)
-    if state == "PRUNED" and trial.curve:
-        return standing(trial.curve, (len(trial.seeds), 0.0), trial.seeds)
-    return trial.score if state == "COMPLETE" else None
+    match state := told(trial):
+        case "COMPLETE":
+            return trial.score
+        case "PRUNED":
+            return standing(trial.curve, (len(trial.seeds), 0.0), trial.seeds) if trial.curve else None
+        case "FAIL" | None:
+            return None
+        case _:
+            assert_never(state)

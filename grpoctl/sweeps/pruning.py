@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
-from typing import Literal, Protocol
+from typing import Literal, Protocol, assert_never
 
 Point = tuple[int, float, float]  # seed, share, value
 Curve = Sequence[Point]
 Place = tuple[int, float]  # index of the seed, share of its run's budget: compared in this order
 Direction = Literal["maximize", "minimize"]
+PrunerName = Literal["patient-median", "none", "successive-halving"]
 
 _SLACK = 1e-6  # of a share
 
@@ -31,7 +32,7 @@ class Rule(Protocol):
     """A pruner's name and options (spec.PrunerSpec); an option that the named pruner does not read may be None."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> PrunerName: ...
     @property
     def patience(self) -> int | None: ...
     @property
@@ -55,12 +56,27 @@ def decide(
     if not mine or _spent(mine[-1]) >= len(order) - _SLACK or curve[-1][1] <= 0:
         return None
     ended = [tuple(other) for other in others if _places(other, order)]
-    study = _Study(ended=ended, seeds=order, sign=1.0 if direction == "maximize" else -1.0)
-    if rule.name == "patient-median":
-        return _patient_median(rule, tuple(curve), study)
-    if rule.name == "successive-halving":
-        return _successive_halving(rule, tuple(curve), study)
-    return None
+    study = _Study(ended=ended, seeds=order, sign=sign(direction))
+    match rule.name:
+        case "patient-median":
+            return _patient_median(rule, tuple(curve), study)
+        case "successive-halving":
+            return _successive_halving(rule, tuple(curve), study)
+        case "none":
+            return None
+        case _:
+            assert_never(rule.name)
+
+
+def sign(direction: Direction) -> float:
+    """1 where more is better, else -1."""
+    match direction:
+        case "maximize":
+            return 1.0
+        case "minimize":
+            return -1.0
+        case _:
+            assert_never(direction)
 
 
 def standing(curve: Curve, at: Place, seeds: Sequence[int]) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from grpoctl.sweeps import space
 from grpoctl.sweeps.space import Params
@@ -52,18 +52,23 @@ class Suggester:
         """See the function of this name."""
         if self._size is not None and len(taken) >= self._size:
             return None
-        if self._sweep.sampler in ("grid", "ladder"):
-            return next((point for point in space.points(self._sweep) if space.identity(point) not in taken), None)
         seed = _seed(self._sweep.study_seed, number)
-        return self._drawn(seed, past, taken) or self._one_left(seed, taken)
+        match name := self._sweep.sampler:
+            case "grid" | "ladder":
+                return next((point for point in space.points(self._sweep) if space.identity(point) not in taken), None)
+            case "random":
+                return self._drawn(name, seed, (), taken) or self._one_left(seed, taken)
+            case "tpe":
+                return self._drawn(name, seed, past, taken) or self._one_left(seed, taken)
+            case _:
+                assert_never(name)
 
-    def _drawn(self, seed: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
+    def _drawn(self, name: Literal["random", "tpe"], seed: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
         """A point that was not tried before; None after so many that were."""
         if self._memory is None:
             self._memory = Memory(self._sweep)
         with quiet():
-            study = self._memory.study(past if self._sweep.sampler == "tpe" else ())
-            sampler = _sampler(self._sweep.sampler, seed)
+            study, sampler = self._memory.study(past), _sampler(name, seed)
             endless = self._size is None or self._size > space.MOST
             for _ in range(100 * DRAWS if endless else DRAWS):
                 point = self._draw(sampler, study)
@@ -134,13 +139,19 @@ class Memory:
         )
 
 
-def _sampler(name: str, seed: int) -> BaseSampler:
+def _sampler(name: Literal["random", "tpe"], seed: int) -> BaseSampler:
     """Optuna's sampler. Nothing needs to be assumed of running trials: `past` has none, and repeats are drawn again."""
     import optuna
 
-    if name == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
-    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=False, n_startup_trials=STARTUP)
+    match name:
+        case "random":
+            return optuna.samplers.RandomSampler(seed=seed)
+        case "tpe":
+            return optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, constant_liar=False, n_startup_trials=STARTUP
+            )
+        case _:
+            assert_never(name)
 
 
 def _seed(study_seed: int, number: int) -> int:

@@ -17,6 +17,7 @@ from core.spec import Expectation, Part
 from core.spec.part import Count, Fraction, Name, Positive, PositiveInt, refusal
 from grpoctl.config.identity import canonical
 from grpoctl.sweeps.axis import Axis, Number
+from grpoctl.sweeps.pruning import Direction, PrunerName
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 Sampler = Literal["grid", "random", "tpe", "ladder"]
@@ -50,7 +51,7 @@ class Rung(Part):
 class PrunerSpec(Part):
     """When a trial is given up. Options are in reports (evaluations), shares of a run's budget, and trials."""
 
-    name: Literal["patient-median", "none", "successive-halving"] = "patient-median"
+    name: PrunerName = "patient-median"
     patience: PositiveInt | None = None  # reports in a row that must be below the others' median
     warmup: Fraction | None = None  # nothing is pruned before this share of a run's budget
     min_trials: PositiveInt | None = None  # others that must have come as far
@@ -107,7 +108,7 @@ class SweepSpec(Part):
     study_seed: Count = 0
     pruner: PrunerSpec
     metric: Annotated[str, AfterValidator(_metric)] = "eval/reward"
-    direction: Literal["maximize", "minimize"]
+    direction: Direction
     worst: float
     take: Literal["final", "best"] = "final"
     seeds: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = (0, 1, 2)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from core.errors import StorageError, UserError
 from grpoctl.credentials import masked
@@ -136,7 +136,7 @@ class StudyStorage:
     def _tell(self, row: _Row, trial: TrialRecord, state: str) -> _Row:
         from optuna.trial import TrialState
 
-        value = _value(trial, state)
+        value = _value(trial)
         self._storage.set_trial_state_values(row.id, TrialState[state], None if value is None else [value])
         return dataclasses.replace(row, state=state, value=value)
 
@@ -198,7 +198,7 @@ class _Words:
         return FrozenTrial(
             number=-1,  # given by the database
             state=TrialState[state],
-            value=_value(trial, state),
+            value=_value(trial),
             datetime_start=now - datetime.timedelta(seconds=trial.seconds),
             datetime_complete=now if state != "RUNNING" else None,
             params=params,
@@ -235,12 +235,18 @@ class _Words:
         return params, {self._names[key]: distribution(axis) for key, axis in axes.items()}
 
 
-def _value(trial: TrialRecord, state: str) -> float | None:
-    """The value a state is told with: the score, of a pruned trial its last report, of a failed one none."""
-    if state == "COMPLETE":
-        return trial.score
-    reports: Mapping[int, float] = steps(trial.curve, trial.seeds) if state == "PRUNED" else {}
-    return reports[max(reports)] if reports else None
+def _value(trial: TrialRecord) -> float | None:
+    """The value a trial is told with: the score, of a pruned one its last report, of a failed or open one none."""
+    match state := told(trial):
+        case "COMPLETE":
+            return trial.score
+        case "PRUNED":
+            reports = steps(trial.curve, trial.seeds)
+            return reports[max(reports)] if reports else None
+        case "FAIL" | None:
+            return None
+        case _:
+            assert_never(state)
 
 
 def _find(storage: RDBStorage, name: str) -> int | None:

@@ -100,6 +100,41 @@ def test_every_file_says_what_is_in_it() -> None:
     assert [module.file for module in modules().values() if not ast.get_docstring(module.tree)] == []
 
 
+def is_open(node: ast.Match) -> bool:
+    """Whether a match chooses among names and lets another name fall through."""
+    last, patterns = node.cases[-1], [case.pattern for case in node.cases]
+    flat = [
+        one for pattern in patterns for one in (pattern.patterns if isinstance(pattern, ast.MatchOr) else [pattern])
+    ]
+    names = any(isinstance(one, ast.MatchValue) and isinstance(one.value, ast.Constant) for one in flat)
+    ends = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and last.guard is None
+    return names and not ends
+
+
+def test_a_match_over_names_says_what_happens_to_any_other() -> None:
+    assert [
+        f"{module.file} line {node.lineno}"
+        for module in modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Match) and is_open(node)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        ("case 'a': x\n case 'b' | None: y", True),
+        ("case 'a': x\n case _: never(name)", False),
+        ("case 'a': x\n case _ if y: z", True),
+        ("case A(): x\n case B(): y", False),  # types: mypy sees what is missing
+    ],
+)
+def test_a_name_that_falls_through_is_seen(cases: str, expected: bool) -> None:
+    (node,) = ast.parse(f"match name:\n {cases}").body
+    assert isinstance(node, ast.Match)
+    assert is_open(node) == expected
+
+
 def test_no_file_or_folder_is_a_drawer_for_everything() -> None:
     assert [name for name in modules() if FORBIDDEN_NAMES & set(name.split("."))] == []
 

@@ -12,8 +12,8 @@ from tests.architecture.source import Import, imports, imports_of, inside, loade
 
 # core's parts in their order; a part imports parts of its own rank and of lower ones.
 RANK = {
-    "errors": 0, "text": 0, "metrics": 0, "plugins": 0, "spec": 0, "health": 0,
-    "algorithms": 1,
+    "errors": 0, "text": 0, "metrics": 0, "plugins": 0, "algorithms": 0,
+    "spec": 1, "health": 1,
     "tasks": 2, "policies": 2, "models": 2, "rollout": 2,
     "training": 3,
     "faults": 4,
@@ -90,8 +90,8 @@ def test_grpoctl_imports_run_down_only() -> None:
     assert upwards == []
 
 
-def test_algorithms_import_torch_and_each_other_and_nothing_else() -> None:
-    allowed = {"torch", "__future__", *sys.stdlib_module_names}
+def test_algorithms_import_arrays_and_each_other_and_nothing_else() -> None:
+    allowed = {"numpy", "torch", "__future__", *sys.stdlib_module_names}
     strangers = [
         f"{name} line {one.line}: {one.target}"
         for name in of_core()
@@ -117,6 +117,13 @@ def test_what_is_not_meant_to_be_heavy_loads_nothing_heavy() -> None:
         if inside(target, *HEAVY)
     ]
     assert heavy == []
+
+
+@pytest.mark.parametrize("name", ["advantages", "candidates"])
+def test_what_check_computes_with_loads_no_torch(name: str) -> None:
+    loaded = loaded_with(f"core.algorithms.{name}")
+    assert "numpy" in loaded
+    assert [target for target in loaded if inside(target, *HEAVY) and not inside(target, "numpy")] == []
 
 
 def test_what_may_be_heavy_is_seen_to_be() -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from core.algorithms.kl import KlEstimator, kl_loss
-from core.algorithms.reductions import Reduction, token_weights, weighted_sum
+from core.algorithms.kl import kl_loss
+from core.algorithms.names import KlEstimator, Reduction
+from core.algorithms.reductions import token_weights, weighted_sum
 from core.algorithms.surrogates import Surrogate, Trust, surrogate
 from core.policies.base import Scores
 from tests.equivalence.conftest import BUDGET, Frozen, Trl

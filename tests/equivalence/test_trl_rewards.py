@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.algorithms.advantages import Normaliser, Scale, advantages, dead_groups
+from core.algorithms.advantages import Array, advantages, dead_groups
+from core.algorithms.normalisers import Scale
 from core.algorithms.shaping import overlong_penalty
+from core.spec import AdvantageSpec
 from tests.equivalence.conftest import REWARDS, SIZE, Trl
 
 TOLERANCE = 1e-5
@@ -20,12 +22,10 @@ def theirs(trl: Trl, rewards: list[float | None], size: int, scale: str) -> list
     return trl.rollout([[4, 5]] * len(rewards), rewards)["advantages"].tolist()
 
 
-def ours(rewards: list[float | None], size: int, scale: Scale) -> torch.Tensor:
+def ours(rewards: list[float | None], size: int, scale: Scale) -> Array:
     """Ours, in its constants: ddof 1, eps 1e-4."""
     rewards_PK = torch.tensor([NAN if r is None else r for r in rewards], dtype=torch.float64).reshape(-1, size)
-    return advantages(
-        rewards_PK, Normaliser(transform="none", baseline="group", scale_rewards=scale, ddof=1, eps=1e-4)
-    ).flatten()
+    return advantages(rewards_PK, AdvantageSpec(scale_rewards=scale, ddof=1, eps=1e-4)).flatten()
 
 
 GRADED = [0.0, 0.2, 0.4, 1.0, 2.5, -1.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from core.algorithms.normalisers import BASELINES, SCALES, scopes
 from core.health.foresight.advantage_values import largest, largest_std, smallest_std
 from core.health.foresight.knob import Rule, Why, number
 from core.health.foresight.view import StageView
@@ -30,10 +31,10 @@ def _std_floor(view: StageView) -> Why | None:
     if view.grpo is None:
         return None
     how = view.grpo.advantage
-    if how.scale_rewards == "none":
+    if SCALES[how.scale_rewards].scope == "none":
         return Why(reason="nothing is divided by a std", acts=_SCALED)
     least = smallest_std(view)
-    if how.std_floor > least or how.std_floor == 0 or how.baseline not in ("group", "leave_one_out"):
+    if how.std_floor > least or how.std_floor == 0 or BASELINES[how.baseline].scope != "group":
         return None
     return Why(reason=f"no live group's std is below {number(least)}", acts=f"above {number(least)}", any_value=False)
 
@@ -41,11 +42,13 @@ def _std_floor(view: StageView) -> Why | None:
 def _ddof(view: StageView) -> Why | None:
     if view.grpo is None:
         return None
-    scale = view.grpo.advantage.scale_rewards
-    if scale == "none":
+    name = view.grpo.advantage.scale_rewards
+    scale = SCALES[name]
+    if scale.scope == "none":
         return Why(reason="nothing is divided by a std", acts=_SCALED)
-    if scale == "running":
-        return Why(reason="running statistics divide by n", acts="advantage.scale_rewards other than running")
+    if not scale.ddof:
+        why = "running statistics divide by n" if scale.scope == "history" else f"{name} has no divisor of n - ddof"
+        return Why(reason=why, acts=f"advantage.scale_rewards other than {name}")
     if floor_covers_all(view):
         return Why(
             reason="the std never gets above std_floor, which divides instead",
@@ -55,7 +58,7 @@ def _ddof(view: StageView) -> Why | None:
 
 
 def _eps(view: StageView) -> Why | None:
-    if view.grpo is None or view.grpo.advantage.scale_rewards != "none":
+    if view.grpo is None or SCALES[view.grpo.advantage.scale_rewards].scope != "none":
         return None
     return Why(reason="nothing is divided by a std", acts=_SCALED)
 
@@ -66,9 +69,11 @@ def _transform(view: StageView) -> Why | None:
     if stage is None:
         return None
     how = stage.advantage
-    plain = how.baseline in ("group", "leave_one_out") and how.std_floor == 0 and how.virtual_best is None
+    scale = SCALES[how.scale_rewards]
+    z_score = BASELINES[how.baseline].balanced and scale.scope == "group" and scale.standard
+    plain = z_score and how.std_floor == 0 and how.virtual_best is None
     binary = len(view.rewards.levels or ()) == 2
-    if not plain or how.scale_rewards != "group" or not (stage.num_generations == 2 or binary):
+    if how.transform not in ("none", "rank") or not plain or not (stage.num_generations == 2 or binary):
         return None
     what = "with K = 2" if stage.num_generations == 2 else "with two reward levels"
     acts = "num_generations above 2" if stage.num_generations == 2 else "graded rewards"
@@ -80,16 +85,13 @@ def _transform(view: StageView) -> Why | None:
 
 
 def _running_decay(view: StageView) -> Why | None:
-    if view.grpo is None or "running" in (view.grpo.advantage.baseline, view.grpo.advantage.scale_rewards):
+    if view.grpo is None or "history" in scopes(view.grpo.advantage):
         return None
     return Why(reason="no running statistics are used", acts="advantage.baseline or scale_rewards: running")
 
 
 def _weighting(view: StageView) -> Why | None:
-    if view.grpo is None:
-        return None
-    how = view.grpo.advantage
-    if how.baseline == "batch" or how.scale_rewards in ("batch", "batch_centred"):
+    if view.grpo is None or "batch" in scopes(view.grpo.advantage):
         return None
     return Why(
         reason="no statistics of the batch are used",

@@ -1,7 +1,7 @@
 """The advantages that a stage's normaliser gives to rewards of 0 and 1, and the largest it can give to any rewards.
 
-Plain floats: core.algorithms.advantages does the same on tensors, and the tests hold the two together. Before entropy
-weights, which move credit inside a group.
+Before entropy weights, which move credit inside a group. A bound is a formula of its own for each normaliser: of one
+that has none here nothing is known, and the answer is None (for `smallest_std` 0).
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
+from core.algorithms.normalisers import SCALES, TRANSFORMS
 from core.health.foresight.view import Rewards, StageView
 from core.spec import AdvantageSpec, GrpoStage
-
-TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,15 +24,6 @@ class AdvantageRow:
     failure: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Batch:
-    """Values of one group of `groups` identical ones, and how often each counts in statistics of the batch."""
-
-    values: Sequence[float]
-    weights: Sequence[float]
-    groups: int
-
-
 def advantage_table(stage: GrpoStage) -> list[AdvantageRow]:
     """For 0 to K successes, reward 1 against 0: the advantage of each. Every group of the batch has as many.
 
@@ -42,46 +31,39 @@ def advantage_table(stage: GrpoStage) -> list[AdvantageRow]:
     """
     table = []
     for successes in range(stage.num_generations + 1):
-        rewards = ([1.0] * successes + [0.0] * (stage.num_generations - successes))[: kept(stage)]
-        values = of_identical_groups(stage, rewards)
+        right = min(successes, kept(stage))
+        wrong = kept(stage) - right
+        success, failure = of_identical_groups(stage, (1.0, 0.0), (right, wrong))
         table.append(
-            AdvantageRow(
-                successes=successes,
-                success=values[0] if rewards[0] == 1.0 else None,
-                failure=values[-1] if rewards[-1] == 0.0 else None,
-            )
+            AdvantageRow(successes=successes, success=success if right else None, failure=failure if wrong else None)
         )
     return table
 
 
 def kept(stage: GrpoStage) -> int:
     """The candidates of a group that take part at the stage's start."""
-    keep = stage.keep_candidates
-    return stage.num_generations if keep is None else min(stage.num_generations, max(1, round(keep.start)))
+    if stage.keep_candidates is None:
+        return stage.num_generations
+    from core.algorithms.candidates import whole
+
+    return min(stage.num_generations, whole(stage.keep_candidates.start))
 
 
-def of_identical_groups(stage: GrpoStage, rewards: Sequence[float]) -> list[float]:
-    """The advantages of one group where all of a step's groups have these rewards, and all completions one length.
+def of_identical_groups(stage: GrpoStage, rewards: Sequence[float], counts: Sequence[int]) -> list[float]:
+    """The advantage of each reward where every group of a step has so many completions with it, all of one length.
 
     `running` statistics are those of the first step: the batch's own.
     """
-    how, virtual = stage.advantage, stage.advantage.virtual_best
-    members = [*rewards, *([] if virtual is None else [virtual])]
-    tokens = how.weighting == "tokens"
-    weights = [float(stage.max_completion_length if tokens else 1)] * len(rewards)
-    weights += [] if virtual is None else [0.0 if tokens else 1.0]
-    values = _centred_ranks(members) if how.transform == "rank" else members
-    batch = _Batch(values=values, weights=weights, groups=stage.prompts_per_step)
-    equal = len(members) < 2 or max(members) - min(members) <= TOLERANCE * max(1.0, *map(abs, members))
-    if equal and how.baseline in ("group", "leave_one_out", "batch"):
-        return [0.0] * len(rewards)
-    centred = _centred(batch, how)
-    if how.scale_rewards != "none":
-        unit = max(0.0 if equal else _std(batch, centred, how), how.std_floor)
-        centred = [value / (unit + how.eps) if unit > 0 else 0.0 for value in centred]
-    if how.clip is not None:
-        centred = [min(max(value, -how.clip), how.clip) for value in centred]
-    return centred[: len(rewards)]
+    from core.algorithms.advantages import advantages
+
+    groups = stage.prompts_per_step
+    table: list[list[float]] = advantages(
+        [rewards] * groups,
+        stage.advantage,
+        counts_PC=[counts] * groups,
+        lengths_PC=stage.max_completion_length,
+    ).tolist()
+    return table[0]
 
 
 def largest(view: StageView) -> float | None:
@@ -94,7 +76,7 @@ def largest(view: StageView) -> float | None:
     stage = view.grpo
     size = stage.num_generations + (stage.advantage.virtual_best is not None)
     most = _largest_deviation(stage, view.rewards, size)
-    if stage.advantage.scale_rewards == "none":
+    if SCALES[stage.advantage.scale_rewards].scope == "none":
         return most
     how, ratio = stage.advantage, _largest_in_stds(stage, size)
     if most is None or ratio is None:
@@ -106,40 +88,57 @@ def largest_std(view: StageView) -> float | None:
     """No std that the stage divides by is larger; None where unknown (running statistics, unbounded rewards)."""
     assert view.grpo is not None
     stage, how = view.grpo, view.grpo.advantage
-    span = _span(how, view.rewards, size := stage.num_generations + (how.virtual_best is not None))
-    if span is None or how.scale_rewards in ("none", "running") or how.weighting == "tokens":
+    scale, size = SCALES[how.scale_rewards], stage.num_generations + (how.virtual_best is not None)
+    span = _span(how, view.rewards, size)
+    if span is None or not scale.standard or scale.scope == "history" or how.weighting == "tokens":
         return None
-    if how.scale_rewards == "batch_centred":
-        span *= 2.0 if how.baseline == "leave_one_out" else 1.0  # K / (K - 1) is at most 2
-    members = size if how.scale_rewards == "group" else size * stage.prompts_per_step
+    if scale.centred:
+        match how.baseline:
+            case "leave_one_out":
+                span *= 2.0  # K / (K - 1) is at most 2
+            case "group" | "batch" | "running" | "none":
+                pass
+            case _:  # of a new one nothing is known
+                return None
+    members = size if scale.scope == "group" else size * stage.prompts_per_step
     return span / 2 * math.sqrt(members / (members - how.ddof))
 
 
 def smallest_std(view: StageView) -> float:
-    """No std other than 0 is smaller, for a scale by group; 0 where rewards are a continuum."""
+    """No std other than 0 is smaller, for a scale by group; 0 where rewards are a continuum, and where unknown."""
     assert view.grpo is not None
     stage, how = view.grpo, view.grpo.advantage
-    size = 2 if how.transform == "rank" else stage.num_generations  # missing rewards leave as few as two ranks
-    gap = size / 2 if how.transform == "rank" else view.rewards.smallest_gap
-    if how.scale_rewards != "group" or how.virtual_best is not None:
+    scale = SCALES[how.scale_rewards]
+    if scale.scope != "group" or not scale.standard or how.virtual_best is not None:
         return 0.0
+    match how.transform:
+        case "rank":
+            size, gap = 2, 1.0  # missing rewards leave as few as two ranks
+        case "none":
+            size, gap = stage.num_generations, view.rewards.smallest_gap
+        case _:  # of a new one nothing is known
+            return 0.0
     return gap * math.sqrt((size - 1) / (size * (size - how.ddof)))  # one completion one gap from all others
 
 
 def _largest_in_stds(stage: GrpoStage, size: int) -> float | None:
-    """The largest deviation from the baseline in stds, without floor and eps; None where unbounded."""
-    how = stage.advantage
-    one_out = size / (size - 1) if how.baseline == "leave_one_out" else 1.0
-    own = how.baseline in ("group", "leave_one_out")
-    if how.scale_rewards == "running" or (how.weighting == "tokens" and how.scale_rewards != "group"):
-        return None  # history, or a batch in which a short completion hardly counts
-    if how.scale_rewards == "group":
-        return one_out * math.sqrt(size - 1) * _sample_factor(size, how.ddof) if own else None
+    """The largest deviation from the baseline in stds, without floor and eps; None where unbounded or unknown."""
+    how, scale = stage.advantage, SCALES[stage.advantage.scale_rewards]
+    if not scale.standard or scale.scope == "history" or (how.weighting == "tokens" and scale.scope != "group"):
+        return None  # another kind of divisor, history, or a batch in which a short completion hardly counts
     everyone = size * stage.prompts_per_step
-    if own:  # one completion differs in its group, and every other group adds no spread
-        one_out = 1.0 if how.scale_rewards == "batch_centred" else one_out
-        return one_out * math.sqrt(everyone * (size - 1) / size) * _sample_factor(everyone, how.ddof)
-    return math.sqrt(everyone - 1) * _sample_factor(everyone, how.ddof) if how.baseline == "batch" else None
+    match how.baseline:
+        case "group" | "leave_one_out":
+            one_out = size / (size - 1) if how.baseline == "leave_one_out" else 1.0
+            if scale.scope == "group":
+                return one_out * math.sqrt(size - 1) * _sample_factor(size, how.ddof)
+            one_out = 1.0 if scale.centred else one_out
+            # One completion differs in its group, and every other group adds no spread.
+            return one_out * math.sqrt(everyone * (size - 1) / size) * _sample_factor(everyone, how.ddof)
+        case "batch":
+            return None if scale.scope == "group" else math.sqrt(everyone - 1) * _sample_factor(everyone, how.ddof)
+        case _:  # nothing bounds it under the others; of a new one nothing is known
+            return None
 
 
 def _sample_factor(members: int, ddof: int) -> float:
@@ -147,9 +146,9 @@ def _sample_factor(members: int, ddof: int) -> float:
 
 
 def _span(how: AdvantageSpec, rewards: Rewards, size: int) -> float | None:
-    """Largest minus smallest value after the transform."""
-    if how.transform == "rank":
-        return float(size - 1)
+    """Largest minus smallest value after the transform; None where unbounded or unknown."""
+    if not TRANSFORMS[how.transform].keeps_rewards:
+        return float(size - 1) if how.transform == "rank" else None
     if rewards.low is None or rewards.high is None:
         return None
     virtual = [] if how.virtual_best is None else [how.virtual_best]
@@ -157,49 +156,22 @@ def _span(how: AdvantageSpec, rewards: Rewards, size: int) -> float | None:
 
 
 def _largest_deviation(stage: GrpoStage, rewards: Rewards, size: int) -> float | None:
-    """The largest |value - baseline|."""
-    how = stage.advantage
-    span, everyone = _span(how, rewards, size), size * stage.prompts_per_step
-    if span is None:
+    """The largest |value - baseline|; None where unbounded or unknown."""
+    how, everyone = stage.advantage, size * stage.prompts_per_step
+    if (span := _span(how, rewards, size)) is None:
         return None
-    if how.transform == "rank" and (how.baseline != "batch" or how.weighting == "rows"):
+    most: float | None
+    match how.baseline:
+        case "none":
+            most = max(abs(rewards.low or 0.0), abs(rewards.high or 0.0))
+        case "group":
+            most = span * (size - 1) / size
+        case "batch":
+            most = span * (everyone - 1) / everyone if how.weighting == "rows" else span
+        case "leave_one_out" | "running":
+            most = span
+        case _:  # of a new one nothing is known
+            most = None
+    if how.transform == "rank" and most is not None and (how.baseline != "batch" or how.weighting == "rows"):
         return span / 2 * (size / (size - 1) if how.baseline == "leave_one_out" else 1.0)  # ranks have mean 0
-    if how.baseline == "none":
-        return max(abs(rewards.low or 0.0), abs(rewards.high or 0.0))
-    if how.baseline == "group":
-        return span * (size - 1) / size
-    return span * (everyone - 1) / everyone if how.baseline == "batch" and how.weighting == "rows" else span
-
-
-def _centred_ranks(members: Sequence[float]) -> list[float]:
-    """(members below - members above) / 2, ties within the tolerance: rank - (n + 1) / 2."""
-    slack = TOLERANCE * max(1.0, *map(abs, members))
-    return [sum((one - other > slack) - (other - one > slack) for other in members) / 2 for one in members]
-
-
-def _centred(batch: _Batch, how: AdvantageSpec) -> list[float]:
-    values = batch.values
-    if how.baseline == "none":
-        return list(values)
-    if how.baseline == "batch":
-        mean = sum(v * w for v, w in zip(values, batch.weights, strict=True)) / sum(batch.weights)
-        return [value - mean for value in values]
-    mean, n = fmean(values), len(values)
-    factor = n / (n - 1) if how.baseline == "leave_one_out" else 1.0
-    return [(value - mean) * factor for value in values]
-
-
-def _std(batch: _Batch, centred: Sequence[float], how: AdvantageSpec) -> float:
-    """The std that the scale names, over as many equal groups."""
-    if how.scale_rewards in ("group", "running"):
-        ddof, groups, weights = (how.ddof if how.scale_rewards == "group" else 0), 1, [1.0] * len(batch.values)
-    else:
-        ddof, groups, weights = how.ddof, batch.groups, list(batch.weights)
-    values = centred if how.scale_rewards == "batch_centred" else batch.values
-    counted = [value for value, weight in zip(values, weights, strict=True) if weight > 0]
-    if max(counted) - min(counted) <= TOLERANCE:  # a virtual member draws no token: the others may be equal without it
-        return 0.0
-    total = sum(weights)
-    mean = sum(v * w for v, w in zip(values, weights, strict=True)) / total
-    squares = sum((v - mean) ** 2 * w for v, w in zip(values, weights, strict=True))
-    return math.sqrt(groups * squares / (groups * total - ddof))
+    return most

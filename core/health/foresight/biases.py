@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from core.algorithms.normalisers import SCALES
 from core.health.finding import Finding, Severity
 from core.health.foresight.budget import least_value
 from core.health.foresight.knob import number
@@ -154,7 +155,7 @@ def _of_kl_reward(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
             f"{stage.kl_estimator} in the reward does not have the KL's gradient; k1 has",
             kl_estimator=stage.kl_estimator,
         )  # fmt: skip
-    if stage.advantage.scale_rewards == "group":
+    if SCALES[stage.advantage.scale_rewards].scope == "group":
         yield finding(
             view, "kl-reward-scaled", "warning",
             "with the KL in the reward, a group of equal task rewards is divided by the spread of its KL alone: there "

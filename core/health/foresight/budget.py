@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from core.health.foresight.run_budget import Bounds, of_a_step, room, steps
 from core.health.foresight.view import StageView
@@ -71,9 +71,13 @@ def _sampling(view: StageView) -> _Sampled:
     left, budget = room(view), view.spec.budget
     if left is None or budget is None or left.most <= 0 or not rows:
         return _Sampled(completions, tokens)
-    if budget.unit == "completions":
-        return _Sampled(min(completions, left.most - 1 + rows * view.attempts), tokens)
-    return _Sampled(completions, min(tokens, left.most - 1 + rows * length))
+    match budget.unit:
+        case "completions":
+            return _Sampled(min(completions, left.most - 1 + rows * view.attempts), tokens)
+        case "tokens":
+            return _Sampled(completions, min(tokens, left.most - 1 + rows * length))
+        case _:
+            assert_never(budget.unit)
 
 
 def _last_tick(view: StageView, taken: Bounds) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import comb
 
+from core.algorithms.normalisers import BASELINES, SCALES
 from core.health.foresight.advantage_values import advantage_table, kept
 from core.spec import GrpoStage
 
@@ -60,23 +61,26 @@ def silent_step(stage: GrpoStage, pass_rate: float) -> float | None:
     """The chance that every advantage of a step is 0, so that there is nothing to learn.
 
     Where the baseline or the scale is the group's, that is up to each group. A batch's needs all N rewards equal, no
-    baseline all of them 0; a running baseline is never met exactly.
+    baseline all of them 0; a running baseline is never met exactly. None where no formula is at hand.
     """
     how, size, groups = stage.advantage, stage.num_generations, stage.prompts_per_step
     right, wrong = _all_kept(pass_rate, size, kept(stage))
-    if how.baseline in ("group", "leave_one_out"):
+    baseline, scale = BASELINES[how.baseline], SCALES[how.scale_rewards]
+    if baseline.scope == "group":
         chances = (
             comb(size, right) * pass_rate**right * (1 - pass_rate) ** (size - right) for right in range(size + 1)
         )
         silent = (not row.success and not row.failure for row in advantage_table(stage))
         return sum(chance for chance, zero in zip(chances, silent, strict=True) if zero) ** groups
-    if how.virtual_best is not None:
+    if how.virtual_best is not None or (scale.scope != "none" and not scale.standard):
         return None
-    if how.scale_rewards == "group" and how.std_floor == 0:
+    if scale.scope == "group" and how.std_floor == 0:
         return (right + wrong) ** groups
-    if how.baseline == "batch" or (how.scale_rewards in ("batch", "batch_centred") and how.std_floor == 0):
+    if baseline.scope == "batch" or (scale.scope == "batch" and how.std_floor == 0):
         return right**groups + wrong**groups
-    return wrong**groups if how.baseline == "none" else 0.0
+    if baseline.scope == "history":
+        return 0.0
+    return wrong**groups if how.baseline == "none" else None
 
 
 def _row(stage: GrpoStage, pass_rate: float) -> DeadGroups:

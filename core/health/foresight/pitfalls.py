@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from core.algorithms.normalisers import BASELINES, SCALES
 from core.health.finding import Finding
 from core.health.foresight.advantage_knobs import floor_covers_all
 from core.health.foresight.advantage_values import largest_std, of_identical_groups, smallest_std
@@ -53,26 +54,27 @@ def _of_advantages(view: StageView) -> Iterator[Finding]:
     if stage is None:
         return
     how, size = stage.advantage, stage.num_generations
-    if size == 2 and how.virtual_best is None and how.baseline in ("group", "leave_one_out"):
+    baseline, scale = BASELINES[how.baseline], SCALES[how.scale_rewards]
+    if size == 2 and how.virtual_best is None and baseline.scope == "group":
         yield _two(view, stage)
-    if how.baseline == "leave_one_out" and how.scale_rewards != "batch_centred":
+    if how.baseline == "leave_one_out" and not scale.centred:
         yield finding(
             view, "leave-one-out", "info",
             f"leave_one_out is the group baseline times K / (K - 1) = {number(size / (size - 1))}: a sweep over both "
             "mostly sweeps the learning rate",
             factor=size / (size - 1),
         )  # fmt: skip
-    if how.baseline in ("batch", "running", "none"):
+    if baseline.scope != "group":
         yield finding(
             view, "difficulty-in-advantage", "info",
             f"with baseline {how.baseline} a group of equal rewards still pushes: how hard a prompt is enters the "
             "advantage",
         )  # fmt: skip
-    if how.scale_rewards == "batch" and how.baseline != "batch":
+    if scale.scope == "batch" and not scale.centred and baseline.scope != "batch":
         yield finding(
             view, "difficulty-in-scale", "warning",
-            "scale batch divides by the std of raw rewards, differences between prompts included: groups of 7/8 and "
-            "1/8 right give 0.516, where the centred rewards have 0.342 (batch_centred)",
+            f"scale {how.scale_rewards} divides by the std of raw rewards, differences between prompts included: "
+            "groups of 7/8 and 1/8 right give 0.516, where the centred rewards have 0.342 (batch_centred)",
         )  # fmt: skip
     yield from _of_floor(view, stage)
     if how.transform == "rank" and size > 2 and len(view.rewards.levels or ()) != 2:
@@ -84,9 +86,9 @@ def _of_advantages(view: StageView) -> Iterator[Finding]:
 
 
 def _two(view: StageView, stage: GrpoStage) -> Finding:
-    up, down = of_identical_groups(stage, [1.0, 0.0])
-    scale = stage.advantage.scale_rewards
-    if scale == "group" and stage.advantage.std_floor == 0:
+    up, down = of_identical_groups(stage, (1.0, 0.0), (1, 1))
+    scale = SCALES[stage.advantage.scale_rewards]
+    if scale.scope == "group" and scale.standard and stage.advantage.std_floor == 0:
         which = "population std, ddof 0" if stage.advantage.ddof == 0 else "sample std, ddof 1"
         text = f"eps aside, live advantages are {up:+.4f} and {down:+.4f} ({which}) whatever the rewards: only a sign"
     else:
@@ -117,7 +119,9 @@ def _of_nothing(view: StageView) -> Iterator[Finding]:
 
 def _of_floor(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
     how = stage.advantage
-    if how.scale_rewards == "none" or how.std_floor <= smallest_std(view):  # 0, or below every live group's std
+    if SCALES[how.scale_rewards].scope == "none" or how.std_floor <= smallest_std(
+        view
+    ):  # 0, or below every live group's std
         return
     if floor_covers_all(view):
         most = number(largest_std(view) or 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from core.algorithms.normalisers import scopes
 from core.health.finding import Finding
 from core.health.foresight.advantage_values import AdvantageRow, advantage_table, kept, largest
 from core.health.foresight.budget import Budget, budget
@@ -98,14 +99,14 @@ def _clipped(view: StageView) -> float | None:
 def _note(view: StageView) -> str:
     assert view.grpo is not None
     how = view.grpo.advantage
-    used = {how.baseline, how.scale_rewards}
+    used = scopes(how)
     notes = []
     if kept(view.grpo) < view.num_generations:
         notes.append(f"of the best {kept(view.grpo)}, which keep_candidates lets take part at the stage's start")
-    if used & {"batch", "batch_centred"}:
+    if "batch" in used:
         notes.append("depends on the other groups: all are taken to have as many successes")
-    if "running" in used:
+    if "history" in used:
         notes.append("depends on the steps before: these are the first step's")
-    if how.weighting == "tokens" and used & {"batch", "batch_centred"}:
+    if how.weighting == "tokens" and "batch" in used:
         notes.append("all completions are taken to be equally long")
     return "; ".join(notes)

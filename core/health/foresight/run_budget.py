@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import assert_never
 
 from core.health.foresight.view import StageView, views
 
@@ -41,7 +42,15 @@ def steps(view: StageView) -> Bounds:
 def of_a_step(view: StageView) -> Bounds:
     """What a step takes of the run's budget, in the budget's unit."""
     rows, budget = view.stage.rows_per_step, view.spec.budget
-    longest = view.stage.max_completion_length if budget is not None and budget.unit == "tokens" else 1
+    if budget is None:
+        return Bounds(least=rows, most=rows * view.attempts)
+    match budget.unit:
+        case "completions":
+            longest = 1
+        case "tokens":
+            longest = view.stage.max_completion_length
+        case _:
+            assert_never(budget.unit)
     return Bounds(least=rows, most=rows * view.attempts * longest)
 
 

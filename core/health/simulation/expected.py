@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from core.algorithms.normalisers import scopes
 from core.health.simulation.averages import GroupMeans, Means, Population, StepMeans, mean_of, of_group
-from core.health.simulation.normaliser import group_by_group
 from core.health.simulation.outcomes import Counts, Groups, all_counts, how_many
 from core.health.simulation.rewards import RewardModel
 from core.spec import GrpoStage
@@ -41,7 +41,7 @@ def expected(stage: GrpoStage, rewards: RewardModel, *, seed: int = 0) -> Expect
     groups, size = Groups(stage, rewards), stage.num_generations
     population = Population(rewards, size, seed)
     drawn = min(max(_COMPLETIONS // size, _FEWEST), _MOST)
-    if not group_by_group(stage.advantage):
+    if "batch" in scopes(stage.advantage):
         return by_steps(groups, population, -(-drawn // stage.prompts_per_step))
     if how_many(size, len(rewards.levels)) * len(rewards.prompts) > EXACT:
         return by_groups(groups, population, drawn)
@@ -54,7 +54,8 @@ def by_groups(groups: Groups, population: Population, count: int) -> Expected:
     parts = []
     for many in _blocks(count):
         drawn = [population.draw() for _ in range(many)]
-        parts.append(mean_of([of_group(groups.outcome(c), chances, sum(c)) for chances, c in drawn]))
+        outcomes = groups.apart([counts for _, counts in drawn])
+        parts.append(mean_of([of_group(outcomes[c], chances, sum(c)) for chances, c in drawn]))
     return Expected(
         step=_step(groups.stage, mean_of(parts)),
         without=tuple(_step(groups.stage, mean_of(others)) for others in _left_out(parts)),
@@ -91,10 +92,11 @@ def summed(groups: Groups, rewards: RewardModel) -> list[GroupMeans]:
 def _weighed(groups: Groups, chances: Sequence[float], weighed: Sequence[tuple[float, Counts]]) -> GroupMeans:
     """The sum of a prompt's groups under their chances."""
     size, levels = groups.stage.num_generations, range(len(chances))
+    outcomes = groups.apart([counts for _, counts in weighed])
     dead = useful = live = silent = squares = across = 0.0
     vector = [0.0] * len(chances)
     for chance, counts in weighed:
-        outcome = groups.outcome(counts)
+        outcome = outcomes[counts]
         dead += chance * (not outcome.live)
         if not outcome.useful:
             continue

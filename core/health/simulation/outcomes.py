@@ -5,13 +5,12 @@ Shape suffix: L levels of reward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import comb
 
 from core.health.foresight.advantage_values import kept
-from core.health.simulation.normaliser import Cells, Level, advantages, all_equal
 from core.health.simulation.rewards import RewardModel
 from core.spec import GrpoStage
 
@@ -60,51 +59,68 @@ class Groups:
     """The groups of one setting, each worked out once."""
 
     def __init__(self, stage: GrpoStage, rewards: RewardModel) -> None:
-        self.stage, self.levels = stage, rewards.levels
-        self.before = Level(mean=rewards.mean, std=rewards.std)
-        self._keep = kept(stage)
-        self.outcome = cache(self._outcome)
-        self.cells = cache(self._cells)
-        self.live = cache(self._live)
-        self.useful = cache(self._useful)
+        self.stage, self.rewards = stage, rewards
+        self.levels = rewards.levels
+        self._outcomes: dict[Counts, Outcome] = {}
+        self._signal = cache(lambda counts: self._signals(self._kept([counts]))[0])
         self.together = lru_cache(_REMEMBERED)(self._together)
 
-    def _cells(self, counts: Counts) -> Cells:
-        """Levels of the best completions that take part, and how many of each."""
-        left, found = self._keep, []
-        for level, count in zip(reversed(self.levels), reversed(counts), strict=True):
-            taken = min(count, left)
-            left -= taken
-            found.append((level, taken))
-        return tuple(reversed(found))
-
-    def _live(self, counts: Counts) -> bool:
+    def live(self, counts: Counts) -> bool:
         """Whether the rewards that take part differ; the virtual best counts."""
-        cells, virtual = self.cells(counts), self.stage.advantage.virtual_best
-        rewards, many = [reward for reward, _ in cells], [count for _, count in cells]
-        if virtual is not None:
-            rewards, many = [*rewards, virtual], [*many, 1]
-        return not all_equal(rewards, many)
+        return self._signal(counts)[0]
 
-    def _useful(self, counts: Counts) -> bool:
+    def useful(self, counts: Counts) -> bool:
         """Whether a step may learn from it: dynamic sampling wants it live, positive_reward a good one."""
-        wanted = self.stage.positive_reward
-        if wanted is not None and not any(count and reward >= wanted for reward, count in self.cells(counts)):
-            return False
-        return self.stage.dynamic_sampling is None or self.live(counts)
+        return self._signal(counts)[1]
+
+    def apart(self, groups: Sequence[Counts]) -> Mapping[Counts, Outcome]:
+        """Each group by itself, where no other group of the step has a part in its advantages."""
+        new = [counts for counts in dict.fromkeys(groups) if counts not in self._outcomes]
+        self._outcomes |= zip(new, self._together(tuple(new)) if new else [], strict=True)
+        return self._outcomes
 
     def _together(self, groups: tuple[Counts, ...]) -> list[Outcome]:
         """The groups of one step, by their common statistics."""
-        how, length = self.stage.advantage, self.stage.max_completion_length
-        cells = [self.cells(counts) for counts in groups]
-        found = advantages(cells, how, length=length, before=self.before)
-        return [self._made(counts, one, row) for counts, one, row in zip(groups, cells, found, strict=True)]
+        from core.algorithms.advantages import Level, advantages
 
-    def _outcome(self, counts: Counts) -> Outcome:
-        """A group by itself, where no other group of the step has a part in its advantages."""
-        return self._together((counts,))[0]
+        stage, kept_PL = self.stage, self._kept(groups)
+        advantages_PL: list[list[float]] = advantages(
+            [self.levels] * len(groups),
+            stage.advantage,
+            counts_PC=kept_PL,
+            lengths_PC=stage.max_completion_length,
+            before=Level(mean=self.rewards.mean, std=self.rewards.std),
+        ).tolist()
+        return [
+            Outcome(
+                pull=tuple(count * advantage for count, advantage in zip(kept, row, strict=True)),
+                squares=sum(count * advantage**2 for count, advantage in zip(kept, row, strict=True)),
+                live=live,
+                useful=useful,
+            )
+            for kept, row, (live, useful) in zip(kept_PL, advantages_PL, self._signals(kept_PL), strict=True)
+        ]
 
-    def _made(self, counts: Counts, cells: Cells, row: Sequence[float]) -> Outcome:
-        pull = tuple(count * advantage for (_, count), advantage in zip(cells, row, strict=True))
-        squares = sum(count * advantage**2 for (_, count), advantage in zip(cells, row, strict=True))
-        return Outcome(pull=pull, squares=squares, live=self.live(counts), useful=self.useful(counts))
+    def _kept(self, groups: Sequence[Counts]) -> list[list[float]]:
+        """(P, L): of each level how many completions take part."""
+        from core.algorithms.candidates import kept_counts
+
+        counts_PL: list[list[float]] = kept_counts(
+            [self.levels] * len(groups), kept(self.stage), counts_PC=groups
+        ).tolist()
+        return counts_PL
+
+    def _signals(self, kept_PL: Sequence[Sequence[float]]) -> list[tuple[bool, bool]]:
+        """Whether each group is live, and whether a step may learn from it."""
+        from core.algorithms.advantages import dead_groups
+
+        stage, wanted = self.stage, self.stage.positive_reward
+        dead = dead_groups([self.levels] * len(kept_PL), stage.advantage.virtual_best, counts_PC=kept_PL).tolist()
+        paid = [
+            wanted is None or any(count and level >= wanted for level, count in zip(self.levels, kept, strict=True))
+            for kept in kept_PL
+        ]
+        return [
+            (not is_dead, good and (stage.dynamic_sampling is None or not is_dead))
+            for is_dead, good in zip(dead, paid, strict=True)
+        ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, assert_never, get_args
 
 Form = Literal["hashes", "boxed"]
 
@@ -33,18 +33,24 @@ _WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operat
 
 def answer_in(text: str, form: Form) -> Fraction | None:
     r"""The last answer of `text` in the asked form, `#### N` or `\boxed{N}`; None where there is none."""
-    places = _HASHES.findall(text) if form == "hashes" else _boxes(text)
+    places: Sequence[str]
+    match form:
+        case "hashes":
+            places = _HASHES.findall(text)
+        case "boxed":
+            places = _boxes(text)
+        case _:
+            assert_never(form)
     return next((found for place in reversed(places) if (found := whole(place)) is not None), None)
 
 
 def lenient_answer(text: str, form: Form) -> Fraction | None:
-    """The answer in the asked form, else in the other one, else the last number of the text; None without a number.
+    """The answer in the asked form, else in another one, else the last number of the text; None without a number.
 
     So whatever counts exactly counts leniently.
     """
-    other: Form = "boxed" if form == "hashes" else "hashes"
-    for found in (answer_in(text, form), answer_in(text, other)):
-        if found is not None:
+    for one in (form, *(other for other in get_args(Form) if other != form)):
+        if (found := answer_in(text, one)) is not None:
             return found
     numbers = _LOOSE.findall(_plain(text))
     return _value(numbers[-1]) if numbers else None

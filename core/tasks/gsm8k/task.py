@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from random import Random
+from typing import assert_never
 
 from core.errors import SpecError, TaskError
 from core.spec.task import Gsm8kTaskSpec
@@ -95,12 +96,18 @@ class Gsm8kTask(TextTask):
             raise TaskError(f"example {example.id} has no answer and solution: it is no problem of gsm8k")
         gold, form = Fraction(str(example.facts["answer"])), self.spec.answer_form
         strict, loose = answer_in(output, form), lenient_answer(output, form)
-        right = (strict if self.spec.score == "exact" else loose) == gold
-        reward = 1.0 if right else self.spec.format_reward if strict is not None else 0.0
+        match self.spec.score:
+            case "exact":
+                counted = strict
+            case "lenient":
+                counted = loose
+            case _:
+                assert_never(self.spec.score)
+        reward = 1.0 if counted == gold else self.spec.format_reward if strict is not None else 0.0
         return Outcome(
             reward=reward,
             expected=reward,
-            valid=(strict if self.spec.score == "exact" else loose) is not None,
+            valid=counted is not None,
             parts={
                 "exact": float(strict == gold),
                 "lenient": float(loose == gold),
@@ -111,7 +118,13 @@ class Gsm8kTask(TextTask):
     def target(self, example: Example) -> str:
         """The worked solution without calculator marks, and its answer in the asked form on a last line."""
         answer = example.facts["answer"]
-        last = f"#### {answer}" if self.spec.answer_form == "hashes" else f"The answer is \\boxed{{{answer}}}."
+        match self.spec.answer_form:
+            case "hashes":
+                last = f"#### {answer}"
+            case "boxed":
+                last = f"The answer is \\boxed{{{answer}}}."
+            case _:
+                assert_never(self.spec.answer_form)
         return f"{example.facts['solution']}\n{last}"
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, assert_never
 
 from core.spec.task import Domain
 
@@ -33,17 +33,21 @@ Verify: checks the final answer against the problem"""
 
 def prompt_text(style: Style, domain: Domain, problem: str) -> str:
     """The text a model is given; a completion goes on directly after it."""
-    if style == "short":
-        return f"{domain}: {problem}\nDSL: "
-    examples = "\n".join(f"{name}: {line}" for name, line in CONSTRUCTS.items())
-    return (
-        "Write one line of workflow DSL that solves the problem below.\n\n"
-        f"Operators:\n{_DESCRIPTIONS}\n\n"
-        f"Syntax:\n{examples}\n\n"
-        "Rules:\n"
-        "- answer with the DSL line alone: no explanation, no label, no quotes\n"
-        "- use only the operators above, at most 15 in all; shorter is better\n"
-        "- no loop inside a loop, no parallel block inside a parallel block\n\n"
-        f"Problem ({domain}): {problem}\n\n"
-        "DSL:"  # no space at the end: real tokenizers carry it in the next token
-    )
+    match style:
+        case "short":
+            return f"{domain}: {problem}\nDSL: "
+        case "instruct":
+            examples = "\n".join(f"{name}: {line}" for name, line in CONSTRUCTS.items())
+            return (
+                "Write one line of workflow DSL that solves the problem below.\n\n"
+                f"Operators:\n{_DESCRIPTIONS}\n\n"
+                f"Syntax:\n{examples}\n\n"
+                "Rules:\n"
+                "- answer with the DSL line alone: no explanation, no label, no quotes\n"
+                "- use only the operators above, at most 15 in all; shorter is better\n"
+                "- no loop inside a loop, no parallel block inside a parallel block\n\n"
+                f"Problem ({domain}): {problem}\n\n"
+                "DSL:"  # no space at the end: real tokenizers carry it in the next token
+            )
+        case _:
+            assert_never(style)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, assert_never
 
 from core.errors import TaskError
 from core.spec.task import Domain, WorkflowDslTaskSpec
@@ -36,9 +36,15 @@ class WorkflowDslTask(TextTask):
 
         It has no `test`.
         """
-        if split == "test":
-            return ()
-        return self._train if split == "train" else self._eval
+        match split:
+            case "train":
+                return self._train
+            case "eval":
+                return self._eval
+            case "test":
+                return ()
+            case _:
+                assert_never(split)
 
     @cached_property
     def _train(self) -> tuple[Example, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.health.collapse import policy_collapse
 from core.health.finding import StepTable
 from core.spec import GuardSpec
+from core.spec.guards import stops
 from core.training.callbacks.base import Callback, Ending
 
 
@@ -16,6 +17,6 @@ class CollapseGuard(Callback):
 
     def after_step(self, table: StepTable) -> Ending | None:
         """Ends the run where the last steps say so."""
-        if self._guards.collapse != "stop" or (finding := policy_collapse(table, self._guards)) is None:
+        if not stops(self._guards.collapse) or (finding := policy_collapse(table, self._guards)) is None:
             return None
         return Ending(status="COLLAPSED", message=finding.summary, finding=finding)

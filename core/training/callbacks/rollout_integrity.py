@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.health.finding import Finding, Row, StepTable
 from core.health.integrity import evaluation_integrity, rollout_integrity
 from core.spec import GuardSpec
+from core.spec.guards import stops
 from core.training.callbacks.base import Callback, Ending
 
 
@@ -24,6 +25,6 @@ class RolloutIntegrity(Callback):
         return self._ending(evaluation_integrity(table[-1], dtype=self._dtype, override=self._guards.max_logprob_gap))
 
     def _ending(self, finding: Finding | None) -> Ending | None:
-        if finding is None or self._guards.rollout_integrity != "stop":
+        if finding is None or not stops(self._guards.rollout_integrity):
             return None
         return Ending(status="INVALID_ROLLOUT", message=finding.summary, finding=finding)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor
 
-from core.algorithms.advantages import Normaliser, advantages
+from core.algorithms.advantages import Running, advantages, updated
 from core.algorithms.controllers import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
 from core.algorithms.importance import truncated_weights
-from core.algorithms.running import Running, updated
+from core.algorithms.normalisers import BASELINES, SCALES, scopes
 from core.policies.base import ENTROPY, Rollout, Sampling
 from core.spec import AdvantageSpec, GrpoStage
 from core.training.grpo_loss import GrpoLoss, numbers
@@ -41,7 +41,8 @@ def grpo_step(here: Here) -> StepRun:
     rewards_PK = shaped_rewards(here, found.groups, signals)
     running = _running(here)
     advantages_PK = _advantages(here, found, rewards_PK, running)
-    carried = _carried(here, updated(running, rewards_PK[found.chosen], stage.advantage.running_decay))
+    seen = updated(running, rewards_PK[found.chosen].numpy(), stage.advantage.running_decay)
+    carried = _carried(here, seen)
     row = {**found.row(advantages_PK), **_running_metrics(stage.advantage, running), "temperature": how.temperature}
     batches = _optimiser_batches(here, found, advantages_PK)
     if found.ending is None and batches:
@@ -56,12 +57,13 @@ def _advantages(here: Here, found: Gathered, rewards_PK: Tensor, running: Runnin
     advantages_PK = torch.zeros_like(rewards_PK)
     if found.chosen:
         lengths_PK = found.groups.rollout.mask_NT.sum(-1).view(rewards_PK.shape)
-        advantages_PK[found.chosen] = advantages(
-            rewards_PK[found.chosen],
-            _normaliser(stage.advantage),
-            running=running,
-            lengths_PK=lengths_PK[found.chosen],
+        made = advantages(
+            rewards_PK[found.chosen].numpy(),
+            stage.advantage,
+            lengths_PC=lengths_PK[found.chosen].numpy(),
+            before=running.level,
         )
+        advantages_PK[found.chosen] = torch.from_numpy(made)
     return advantages_PK
 
 
@@ -186,20 +188,6 @@ def _optimiser_batches(here: Here, found: Gathered, advantages_PK: Tensor) -> li
     return batches * stage.num_iterations
 
 
-def _normaliser(spec: AdvantageSpec) -> Normaliser:
-    return Normaliser(
-        transform=spec.transform,
-        baseline=spec.baseline,
-        scale_rewards=spec.scale_rewards,
-        ddof=spec.ddof,
-        eps=spec.eps,
-        std_floor=spec.std_floor,
-        clip=spec.clip,
-        virtual_best=spec.virtual_best,
-        weighting=spec.weighting,
-    )
-
-
 def _running(here: Here) -> Running:
     """The running statistics as they stood before this step."""
     carried = here.progress.carried
@@ -213,16 +201,15 @@ def _running(here: Here) -> Running:
 
 def _running_metrics(spec: AdvantageSpec, running: Running) -> dict[str, float]:
     """The running statistics that this step's advantages are made with; the first step has its own batch's."""
-    if not running.count:
+    if (level := running.level) is None:
         return {}
-    row = {"reward/running_mean": running.corrected_mean} if spec.baseline == "running" else {}
-    return row | ({"reward/running_std": running.corrected_std} if spec.scale_rewards == "running" else {})
+    row = {"reward/running_mean": level.mean} if BASELINES[spec.baseline].scope == "history" else {}
+    return row | ({"reward/running_std": level.std} if SCALES[spec.scale_rewards].scope == "history" else {})
 
 
 def _carried(here: Here, running: Running) -> dict[str, float]:
     """What the next step is handed: nothing that the stage does not use."""
-    spec = here.stage.advantage
-    if "running" not in (spec.baseline, spec.scale_rewards):
+    if "history" not in scopes(here.stage.advantage):
         return dict(here.progress.carried)
     state = {"count": running.count, "weight": running.weight, "mean": running.mean, "variance": running.variance}
     return {**here.progress.carried, **{f"running.{name}": value for name, value in state.items()}}
@@ -251,10 +238,13 @@ def _adapted(here: Here, row: Mapping[str, float], samples: int) -> dict[str, fl
     moved: dict[str, float] = {}
     if (rule := stage.adaptive_beta) is not None and "kl" in row:
         beta, kl = _beta(here), row["kl"]
-        if rule.rule == "proportional":
-            moved["beta"] = proportional_beta(beta, kl, target=rule.target, horizon=rule.horizon, samples=samples)
-        else:
-            moved["beta"] = threshold_beta(beta, kl, high=rule.high, low=rule.low, factor=rule.factor)
+        match rule.rule:
+            case "proportional":
+                moved["beta"] = proportional_beta(beta, kl, target=rule.target, horizon=rule.horizon, samples=samples)
+            case "threshold":
+                moved["beta"] = threshold_beta(beta, kl, high=rule.high, low=rule.low, factor=rule.factor)
+            case _:
+                assert_never(rule.rule)
     if (aim := stage.adaptive_entropy) is not None and "entropy" in row:
         coefficient = here.progress.carried.get("entropy_coef", here.now(stage.entropy_coef))
         moved["entropy_coef"] = adaptive_entropy_coef(

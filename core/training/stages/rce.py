@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from core.algorithms.candidates import candidate_weights
+from core.algorithms.candidates import candidate_weights, whole
 from core.policies.base import Sampling
 from core.spec import RceStage
 from core.training.grpo_loss import own_losses
@@ -21,8 +21,8 @@ def rce_step(here: Here) -> StepRun:
     how = Sampling(temperature=here.now(stage.temperature), max_completion_length=stage.max_completion_length)
     found = yield from gather(here, how)
     groups, k = found.groups, stage.num_generations
-    keep = None if stage.keep_candidates is None else max(1, round(here.now(stage.keep_candidates)))
-    weights_PK = candidate_weights(groups.rewards_PK, tau=here.now(stage.tau), keep=keep)
+    keep = None if stage.keep_candidates is None else whole(here.now(stage.keep_candidates))
+    weights_PK = torch.from_numpy(candidate_weights(groups.rewards_PK.numpy(), tau=here.now(stage.tau), keep=keep))
     advantages_PK = torch.zeros_like(weights_PK)  # what a weight amounts to; see docs/algorithms.md
     advantages_PK[found.chosen] = weights_PK[found.chosen] * k - 1
     row = {**found.row(advantages_PK), "temperature": how.temperature}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import assert_never
 
 import torch
 from torch import Tensor
 
+from core.algorithms.candidates import kept_counts, whole
 from core.algorithms.entropy_weights import sequence_weights, token_weights
 from core.algorithms.kl import kl_penalty
 from core.algorithms.shaping import overlong_penalty
@@ -46,7 +48,10 @@ def shaped_rewards(here: Here, groups: Groups, signals: Signals) -> Tensor:
 def kept_candidates(here: Here, rewards_PK: Tensor) -> Tensor:
     """The rewards of the candidates that take part on this step; the others are missing."""
     keep = getattr(here.stage, "keep_candidates", None)
-    return rewards_PK if keep is None else _best(rewards_PK, max(1, round(here.now(keep))))
+    if keep is None:
+        return rewards_PK
+    kept_PK = torch.from_numpy(kept_counts(rewards_PK.numpy(), whole(here.now(keep))))
+    return rewards_PK.masked_fill(kept_PK == 0, math.nan)
 
 
 def token_advantages(here: Here, rollout: Rollout, advantages_PK: Tensor, signals: Signals) -> Tensor:
@@ -55,14 +60,14 @@ def token_advantages(here: Here, rollout: Rollout, advantages_PK: Tensor, signal
     advantages_N = advantages_PK.flatten()
     if signals.entropies_NT is None:
         return advantages_N
-    weigh = token_weights if stage.entropy_weighting == "token" else sequence_weights
-    entropies_NT = signals.entropies_NT.double()
-    weights = weigh(entropies_NT, rollout.mask_NT, advantages_N.view(advantages_PK.shape), share=stage.entropy_share)
-    return advantages_N.unsqueeze(-1) * weights if weights.dim() == 2 else advantages_N * weights
-
-
-def _best(rewards_PK: Tensor, keep: int) -> Tensor:
-    """The best `keep` of each group; the others are missing. Of equal rewards the earlier ones stay."""
-    order_PK = rewards_PK.nan_to_num(-math.inf).argsort(dim=-1, descending=True, stable=True)
-    kept_PK = torch.zeros_like(rewards_PK, dtype=torch.bool).scatter(-1, order_PK[:, :keep], True)
-    return rewards_PK.masked_fill(~kept_PK, math.nan)
+    entropies_NT, share = signals.entropies_NT.double(), stage.entropy_share
+    match stage.entropy_weighting:
+        case "none":
+            return advantages_N
+        case "token":
+            weights_NT = token_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
+            return advantages_N.unsqueeze(-1) * weights_NT
+        case "sequence":
+            return advantages_N * sequence_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
+        case _:
+            assert_never(stage.entropy_weighting)

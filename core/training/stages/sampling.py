@@ -132,7 +132,7 @@ def _useful(here: Here, groups: Groups, *, live: bool) -> list[int]:
     stage, rewards_PK = here.stage, kept_candidates(here, groups.rewards_PK)
     useful_P = torch.ones(len(rewards_PK), dtype=torch.bool)
     if live:
-        useful_P &= ~dead_groups(rewards_PK, _virtual_best(stage))
+        useful_P &= ~torch.from_numpy(dead_groups(rewards_PK.numpy(), _virtual_best(stage)))
     if stage.positive_reward is not None:
         useful_P &= (rewards_PK.nan_to_num(-math.inf) >= stage.positive_reward).any(-1)
     return [int(index) for index in useful_P.nonzero().squeeze(-1)]

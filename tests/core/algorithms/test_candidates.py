@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import exp, inf, log, nan
 
 import pytest
-import torch
 
-from core.algorithms.candidates import candidate_weights
+from core.algorithms.candidates import candidate_weights, kept_counts, whole
 
 
 @pytest.mark.parametrize(
@@ -34,14 +33,14 @@ from core.algorithms.candidates import candidate_weights
     ],
 )
 def test_table(scores: list[float], tau: float, keep: int | None, expected: list[float]) -> None:
-    got = candidate_weights(torch.tensor([scores], dtype=torch.float64), tau=tau, keep=keep)
+    got = candidate_weights([scores], tau=tau, keep=keep)
     assert got.tolist() == [pytest.approx(expected, abs=1e-12)]
 
 
 def test_prompts_do_not_see_each_other() -> None:
-    got = candidate_weights(torch.tensor([[0.0, 0.0], [9.0, nan], [nan, nan]]), tau=1.0, keep=2)
+    got = candidate_weights([[0.0, 0.0], [9.0, nan], [nan, nan]], tau=1.0, keep=2)
     assert got.tolist() == [[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]]
-    assert got.dtype is torch.float64
+    assert got.dtype == "float64"
 
 
 @pytest.mark.parametrize(
@@ -50,4 +49,25 @@ def test_prompts_do_not_see_each_other() -> None:
 )
 def test_refusals(score: float, tau: float, keep: int | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        candidate_weights(torch.tensor([[score, 1.0]]), tau=tau, keep=keep)
+        candidate_weights([[score, 1.0]], tau=tau, keep=keep)
+
+
+@pytest.mark.parametrize(
+    ("scores", "counts", "keep", "expected"),
+    [
+        ([0.3, 0.9, 0.5], None, 2, [0, 1, 1]),
+        ([0.5, 1.0, 1.0, 1.0], None, 2, [0, 1, 1, 0]),  # a tie at the edge: the earlier one stays
+        ([nan, 0.2, nan], None, 2, [0, 1, 0]),  # missing ones have no place
+        # Levels 0, 0.5 and 1, of which 2, 3 and 1 candidates are: the best four are one 1 and three 0.5.
+        ([0.0, 0.5, 1.0], [2, 3, 1], 4, [0, 3, 1]),
+        ([0.0, 0.5, 1.0], [2, 3, 1], 2, [0, 1, 1]),
+        ([0.0, 0.5, 1.0], [2, 3, 1], 9, [2, 3, 1]),
+    ],
+)
+def test_the_best_stay(scores: list[float], counts: list[int] | None, keep: int, expected: list[int]) -> None:
+    assert kept_counts([scores], keep, counts_PC=None if counts is None else [counts]).tolist() == [expected]
+
+
+@pytest.mark.parametrize(("keep", "expected"), [(4.0, 4), (2.6, 3), (0.3, 1)])
+def test_a_schedule_s_value_is_rounded_and_leaves_one(keep: float, expected: int) -> None:
+    assert whole(keep) == expected

@@ -1,14 +1,14 @@
-"""Statistics of groups: dead or not, mean, std, ranks; tables worked by hand."""
+"""Statistics of rewards: groups dead or not, mean, std, ranks, running averages; tables worked by hand."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from math import nan, sqrt
+from math import isnan, nan, sqrt
 
+import numpy as np
 import pytest
-import torch
 
-from core.algorithms.group_statistics import centred_ranks, dead_groups, group_mean, group_std, moments, with_virtual
+from core.algorithms.advantages import Running, centred_ranks, dead_groups, group_std, line_sum, moments, updated
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from core.algorithms.group_statistics import centred_ranks, dead_groups, group_m
     ],
 )
 def test_dead_groups(rewards: list[float], dead: bool) -> None:
-    assert dead_groups(torch.tensor([rewards], dtype=torch.float64)).tolist() == [dead]
+    assert dead_groups([rewards]).tolist() == [dead]
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_dead_groups(rewards: list[float], dead: bool) -> None:
         ([1.0, nan, 3.0], 1, 2.0, Fraction(2, 1)),
         ([1.0, nan], 0, 1.0, Fraction(0)),
         ([1.0, nan], 1, 1.0, Fraction(0)),  # too few for a divisor of n - 1: 0, not NaN
-        ([nan, nan], 0, nan, Fraction(0)),
+        ([nan, nan], 0, 0.0, Fraction(0)),
     ],
 )
 def test_mean_and_std(rewards: list[float], ddof: int, mean: float, variance: Fraction) -> None:
-    row = torch.tensor([rewards], dtype=torch.float64)
-    assert group_mean(row).tolist() == [[pytest.approx(mean, nan_ok=True)]]
-    assert group_std(row, ddof).tolist() == [[pytest.approx(sqrt(variance))]]
+    present = [float(not isnan(reward)) for reward in rewards]
+    assert moments(np.nan_to_num([rewards]), np.array([present]), ddof)[0].tolist() == [[pytest.approx(mean)]]
+    assert group_std([rewards], ddof).tolist() == [[pytest.approx(sqrt(variance))]]
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,23 @@ def test_mean_and_std(rewards: list[float], ddof: int, mean: float, variance: Fr
     ],
 )
 def test_dead_groups_with_a_virtual_best(rewards: list[float], best: float, dead: bool) -> None:
-    assert dead_groups(torch.tensor([rewards], dtype=torch.float64), best).tolist() == [dead]
+    assert dead_groups([rewards], best).tolist() == [dead]
 
 
-def test_the_virtual_member_is_the_last_column_where_any_is_present() -> None:
-    got = with_virtual(torch.tensor([[0.0, nan], [nan, nan]], dtype=torch.float64), 2.0)
-    assert got.nan_to_num(-1.0).tolist() == [[0.0, -1.0, 2.0], [-1.0, -1.0, -1.0]]
+@pytest.mark.parametrize(
+    ("counts", "best", "dead"),
+    [
+        ([4, 0], None, True),
+        ([3, 1], None, False),
+        ([0, 1], None, True),
+        ([0, 0], None, True),
+        ([4, 0], 1.0, False),
+        ([0, 4], 1.0, True),
+        ([0, 0], 1.0, True),
+    ],
+)
+def test_dead_groups_of_counted_rewards(counts: list[int], best: float | None, dead: bool) -> None:
+    assert dead_groups([[0.0, 1.0]], best, counts_PC=[counts]).tolist() == [dead]
 
 
 @pytest.mark.parametrize(
@@ -87,8 +98,14 @@ def test_the_virtual_member_is_the_last_column_where_any_is_present() -> None:
     ],
 )
 def test_centred_ranks(rewards: list[float], expected: list[float]) -> None:
-    got = centred_ranks(torch.tensor([rewards], dtype=torch.float64)).tolist()[0]
-    assert got == pytest.approx(expected, abs=0, nan_ok=True)
+    present = [not isnan(reward) for reward in rewards]
+    (got,) = centred_ranks(np.nan_to_num([rewards]), np.array([present], dtype=np.float64)).tolist()
+    assert [rank for rank, there in zip(got, present, strict=True) if there] == [e for e in expected if not isnan(e)]
+
+
+def test_ranks_of_counted_rewards() -> None:
+    # Three 0 and two 7: ranks 2 2 2 4.5 4.5, mean 3.
+    assert centred_ranks(np.array([[0.0, 7.0]]), np.array([[3.0, 2.0]])).tolist() == [[-1.0, 1.5]]
 
 
 @pytest.mark.parametrize(
@@ -103,5 +120,55 @@ def test_centred_ranks(rewards: list[float], expected: list[float]) -> None:
     ],
 )
 def test_moments(values: list[float], weights: list[float], ddof: int, mean: float, variance: float) -> None:
-    got = moments(torch.tensor([values]).double(), torch.tensor([weights]).double(), ddof)
-    assert [float(x) for x in got] == pytest.approx([mean, sqrt(variance)])
+    got = moments(np.nan_to_num([values]), np.array([weights]), ddof)
+    assert [x.item() for x in got] == pytest.approx([mean, sqrt(variance)])
+
+
+def test_a_line_s_sum_has_one_order() -> None:
+    # Of every fourth value: 1 + 1, 1e16, -1e16, 1; together 3. One by one 1 + 1e16 is 1e16, and 2 would be left.
+    assert line_sum(np.array([[1.0, 1e16, -1e16, 1.0, 1.0]])).tolist() == [[3.0]]
+    assert line_sum(np.arange(22.0).reshape(2, 11)).tolist() == [[55.0], [176.0]]
+
+
+def level(running: Running) -> tuple[float, float]:
+    """The mean and the std that a step is given."""
+    assert running.level is not None
+    return running.level.mean, running.level.std
+
+
+def test_before_the_first_step_there_is_no_level() -> None:
+    assert Running().level is None
+
+
+def test_two_steps_by_hand() -> None:
+    # Decay 0.9. Step 1: rewards 1 3: mean 2, variance 1. Step 2: 4 4 7 (one missing): mean 5, and
+    # about the 2 from before, not about its own 5, a variance of (4 + 4 + 25) / 3 = 11.
+    one = updated(Running(), [[1.0, 3.0]], 0.9)
+    assert (one.count, one.weight, one.mean, one.variance) == pytest.approx((1, 0.1, 0.2, 0.1))
+    assert level(one) == pytest.approx((2.0, 1.0))
+    two = updated(one, [[4.0, nan], [4.0, 7.0]], 0.9)
+    assert (two.count, two.weight, two.mean, two.variance) == pytest.approx((2, 0.19, 0.68, 1.19))
+    # Corrected: the two steps weigh 9 : 10. Mean (9 * 2 + 10 * 5) / 19, variance (9 * 1 + 10 * 11) / 19.
+    assert level(two) == pytest.approx((68 / 19, sqrt(119 / 19)))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.95])
+def test_constant_statistics_are_read_back_from_the_first_step_on(decay: float) -> None:
+    running = Running()
+    for count in range(1, 30):
+        running = updated(running, [[1.0, 5.0]], decay)
+        assert running.weight == pytest.approx(1 - decay**count)
+        assert level(running) == pytest.approx((3.0, 2.0))
+
+
+def test_a_step_without_a_reward_changes_nothing() -> None:
+    running = updated(Running(), [[1.0, 3.0]], 0.9)
+    assert updated(running, [[nan, nan], [nan, nan]], 0.9) == running
+
+
+def test_the_spread_between_steps_counts() -> None:
+    """One prompt a step, at level 0 or 1, its two rewards 0.01 apart: the std is that of the levels, not 0.005."""
+    running = Running()
+    for step in range(200):
+        running = updated(running, [[step % 2 + 0.0, step % 2 + 0.01]], 0.9)
+    assert 0.4 < level(running)[1] < 0.7

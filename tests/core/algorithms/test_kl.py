@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.algorithms.kl import KlEstimator, k1, k2, k3, kl_loss, kl_penalty, kl_value
+from core.algorithms.kl import k1, k2, k3, kl_loss, kl_penalty, kl_value
+from core.algorithms.names import KlEstimator
 
 ESTIMATORS: tuple[KlEstimator, ...] = get_args(KlEstimator)
 

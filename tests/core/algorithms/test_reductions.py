@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 import torch
 
-from core.algorithms.reductions import Reduction, token_weights, weighted_sum
+from core.algorithms.names import Reduction
+from core.algorithms.reductions import token_weights, weighted_sum
 
 MASK = torch.tensor([[True, True, True], [True, False, False], [False, False, False]])
 REDUCTIONS = get_args(Reduction)

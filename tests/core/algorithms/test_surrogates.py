@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.algorithms.reductions import Reduction, token_weights, weighted_sum
-from core.algorithms.surrogates import Surrogate, SurrogateKind, Trust, surrogate
+from core.algorithms.names import Reduction, SurrogateKind
+from core.algorithms.reductions import token_weights, weighted_sum
+from core.algorithms.surrogates import Surrogate, Trust, surrogate
 
 KINDS = get_args(SurrogateKind)
 OLD = -1.0

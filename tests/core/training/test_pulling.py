@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.algorithms.surrogates import SurrogateKind
+from core.algorithms.names import SurrogateKind
 from core.policies.savings import Savings
 from core.tasks.base import Outcome
 from core.training.drive import drive

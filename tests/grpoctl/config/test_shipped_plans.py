@@ -64,12 +64,9 @@ def test_p31_falls_back_to_four_completions() -> None:
 
 def advantages_of(name: str, rewards: list[list[float]], profile: str = "full") -> Any:
     """What a run of the experiment makes of these rewards, as a numpy array."""
-    import torch
+    from core.algorithms.advantages import advantages
 
-    from core.algorithms.advantages import Normaliser, advantages
-
-    spec = spec_of(name, profile).stages["grpo"].advantage.model_dump(exclude={"running_decay"})
-    return advantages(torch.tensor(rewards, dtype=torch.float64), Normaliser(**spec)).numpy()
+    return advantages(rewards, spec_of(name, profile).stages["grpo"].advantage)
 
 
 REWARDS = [[1.0, 0.2, 0.7, 0.0, 0.4, 0.4, 0.2, 1.0], [0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.0]]

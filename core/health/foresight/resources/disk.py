@@ -37,7 +37,7 @@ def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     """Of the whole run."""
     found = weights(spec.language_model, shape, device)
     one = 3 * found.trainable * found.each
-    size = 2 if spec.language_model.dtype == "bfloat16" else 4
+    size = spec.language_model.itemsize
     model = shape.total * size + TOKENIZER
     budgets = [(view, budget(view)) for view in views(spec)]
     records = STORE + sum(

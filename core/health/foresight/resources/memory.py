@@ -94,7 +94,7 @@ class Weights:
 
 def weights(spec: ModelSpec, shape: Shape, device: Device) -> Weights:
     """What a loaded model holds before its first step: process, weights, adapter, reference."""
-    size = 2 if spec.dtype == "bfloat16" else 4
+    size = spec.itemsize
     held = {"process": PROCESS[device], "weights": shape.total * size}
     if spec.load_in_4bit == "always":
         linear = shape.layers * shape.block_linear

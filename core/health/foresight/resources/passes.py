@@ -82,7 +82,7 @@ def shares(shape: Shape) -> bool:
 
 def tokens_at_once(model: ModelSpec, shape: Shape, room: float) -> int:
     """The tokens of a micro-batch at most, in this much memory; core.policies.batches' own rule."""
-    held = 2 if model.dtype == "bfloat16" else 4
+    held = model.itemsize
     return max(1, int(room // (shape.layers * (WIDTHS * shape.hidden + INNERS * shape.intermediate) * held)))
 
 

@@ -1,4 +1,4 @@
-"""The foreseen advantages are those the trainer computes, and no rewards give larger ones."""
+"""Advantages of rewards 0 and 1 before a run, and bounds that no rewards get past."""
 
 from __future__ import annotations
 
@@ -6,52 +6,29 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
+from numpy.typing import ArrayLike
 
-from core.algorithms.advantages import Normaliser, advantages
+from core.algorithms.advantages import Array, advantages, centred_ranks, group_std
 from core.health.foresight.advantage_values import (
     advantage_table,
     largest,
     largest_std,
-    of_identical_groups,
     smallest_std,
 )
 from core.health.foresight.view import StageView, views
-from core.spec import AdvantageSpec
+from tests.core.algorithms.test_advantages import TABLE, VARIANTS
 from tests.core.health.foresight.conftest import run_spec, view
 
-AXES = [
-    {"transform": transform, "baseline": baseline, "scale_rewards": scale}
-    for transform, baseline, scale in itertools.product(
-        ("none", "rank"),
-        ("group", "leave_one_out", "batch", "running", "none"),
-        ("none", "group", "batch", "batch_centred", "running"),
-    )
-    if transform == "none" or "running" not in (baseline, scale)  # refused: running statistics are of rewards
-]
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    {"ddof": 0, "eps": 1e-8},
-    {"std_floor": 0.3},
-    {"clip": 0.6},
-    {"virtual_best": 1.0},
-    {"virtual_best": 0.5, "ddof": 0},
-    {"virtual_best": 2.0},
-    {"weighting": "tokens"},
-    {"weighting": "tokens", "virtual_best": 1.0, "ddof": 0},
-]
+AXES = [dict(zip(("transform", "baseline", "scale_rewards"), point, strict=True)) for point in TABLE]
 
 
-def normaliser(how: AdvantageSpec) -> Normaliser:
-    return Normaliser(**how.model_dump(exclude={"running_decay"}))
-
-
-def on_tensors(seen: StageView, rewards_PK: torch.Tensor, lengths_PK: torch.Tensor | None = None) -> torch.Tensor:
+def computed(seen: StageView, rewards_PK: ArrayLike, lengths_PK: ArrayLike | None = None) -> Array:
+    """The advantages of single completions."""
     assert seen.grpo is not None
-    if lengths_PK is None:
-        lengths_PK = torch.full(rewards_PK.shape, seen.grpo.max_completion_length)
-    return advantages(rewards_PK, normaliser(seen.grpo.advantage), lengths_PK=lengths_PK)
+    lengths = seen.grpo.max_completion_length if lengths_PK is None else lengths_PK
+    return advantages(rewards_PK, seen.grpo.advantage, lengths_PC=lengths)
 
 
 @pytest.mark.parametrize(
@@ -86,26 +63,16 @@ def test_a_virtual_best_makes_an_all_wrong_group_live() -> None:
 
 
 @pytest.mark.parametrize("axes", AXES, ids=lambda axes: "-".join(axes.values()))
-def test_the_table_is_what_the_trainer_computes(axes: dict[str, Any]) -> None:
+def test_the_table_is_of_steps_whose_groups_are_alike(axes: dict[str, Any]) -> None:
     for variant, size in itertools.product(VARIANTS, (2, 5)):
         seen = view(num_generations=size, prompts_per_step=3, advantage={**axes, **variant})
         assert seen.grpo is not None
         for row in advantage_table(seen.grpo):
-            rewards = torch.tensor([1.0] * row.successes + [0.0] * (size - row.successes), dtype=torch.float64)
-            expected = on_tensors(seen, rewards.expand(3, size))[1].tolist()
+            group = [1.0] * row.successes + [0.0] * (size - row.successes)
+            expected = computed(seen, [group] * 3)[1].tolist()
             success = None if row.successes == 0 else pytest.approx(expected[0], abs=1e-9)
             failure = None if row.successes == size else pytest.approx(expected[-1], abs=1e-9)
             assert (row.success, row.failure) == (success, failure), variant
-
-
-def test_graded_rewards_too() -> None:
-    generator = torch.Generator().manual_seed(0)
-    for axes, variant in itertools.product(AXES, VARIANTS):
-        seen = view(num_generations=5, prompts_per_step=3, advantage={**axes, **variant})
-        rewards = torch.randint(0, 4, (5,), generator=generator).double() / 3
-        assert seen.grpo is not None
-        foreseen = of_identical_groups(seen.grpo, rewards.tolist())
-        assert foreseen == pytest.approx(on_tensors(seen, rewards.expand(3, 5))[0].tolist(), abs=1e-9), (axes, variant)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 8, 16])
@@ -114,15 +81,15 @@ def test_the_largest_z_score_is_that_of_the_odd_one_out(size: int, ddof: int) ->
     seen = view(num_generations=size, advantage={"ddof": ddof, "eps": 1e-12})
     bound = math.sqrt(size - 1) if ddof == 0 else (size - 1) / math.sqrt(size)
     assert largest(seen) == pytest.approx(bound)
-    odd_one = torch.tensor([[1.0] + [0.0] * (size - 1)], dtype=torch.float64)
-    assert on_tensors(seen, odd_one).abs().max().item() == pytest.approx(bound)
-    rewards = torch.rand(2000, size, generator=torch.Generator().manual_seed(size), dtype=torch.float64)
-    assert on_tensors(seen, rewards).abs().max().item() <= bound + 1e-9
+    odd_one = [[1.0] + [0.0] * (size - 1)]
+    assert abs(computed(seen, odd_one)).max() == pytest.approx(bound)
+    rewards = np.random.default_rng(size).random((2000, size))
+    assert abs(computed(seen, rewards)).max() <= bound + 1e-9
 
 
 @pytest.mark.parametrize("axes", AXES, ids=lambda axes: "-".join(axes.values()))
 def test_no_rewards_give_a_larger_one(axes: dict[str, Any]) -> None:
-    generator = torch.Generator().manual_seed(7)
+    generator = np.random.default_rng(7)
     variants = [variant for variant in VARIANTS if "clip" not in variant]
     for variant, size in itertools.product(variants, (2, 4)):
         seen = view(num_generations=size, prompts_per_step=2, advantage={**axes, **variant})
@@ -130,19 +97,19 @@ def test_no_rewards_give_a_larger_one(axes: dict[str, Any]) -> None:
         if bound is None:
             continue
         for batch in batches(size, generator):
-            lengths = torch.randint(1, 11, batch.shape, generator=generator)
-            assert on_tensors(seen, batch, lengths).abs().max().item() <= bound + 1e-9, (variant, batch)
+            lengths = generator.integers(1, 11, batch.shape)
+            assert abs(computed(seen, batch, lengths)).max() <= bound + 1e-9, (variant, batch)
 
 
-def batches(size: int, generator: torch.Generator) -> list[torch.Tensor]:
+def batches(size: int, generator: np.random.Generator) -> list[Array]:
     """Random rewards, random levels, and one odd one out beside a group that adds no spread."""
     shape = (2, size)
-    found = [torch.rand(shape, generator=generator, dtype=torch.float64) for _ in range(20)]
-    found += [torch.randint(0, 2, shape, generator=generator).double() for _ in range(20)]
+    found = [generator.random(shape) for _ in range(20)]
+    found += [generator.integers(0, 2, shape).astype(np.float64) for _ in range(20)]
     for odd, rest in ((1.0, 0.0), (0.0, 1.0)):
-        groups = torch.full(shape, rest, dtype=torch.float64)
+        groups = np.full(shape, rest)
         groups[0, 0] = odd
-        found += [groups.clone()]
+        found += [groups.copy()]
         groups[1] = groups[0].mean()
         found += [groups]
     return found
@@ -181,19 +148,17 @@ def test_shaping_widens_the_range_and_a_kl_has_none() -> None:
 def test_stds_of_all_groups_lie_between_the_two(ddof: int, transform: str) -> None:
     how = {"ddof": ddof, "transform": transform}
     seen = next(views(run_spec(task="arithmetic", num_generations=4, advantage=how)))
-    raw = torch.tensor(list(itertools.product((0.0, 0.2, 1.0), repeat=4)), dtype=torch.float64)
-    from core.algorithms.advantages import group_std, transformed
-
-    values = transformed(raw, normaliser(AdvantageSpec(ddof=ddof, transform=transform)))
+    raw = np.array(list(itertools.product((0.0, 0.2, 1.0), repeat=4)))
+    values = centred_ranks(raw, np.ones_like(raw)) if transform == "rank" else raw
     stds = group_std(values, ddof).flatten()
     live = stds[stds > 1e-9]
     most = largest_std(seen)
     assert most is not None
-    assert live.max().item() <= most + 1e-12
-    assert smallest_std(seen) <= live.min().item() + 1e-12
+    assert live.max() <= most + 1e-12
+    assert smallest_std(seen) <= live.min() + 1e-12
     if transform == "none":  # reached: two at each end, and one 0.2 away from three
-        assert live.max().item() == pytest.approx(most)
-        assert live.min().item() == pytest.approx(smallest_std(seen))
+        assert live.max() == pytest.approx(most)
+        assert live.min() == pytest.approx(smallest_std(seen))
 
 
 def test_candidates_that_are_not_kept_have_no_part() -> None:
@@ -202,5 +167,5 @@ def test_candidates_that_are_not_kept_have_no_part() -> None:
     rows = [(row.success, row.failure) for row in advantage_table(seen.grpo)]
     one = pytest.approx(1.0)
     assert rows == [(None, 0.0), (one, pytest.approx(-1.0)), (0.0, None), (0.0, None), (0.0, None)]
-    rewards = torch.tensor([[1.0, 0.0, math.nan, math.nan]], dtype=torch.float64)  # as the trainer hands them on
-    assert on_tensors(seen, rewards)[0].tolist() == pytest.approx([1.0, -1.0, 0.0, 0.0])
+    rewards = [[1.0, 0.0, math.nan, math.nan]]  # as the trainer hands them on
+    assert computed(seen, rewards)[0].tolist() == pytest.approx([1.0, -1.0, 0.0, 0.0])

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.algorithms.advantages import Normaliser, advantages, dead_groups
-from core.algorithms.running import Running
+from core.algorithms.advantages import Level, advantages, dead_groups
 from core.health.foresight.dead_groups import PASS_RATES, dead_group, dead_groups_table, silent_step
 from tests.core.health.foresight.conftest import view
 
@@ -92,13 +91,12 @@ def test_a_silent_step_is_one_whose_advantages_are_all_0(
     size = 2 if keep is None else 3
     seen = view(num_generations=size, prompts_per_step=2, advantage={**how, **more}, keep_candidates=keep)
     assert seen.grpo is not None
-    normaliser = Normaliser(**seen.grpo.advantage.model_dump(exclude={"running_decay"}))
-    history = Running(count=1, weight=0.1, mean=0.03, variance=0.02)  # a mean of 0.3, met by no reward
+    history = Level(mean=0.3, std=0.4)  # a mean that is met by no reward
     for rate in (0.1, 0.5):
         expected = 0.0
         for outcome in itertools.product((0.0, 1.0), repeat=2 * size):
             rewards = best(torch.tensor(outcome, dtype=torch.float64).view(2, size), keep or size)
-            if not advantages(rewards, normaliser, running=history).any():
+            if not advantages(rewards, seen.grpo.advantage, before=history).any():
                 expected += prod(rate if reward else 1 - rate for reward in outcome)
         found = silent_step(seen.grpo, rate)
         if found is None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.algorithms.advantages import Normaliser, advantages
+from core.algorithms.advantages import advantages
 from core.health.simulation.rewards import RewardModel, of_pass_rates
 from core.health.simulation.signal import Bandit, signal, signal_of
+from core.spec import AdvantageSpec
 from tests.core.health.simulation.test_expected import stage
 
 ALL_SHARED = Bandit(ways=3, sharing=1.0)
@@ -104,12 +105,11 @@ def every_group(
     rewards = torch.tensor(levels, dtype=torch.float64).repeat_interleave(ways)
     (truth,) = torch.autograd.grad((logits.softmax(-1) * rewards).sum(), logits)
     probabilities = logits.softmax(-1).detach()
-    normaliser = Normaliser(**{"transform": "none", "baseline": "group", "scale_rewards": "group", "ddof": 0,
-                               "eps": 1e-12, **how})  # fmt: skip
+    normaliser = AdvantageSpec.model_validate({"ddof": 0, "eps": 1e-12, **how})
     gradients, weights = [], []
     for pair in itertools.product(range(len(rewards)), repeat=2):
         drawn = list(pair)
-        credit = advantages(rewards[drawn].unsqueeze(0), normaliser)[0]
+        credit = torch.from_numpy(advantages(rewards[drawn].unsqueeze(0), normaliser)[0])
         (gradient,) = torch.autograd.grad((logits.log_softmax(-1)[drawn] * credit).mean(), logits)
         gradients.append(gradient)
         weights.append(probabilities[drawn].prod())
