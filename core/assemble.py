@@ -11,12 +11,12 @@ from torch import Tensor
 
 from core.errors import ModelError
 from core.health.finding import Row
-from core.models import adapters, exported, sources, threads
+from core.models import adapters, exported, loading, threads
 from core.models.catalogue import known_parameters
-from core.models.origin import Origin
+from core.models.sources.base import Origin
 from core.policies import faulty as faulty_policies
 from core.policies.base import Policy
-from core.policies.causal_lm import CausalLMPolicy
+from core.policies.lm.causal_lm import CausalLMPolicy
 from core.spec import ArithmeticTaskSpec, ModelSpec, RunSpec
 from core.spec.fit import check_fit
 from core.tasks import arithmetic, registry
@@ -105,11 +105,11 @@ def _policy(spec: RunSpec) -> tuple[Policy, Origin]:
     return (wrong[0](policy) if wrong else policy), loaded.origin
 
 
-def _loaded(spec: ModelSpec) -> sources.Loaded:
+def _loaded(spec: ModelSpec) -> loading.Loaded:
     """The model as it is loaded, and torch on as many threads as pay at its size."""
     if (parameters := known_parameters(spec.source)) is not None:
         threads.take(parameters)  # before: the built-in model is trained where it is not in the cache
-    loaded = sources.load_noting(spec, tiny_pairs)
+    loaded = loading.load_noting(spec, tiny_pairs)
     threads.take(sum(weight.numel() for weight in loaded.model.parameters()))
     return loaded
 
@@ -154,7 +154,7 @@ def write_merged(spec: ModelSpec, adapter: Path, folder: Path) -> None:
     Raises ModelError where the base is held in 4 bits, or either cannot be loaded.
     """
     try:
-        model, tokenizer = sources.load(spec, tiny_pairs)
+        model, tokenizer = loading.load(spec, tiny_pairs)
         exported.save(exported.merge(exported.with_adapter(model, adapter)), folder)
     except torch.OutOfMemoryError as error:
         raise ModelError("no memory to merge the weights in; try again when nothing else runs here") from error

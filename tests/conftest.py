@@ -105,7 +105,7 @@ def small_model() -> tuple[Any, Any]:
     One for the whole session: leave it as it is, put adapters on a `copy.deepcopy`. Its folder is `model.name_or_path`.
     """
     from core.errors import GrpoError
-    from core.models import sources
+    from core.models import loading
     from core.models.catalogue import SMOLLM2
     from core.spec import ModelSpec
 
@@ -113,6 +113,6 @@ def small_model() -> tuple[Any, Any]:
         return []
 
     try:
-        return sources.load(ModelSpec(source=SMOLLM2), none)
+        return loading.load(ModelSpec(source=SMOLLM2), none)
     except GrpoError as error:
         pytest.skip(f"SmolLM2 cannot be had here: {error}")

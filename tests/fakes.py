@@ -19,11 +19,11 @@ from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from core.models import adapters
-from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.causal_lm import CausalLMPolicy
-from core.rollout.drawing import draw
-from core.rollout.join import joined
-from core.rollout.uniforms import INIT, seeded, uniforms
+from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights
+from core.policies.join import joined
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.policies.lm.drawing import draw
+from core.randomness import INIT, RowKey, seeded, uniforms
 from core.spec import GrpoStage, LoraSpec, RunSpec, Schedule
 from core.tasks.base import Example, Outcome, Split, Table
 from core.training.drive import drive

@@ -14,7 +14,7 @@ from benchmarks.trl_step.ours import Frozen, close, frozen, own_trainer, policy_
 from benchmarks.trl_step.setting import Own, Setting
 from benchmarks.trl_step.theirs import Start, Theirs, frozen_batch
 from core.policies.savings import Savings
-from core.rollout.collect import completion_ids
+from core.training.groups import completion_ids
 
 LOSS, GRADIENT = 1e-4, 1e-3  # the most that may lie between them: absolute, and of the gradient's norm
 UNCLIPPED = 1e9

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from core.models import sources
+from core.models import loading
 from core.models.bars import quiet
 from core.spec import ModelSpec
 
@@ -25,7 +25,7 @@ TINY_LLAMA = {
 
 def folder_of(source: str) -> Path:
     """Where a source's fp32 weights lie on this machine. Raises ModelError."""
-    return sources.locate(ModelSpec(source=source)).path
+    return loading.locate(ModelSpec(source=source)).path
 
 
 def tokenizer_of(folder: Path) -> Any:

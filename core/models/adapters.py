@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from core.errors import SpecError
-from core.policies.base import RowKey
-from core.rollout.uniforms import INIT, seeded
+from core.randomness import INIT, RowKey, seeded
 from core.spec import LoraSpec
 
 

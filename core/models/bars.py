@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from transformers.utils import logging as transformers_logging
 
-from core.models.notice import through_root
+from core.models.messages import through_root
 
 
 @contextmanager

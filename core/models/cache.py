@@ -1,7 +1,7 @@
 """The user's cache of models that were made here: entries that are there whole, with checksums, or not at all.
 
 What is here: where the cache is, how an entry is made by one process while others wait, whether one is intact.
-Not here: what is in an entry (core.models.tiny, core.models.gguf_file), and the hub's own cache (core.models.hub).
+Not here: what is in an entry (core.models.sources: builtin, gguf_file), and the hub's own cache (hub).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import StorageError
-from core.models.notice import say
+from core.models.messages import say
 
 SUMS = "checksums.json"
 

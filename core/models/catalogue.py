@@ -1,6 +1,6 @@
 """The models that are known by name: what the profiles use, and where else one of them can be had. Imports no torch.
 
-Not here: what is on this machine (core.models.inventory), and loading (core.models.sources).
+Not here: what is on this machine (core.models.inventory), and loading (core.models.loading).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which models there are: those that profiles use, here or not, and whatever else is in the caches. Imports no torch.
 
-Nothing is downloaded, read or checked here beyond names and sizes. Not here: loading (core.models.sources).
+Nothing is downloaded, read or checked here beyond names and sizes. Not here: loading (core.models.loading).
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.models import catalogue, hub
+from core.models import catalogue
 from core.models.cache import SUMS, cache_root, size_of
 from core.models.catalogue import KNOWN, TINY, Known
-from core.models.origin import noted
+from core.models.sources import hub
+from core.models.sources.base import noted
 
 BUILT = "builtin-tiny-*"
 GGUF = "gguf-*"

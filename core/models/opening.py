@@ -1,6 +1,6 @@
 """A folder of model files as a model and a tokenizer that fit each other, or one line that says why not.
 
-Not here: where the folder is (core.models.sources), whether 4 bits are needed (core.models.four_bit).
+Not here: where the folder is (core.models.loading), whether 4 bits are needed (core.models.four_bit).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerFast
 
 from core.errors import ModelError
-from core.models import four_bit, tiny, weights
+from core.models import four_bit
 from core.models.bars import quiet
-from core.models.origin import Origin
+from core.models.sources import builtin, local
+from core.models.sources.base import Origin
 from core.spec import ModelSpec
 
 NF4 = "4-bit (nf4, bitsandbytes), products in bfloat16"
@@ -34,7 +35,7 @@ def opened(folder: Path, spec: ModelSpec) -> tuple[Any, Any, bool]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         _quick_and_exact()
-    held = four_bit.Weights(count=weights.parameters(folder), itemsize=getattr(torch, spec.dtype).itemsize)
+    held = four_bit.Weights(count=local.parameters(folder), itemsize=getattr(torch, spec.dtype).itemsize)
     quantised = four_bit.in_4bit(spec.load_in_4bit, lora=spec.lora is not None, weights=held, room=room())
     how: dict[str, Any] = {"dtype": getattr(torch, spec.dtype)}
     if quantised:
@@ -42,7 +43,7 @@ def opened(folder: Path, spec: ModelSpec) -> tuple[Any, Any, bool]:
         how = {"dtype": torch.bfloat16, "quantization_config": config, "device_map": {"": torch.cuda.current_device()}}
     try:
         with quiet():
-            kind = PreTrainedTokenizerFast if tiny.speaks(folder) else AutoTokenizer
+            kind = PreTrainedTokenizerFast if builtin.speaks(folder) else AutoTokenizer
             tokenizer = kind.from_pretrained(
                 folder, padding_side="left", local_files_only=True, trust_remote_code=spec.trust_remote_code
             )

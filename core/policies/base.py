@@ -10,25 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 from torch.nn import Parameter
 
+from core.randomness import RowKey
 from core.tasks.base import Example
 
 Weights = Literal["current", "reference"]
 ENTROPY = "entropy"
-
-
-class RowKey(NamedTuple):
-    """Names one row's randomness: every uniform a row draws is a pure function of its key and a counter."""
-
-    seed: int
-    purpose: int
-    step: int
-    attempt: int
-    row: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.causal_lm import CausalLMPolicy
-from core.policies.modes import update_mode
-from core.rollout.uniforms import DROPOUT, TRAIN, seeded
+from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.policies.lm.modes import update_mode
+from core.randomness import DROPOUT, TRAIN, RowKey, seeded
 from core.tasks.base import Example
 
 _TRAINING = "fault.training"  # in a checkpoint: the mode the model was left in

@@ -1,7 +1,7 @@
 """What a step leaves out because its numbers are the same without it.
 
 All of it is on in every run. Switching one off is for measuring what it saves, and for tests that compare it with the
-plain way. Not here: how each is done (core.rollout.decoding, core.policies, core.training).
+plain way. Not here: how each is done (core.policies.lm.decoding, core.policies, core.training).
 """
 
 from __future__ import annotations

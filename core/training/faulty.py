@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from core.policies.base import Rollout
-from core.rollout.collect import Groups
+from core.training.groups import Groups
 from core.training.grpo_loss import GrpoLoss
 from core.training.requests import Answer, Learn, Request, Reward, Sample
 from core.training.trainer import Parts, Steps, Trainer

@@ -15,7 +15,7 @@ from torch import Tensor
 from core.algorithms.kl import k3, kl_loss
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
-from core.models.transfer import handed
+from core.models.devices import handed
 from core.policies.base import ENTROPY, Scores
 from core.spec import GrpoStage, Schedule
 from core.training.update import LossParts

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
-from core.models.transfer import handed
+from core.models.devices import handed
 from core.policies.base import Scores
 from core.training.update import LossParts
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
-from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
-from core.rollout.collect import Groups, grouped, outcomes_of
+from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
+from core.randomness import RowKey
 from core.tasks.base import Example, Task
 from core.tasks.readiness import tell_step
+from core.training.groups import Groups, grouped, outcomes_of
 from core.training.machine import Machine
 from core.training.shares import Draw, Question, sampled, scored
 from core.training.update import Batch, Update

@@ -28,7 +28,7 @@ from grpoctl.specs import load, read_resolved
 
 if TYPE_CHECKING:
     from core.policies.base import Sampling
-    from core.rollout.collect import Groups
+    from core.training.groups import Groups
 
 SPLITS = get_args(Split)
 
@@ -203,7 +203,7 @@ class _Batch:
 
 def _batches(found: Plan, task: Task, examples: Sequence[Example], policy: Any) -> Iterator[_Batch]:
     """The groups of all examples, a bounded number at a time; progress where standard error is a terminal."""
-    from core.rollout.measure import Draws, measured
+    from core.training.measure import Draws, measured
 
     draws, first = Draws(k=found.k, how=found.how, seed=found.seed), 0
     shown = console.is_terminal(sys.stderr)

@@ -17,7 +17,7 @@ from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
 
 if TYPE_CHECKING:
-    from core.policies.causal_lm import CausalLMPolicy
+    from core.policies.lm.causal_lm import CausalLMPolicy
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _SORTS = "a model is builtin:tiny, small, a folder, a .gguf file or a hub id (org/name)"

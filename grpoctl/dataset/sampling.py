@@ -64,9 +64,9 @@ def planned(spec: RunSpec, prompts: int) -> Plan:
 
 def sample(spec: RunSpec, task: Task, policy: Policy, plan: Plan) -> dict[str, Any]:
     """The `sampling` of the document. Raises TaskError where the rewards cannot go on."""
-    from core.policies.base import RowKey, Sampling
-    from core.rollout.measure import Draws, measured
-    from core.rollout.uniforms import PREVIEW, permutation
+    from core.policies.base import Sampling
+    from core.randomness import PREVIEW, RowKey, permutation
+    from core.training.measure import Draws, measured
 
     pool = task.examples("train")
     order = permutation(RowKey(spec.seed, PREVIEW, 0, 0, 0), len(pool))

@@ -123,7 +123,7 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
     """Rewind to the newest sound checkpoint, assemble, drive to the end, export the adapter."""
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
-    from core.rollout.decoding import listening
+    from core.policies.lm.decoding import listening
     from core.tasks.readiness import at_work
     from core.training.initial import fit
 

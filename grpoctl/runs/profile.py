@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import SpecError, UserError
-from core.models import four_bit, inventory, precision, weights
+from core.models import four_bit, inventory, precision
+from core.models.sources import local
 from core.spec import ModelSpec, RunSpec
 from grpoctl.specs import Loaded, Revisions, load
 
@@ -112,13 +113,11 @@ def _count(model: ModelSpec) -> int | None:
         return 2**20
     file = Path(os.path.expanduser(model.source))
     if file.is_file():
-        from core.models.gguf_file import content
+        from core.models.sources.gguf_file import content
 
         return content(file).parameters
     folder = inventory.here(model.source, model.revision)
     if folder is None:
         return None
-    size = sum(one.stat().st_size for one in weights.weight_files(folder) if one.is_file())
-    return (
-        weights.parameters(folder) or -(-size // 2) or None
-    )  # files without a count: two bytes a weight, as published
+    size = sum(one.stat().st_size for one in local.weight_files(folder) if one.is_file())
+    return local.parameters(folder) or -(-size // 2) or None  # files without a count: two bytes a weight, as published

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.assemble import tiny_pairs
-from core.models import tiny
+from core.models.sources import builtin
 from tests.end_to_end import scenarios
 from tests.end_to_end.cli import Cli, Zygote
 from tests.end_to_end.scenarios import Chain, Ended, FullRun, Pair, Undisturbed
@@ -26,9 +26,9 @@ SCENARIOS = {
 
 
 @pytest.fixture(scope="session", autouse=True)
-def builtin() -> None:
+def builtin_model() -> None:
     """The built-in model, made ready: who finds another process at it says so, and what is said is looked at here."""
-    tiny.load(tiny_pairs())
+    builtin.load(tiny_pairs())
 
 
 @pytest.fixture(scope="session")

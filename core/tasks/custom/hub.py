@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import SpecError
-from core.models import hub
-from core.models.notice import through_root
+from core.models.messages import through_root
+from core.models.sources import hub
 from core.tasks.custom.parquet import counted
 from core.tasks.custom.row import Row
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from core.assemble import tiny_pairs
-from core.models import tiny
+from core.models.sources import builtin
 
 
 @pytest.fixture(scope="session")
-def builtin() -> tuple[Any, Any]:
+def tiny_model() -> tuple[Any, Any]:
     """(model, tokenizer) of `builtin:tiny`."""
-    return tiny.load(tiny_pairs())
+    return builtin.load(tiny_pairs())

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core.models import inventory, sources
+from core.models import inventory, loading
 from core.models.catalogue import KNOWN, SMOLLM2, SMOLLM2_WHEEL, TINY, source_of, wheel_of
-from core.models.gguf_file import folder_of
+from core.models.sources.gguf_file import folder_of
 from core.spec import ModelSpec
 from tests.core.models import ggufs
 
@@ -18,7 +18,7 @@ def own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Empty caches: ours, and the hub's (its place is read when its client is imported)."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
-    monkeypatch.setattr("core.models.hub.cached", lambda source, revision=None: None)
+    monkeypatch.setattr("core.models.sources.hub.cached", lambda source, revision=None: None)
     return tmp_path / "xdg" / "grpoctl"
 
 
@@ -68,7 +68,7 @@ def test_what_came_from_the_wheel_is_the_small_model(own_caches: Path) -> None:
 
 def test_a_gguf_file_that_was_loaded_is_listed_after_them(tmp_path: Path) -> None:
     file = ggufs.write(tmp_path / "mine.gguf")
-    origin = sources.locate(ModelSpec(source=str(file)))
+    origin = loading.locate(ModelSpec(source=str(file)))
     *known, mine = inventory.entries()
     assert len(known) == len(KNOWN)
     assert (mine.name, mine.source, mine.path, mine.origin) == ("mine.gguf", str(file), origin.path, "gguf")

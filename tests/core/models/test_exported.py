@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from core.errors import ModelError
 from core.models import exported
 from core.models.adapters import with_lora
-from core.policies.base import RowKey, Sampling
-from core.policies.causal_lm import CausalLMPolicy
-from core.rollout.uniforms import seeded
+from core.policies.base import Sampling
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.randomness import RowKey, seeded
 from core.spec import LoraSpec
 from core.tasks.base import Example
 from tests.fakes import LetterTokenizer, small_qwen2
@@ -151,8 +151,8 @@ def answers(generate: Any, prompt: Any) -> str:
     return str(found["generated_text"])
 
 
-def test_peft_and_a_pipeline_load_an_adapter_of_the_builtin_model(tmp_path: Path, builtin: tuple[Any, Any]) -> None:
-    model, tokenizer = builtin
+def test_peft_and_a_pipeline_load_an_adapter_of_the_builtin_model(tmp_path: Path, tiny_model: tuple[Any, Any]) -> None:
+    model, tokenizer = tiny_model
     prompts = ("12+7=", "Question: how many?\nDSL:")
     before = said(CausalLMPolicy(model, tokenizer), *prompts)
     policy = trained(copy.deepcopy(model), tokenizer)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from core.errors import ModelError
-from core.models import precision, sources
+from core.models import loading, precision
 from core.models.adapters import with_lora
 from core.models.precision import Facts, fastest_dtype, settled
 from core.spec import LoraSpec, ModelSpec
@@ -96,7 +96,7 @@ def test_auto_never_reaches_torch(tmp_path: Path) -> None:
     # A GGUF file's folder in the cache is named by the dtype: `auto` would be a third one.
     (tmp_path / "model.gguf").write_bytes(b"no such file")
     with pytest.raises(ModelError, match="is not a GGUF file"):
-        sources.locate(ModelSpec(source=str(tmp_path / "model.gguf"), lora=LORA))
+        loading.locate(ModelSpec(source=str(tmp_path / "model.gguf"), lora=LORA))
 
 
 @pytest.mark.parametrize("lora", [None, LORA])
@@ -105,7 +105,7 @@ def test_a_model_is_loaded_in_what_auto_stands_for(lora: LoraSpec | None, tmp_pa
     raw = Tokenizer(models.BPE({"<end>": 0, "a": 1, "b": 2}, []))
     PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>").save_pretrained(tmp_path)
     spec = ModelSpec(source=str(tmp_path), lora=lora)
-    model, _ = sources.load(spec, list)
+    model, _ = loading.load(spec, list)
     assert {p.dtype for p in model.parameters()} == {getattr(torch, settled(spec).dtype)}
     assert lora is not None or model.dtype is torch.float32  # all of it is trained
 

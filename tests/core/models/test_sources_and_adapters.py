@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from core.errors import ModelError, SpecError
-from core.models import sources
+from core.models import loading
 from core.models.adapters import with_lora
 from core.spec import LoraSpec, ModelSpec
 from tests.fakes import small_qwen2
@@ -22,7 +22,7 @@ def test_a_directory_is_loaded(tmp_path: Path) -> None:
     GPT2LMHeadModel(GPT2Config(vocab_size=3, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path)
     raw = Tokenizer(models.BPE({"<end>": 0, "a": 1, "b": 2}, []))
     PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>").save_pretrained(tmp_path)
-    model, tokenizer = sources.load(ModelSpec(source=str(tmp_path), dtype="bfloat16"), list)
+    model, tokenizer = loading.load(ModelSpec(source=str(tmp_path), dtype="bfloat16"), list)
     assert model.dtype is torch.bfloat16
     assert not model.training
     assert tokenizer.padding_side == "left"
@@ -39,7 +39,7 @@ def test_a_directory_is_loaded(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_loaded_is_told_in_one_line(source: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=says) as caught:
-        sources.load(ModelSpec(source=str(tmp_path) if source == "EMPTY" else source), list)
+        loading.load(ModelSpec(source=str(tmp_path) if source == "EMPTY" else source), list)
     assert "\n" not in str(caught.value)
 
 

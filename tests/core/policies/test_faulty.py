@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from core.algorithms.masking import token_mean
-from core.policies.base import Policy, Rollout, RowKey, Sampling
+from core.policies.base import Policy, Rollout, Sampling
 from core.policies.faulty import DropoutInScoring, MissingEos, RolloutInTrainMode, StaleSamplerWeights
+from core.randomness import RowKey
 from core.tasks.base import Example
 from core.training.update import Update
 from tests.fakes import batch_of, grpo_stage, loss_of, small_policy

@@ -11,8 +11,8 @@ import torch
 from core.assemble import assemble, open_checkpoints
 from core.errors import CheckpointError
 from core.policies import faulty as faulty_policies
-from core.policies.causal_lm import CausalLMPolicy
 from core.policies.faulty import RolloutInTrainMode
+from core.policies.lm.causal_lm import CausalLMPolicy
 from core.spec import RunSpec
 from core.spec.run import IN_THE_POLICY, IN_THE_TASK, Fault
 from core.tasks import faulty as faulty_tasks

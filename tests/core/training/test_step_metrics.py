@@ -10,9 +10,9 @@ import torch
 
 from core.metrics import METRICS
 from core.policies.base import Rollout, Sampling, Scores
-from core.rollout.collect import Groups
 from core.tasks.base import Example, Outcome
 from core.training.evaluate import evaluation_metrics, gain_errors, prompt_rewards
+from core.training.groups import Groups
 from core.training.step_metrics import integrity_metrics, rollout_metrics, sample_rows
 
 # Two prompts x three completions of 2, 1, 3 / 3, 3, 1 tokens; the fourth and fifth were cut off.

@@ -10,10 +10,10 @@ import pytest
 
 from core.health.foresight.resources import passes
 from core.health.foresight.resources.passes import Rows, attention, block, head, kept, shares, tokens_at_once
-from core.models import attention as attention_of_models
-from core.models import plain
-from core.policies import batches
-from core.policies import head as head_of_policies
+from core.policies.lm import batches
+from core.policies.lm import head as head_of_policies
+from core.policies.lm.fast import attention as attention_of_models
+from core.policies.lm.fast import plain
 from tests.core.health.foresight.resources.paper import PAPER, run
 
 ROWS = Rows(count=4, group=2, prompt=3, completion=5)

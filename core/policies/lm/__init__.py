@@ -1,0 +1,1 @@
+"""Causal language models: text in, text out, one factor per token."""

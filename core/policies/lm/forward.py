@@ -1,0 +1,169 @@
+"""The forward of scoring and learning: rows of a rollout -> the log-probs of their drawn tokens.
+
+A prompt is run once, in one row with all of its completions (fast/branches.py): K completions cost P + K*T tokens
+instead of K*(P + T). Their first token is predicted from the prompt's last one, and nothing from their
+last, which is not run at all. Nor is padding, on either side, that all of the rows have.
+Not here: modes and weights (core.policies.lm.causal_lm), the head (core.policies.lm.head).
+
+Shape suffixes: R rows, G prompts of them, S prompt tokens, T completion tokens, W the widest of these rows, M all drawn
+tokens of these rows, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from core.models.devices import handed
+from core.policies.base import Rollout
+from core.policies.lm.batches import Run
+from core.policies.lm.decoding import positions
+from core.policies.lm.fast.attention import grouped_heads
+from core.policies.lm.fast.branches import Branches, branching
+from core.policies.lm.fast.fused_layers import Way, also_again
+from core.policies.lm.fast.lora import one_product
+from core.policies.lm.fast.norms import fused_norms
+from core.policies.lm.fast.plain import plain_decoder, under_adapter
+from core.policies.lm.head import of_logits, token_scores
+from core.policies.savings import Savings
+
+# Savings that are not the model's own forward.
+OWN = ("fused_head", "shared_prompts", "grouped_heads", "one_product", "fused_norms")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Some rows of a rollout, without the padding that they all have; on the CPU, where its shapes are known."""
+
+    prompt_ids_RS: Tensor
+    prompt_mask_RS: Tensor
+    ids_RW: Tensor
+    mask_RW: Tensor
+    counts: Sequence[int]  # rows of each prompt
+    full: int  # T of the rollout
+    temperature: float
+
+
+def part_of(rollout: Rollout, rows: Sequence[int]) -> Part:
+    """The part that these rows are."""
+    index = torch.tensor(list(rows), dtype=torch.long)
+    mask_RT, prompt_mask_RS = rollout.mask_NT[index], rollout.actions["prompt_mask"][index]
+    width = max(1, int(mask_RT.sum(-1).max()))
+    start = prompt_mask_RS.shape[1] - int(prompt_mask_RS.sum(-1).max())
+    return Part(
+        prompt_ids_RS=rollout.actions["prompt_ids"][index, start:],
+        prompt_mask_RS=prompt_mask_RS[:, start:],
+        ids_RW=rollout.actions["ids"][index, :width],
+        mask_RW=mask_RT[:, :width],
+        counts=torch.unique_consecutive(rollout.prompt_N[index], return_counts=True)[1].tolist(),
+        full=mask_RT.shape[1],
+        temperature=rollout.how.temperature,
+    )
+
+
+def runs_of(rollout: Rollout, rows: Sequence[int]) -> list[Run]:
+    """The rows as runs of one prompt each."""
+    index = list(rows)
+    numbers, lengths = rollout.prompt_N[index].tolist(), rollout.mask_NT[index].sum(-1).tolist()
+    prompts = rollout.actions["prompt_mask"][index].sum(-1).tolist()
+    grouped = [list(group) for _, group in groupby(range(len(index)), key=lambda place: numbers[place])]
+    return [
+        Run(rows=[index[at] for at in group], lengths=[lengths[at] for at in group], prompt=prompts[group[0]])
+        for group in grouped
+    ]
+
+
+def scores(model: Any, part: Part, *, entropy: bool, savings: Savings) -> list[Tensor]:
+    """[log-probs], and [.., entropies] where asked for: (R, T) float32, 0 where nothing was drawn.
+
+    Models whose logits are not simply their head's of the last hidden state go the plain way.
+    """
+    base, device = under_adapter(model), model.device
+    if not any(getattr(savings, name) for name in OWN) or not plain_decoder(base):
+        ids_RW, outside_RW = handed(part.ids_RW, device), handed(~part.mask_RW, device)
+        found = of_logits(_logits(model, part, device), ids_RW, temperature=part.temperature, entropy=entropy)
+        return [pad(one.masked_fill(outside_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
+    shares = savings.shared_prompts and max(part.counts) > 1
+    with also_again(_ways(base, savings, shares=shares)):
+        if shares:
+            hidden_RWH = _shared(base, part, device, grouped=savings.grouped_heads)
+        else:
+            hidden_RWH = _plain(base.model, part, device)
+    # By numbers that the CPU knows, not by the mask: a GPU would have to say first how many there are.
+    drawn_M = part.mask_RW.flatten().nonzero().squeeze(-1)
+    head, ids_M = base.get_output_embeddings(), handed(part.ids_RW.flatten()[drawn_M], device)
+    hidden_MH = hidden_RWH.flatten(0, 1).index_select(0, handed(drawn_M, device))
+    if savings.fused_head:
+        found = token_scores(head, hidden_MH, ids_M, temperature=part.temperature, entropy=entropy)
+    else:
+        found = of_logits(head(hidden_MH), ids_M, temperature=part.temperature, entropy=entropy)
+    return [_placed(one, part) for one in found]
+
+
+def _ways(base: Any, savings: Savings, *, shares: bool) -> list[Way]:
+    """What the layers run in."""
+    ways = [one_product(base)] if savings.one_product else []
+    if savings.fused_norms:
+        ways.append(fused_norms(base))
+    if shares:
+        return [*ways, partial(branching, base)]
+    return [*ways, partial(grouped_heads, base)] if savings.grouped_heads else ways
+
+
+def _placed(values_M: Tensor, part: Part) -> Tensor:
+    """The drawn tokens' values where they belong, (R, T)."""
+    mask_RT = pad(part.mask_RW, (0, part.full - part.mask_RW.shape[1]))
+    at_M = handed(mask_RT.flatten().nonzero().squeeze(-1), values_M.device)
+    return values_M.new_zeros(mask_RT.numel()).index_copy(0, at_M, values_M).view(mask_RT.shape)
+
+
+def _logits(model: Any, part: Part, device: torch.device) -> Tensor:
+    """(R, W, V), through the model's own forward."""
+    ids = torch.cat([part.prompt_ids_RS, part.ids_RW], dim=-1)
+    mask = torch.cat([part.prompt_mask_RS, part.mask_RW.long()], dim=-1)
+    logits: Tensor = model(
+        **_inputs(ids, mask, device), use_cache=False, logits_to_keep=part.ids_RW.shape[-1] + 1
+    ).logits[:, :-1]
+    return logits
+
+
+def _plain(decoder: Any, part: Part, device: torch.device) -> Tensor:
+    """(R, W, H): what each token of a completion is predicted from, every row with its prompt."""
+    ids = torch.cat([part.prompt_ids_RS, part.ids_RW[:, :-1]], dim=-1)
+    mask = torch.cat([part.prompt_mask_RS, part.mask_RW[:, :-1].long()], dim=-1)
+    hidden: Tensor = decoder(**_inputs(ids, mask, device), use_cache=False).last_hidden_state
+    return hidden[:, part.prompt_ids_RS.shape[1] - 1 :]
+
+
+def _inputs(ids: Tensor, mask: Tensor, device: torch.device) -> dict[str, Tensor]:
+    """What a transformers model is called with, on its device."""
+    named = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask)}
+    return {name: handed(tensor, device) for name, tensor in named.items()}
+
+
+def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Tensor:
+    """The same, (R, W, H), every prompt run once: all tokens in one row, the prompts' first. Under `branching`."""
+    counts_G = torch.tensor(part.counts)
+    first_G = counts_G.cumsum(0) - counts_G
+    ids_GS, mask_GS, later_RW = part.prompt_ids_RS[first_G], part.prompt_mask_RS[first_G], part.ids_RW[:, :-1]
+    at_RW = part.prompt_mask_RS.sum(-1, keepdim=True) + torch.arange(later_RW.shape[1])
+    # Without a mask torch's kernels share keys among heads, and on a GPU none of them but the plainest does in float32.
+    masked = device.type == "cuda" and base.dtype.itemsize > 2 and not torch.is_autocast_enabled(device.type)
+    branches = Branches(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped, masked=masked)
+    hidden_MH = base.model(
+        input_ids=handed(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
+        position_ids=handed(torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),
+        use_cache=False,
+        branches=branches,
+    ).last_hidden_state[0]
+    size = hidden_MH.shape[-1]
+    of_prompts_GSH = hidden_MH[: ids_GS.numel()].view(*ids_GS.shape, size)
+    first_R1H = branches.each(of_prompts_GSH[:, -1]).unsqueeze(1)
+    return torch.cat([first_R1H, hidden_MH[ids_GS.numel() :].view(*later_RW.shape, size)], dim=1)
