@@ -106,7 +106,7 @@ def small_model() -> tuple[Any, Any]:
     """
     from core.errors import GrpoError
     from core.models import loading
-    from core.models.catalogue import SMOLLM2
+    from core.models.sources.wheel import SMOLLM2
     from core.spec import ModelSpec
 
     def none() -> list[tuple[str, str]]:

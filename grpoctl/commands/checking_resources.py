@@ -9,7 +9,7 @@ from typing import Any
 from core.errors import GrpoError, UserError
 from core.health.foresight.resources.memory import Place, peak, phases
 from core.health.foresight.resources.shapes import Shape
-from core.models import four_bit
+from core.models import precision
 from core.spec import RunSpec
 from core.spec.fit import check_fit
 from core.tasks import registry
@@ -89,11 +89,11 @@ def _as_loaded(spec: RunSpec, model: Known, place: Place) -> RunSpec:
     """The spec with `load_in_4bit: auto` decided as a run would decide it there."""
     if spec.model.load_in_4bit != "auto":
         return spec
-    room = four_bit.Room(
-        free=place.memory if place.device == "cuda" else None, bitsandbytes=four_bit.has_bitsandbytes()
+    room = precision.DeviceRoom(
+        free=place.memory if place.device == "cuda" else None, bitsandbytes=precision.has_bitsandbytes()
     )
-    held = four_bit.Weights(count=model.shape.total, itemsize=2 if spec.model.dtype == "bfloat16" else 4)
-    small = four_bit.in_4bit("auto", lora=spec.model.lora is not None, weights=held, room=room)
+    held = precision.WeightsSize(count=model.shape.total, itemsize=2 if spec.model.dtype == "bfloat16" else 4)
+    small = precision.use_4bit("auto", lora=spec.model.lora is not None, weights=held, room=room)
     return spec.model_copy(
         update={"model": spec.model.model_copy(update={"load_in_4bit": "always" if small else "never"})}
     )

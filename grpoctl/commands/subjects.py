@@ -55,7 +55,7 @@ class Subject:
             return self.exported.model(like)
         revision = like.revision if like.source == self.source else None
         # The dtype before the adapter is left out: nothing is trained here that would need float32.
-        like = precision.settled(like.model_copy(update={"source": self.source, "revision": revision}))
+        like = precision.resolve_dtype(like.model_copy(update={"source": self.source, "revision": revision}))
         own = {"lora": None, "trainable": None}
         return like.model_copy(update={**own, "load_in_4bit": "never", "gradient_checkpointing": False})
 
@@ -76,11 +76,11 @@ def subject(home: Home, name: str, *, running_first: bool = False) -> Subject:
 
     Raises NotFoundError where it is nothing of these, UserError where it is no model.
     """
-    from core.models.catalogue import source_of
+    from core.models.catalogue import resolve_alias
 
     path = path_of(name)
     if not RunDir(path=path).spec.is_file():
-        if (source := source_of(name)) != name or name.startswith("builtin:"):
+        if (source := resolve_alias(name)) != name or name.startswith("builtin:"):
             return Subject(name=name, source=source, root=source)
         if (found := _of_path(name, path)) is not None:
             return found
@@ -140,6 +140,6 @@ def _of_path(name: str, path: Path) -> Subject | None:
 
 
 def _base_of(folder: Path) -> str:
-    from core.models.exported import base_of
+    from core.models.adapters import base_model_of
 
-    return base_of(folder)
+    return base_model_of(folder)

@@ -19,13 +19,15 @@ DTYPES: tuple[Dtype, ...] = ("bfloat16", "float32")
 Say = Callable[[str], None]
 
 
-def settled(spec: RunSpec, ask: precision.Ask = precision.here) -> RunSpec:
+def settled(spec: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> RunSpec:
     """The spec with this machine's dtype where it left that open; any other as it is."""
-    model = precision.settled(spec.model, ask)
+    model = precision.resolve_dtype(spec.model, ask)
     return spec if model is spec.model else spec.model_copy(update={"model": model})
 
 
-def settled_run(loaded: Loaded, ask: precision.Ask = precision.here, *, resume: Home | None = None) -> Loaded:
+def settled_run(
+    loaded: Loaded, ask: precision.AskMachine = precision.machine_facts, *, resume: Home | None = None
+) -> Loaded:
     """The loaded spec with a dtype of its own; where a run of it in `resume` is not finished yet, with that run's."""
     if loaded.spec.model.dtype != "auto":
         return loaded
@@ -36,24 +38,26 @@ def settled_run(loaded: Loaded, ask: precision.Ask = precision.here, *, resume: 
     return replace(loaded, spec=spec)
 
 
-def settled_trial(loaded: Loaded, header: dict[str, Any], say: Say, ask: precision.Ask = precision.here) -> Loaded:
+def settled_trial(
+    loaded: Loaded, header: dict[str, Any], say: Say, ask: precision.AskMachine = precision.machine_facts
+) -> Loaded:
     """The loaded spec with the dtype of its study, which `header` keeps: this machine's when it was first asked for."""
     if loaded.spec.model.dtype != "auto":
         return loaded
     if header.get("dtype") not in DTYPES:
         facts = ask()
         header["dtype"] = precision.fastest_dtype(loaded.spec.model, facts)
-        say(precision.why(facts))
+        say(precision.explain_dtype(facts))
     return replace(loaded, spec=_with(loaded.spec, header["dtype"]))
 
 
-def why(asked: RunSpec, settled_as: RunSpec, ask: precision.Ask = precision.here) -> str | None:
+def why(asked: RunSpec, settled_as: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> str | None:
     """One short line on the dtype, where the spec as it was loaded left it open; None where it did not."""
     if asked.model.dtype != "auto":
         return None
     facts, dtype = ask(), settled_as.model.dtype
     own = dtype == precision.fastest_dtype(asked.model, facts)
-    return precision.why(facts) if own else f"dtype {dtype} (auto: the run was started with it)"
+    return precision.explain_dtype(facts) if own else f"dtype {dtype} (auto: the run was started with it)"
 
 
 def _both(spec: RunSpec, first: RunSpec) -> list[RunSpec]:

@@ -1,14 +1,23 @@
-"""Where a model's weights really came from: what a run, and a cache entry, note about them. Imports no torch."""
+"""What a source is: a kind of place that weights come from, and the record of where they really came from. No torch.
+
+A new kind is a file beside this one with `claims` and `locate`, and its name in registry.py.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
+
+from core.spec import ModelSpec
 
 ORIGIN = "origin.json"  # in a cache entry that was made of a GGUF file
+ADVICE = "give a local directory as model.source, make the hub reachable, or use --profile tiny"
 Kind = Literal["builtin", "directory", "gguf", "hub", "wheel"]
+Pairs = Callable[[], Sequence[tuple[str, str]]]  # what the built-in model is warmed up on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,10 +40,37 @@ class Origin:
         return {**asdict(self), "path": str(self.path)}
 
 
-def noted(folder: Path) -> dict[str, Any]:
+class Source(Protocol):
+    """One kind of place; a module of this folder is one."""
+
+    def claims(self, source: str, /) -> bool:
+        """True when `model.source` names a place of this kind; the registry's order decides between two."""
+
+    def locate(self, spec: ModelSpec, pairs: Pairs, /) -> Origin:
+        """Where the model's files lie on this machine; they are downloaded or made first where they are not there yet.
+
+        The dtype of `spec` is never `auto`. Raises ModelError and StorageError.
+        """
+
+
+def path_of(source: str) -> Path:
+    """`model.source` as a path, the user's home spelled out."""
+    return Path(os.path.expanduser(source))
+
+
+def read_origin(folder: Path) -> dict[str, Any]:
     """What was noted in a cache entry when it was made; empty where that cannot be read."""
     try:
         document = json.loads((folder / ORIGIN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def unfit_file_errors() -> tuple[type[Exception], ...]:
+    """Whatever transformers raises over files that it cannot use: they are the user's, and may say anything."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    return (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError, RuntimeError, ArithmeticError,
+            AssertionError, SafetensorError, StrictDataclassError)  # fmt: skip

@@ -25,9 +25,12 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from core.algorithms.schedules import learning_rate
 from core.errors import ModelError
-from core.models.bars import quiet
-from core.models.cache import cache_root, kept
+from core.models.cache import cache_root, get_or_make
+from core.models.catalogue import TINY
+from core.models.messages import no_progress_bars
+from core.models.sources.base import Origin, Pairs
 from core.randomness import INIT, ORDER, RowKey, permutation, seeded
+from core.spec import ModelSpec
 
 Pair = tuple[str, str]
 END, PAD = "<|end|>", "<|pad|>"
@@ -57,29 +60,51 @@ class Recipe:
     learning_rate: float = 4e-3
 
 
+def claims(source: str) -> bool:
+    """True for `builtin:` and whatever follows it."""
+    return source.startswith("builtin:")
+
+
+def locate(spec: ModelSpec, pairs: Pairs) -> Origin:
+    """The model in our cache, built now unless it is there. Raises ModelError for a name that is not `tiny`."""
+    if spec.source != TINY:
+        raise ModelError(f"got model {spec.source!r}; the built-in models are: {TINY}")
+    return Origin(source=TINY, kind="builtin", path=get_or_build(pairs()))
+
+
 def load(pairs: Sequence[Pair], recipe: Recipe | None = None, root: Path | None = None) -> tuple[Any, Any]:
-    """(model, tokenizer) of the recipe and pairs: from the cache, or built now; a damaged cache entry is built again.
+    """(model, tokenizer) of the recipe and pairs: from the cache, or built now."""
+    return read(get_or_build(pairs, recipe, root))
+
+
+def get_or_build(pairs: Sequence[Pair], recipe: Recipe | None = None, root: Path | None = None) -> Path:
+    """The cache entry of the recipe and pairs, built now where it is not there or damaged.
 
     Safe when two processes build at once: one waits. Raises StorageError where the cache cannot be written.
     """
     recipe = recipe or Recipe()
     folder = folder_of(pairs, recipe, root)
-    kept(folder, partial(_build, pairs=pairs, recipe=recipe), files=FILES, what="build the built-in model")
-    with quiet():
+    build = partial(_build, pairs=pairs, recipe=recipe)
+    return get_or_make(folder, build, files=FILES, what="build the built-in model")
+
+
+def read(folder: Path) -> tuple[Any, Any]:
+    """(model, tokenizer) of a cache entry; in float32 on the CPU."""
+    with no_progress_bars():
         model = Qwen2ForCausalLM.from_pretrained(folder, local_files_only=True)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
     tokenizer.chat_template = CHAT
     return model, tokenizer
 
 
-def speaks(folder: Path) -> bool:
-    """Whether the folder's tokenizer is the built-in model's: of this model, or of one that was trained from it.
+def has_builtin_tokenizer(folder: Path) -> bool:
+    """True when the folder's tokenizer is the built-in model's: of this model, or of one that was trained from it.
 
     transformers would put Qwen2's way of splitting words in the place of ours, for the model is a Qwen2.
     """
     try:
-        said = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        return bool((said["eos_token"], said["pad_token"]) == (END, PAD))
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        return bool((settings["eos_token"], settings["pad_token"]) == (END, PAD))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -99,7 +124,7 @@ def key(pairs: Sequence[Pair], recipe: Recipe) -> str:
 def _build(work: Path, *, pairs: Sequence[Pair], recipe: Recipe) -> None:
     tokenizer = train_tokenizer(pairs, recipe)
     model = train_model(pairs, tokenizer, recipe)
-    with quiet():
+    with no_progress_bars():
         model.save_pretrained(work)
     tokenizer.save_pretrained(work)
 

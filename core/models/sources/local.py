@@ -1,4 +1,4 @@
-"""What a folder of model files is, before anything reads its weights: whole, and how large. Imports no torch.
+"""A folder of model files: found, and checked to be whole before anything reads its weights. Imports no torch.
 
 Not here: the cache's own checksums (core.models.cache), and loading (core.models.loading).
 """
@@ -12,11 +12,32 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ModelError
+from core.models.cache import sha256_of
+from core.models.sources.base import ADVICE, Origin, Pairs, path_of
+from core.spec import ModelSpec
 
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
 OLD_INDEX, OLD_SINGLE = "pytorch_model.bin.index.json", "pytorch_model.bin"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "spiece.model")
+HASHED = 2**30  # bytes: a model folder up to this size is hashed for the record
 _LONGEST_HEADER = 100_000_000  # bytes; the format's own limit
+
+
+def claims(source: str) -> bool:
+    """True for a folder that is there, and for whatever else is written as a path."""
+    return path_of(source).is_dir() or source.startswith((".", "/", "~"))
+
+
+def locate(spec: ModelSpec, _pairs: Pairs) -> Origin:
+    """The user's own folder. Raises ModelError where there is none, or where it holds no whole model."""
+    folder = path_of(spec.source)
+    if not folder.is_dir():
+        raise ModelError(f"got model.source {spec.source!r}, which is no directory; {ADVICE}")
+    check(folder)
+    files = weight_files(folder)
+    hashed = len(files) == 1 and files[0].stat().st_size <= HASHED
+    digest = sha256_of(files[0]) if hashed else None
+    return Origin(source=spec.source, kind="directory", path=folder.resolve(), sha256=digest)
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -29,8 +50,8 @@ def weight_files(folder: Path) -> list[Path]:
     return []
 
 
-def complete(folder: Path) -> bool:
-    """Whether config, tokenizer and every weight file are there."""
+def is_complete(folder: Path) -> bool:
+    """True when config, tokenizer and every weight file are there."""
     try:
         files = weight_files(folder)
     except ModelError:
@@ -42,7 +63,7 @@ def complete(folder: Path) -> bool:
 def check(folder: Path) -> None:
     """Raises ModelError, in one line, where the folder is no model that could be loaded: what it lacks, what to do."""
     if not (folder / CONFIG).is_file():
-        raise ModelError(f"{folder} is not a model: {_instead(folder)}")
+        raise ModelError(f"{folder} is not a model: {_advise(folder)}")
     _read(folder / CONFIG)
     files = weight_files(folder)
     if not files:
@@ -51,12 +72,12 @@ def check(folder: Path) -> None:
         if not file.is_file():
             raise ModelError(f"{folder} lacks {file.name}, which its index names; download the model again")
         if file.suffix == ".safetensors":
-            header(file)
+            safetensors_header(file)
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise ModelError(f"{folder} has no tokenizer ({', '.join(TOKENIZERS[:3])}, ...); download the model again")
 
 
-def header(file: Path) -> dict[str, dict[str, Any]]:
+def safetensors_header(file: Path) -> dict[str, dict[str, Any]]:
     """Name -> {dtype, shape, data_offsets} of a safetensors file. Raises ModelError where the file is not whole."""
     size = file.stat().st_size
     try:
@@ -72,11 +93,11 @@ def header(file: Path) -> dict[str, dict[str, Any]]:
     return tensors
 
 
-def parameters(folder: Path) -> int | None:
+def count_parameters(folder: Path) -> int | None:
     """How many weights the folder's safetensors files hold; None where there are none, or they are not whole."""
     try:
         files = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
-        counts = [math.prod(one["shape"]) for file in files for one in header(file).values()]
+        counts = [math.prod(one["shape"]) for file in files for one in safetensors_header(file).values()]
     except (ModelError, OSError, TypeError):
         return None
     return sum(counts) or None
@@ -99,8 +120,8 @@ def _read(file: Path) -> dict[str, Any]:
     return document
 
 
-def _instead(folder: Path) -> str:
-    """What such a folder is, and what to give instead."""
+def _advise(folder: Path) -> str:
+    """What a folder without a configuration is, and what to give in its place."""
     if (folder / "adapter_config.json").is_file():
         return "it is an adapter; merge it first (grpoctl export RUN FOLDER --merged)"
     gguf = sorted(folder.glob("*.gguf"))

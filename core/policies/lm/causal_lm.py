@@ -16,15 +16,14 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from core.errors import CheckpointError, TaskError
-from core.models.adapters import standing_at
-from core.models.exported import save
+from core.models.adapters import save, using_weights
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights
 from core.policies.join import joined
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.lm.decoding import decode, stacked
-from core.policies.lm.fast.folded_adapter import SamplingContext, folded_mode, unfolded_mode
+from core.policies.lm.fast.folded_adapter import folded_sampling
 from core.policies.lm.forward import part_of, runs_of, scores
-from core.policies.lm.modes import clean_mode, update_mode
+from core.policies.lm.modes import SamplingContext, clean_mode, plain_sampling, update_mode
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.base import Example
@@ -69,7 +68,7 @@ class CausalLMPolicy:
         ids_PS, mask_PS = self._encode(prompts)
         tokens = ids_PS.shape[1] + how.max_completion_length
         size = max(1, rows_at_once(self.model.config, self._itemsize, tokens, self.sampling_bytes) // k)
-        sampling_mode = self.sampling_mode or (folded_mode if self.savings.folded_adapter else unfolded_mode)
+        sampling_mode = self.sampling_mode or (folded_sampling if self.savings.folded_adapter else plain_sampling)
         with self._autocast(), sampling_mode(self.model) as model, torch.no_grad():
             parts = [
                 decode(
@@ -175,7 +174,7 @@ class CausalLMPolicy:
         if weights == "current":
             return nullcontext()
         if self.reference is not None:
-            return standing_at(self.model, self.reference)
+            return using_weights(self.model, self.reference)
         adapter_off: AbstractContextManager[object] = self.model.disable_adapter()
         return adapter_off
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from core.models.devices import handed
+from core.models.devices import to_device
 from core.policies.base import Sampling
 from core.policies.lm.drawing import drawn
 from core.policies.lm.fast.cuda_graph import RECORDERS
@@ -128,7 +128,7 @@ def decode(
     limit = how.max_completion_length
     logits_RV, forward = _started(model, prompts_PS, uniforms_NT.shape, savings)
     device = logits_RV.device
-    uniforms_RT, ends = handed(uniforms_NT, device), handed(end_ids, device)
+    uniforms_RT, ends = to_device(uniforms_NT, device), to_device(end_ids, device)
     numbers_R = torch.arange(len(uniforms_RT))
     over_R = torch.zeros(len(uniforms_RT), dtype=torch.bool, device=device)
     look_every = LOOK_EVERY.get(device.type, 1)
@@ -148,7 +148,7 @@ def decode(
             if savings.finished_leave and any(over):
                 kept = torch.tensor(without(over))
                 forward.keep(kept)
-                numbers_R, kept_R = numbers_R[kept], handed(kept, device)
+                numbers_R, kept_R = numbers_R[kept], to_device(kept, device)
                 uniforms_RT, tokens_R, over_R = uniforms_RT[kept_R], tokens_R[kept_R], over_R[kept_R]
         logits_RV = forward.step(tokens_R, t)
     if listener is not None:
@@ -168,11 +168,11 @@ def _started(
     ids, mask = prompts_PS if savings.shared_prefill else (one.repeat_interleave(k, 0) for one in prompts_PS)
     k, cache, device = n // len(ids), DynamicCache(), model.device
     # As an index and not as the number 1: transformers would cut a view, which makes torch copy the head for each row.
-    last = handed(torch.tensor([ids.shape[1] - 1]), device)
+    last = to_device(torch.tensor([ids.shape[1] - 1]), device)
     logits = model(
-        input_ids=handed(ids, device),
-        attention_mask=handed(mask, device),
-        position_ids=handed(positions(mask), device),
+        input_ids=to_device(ids, device),
+        attention_mask=to_device(mask, device),
+        position_ids=to_device(positions(mask), device),
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=last,

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from core.models.devices import handed
+from core.models.devices import to_device
 from core.policies.base import Rollout
 from core.policies.lm.batches import Run
 from core.policies.lm.decoding import positions
@@ -87,7 +87,7 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings) -> list[T
     """
     base, device = under_adapter(model), model.device
     if not any(getattr(savings, name) for name in OWN) or not plain_decoder(base):
-        ids_RW, outside_RW = handed(part.ids_RW, device), handed(~part.mask_RW, device)
+        ids_RW, outside_RW = to_device(part.ids_RW, device), to_device(~part.mask_RW, device)
         found = of_logits(_logits(model, part, device), ids_RW, temperature=part.temperature, entropy=entropy)
         return [pad(one.masked_fill(outside_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
     shares = savings.shared_prompts and max(part.counts) > 1
@@ -98,8 +98,8 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings) -> list[T
             hidden_RWH = _plain(base.model, part, device)
     # By numbers that the CPU knows, not by the mask: a GPU would have to say first how many there are.
     drawn_M = part.mask_RW.flatten().nonzero().squeeze(-1)
-    head, ids_M = base.get_output_embeddings(), handed(part.ids_RW.flatten()[drawn_M], device)
-    hidden_MH = hidden_RWH.flatten(0, 1).index_select(0, handed(drawn_M, device))
+    head, ids_M = base.get_output_embeddings(), to_device(part.ids_RW.flatten()[drawn_M], device)
+    hidden_MH = hidden_RWH.flatten(0, 1).index_select(0, to_device(drawn_M, device))
     if savings.fused_head:
         found = token_scores(head, hidden_MH, ids_M, temperature=part.temperature, entropy=entropy)
     else:
@@ -120,7 +120,7 @@ def _ways(base: Any, savings: Savings, *, shares: bool) -> list[Way]:
 def _placed(values_M: Tensor, part: Part) -> Tensor:
     """The drawn tokens' values where they belong, (R, T)."""
     mask_RT = pad(part.mask_RW, (0, part.full - part.mask_RW.shape[1]))
-    at_M = handed(mask_RT.flatten().nonzero().squeeze(-1), values_M.device)
+    at_M = to_device(mask_RT.flatten().nonzero().squeeze(-1), values_M.device)
     return values_M.new_zeros(mask_RT.numel()).index_copy(0, at_M, values_M).view(mask_RT.shape)
 
 
@@ -145,7 +145,7 @@ def _plain(decoder: Any, part: Part, device: torch.device) -> Tensor:
 def _inputs(ids: Tensor, mask: Tensor, device: torch.device) -> dict[str, Tensor]:
     """What a transformers model is called with, on its device."""
     named = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask)}
-    return {name: handed(tensor, device) for name, tensor in named.items()}
+    return {name: to_device(tensor, device) for name, tensor in named.items()}
 
 
 def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Tensor:
@@ -158,8 +158,8 @@ def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Te
     masked = device.type == "cuda" and base.dtype.itemsize > 2 and not torch.is_autocast_enabled(device.type)
     branches = Branches(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped, masked=masked)
     hidden_MH = base.model(
-        input_ids=handed(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
-        position_ids=handed(torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),
+        input_ids=to_device(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
+        position_ids=to_device(torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),
         use_cache=False,
         branches=branches,
     ).last_hidden_state[0]

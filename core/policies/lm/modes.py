@@ -7,12 +7,25 @@ each decoding step then sees only the last token. That is what happened to P30. 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
 
 from core.policies.lm.fast.fused_layers import contexts
+
+
+class SamplingContext(Protocol):
+    """Something that makes a model ready to be sampled from, gives what to call, and restores the mode it came in."""
+
+    def __call__(self, model: Any, /) -> AbstractContextManager[Any]: ...
+
+
+@contextmanager
+def plain_sampling(model: Any) -> Iterator[Any]:
+    """What to draw from, in clean mode: the model as it is, its adapter a product of its own."""
+    with clean_mode(model):
+        yield model
 
 
 @contextmanager

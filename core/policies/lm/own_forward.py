@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from core.models.devices import handed
+from core.models.devices import to_device
 from core.policies.lm.fast.plain import takes_ready_mask
 from core.policies.lm.fast.window_cache import keep, widen
 
@@ -28,11 +28,11 @@ class OwnForward:
         self._ready = takes_ready_mask(model.config) and cache.get_seq_length() == mask_PS.shape[1]
         self._model, self._cache, self._prompt = model, cache, mask_PS.shape[1]
         widen(cache, k, limit)
-        self._next_R1 = handed(mask_PS.long().sum(-1, keepdim=True).repeat_interleave(k, 0), model.device)
+        self._next_R1 = to_device(mask_PS.long().sum(-1, keepdim=True).repeat_interleave(k, 0), model.device)
         self._seen_RL: Tensor | None = None  # no padding at all
         if not bool(mask_PS.all()):
             seen_PL = torch.nn.functional.pad(mask_PS.bool(), (0, limit), value=True)
-            self._seen_RL = handed(seen_PL.repeat_interleave(k, 0), model.device)
+            self._seen_RL = to_device(seen_PL.repeat_interleave(k, 0), model.device)
 
     def step(self, tokens_R: Tensor, t: int) -> Tensor:
         """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
@@ -47,7 +47,7 @@ class OwnForward:
 
     def keep(self, kept: Tensor) -> None:
         """The rows at these places; the others leave the cache."""
-        kept_R = handed(kept, self._next_R1.device)
+        kept_R = to_device(kept, self._next_R1.device)
         keep(self._cache, kept, kept_R.device)
         self._next_R1 = self._next_R1[kept_R]
         self._seen_RL = None if self._seen_RL is None else self._seen_RL[kept_R]

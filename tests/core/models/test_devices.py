@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from core.models import threads
+from core.models import devices
 from core.models.catalogue import KNOWN, TINY, known_parameters
 
 
@@ -16,10 +16,10 @@ def given_two() -> Iterator[None]:
     """A process that was given two threads, before its first model."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    threads._given.cache_clear()
+    devices.given_threads.cache_clear()
     yield
     torch.set_num_threads(before)
-    threads._given.cache_clear()
+    devices.given_threads.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -33,18 +33,18 @@ def given_two() -> Iterator[None]:
     ],
 )
 def test_one_for_a_small_model_else_what_was_given(parameters: int, given: int, expected: int) -> None:
-    assert threads.threads(parameters, given) == expected
+    assert devices.threads_for(parameters, given) == expected
 
 
 @pytest.mark.usefixtures("given_two")
 def test_a_large_model_after_a_small_one_gets_all_of_them_back() -> None:
     seen = []
     for parameters in (215_424, 134_515_008, 215_424):
-        threads.take(parameters)
+        devices.set_threads(parameters)
         seen.append(torch.get_num_threads())
     assert seen == [1, 2, 1]
 
 
 def test_the_models_of_profiles_are_known_before_they_are_loaded() -> None:
-    assert known_parameters(TINY) == KNOWN[0].parameters < threads.SMALL
+    assert known_parameters(TINY) == KNOWN[0].parameters < devices.SMALL
     assert known_parameters("somebody/else") is None

@@ -33,8 +33,8 @@ def change(file: Path, **values: object) -> None:
     file.write_text(json.dumps(after))
 
 
-def load(folder: Path, **spec: Any) -> loading.Loaded:
-    return loading.load_noting(ModelSpec(source=str(folder), **spec), list)
+def load(folder: Path, **spec: Any) -> loading.LoadedModel:
+    return loading.load_with_origin(ModelSpec(source=str(folder), **spec), list)
 
 
 def test_a_folder_is_loaded_as_it_is(folder: Path) -> None:

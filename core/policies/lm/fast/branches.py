@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from core.models.devices import handed
+from core.models.devices import to_device
 from core.policies.lm.fast.attention import MOST, attend, bias_of, centred
 
 NAME = "branches"
@@ -50,7 +50,7 @@ class Branches:
         self.width, self.grouped = width, grouped
         self.even = min(counts) == max(counts)
         self.counts = counts
-        seen_P1S = handed(mask_PS.bool(), device).unsqueeze(1)
+        seen_P1S = to_device(mask_PS.bool(), device).unsqueeze(1)
         before, own = (_before(tokens, device) for tokens in (self.size, width))
         # None: no prompt has padding, each token sees what is before it, and flash attention will do.
         self.by_prompts: Tensor | None = None

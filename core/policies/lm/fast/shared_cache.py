@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.models.devices import handed
+from core.models.devices import to_device
 from core.policies.lm.fast.attention import bias_of
 
 ROOM = {"cpu": 64, "cuda": 256}  # drawn tokens there is room for at first; where a step is recorded, more
@@ -188,12 +188,12 @@ class Grid:
     def _stand(self, slots: Tensor | None) -> None:
         """Every row's place from now on."""
         self._slots = slots
-        self._slots_R = None if slots is None else handed(slots, self.starts_N.device)
+        self._slots_R = None if slots is None else to_device(slots, self.starts_N.device)
 
     def _move(self, prompts: Tensor, slots: Tensor, places: int) -> None:
         """These prompts and places only, in this order, `places` of each prompt."""
         device = self.starts_N.device
-        there, slots_there = handed(prompts, device), handed(slots, device)
+        there, slots_there = to_device(prompts, device), to_device(slots, device)
         if len(prompts) < self.prompts:
             self._mask_PS = self._mask_PS[prompts]
             self._replace(lambda layer: replace(layer, keys=layer.keys[there], values=layer.values[there]))
@@ -215,14 +215,14 @@ class Grid:
 
 def _starts(mask_PS: Tensor, k: int, like: Tensor) -> Tensor:
     """(P * k,): how many tokens each place's prompt has."""
-    return handed(mask_PS.long().sum(-1).repeat_interleave(k), like.device)
+    return to_device(mask_PS.long().sum(-1).repeat_interleave(k), like.device)
 
 
 def _bias(mask_PS: Tensor, keys: Tensor) -> Tensor | None:
     """What is added to the scores of the prompts' tokens, (P * G, 1, S); None where none is padding."""
     if bool(mask_PS.all()):
         return None
-    seen = handed(mask_PS.bool(), keys.device)
+    seen = to_device(mask_PS.bool(), keys.device)
     return bias_of(seen, keys.dtype).repeat_interleave(keys.shape[1], 0).unsqueeze(1)
 
 

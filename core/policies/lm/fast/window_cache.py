@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from core.models.devices import handed
+from core.models.devices import to_device
 
 
 class WindowLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
@@ -78,9 +78,9 @@ def keep(cache: DynamicCache, kept: Tensor, device: torch.device) -> None:
     `kept` stands on the CPU, the cache on `device`.
     """
     into = (kept != torch.arange(len(kept))).nonzero().squeeze(-1)
-    there = handed(into, device), handed(kept[into], device)
+    there = to_device(into, device), to_device(kept[into], device)
     for layer in cache.layers:
         if isinstance(layer, WindowLayer):
             layer.keep(len(kept), *there)
         else:
-            layer.batch_select_indices(handed(kept, device))
+            layer.batch_select_indices(to_device(kept, device))

@@ -37,10 +37,10 @@ def entries(cache: Path) -> list[str]:
 
 
 def test_what_is_in_a_file_is_counted(file: Path, tmp_path: Path) -> None:
-    assert gguf_file.content(file) == gguf_file.Content(parameters=WHOLE, held_as="Q8_0")
-    assert gguf_file.content(file).quantised == "8-bit (Q8_0), dequantised"
+    assert gguf_file.read_content(file) == gguf_file.GGUFContent(parameters=WHOLE, held_as="Q8_0")
+    assert gguf_file.read_content(file).quantised == "8-bit (Q8_0), dequantised"
     plain = ggufs.write(tmp_path / "plain.gguf", held_as=ggufs.F32)
-    assert gguf_file.content(plain).quantised is None
+    assert gguf_file.read_content(plain).quantised is None
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_what_is_in_a_file_is_counted(file: Path, tmp_path: Path) -> None:
     ],
 )
 def test_how_rounding_is_told(held_as: str, says: str | None) -> None:
-    assert gguf_file.Content(parameters=1, held_as=held_as).quantised == says
+    assert gguf_file.GGUFContent(parameters=1, held_as=held_as).quantised == says
 
 
 def test_a_file_is_loaded_as_the_numbers_it_holds(file: Path, own_cache: Path) -> None:
-    loaded = loading.load_noting(ModelSpec(source=str(file)), list)
+    loaded = loading.load_with_origin(ModelSpec(source=str(file)), list)
     for name, place in (("token_embd", "model.embed_tokens"), ("blk.0.ffn_down", "model.layers.0.mlp.down_proj")):
         held = gguf.quants.dequantize(gguf.quants.quantize(ggufs.matrices()[name], ggufs.Q8_0), ggufs.Q8_0)
         assert torch.equal(loaded.model.get_parameter(f"{place}.weight"), torch.from_numpy(held))
@@ -71,10 +71,10 @@ def test_a_file_is_loaded_as_the_numbers_it_holds(file: Path, own_cache: Path) -
 
 
 def test_it_is_dequantised_once_for_a_content_whatever_its_name(file: Path, own_cache: Path) -> None:
-    first = loading.locate(ModelSpec(source=str(file)))
+    first = loading.locate(ModelSpec(source=str(file)), list)
     before = (first.path / "model.safetensors").stat().st_mtime_ns
     moved = file.rename(file.with_name("we ird (x).GGUF"))
-    again = loading.locate(ModelSpec(source=str(moved)))
+    again = loading.locate(ModelSpec(source=str(moved)), list)
     assert again.path == first.path
     assert (again.path / "model.safetensors").stat().st_mtime_ns == before
     assert entries(own_cache) == [first.path.name]
@@ -89,11 +89,11 @@ def test_another_precision_is_another_entry(file: Path, own_cache: Path) -> None
 
 
 def test_a_damaged_entry_is_made_again(file: Path) -> None:
-    folder = loading.locate(ModelSpec(source=str(file))).path
+    folder = loading.locate(ModelSpec(source=str(file)), list).path
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert not intact(folder, gguf_file.FILES)
-    assert loading.locate(ModelSpec(source=str(file))).path == folder
+    assert loading.locate(ModelSpec(source=str(file)), list).path == folder
     assert intact(folder, gguf_file.FILES)
 
 

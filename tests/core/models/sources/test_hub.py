@@ -37,14 +37,14 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     ],
 )  # fmt: skip
 def test_what_is_downloaded_of_a_model(names: list[str], remote_code: bool, wanted: list[str]) -> None:
-    assert hub.wanted(names, remote_code=remote_code) == wanted
+    assert hub.files_to_download(names, remote_code=remote_code) == wanted
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 def test_offline_means_that_the_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv(name, "1")
-    assert hub.unreachable() == f"the model hub is not asked: {name} is set"
+    assert hub.why_unreachable() == f"the model hub is not asked: {name} is set"
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://127.0.0.1:99999"])
@@ -52,7 +52,7 @@ def test_a_hub_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, en
     for name in ("HF_HUB_OFFLINE", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
-    assert hub.unreachable() == f"the model hub ({endpoint}) cannot be reached"
+    assert hub.why_unreachable() == f"the model hub ({endpoint}) cannot be reached"
 
 
 class Shelf(BaseHTTPRequestHandler):
@@ -132,7 +132,7 @@ from core.models import loading
 from core.spec import ModelSpec
 for source in sys.argv[1:]:
     try:
-        loaded = loading.load_noting(ModelSpec(source=source), list)
+        loaded = loading.load_with_origin(ModelSpec(source=source), list)
         print(loaded.origin.kind, loaded.origin.commit, loaded.model.name_or_path)
     except GrpoError as error:
         print(type(error).__name__, error)

@@ -30,8 +30,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_whole_folder(folder: Path) -> None:
     local.check(folder)
-    assert local.complete(folder)
-    assert local.parameters(folder) == 10
+    assert local.is_complete(folder)
+    assert local.count_parameters(folder) == 10
     assert [file.name for file in local.weight_files(folder)] == ["model-1.safetensors", "model-2.safetensors"]
 
 
@@ -87,10 +87,10 @@ def test_what_is_no_model_is_told_in_one_line(folder: Path, damage: Damage, says
 )
 def test_a_folder_that_lacks_a_file_is_not_complete(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    assert not local.complete(folder)
+    assert not local.is_complete(folder)
 
 
 def test_what_cannot_be_counted_is_not_known(folder: Path) -> None:
     cut("model-1.safetensors", 9)(folder)
-    assert local.parameters(folder) is None
-    assert local.parameters(folder / "nowhere") is None
+    assert local.count_parameters(folder) is None
+    assert local.count_parameters(folder / "nowhere") is None

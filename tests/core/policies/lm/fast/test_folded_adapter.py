@@ -10,11 +10,10 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from core.models.adapters import foldable
 from core.policies.base import Rollout, Sampling
 from core.policies.faulty import RolloutInTrainMode
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.fast.folded_adapter import folded, folded_mode
+from core.policies.lm.fast.folded_adapter import foldable_layers, folded_adapter, folded_sampling
 from core.policies.lm.modes import update_mode
 from core.randomness import RowKey
 from core.tasks.base import Example
@@ -61,7 +60,7 @@ def test_a_folded_model_says_what_the_adapter_says() -> None:
     model = lora_model().eval()
     with torch.no_grad():
         clean = model(input_ids=IDS).logits.log_softmax(-1)
-        with folded(model) as plain:
+        with folded_adapter(model) as plain:
             assert plain is model.get_base_model()
             there = plain(input_ids=IDS).logits.log_softmax(-1)
         base = small_qwen2()(input_ids=IDS).logits.log_softmax(-1)
@@ -75,7 +74,7 @@ def test_afterwards_every_weight_has_its_old_bits_and_place() -> None:
     places = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
     target = model.get_base_model().model.layers[0].self_attn.q_proj
     for _ in range(3):
-        with folded(model):
+        with folded_adapter(model):
             assert target.merged
             assert not torch.equal(target.base_layer.weight, before[f"{NAME}.base_layer.weight"])
         assert same_bits(bits(model), before)
@@ -90,11 +89,11 @@ NAME = "base_model.model.model.layers.0.self_attn.q_proj"
 def test_an_error_inside_leaves_nothing_behind() -> None:
     model = lora_model()
     before = bits(model)
-    with pytest.raises(ZeroDivisionError), folded(model):
+    with pytest.raises(ZeroDivisionError), folded_adapter(model):
         raise ZeroDivisionError
     assert same_bits(bits(model), before)
-    assert not any(layer.merged for layer in foldable(model))
-    assert len(foldable(model)) == 4  # q and v of two layers: it can be folded again
+    assert not any(layer.merged for layer in foldable_layers(model))
+    assert len(foldable_layers(model)) == 4  # q and v of two layers: it can be folded again
 
 
 def test_an_adapter_that_is_not_finite_is_folded_and_taken_out_again() -> None:
@@ -102,7 +101,7 @@ def test_an_adapter_that_is_not_finite_is_folded_and_taken_out_again() -> None:
     with torch.no_grad():
         dict(model.named_parameters())[f"{NAME}.lora_B.default.weight".replace("q_proj", "v_proj")].fill_(torch.nan)
     base = bits(small_qwen2())
-    with folded(model) as plain, torch.no_grad():
+    with folded_adapter(model) as plain, torch.no_grad():
         assert bool(plain(input_ids=IDS).logits.isnan().any())  # as without folding: a guard's business
     weight = model.get_base_model().model.layers[0].self_attn.v_proj.base_layer.weight
     assert torch.equal(weight, base["model.layers.0.self_attn.v_proj.weight"])
@@ -177,8 +176,8 @@ def switched_off() -> Any:
 def test_what_may_not_be_folded_is_sampled_as_it_is(make: Any) -> None:
     model = make()
     before = bits(model)
-    assert foldable(model) == []
-    with folded_mode(model) as drawn_from:
+    assert foldable_layers(model) == []
+    with folded_sampling(model) as drawn_from:
         assert drawn_from is model
         assert same_bits(bits(model), before)
         assert not drawn_from.training

@@ -7,7 +7,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from core.errors import SpecError
-from core.models.adapters import frozen_copy, standing_at, train_only
+from core.models.adapters import frozen_copy, train_only, using_weights, with_lora
+from core.spec import LoraSpec
 from tests.fakes import small_qwen2
 
 
@@ -66,10 +67,10 @@ def test_the_model_stands_at_its_reference_only_inside() -> None:
                 weight.add_(0.1)
         moved = model(input_ids=ids).logits
         assert not torch.allclose(moved, before)
-        with standing_at(model, kept):
+        with using_weights(model, kept):
             assert torch.equal(model(input_ids=ids).logits, before)
         assert torch.equal(model(input_ids=ids).logits, moved)
-        with pytest.raises(IndexError), standing_at(model, kept):
+        with pytest.raises(IndexError), using_weights(model, kept):
             model(input_ids=torch.tensor([[9999]]))  # no such token
         assert torch.equal(model(input_ids=ids).logits, moved)
 
@@ -83,7 +84,7 @@ def test_a_gradient_taken_across_the_reference_is_the_models_own() -> None:
             model.lm_head.weight.mul_(1.5)
         loss = model(input_ids=torch.tensor([[3, 4, 5]])).logits.square().mean()
         if between:
-            with standing_at(model, kept), torch.no_grad():
+            with using_weights(model, kept), torch.no_grad():
                 model(input_ids=torch.tensor([[3, 4, 5]]))
         loss.backward()
         grad = model.model.layers[0].mlp.up_proj.weight.grad
@@ -91,3 +92,27 @@ def test_a_gradient_taken_across_the_reference_is_the_models_own() -> None:
         return grad
 
     assert torch.equal(gradient(between=True), gradient(between=False))
+
+
+LORA = LoraSpec(r=4, lora_alpha=8.0, target_modules=("q_proj", "v_proj"))
+
+
+def test_an_adapter_belongs_to_its_seed_and_changes_nothing_at_first() -> None:
+    before = torch.get_rng_state()
+    one, same, other = (with_lora(small_qwen2(), LORA, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    first, again, another = ({n: p for n, p in m.named_parameters() if p.requires_grad} for m in (one, same, other))
+    assert first
+    assert all("lora_" in name for name in first)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], another[name]) for name in first)
+    ids = torch.tensor([[3, 4, 5]])
+    with torch.no_grad():
+        assert torch.allclose(one.eval()(input_ids=ids).logits, small_qwen2()(input_ids=ids).logits, atol=1e-6)
+
+
+def test_a_module_the_model_does_not_have_is_named() -> None:
+    lora = LORA.model_copy(update={"target_modules": ("q_proj", "query")})
+    with pytest.raises(SpecError, match="got 'query', this model has no module") as caught:
+        with_lora(small_qwen2(), lora, seed=0)
+    assert caught.value.key == "model.lora.target_modules"

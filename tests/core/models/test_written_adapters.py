@@ -13,7 +13,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, pipeline
 
 from core.errors import ModelError
-from core.models import exported
+from core.models import adapters
 from core.models.adapters import with_lora
 from core.policies.base import Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy
@@ -50,7 +50,7 @@ def test_an_adapter_is_put_back_on_its_base(tmp_path: Path) -> None:
     policy = trained(small_qwen2(), LetterTokenizer())
     before = said(of_letters(small_qwen2()), "abc", "xy")
     policy.export(tmp_path)
-    again = of_letters(exported.with_adapter(small_qwen2(), tmp_path))
+    again = of_letters(adapters.load_adapter(small_qwen2(), tmp_path))
     assert said(again, "abc", "xy") == said(policy, "abc", "xy") != before
     assert not again.trainable()
     assert not again.model.training
@@ -59,8 +59,8 @@ def test_an_adapter_is_put_back_on_its_base(tmp_path: Path) -> None:
 def test_merged_weights_are_base_and_adapter_in_one(tmp_path: Path) -> None:
     policy = trained(small_qwen2(), LetterTokenizer())
     policy.export(tmp_path / "adapter")
-    merged = exported.merge(exported.with_adapter(small_qwen2(), tmp_path / "adapter"))
-    exported.save(merged, tmp_path / "merged")
+    merged = adapters.merge_adapter(adapters.load_adapter(small_qwen2(), tmp_path / "adapter"))
+    adapters.save(merged, tmp_path / "merged")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     assert said(of_letters(loaded.eval()), "abc", "xy") == said(policy, "abc", "xy")
     # W + alpha / r * B A, with alpha / r = 8 / 4
@@ -73,16 +73,16 @@ def test_merged_weights_are_base_and_adapter_in_one(tmp_path: Path) -> None:
 def test_a_fully_trained_model_is_a_model_of_its_own(tmp_path: Path) -> None:
     policy = trained(small_qwen2(), LetterTokenizer(), lora=None, size=0.02)
     policy.export(tmp_path)
-    assert not exported.is_adapter(tmp_path)
+    assert not adapters.is_adapter(tmp_path)
     assert said(of_letters(AutoModelForCausalLM.from_pretrained(tmp_path)), "abc") == said(policy, "abc")
 
 
 def test_nothing_is_merged_into_four_bits(tmp_path: Path) -> None:
     trained(small_qwen2(), LetterTokenizer()).export(tmp_path)
-    adapted = exported.with_adapter(small_qwen2(), tmp_path)
+    adapted = adapters.load_adapter(small_qwen2(), tmp_path)
     adapted.get_base_model().is_loaded_in_4bit = True  # as transformers marks it
     with pytest.raises(ModelError, match=r"4-bit weights.*load_in_4bit=never"):
-        exported.merge(adapted)
+        adapters.merge_adapter(adapted)
 
 
 def test_a_weight_that_two_layers_share_is_not_merged_into() -> None:
@@ -91,11 +91,11 @@ def test_a_weight_that_two_layers_share_is_not_merged_into() -> None:
     model.tie_weights()
     adapted = with_lora(model, LORA.model_copy(update={"target_modules": ("lm_head",)}), seed=0)
     with pytest.raises(ModelError, match="lm_head: it shares its weight"):
-        exported.merge(adapted)
+        adapters.merge_adapter(adapted)
 
 
 def damage(folder: Path, how: str) -> None:
-    weights, config = folder / exported.ADAPTER_WEIGHTS, folder / exported.ADAPTER
+    weights, config = folder / adapters.ADAPTER_WEIGHTS, folder / adapters.ADAPTER_CONFIG
     if how == "cut":
         weights.write_bytes(weights.read_bytes()[:-100])
     elif how == "gone":
@@ -125,15 +125,15 @@ def test_a_damaged_adapter_is_one_clear_error(tmp_path: Path, how: str, match: s
     trained(small_qwen2(), LetterTokenizer()).export(tmp_path)
     damage(tmp_path, how)
     with pytest.raises(ModelError, match=match) as caught:
-        exported.with_adapter(small_qwen2(), tmp_path)
+        adapters.load_adapter(small_qwen2(), tmp_path)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"base_model_name_or_path": null}'])
 def test_an_adapter_that_does_not_name_its_base(tmp_path: Path, text: str) -> None:
-    (tmp_path / exported.ADAPTER).write_text(text)
+    (tmp_path / adapters.ADAPTER_CONFIG).write_text(text)
     with pytest.raises(ModelError, match="adapter_config"):
-        exported.base_of(tmp_path)
+        adapters.base_model_of(tmp_path)
 
 
 def loaded_by_others(folder: Path, base: str, tokenizer: Any = None) -> list[Any]:
@@ -159,7 +159,7 @@ def test_peft_and_a_pipeline_load_an_adapter_of_the_builtin_model(tmp_path: Path
     policy.export(tmp_path)
     own = said(policy, *prompts)
     assert own != before
-    base = json.loads((tmp_path / exported.ADAPTER).read_text())["base_model_name_or_path"]
+    base = json.loads((tmp_path / adapters.ADAPTER_CONFIG).read_text())["base_model_name_or_path"]
     for generate in loaded_by_others(tmp_path, base, PreTrainedTokenizerFast.from_pretrained(tmp_path)):
         assert [answers(generate, prompt) for prompt in prompts] == own
 

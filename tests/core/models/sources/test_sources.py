@@ -1,4 +1,4 @@
-"""Where weights come from, what is said when they do not, and fresh adapters."""
+"""Where weights come from, which source has which name, and what is said when none can have it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from core.errors import ModelError, SpecError
+from core.errors import ModelError
 from core.models import loading
-from core.models.adapters import with_lora
-from core.spec import LoraSpec, ModelSpec
-from tests.fakes import small_qwen2
-
-LORA = LoraSpec(r=4, lora_alpha=8.0, target_modules=("q_proj", "v_proj"))
+from core.models.sources import builtin, gguf_file, hub, local
+from core.models.sources.registry import SOURCES
+from core.spec import ModelSpec
 
 
 def test_a_directory_is_loaded(tmp_path: Path) -> None:
@@ -43,22 +41,23 @@ def test_what_cannot_be_loaded_is_told_in_one_line(source: str, says: str, tmp_p
     assert "\n" not in str(caught.value)
 
 
-def test_an_adapter_belongs_to_its_seed_and_changes_nothing_at_first() -> None:
-    before = torch.get_rng_state()
-    one, same, other = (with_lora(small_qwen2(), LORA, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), before)
-    first, again, another = ({n: p for n, p in m.named_parameters() if p.requires_grad} for m in (one, same, other))
-    assert first
-    assert all("lora_" in name for name in first)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not all(torch.equal(first[name], another[name]) for name in first)
-    ids = torch.tensor([[3, 4, 5]])
-    with torch.no_grad():
-        assert torch.allclose(one.eval()(input_ids=ids).logits, small_qwen2()(input_ids=ids).logits, atol=1e-6)
-
-
-def test_a_module_the_model_does_not_have_is_named() -> None:
-    lora = LORA.model_copy(update={"target_modules": ("q_proj", "query")})
-    with pytest.raises(SpecError, match="got 'query', this model has no module") as caught:
-        with_lora(small_qwen2(), lora, seed=0)
-    assert caught.value.key == "model.lora.target_modules"
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("builtin:tiny", builtin),
+        ("builtin:huge", builtin),
+        ("FOLDER", local),
+        ("FOLDER/no.gguf", gguf_file),  # it is not there, and says so as what it is called
+        ("FOLDER/some.gguf", local),  # a folder whatever it is called
+        ("FOLDER/file.bin", gguf_file),  # a file is read as a GGUF file, which its first bytes decide
+        ("./nowhere", local),
+        ("~/nowhere", local),
+        ("Qwen/Qwen2.5-7B-Instruct", hub),
+        ("no hub id either", hub),
+    ],
+)
+def test_the_first_source_that_claims_a_name_has_it(source: str, module: object, tmp_path: Path) -> None:
+    (tmp_path / "some.gguf").mkdir()
+    (tmp_path / "file.bin").write_bytes(b"GGUF")
+    name = source.replace("FOLDER", str(tmp_path))
+    assert next(one for one in SOURCES if one.claims(name)) is module
