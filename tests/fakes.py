@@ -22,7 +22,7 @@ from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights
 from core.policies.join import joined
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.drawing import draw
+from core.policies.lm.drawing import inverse_cdf_draw
 from core.randomness import INIT, RowKey, seeded, uniforms
 from core.spec import GrpoStage, LoraSpec, RunSpec, Schedule
 from core.tasks.base import Example, Outcome, Split, Table
@@ -61,7 +61,7 @@ class TabularPolicy:
 
     def arms(self, prompts: Sequence[Example], k: int, logprobs_A: Tensor, keys: Sequence[RowKey]) -> Tensor:
         """The arm of each row."""
-        return draw(logprobs_A.exp().expand(len(keys), -1), uniforms(keys, 1)[:, 0])
+        return inverse_cdf_draw(logprobs_A.exp().expand(len(keys), -1), uniforms(keys, 1)[:, 0])
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
         n = len(prompts)

@@ -20,7 +20,7 @@ from core.models.adapters import save, using_weights
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights
 from core.policies.join import joined
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
-from core.policies.lm.decoding import decode, stacked
+from core.policies.lm.decoding import decode, stack_draws
 from core.policies.lm.fast.folded_adapter import folded_sampling
 from core.policies.lm.forward import part_of, runs_of, scores
 from core.policies.lm.modes import SamplingContext, clean_mode, plain_sampling, update_mode
@@ -81,7 +81,7 @@ class CausalLMPolicy:
                 )
                 for first in range(0, len(prompts), size)
             ]
-        draws = stacked(parts, end=int(self.end_ids[0]))
+        draws = stack_draws(parts, end=int(self.end_ids[0]))
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         return Rollout(
             prompts=prompts,

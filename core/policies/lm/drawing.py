@@ -18,7 +18,9 @@ BLOCK = 256  # words: the blocks of a vocabulary are then about as many as the w
 JUST_BELOW_1 = 1 - 2.0**-53
 
 
-def drawn(logits_RV: Tensor, uniform_R: Tensor, how: Sampling, *, inverse_cdf: bool = True) -> tuple[Tensor, Tensor]:
+def draw_tokens(
+    logits_RV: Tensor, uniform_R: Tensor, how: Sampling, *, inverse_cdf: bool = True
+) -> tuple[Tensor, Tensor]:
     """One token for each row and its log-prob under the unfiltered distribution, (R,) each, float32.
 
     The vocabulary is gone through once for its largest logit, once for the exponentials and once for their sum: a whole
@@ -31,15 +33,15 @@ def drawn(logits_RV: Tensor, uniform_R: Tensor, how: Sampling, *, inverse_cdf: b
     if how.temperature != 1:
         weights_RV.div_(how.temperature)
     weights_RV.exp_()
-    pick = draw if inverse_cdf else by_multinomial
-    tokens_R = pick(filtered(weights_RV, how.top_k, how.top_p), uniform_R)
+    pick = inverse_cdf_draw if inverse_cdf else multinomial_draw
+    tokens_R = pick(filter_probs(weights_RV, how.top_k, how.top_p), uniform_R)
     below_R1 = logits_RV.gather(-1, tokens_R.unsqueeze(-1)).float().sub(top_R1).div_(how.temperature)
     # In float64: a sum's order depends on where the words stand, and a log-prob must not depend on the rows beside it.
     whole_R1 = weights_RV.sum(-1, keepdim=True, dtype=torch.float64)
     return tokens_R, (below_R1 - whole_R1.log()).squeeze(-1).float()
 
 
-def filtered(probs_RV: Tensor, top_k: int, top_p: float) -> Tensor:
+def filter_probs(probs_RV: Tensor, top_k: int, top_p: float) -> Tensor:
     """Probabilities with everything outside top_k and the top_p nucleus at 0 (not renormalised); ties stay."""
     if top_k > 0 or top_p < 1.0:
         probs_RV = probs_RV.contiguous()  # a sort is quick along memory only
@@ -55,7 +57,7 @@ def filtered(probs_RV: Tensor, top_k: int, top_p: float) -> Tensor:
     return probs_RV
 
 
-def draw(probs_RV: Tensor, uniform_R: Tensor) -> Tensor:
+def inverse_cdf_draw(probs_RV: Tensor, uniform_R: Tensor) -> Tensor:
     """The token at which the cumulative probability first exceeds the row's uniform: (R, V), (R,) -> (R,).
 
     Inverse CDF: ten times faster than `multinomial` on CPU, and a row's draw depends on its own uniform only. A large
@@ -86,7 +88,7 @@ def _first_above(probs_RV: Tensor, uniform_R1: Tensor) -> tuple[Tensor, Tensor]:
     return place_R1, cumulative_RV.gather(-1, place_R1) - goal_R1
 
 
-def by_multinomial(probs_RV: Tensor, uniform_R: Tensor) -> Tensor:
+def multinomial_draw(probs_RV: Tensor, uniform_R: Tensor) -> Tensor:
     """The plain way, for comparison: `torch.multinomial`, its generator seeded by the first row's uniform."""
     generator = torch.Generator(probs_RV.device).manual_seed(int(float(uniform_R[0]) * 2**32))
     return torch.multinomial(probs_RV, 1, generator=generator).squeeze(-1)

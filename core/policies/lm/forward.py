@@ -24,13 +24,10 @@ from torch.nn.functional import pad
 from core.models.devices import to_device
 from core.policies.base import Rollout
 from core.policies.lm.batches import Run
-from core.policies.lm.decoding import positions
-from core.policies.lm.fast.attention import grouped_heads
-from core.policies.lm.fast.branches import Branches, branching
-from core.policies.lm.fast.fused_layers import Way, also_again
-from core.policies.lm.fast.lora import one_product
-from core.policies.lm.fast.norms import fused_norms
-from core.policies.lm.fast.plain import plain_decoder, under_adapter
+from core.policies.lm.decoding import position_ids
+from core.policies.lm.fast.attention import SharedPrefix, grouped_heads, shared_prefix_attention
+from core.policies.lm.fast.decoder_weights import is_plain_decoder, unwrap_adapter
+from core.policies.lm.fast.fused_layers import LayerContext, fused_norms, layers_in, one_product
 from core.policies.lm.head import of_logits, token_scores
 from core.policies.savings import Savings
 
@@ -85,13 +82,13 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings) -> list[T
 
     Models whose logits are not simply their head's of the last hidden state go the plain way.
     """
-    base, device = under_adapter(model), model.device
-    if not any(getattr(savings, name) for name in OWN) or not plain_decoder(base):
+    base, device = unwrap_adapter(model), model.device
+    if not any(getattr(savings, name) for name in OWN) or not is_plain_decoder(base):
         ids_RW, outside_RW = to_device(part.ids_RW, device), to_device(~part.mask_RW, device)
         found = of_logits(_logits(model, part, device), ids_RW, temperature=part.temperature, entropy=entropy)
         return [pad(one.masked_fill(outside_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
     shares = savings.shared_prompts and max(part.counts) > 1
-    with also_again(_ways(base, savings, shares=shares)):
+    with layers_in(_ways(base, savings, shares=shares)):
         if shares:
             hidden_RWH = _shared(base, part, device, grouped=savings.grouped_heads)
         else:
@@ -107,13 +104,13 @@ def scores(model: Any, part: Part, *, entropy: bool, savings: Savings) -> list[T
     return [_placed(one, part) for one in found]
 
 
-def _ways(base: Any, savings: Savings, *, shares: bool) -> list[Way]:
+def _ways(base: Any, savings: Savings, *, shares: bool) -> list[LayerContext]:
     """What the layers run in."""
     ways = [one_product(base)] if savings.one_product else []
     if savings.fused_norms:
         ways.append(fused_norms(base))
     if shares:
-        return [*ways, partial(branching, base)]
+        return [*ways, partial(shared_prefix_attention, base)]
     return [*ways, partial(grouped_heads, base)] if savings.grouped_heads else ways
 
 
@@ -144,7 +141,7 @@ def _plain(decoder: Any, part: Part, device: torch.device) -> Tensor:
 
 def _inputs(ids: Tensor, mask: Tensor, device: torch.device) -> dict[str, Tensor]:
     """What a transformers model is called with, on its device."""
-    named = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask)}
+    named = {"input_ids": ids, "attention_mask": mask, "position_ids": position_ids(mask)}
     return {name: to_device(tensor, device) for name, tensor in named.items()}
 
 
@@ -156,14 +153,14 @@ def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Te
     at_RW = part.prompt_mask_RS.sum(-1, keepdim=True) + torch.arange(later_RW.shape[1])
     # Without a mask torch's kernels share keys among heads, and on a GPU none of them but the plainest does in float32.
     masked = device.type == "cuda" and base.dtype.itemsize > 2 and not torch.is_autocast_enabled(device.type)
-    branches = Branches(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped, masked=masked)
+    prefix = SharedPrefix(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped, masked=masked)
     hidden_MH = base.model(
         input_ids=to_device(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
-        position_ids=to_device(torch.cat([positions(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),
+        position_ids=to_device(torch.cat([position_ids(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),
         use_cache=False,
-        branches=branches,
+        prefix=prefix,
     ).last_hidden_state[0]
     size = hidden_MH.shape[-1]
     of_prompts_GSH = hidden_MH[: ids_GS.numel()].view(*ids_GS.shape, size)
-    first_R1H = branches.each(of_prompts_GSH[:, -1]).unsqueeze(1)
+    first_R1H = prefix.repeat_prompts(of_prompts_GSH[:, -1]).unsqueeze(1)
     return torch.cat([first_R1H, hidden_MH[ids_GS.numel() :].view(*later_RW.shape, size)], dim=1)

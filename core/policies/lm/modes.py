@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from core.policies.lm.fast.fused_layers import contexts
+from core.policies.lm.fast.fused_layers import checkpoint_contexts
 
 
 class SamplingContext(Protocol):
@@ -58,7 +58,7 @@ def enable_checkpointing(model: Any) -> None:
 
     What a forward runs its layers in is entered again for them (core.policies.lm.fast.fused_layers).
     """
-    how = {"use_reentrant": False, "context_fn": contexts}
+    how = {"use_reentrant": False, "context_fn": checkpoint_contexts}
     # Renamed in transformers 5.23; the old name warns at every call.
     enable = getattr(model, "activation_checkpointing_enable", None)
     if enable is not None:

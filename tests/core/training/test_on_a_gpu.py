@@ -12,8 +12,8 @@ import torch
 from core.models import adapters
 from core.policies.faulty import FAULTS
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.fast import cuda_graph, fixed
-from core.policies.lm.fast.cuda_graph import Run
+from core.policies.lm.fast import cuda_graph, decoder_step
+from core.policies.lm.fast.cuda_graph import Launch
 from core.training.drive import drive
 from core.training.trainer import Trainer
 from tests.fakes import PricedTask, Recorder, grpo_stage, ran, small_policy, trainer_of
@@ -128,11 +128,11 @@ def test_a_drawn_token_is_asked_for_its_end_every_eighth_time_and_waits_for_noth
 
 
 def test_nothing_waits_while_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fixed, "FEW", 0)
+    monkeypatch.setattr(decoder_step, "MIN_RECORDED", 0)
     recorded = []
     with pretended_gpu() as gpu:
 
-        def strict(run: Run) -> Run:
+        def strict(run: Launch) -> Launch:
             before = gpu.waits.total()
             replay = replayed(run)
             assert gpu.waits.total() == before

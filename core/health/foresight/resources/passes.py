@@ -17,7 +17,7 @@ from core.health.foresight.resources.shapes import ATTENTION, MLP, Shape
 from core.spec import ModelSpec
 
 Device = Literal["cpu", "cuda"]
-QUICK = ("llama", "qwen2", "qwen3")  # core.policies.lm.fast.plain
+QUICK = ("llama", "qwen2", "qwen3")  # core.policies.lm.fast.decoder_weights
 SCORES = 2**26  # core.policies.lm.fast.attention: bytes up to which attention is plain products
 CHUNK: Mapping[Device, int] = {"cpu": 2**26, "cuda": 2**28}  # core.policies.lm.head
 WIDTHS, INNERS = 10, 4  # core.policies.lm.batches: what a token takes there

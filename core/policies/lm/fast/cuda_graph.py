@@ -1,4 +1,4 @@
-"""A CUDA graph: what a function launches on the GPU is recorded once and launched as a whole.
+"""A CUDA graph: what a function launches on the GPU is recorded once and launched as a whole. The same numbers.
 
 A token of a small batch is a thousand kernels of some microseconds each; the CPU takes longer to launch one than the
 GPU to run it. Only what the function launches is recorded, with the addresses it is launched with: whatever Python does
@@ -16,11 +16,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-Run = Callable[[], Tensor]
-Record = Callable[[Run], Run]
+Launch = Callable[[], Tensor]
+Record = Callable[[Launch], Launch]
 
 
-def record_cuda_graph(run: Run) -> Run:
+def record_cuda_graph(run: Launch) -> Launch:
     """What replays `run` and gives the tensor that it gave, filled anew. Raises RuntimeError where CUDA cannot."""
     with suppress(torch.OutOfMemoryError):
         return _recorded(run)
@@ -29,13 +29,13 @@ def record_cuda_graph(run: Run) -> Run:
     return _recorded(run)
 
 
-def forget(record: Record) -> None:
-    """Where recording has failed it is not tried again in this process: each failure may cost memory for good."""
+def stop_recording(record: Record) -> None:
+    """Do not record again in this process: it has failed, and each failure may cost memory for good."""
     for device in [device for device, one in RECORDERS.items() if one is record]:
         del RECORDERS[device]
 
 
-def _recorded(run: Run) -> Run:
+def _recorded(run: Launch) -> Launch:
     stream, current = torch.cuda.Stream(), torch.cuda.current_stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(current)
     try:
@@ -46,21 +46,21 @@ def _recorded(run: Run) -> Run:
             graph = torch.cuda.CUDAGraph()
             # Other threads, NCCL's among them, may ask CUDA for what a recording thread may not.
             graph.capture_begin(capture_error_mode="thread_local")
-            found: Tensor | None = None
+            result: Tensor | None = None
             try:
-                found = run()
+                result = run()
             finally:
                 # What was begun must be ended, also where it cannot be ended well: then `run` has said why.
-                with nullcontext() if found is not None else suppress(RuntimeError):
+                with nullcontext() if result is not None else suppress(RuntimeError):
                     graph.capture_end()
     finally:
         current.wait_stream(stream)
-    return partial(_replay, graph, found)
+    return partial(_replay, graph, result)
 
 
-def _replay(graph: torch.cuda.CUDAGraph, found: Tensor) -> Tensor:
+def _replay(graph: torch.cuda.CUDAGraph, result: Tensor) -> Tensor:
     graph.replay()
-    return found
+    return result
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A KV cache with room for what will be drawn: a token is written into it, and what is seen is a window that grows.
 
-A DynamicCache copies all of it for every token, and once more whenever a row leaves. Here a token costs its own
-keys and values, and a row that leaves the copy of one other row into its place.
+The same numbers as transformers' DynamicCache, which copies all of it for every token, and once more whenever a row
+leaves. Here a token costs its own keys and values, and a row that leaves the copy of one other row into its place.
 Not here: layers that keep something other than the keys and values of every token; those stay as transformers has them.
 """
 
@@ -56,7 +56,7 @@ def _with_room(states: Tensor, k: int, room: int) -> Tensor:
     return result.flatten(0, 1)
 
 
-def widen(cache: DynamicCache, k: int, room: int) -> None:
+def repeat_with_room(cache: DynamicCache, k: int, room: int) -> None:
     """Each row of the cache `k` times, the k adjacent, with room for `room` more tokens where a layer is plain."""
     for number, layer in enumerate(cache.layers):
         if type(layer) is DynamicLayer and layer.is_initialized:
@@ -65,15 +65,15 @@ def widen(cache: DynamicCache, k: int, room: int) -> None:
             layer.batch_repeat_interleave(k)
 
 
-def without(leaving: Sequence[bool]) -> list[int]:
+def rows_after_leaving(leaving: Sequence[bool]) -> list[int]:
     """The rows that stay, in the order they will have: the last ones in the places of those that leave."""
     staying = len(leaving) - sum(leaving)
     spare = [row for row in range(staying, len(leaving)) if not leaving[row]]
     return [spare.pop() if leaving[row] else row for row in range(staying)]
 
 
-def keep(cache: DynamicCache, kept: Tensor, device: torch.device) -> None:
-    """These rows of the cache and no others, in this order; `without` gives the one that moves least.
+def keep_rows(cache: DynamicCache, kept: Tensor, device: torch.device) -> None:
+    """These rows of the cache and no others, in this order; `rows_after_leaving` gives the one that moves least.
 
     `kept` stands on the CPU, the cache on `device`.
     """

@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from core.policies.base import Sampling
-from core.policies.lm.decoding import Draws, decode, listening, positions
-from core.policies.lm.fast.plain import takes_ready_mask
+from core.policies.lm.decoding import DrawnTokens, decode, on_progress, position_ids
+from core.policies.lm.fast.decoder_weights import takes_ready_mask
 from core.randomness import RowKey, uniforms
 from tests.fakes import VOCABULARY, small_qwen2
 
@@ -46,13 +46,13 @@ def decoded(
     *,
     keys: list[RowKey] = KEYS,
     end: Tensor = NO_END,
-) -> Draws:
+) -> DrawnTokens:
     ids, mask = prompts(*lengths)
     with torch.no_grad():
         return decode(model, (ids, mask), how=how, uniforms_NT=uniforms(keys, how.max_completion_length), end_ids=end)
 
 
-def clean_logprobs(model: Any, draws: Draws, lengths: tuple[int, ...], temperature: float) -> Tensor:
+def clean_logprobs(model: Any, draws: DrawnTokens, lengths: tuple[int, ...], temperature: float) -> Tensor:
     """Log-probs of the drawn tokens by one forward over each whole row, without padding on the left: (N, T)."""
     result = torch.zeros_like(draws.logprobs_NT)
     k = len(draws.ids_NT) // len(lengths)
@@ -66,7 +66,7 @@ def clean_logprobs(model: Any, draws: Draws, lengths: tuple[int, ...], temperatu
     return result
 
 
-def an_end_that_rows_reach_at_different_times(draws: Draws) -> Tensor:
+def an_end_that_rows_reach_at_different_times(draws: DrawnTokens) -> Tensor:
     """The token that most rows draw, but not all of them."""
     holders = [(sum(token in row for row in draws.ids_NT.tolist()), token) for token in range(VOCABULARY)]
     count, token = max((c, t) for c, t in holders if c < len(draws.ids_NT))
@@ -115,7 +115,7 @@ def test_recorded_logprobs_are_those_of_a_clean_forward(model: Any, how: Samplin
 def test_filters_restrict_what_is_drawn(model: Any) -> None:
     ids, mask = prompts(*LENGTHS)
     with torch.no_grad():
-        first = model(input_ids=ids, attention_mask=mask, position_ids=positions(mask)).logits[:, -1]
+        first = model(input_ids=ids, attention_mask=mask, position_ids=position_ids(mask)).logits[:, -1]
     allowed = first.topk(2, dim=-1).indices.repeat_interleave(K, 0)
     drawn = decoded(model, replace(PLAIN, top_k=2)).ids_NT[:, :1]
     assert bool((drawn == allowed).any(-1).all())
@@ -260,7 +260,7 @@ def test_who_listens_is_told_of_each_token_and_of_the_rows_that_ended(model: Any
     quiet = decoded(model)
     told: list[tuple[int, int]] = []
     end = quiet.ids_NT[0, 4].reshape(1)  # the first row ends with its fifth token, or before
-    with listening(lambda ended, token: told.append((ended, token))):
+    with on_progress(lambda ended, token: told.append((ended, token))):
         heard = decoded(model)
         first = list(told)
         short = decoded(model, end=end)

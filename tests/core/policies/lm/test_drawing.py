@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from core.policies.base import Sampling
-from core.policies.lm.decoding import positions
-from core.policies.lm.drawing import BLOCK, JUST_BELOW_1, by_multinomial, draw, drawn, filtered
+from core.policies.lm.decoding import position_ids
+from core.policies.lm.drawing import BLOCK, JUST_BELOW_1, draw_tokens, filter_probs, inverse_cdf_draw, multinomial_draw
 
 
 @pytest.mark.parametrize(
@@ -36,28 +36,28 @@ from core.policies.lm.drawing import BLOCK, JUST_BELOW_1, by_multinomial, draw, 
 )
 def test_inverse_cdf(probs: list[float], uniform: float, token: int) -> None:
     for dtype in (torch.float32, torch.float64):
-        got = draw(torch.tensor([probs], dtype=dtype), torch.tensor([uniform], dtype=torch.float64))
+        got = inverse_cdf_draw(torch.tensor([probs], dtype=dtype), torch.tensor([uniform], dtype=torch.float64))
         assert got.tolist() == [token]
 
 
 def test_every_row_has_its_own_uniform() -> None:
     probs = torch.tensor([[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]])
-    assert draw(probs, torch.tensor([0.1, 0.9, 0.9])).tolist() == [0, 1, 0]
+    assert inverse_cdf_draw(probs, torch.tensor([0.1, 0.9, 0.9])).tolist() == [0, 1, 0]
 
 
 def test_tokens_are_drawn_as_often_as_they_are_probable() -> None:
     # 1,024 uniforms at equal distances: exactly 1/8, 1/2, 0, 3/8 of them.
     uniforms = (torch.arange(1024, dtype=torch.float64) + 0.5) / 1024
-    tokens = draw(torch.tensor([[0.125, 0.5, 0.0, 0.375]]).expand(1024, -1), uniforms)
+    tokens = inverse_cdf_draw(torch.tensor([[0.125, 0.5, 0.0, 0.375]]).expand(1024, -1), uniforms)
     assert tokens.bincount(minlength=4).tolist() == [128, 512, 0, 384]
 
 
 def test_a_large_vocabulary_never_gives_an_impossible_token() -> None:
     generator = torch.Generator().manual_seed(0)
     probs = (5 * torch.randn(200, 5000, generator=generator)).softmax(-1)
-    probs = filtered(probs, top_k=50, top_p=0.9)
+    probs = filter_probs(probs, top_k=50, top_p=0.9)
     for uniform in (0.0, 0.5, JUST_BELOW_1):
-        tokens = draw(probs, torch.full((200,), uniform, dtype=torch.float64))
+        tokens = inverse_cdf_draw(probs, torch.full((200,), uniform, dtype=torch.float64))
         assert bool((probs.gather(-1, tokens.unsqueeze(-1)) > 0).all())
 
 
@@ -93,26 +93,26 @@ def test_a_large_vocabulary_is_drawn_from_by_block_and_then_by_word(uniform: flo
     for dtype in (torch.float32, torch.float64):
         for scale in (1.0, 8.0):  # nothing has to sum to 1
             probs = scale * large(5 * 256 + 3, LARGE).to(dtype)
-            assert draw(probs, torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
+            assert inverse_cdf_draw(probs, torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
 
 
 @pytest.mark.parametrize("size", [5 * 256, 5 * 256 + 200])
 def test_blocks_that_hold_nothing_are_never_drawn(size: int) -> None:
     probs = large(size, {300: 1.0, 301: 3.0})  # one block of all, neither the first nor the last
     uniforms = torch.tensor([0.0, 0.2499, 0.25, JUST_BELOW_1], dtype=torch.float64)
-    assert draw(probs.expand(4, -1), uniforms).tolist() == [300, 300, 301, 301]
+    assert inverse_cdf_draw(probs.expand(4, -1), uniforms).tolist() == [300, 300, 301, 301]
 
 
 def test_a_block_that_rounding_makes_wider_than_it_is_gives_no_impossible_word() -> None:
     # 1 + 3/4 ulp is rounded to 1 + 1 ulp, and (1 - ulp) (1 + ulp) to 1: the uniform is a third of the share before it.
     ulp = 2.0**-52
     probs = large(5 * 256, {0: 1.0, 300: 0.75 * ulp})
-    assert draw(probs, torch.tensor([1 - ulp], dtype=torch.float64)).tolist() == [300]
+    assert inverse_cdf_draw(probs, torch.tensor([1 - ulp], dtype=torch.float64)).tolist() == [300]
 
 
 def test_what_is_not_a_number_gives_some_token_and_no_error() -> None:
     for size in (5, 5000):  # the guards say what is wrong
-        tokens = draw(torch.full((2, size), torch.nan), torch.tensor([0.0, 0.5], dtype=torch.float64))
+        tokens = inverse_cdf_draw(torch.full((2, size), torch.nan), torch.tensor([0.0, 0.5], dtype=torch.float64))
         assert bool((tokens >= 0).all() and (tokens < size).all())
 
 
@@ -122,7 +122,7 @@ def test_both_steps_together_are_one_cumulative_sum() -> None:
     uniforms = torch.rand(4000, generator=generator, dtype=torch.float64)
     whole = probs.cumsum(-1)
     expected = torch.searchsorted(whole, uniforms.unsqueeze(-1) * whole[:, -1:], right=True).squeeze(-1)
-    assert draw(probs, uniforms).equal(expected)
+    assert inverse_cdf_draw(probs, uniforms).equal(expected)
 
 
 def chi_square(tokens: Tensor, probs: list[float]) -> float:
@@ -130,7 +130,7 @@ def chi_square(tokens: Tensor, probs: list[float]) -> float:
     return float(((seen - expected).square() / expected).sum())
 
 
-@pytest.mark.parametrize("pick", [draw, by_multinomial])
+@pytest.mark.parametrize("pick", [inverse_cdf_draw, multinomial_draw])
 def test_both_ways_draw_from_the_same_distribution(pick: Callable[[Tensor, Tensor], Tensor]) -> None:
     table = [0.5, 0.25, 0.125, 0.0625, 0.0625]
     uniforms = torch.rand(8000, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -142,7 +142,7 @@ def test_both_ways_draw_from_the_same_distribution(pick: Callable[[Tensor, Tenso
 
 def test_multinomial_leaves_the_global_generator_alone_and_follows_the_uniform() -> None:
     probs, before = torch.full((64, 8), 0.125), torch.get_rng_state()
-    one, again, other = (by_multinomial(probs, torch.tensor([u])) for u in (0.25, 0.25, 0.5))
+    one, again, other = (multinomial_draw(probs, torch.tensor([u])) for u in (0.25, 0.25, 0.5))
     assert torch.get_rng_state().equal(before)
     assert one.equal(again)
     assert not one.equal(other)
@@ -168,10 +168,10 @@ def test_the_logprob_is_that_of_the_whole_distribution(
     kept = logits.clone()
     uniforms = torch.rand(32, generator=generator, dtype=torch.float64)
     how = Sampling(temperature=temperature, max_completion_length=1, top_k=top_k, top_p=top_p)
-    tokens, logprobs = drawn(logits, uniforms, how)
+    tokens, logprobs = draw_tokens(logits, uniforms, how)
     exact = (logits.double() / temperature).log_softmax(-1)
     torch.testing.assert_close(logprobs, exact.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).float(), rtol=0, atol=2e-5)
-    assert tokens.equal(draw(filtered(exact.exp(), top_k, top_p), uniforms))
+    assert tokens.equal(inverse_cdf_draw(filter_probs(exact.exp(), top_k, top_p), uniforms))
     assert logits.equal(kept)
 
 
@@ -182,9 +182,9 @@ def test_neither_memory_nor_the_rows_beside_it_change_what_a_row_draws(
     by_rows, by_words = (some_logits(torch.float32, by_words=way) for way in (False, True))
     uniforms = torch.rand(32, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     how = Sampling(temperature=temperature, max_completion_length=1, top_k=top_k, top_p=top_p)
-    tokens, logprobs = drawn(by_rows, uniforms, how)
+    tokens, logprobs = draw_tokens(by_rows, uniforms, how)
     for logits, rows in ((by_words, slice(None)), (by_words[:3].contiguous(), slice(3)), (by_words[:3], slice(3))):
-        own_tokens, own_logprobs = drawn(logits, uniforms[rows], how)
+        own_tokens, own_logprobs = draw_tokens(logits, uniforms[rows], how)
         assert own_tokens.equal(tokens[rows])
         assert own_logprobs.equal(logprobs[rows])
 
@@ -214,10 +214,10 @@ ALL = [0.125, 0.5, 0.25, 0.125]
 )
 def test_filters(top_k: int, top_p: float, kept: list[float]) -> None:
     turned = [ALL[::-1], kept[::-1]]
-    got = filtered(torch.tensor([ALL, turned[0]]), top_k, top_p)
+    got = filter_probs(torch.tensor([ALL, turned[0]]), top_k, top_p)
     assert got.tolist() == [kept, turned[1]]
 
 
 def test_positions_do_not_count_the_left_padding() -> None:
     mask = torch.tensor([[1, 1, 1], [0, 0, 1], [0, 1, 1]])
-    assert positions(mask).tolist() == [[0, 1, 2], [0, 0, 0], [0, 0, 1]]
+    assert position_ids(mask).tolist() == [[0, 1, 2], [0, 0, 0], [0, 0, 1]]

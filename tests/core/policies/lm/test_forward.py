@@ -14,8 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen2ForCausalLM
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.fast import lora, norms
-from core.policies.lm.fast.plain import plain_decoder
+from core.policies.lm.fast import fused_layers
+from core.policies.lm.fast.decoder_weights import is_plain_decoder
 from core.policies.savings import PLAIN, Savings
 from core.randomness import INIT, RowKey, seeded
 from core.spec import LoraSpec
@@ -55,8 +55,8 @@ def moved(policy: CausalLMPolicy) -> CausalLMPolicy:
 
 
 def llama_policy() -> CausalLMPolicy:
-    lora = LoraSpec(r=4, lora_alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))
-    return CausalLMPolicy(adapters.with_lora(small_llama(tied=True), lora, seed=0), LetterTokenizer())
+    fused_layers = LoraSpec(r=4, lora_alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))
+    return CausalLMPolicy(adapters.with_lora(small_llama(tied=True), fused_layers, seed=0), LetterTokenizer())
 
 
 POLICIES = {
@@ -179,8 +179,8 @@ def test_a_layer_is_run_again_as_it_was_run(monkeypatch: pytest.MonkeyPatch) -> 
 
         return run
 
-    monkeypatch.setattr(lora, "_forward", noted("adapter", lora._forward))
-    monkeypatch.setattr(norms, "_forward", noted("norm", norms._forward))
+    monkeypatch.setattr(fused_layers, "lora_forward", noted("adapter", fused_layers.lora_forward))
+    monkeypatch.setattr(fused_layers, "norm_forward", noted("norm", fused_layers.norm_forward))
     policy = moved(small_policy(lora_dropout=0.0, checkpointing=True))
     rollout = sampled(policy)
     scores = policy.score(rollout, range(N), wants=frozenset(), weights="current")
@@ -205,8 +205,8 @@ def windowed() -> Any:
 @pytest.mark.parametrize("model", [small_gpt2, windowed])
 def test_a_family_that_is_not_known_to_be_plain_runs_its_own_forward(model: Any) -> None:
     policy = CausalLMPolicy(model(), LetterTokenizer())
-    assert not plain_decoder(policy.model)
-    assert plain_decoder(small_qwen2())
+    assert not is_plain_decoder(policy.model)
+    assert is_plain_decoder(small_qwen2())
     rollout = sampled(policy)
     for one, expected in zip(
         asked(policy, rollout, range(N), Savings()), asked(policy, rollout, range(N), PLAIN), strict=True

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from core.policies.lm.fast import attention
-from core.policies.lm.fast.attention import NAME, attend, grouped_heads
+from core.policies.lm.fast.attention import GROUPED_HEADS, attend_grouped, grouped_heads
 from tests.fakes import small_qwen2
 
 R, HEADS, GROUPS, D = 3, 6, 2, 8
@@ -48,7 +48,7 @@ def test_it_is_torchs_own(width: int, seen: int, masked: bool, scaling: float | 
         assert torch.isfinite(out).all()
         return [out * (weights != 0), *torch.autograd.grad((out * weights).sum(), inputs)]
 
-    for one, expected in zip(found(attend), found(sdpa_attention_forward), strict=True):
+    for one, expected in zip(found(attend_grouped), found(sdpa_attention_forward), strict=True):
         error = float((one - expected).detach().norm() / expected.detach().norm())
         assert error < {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 1e-2}[dtype]
 
@@ -63,7 +63,7 @@ def test_what_all_keys_have_in_common_is_not_rounded_with_the_scores() -> None:
 
     def found(module: Any, dtype: torch.dtype) -> list[Tensor]:
         inputs = [one.to(dtype).requires_grad_() for one in rounded]
-        out = attend(module, *inputs, None)[0]
+        out = attend_grouped(module, *inputs, None)[0]
         return [out.detach(), *torch.autograd.grad((out * weights.to(dtype)).sum(), inputs)]
 
     def off(module: Any) -> list[float]:
@@ -85,7 +85,7 @@ def test_two_keys_by_hand() -> None:
     query = torch.tensor([[[[1.0], [1.0]]]])
     key = torch.tensor([[[[0.0], [float(torch.tensor(3.0).log())]]]])
     value = torch.tensor([[[[0.0], [8.0]]]])
-    out, _ = attend(SimpleNamespace(), query, key, value, None, scaling=1.0)
+    out, _ = attend_grouped(SimpleNamespace(), query, key, value, None, scaling=1.0)
     assert out.flatten().tolist() == pytest.approx([0.0, 6.0])
 
 
@@ -97,11 +97,11 @@ def test_long_rows_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         return sdpa_attention_forward(module, query, *rest, **how)
 
     monkeypatch.setattr(attention, "sdpa_attention_forward", theirs)
-    attend(MODULE, *tensors(5, 5), None, dropout=0.0)
+    attend_grouped(MODULE, *tensors(5, 5), None, dropout=0.0)
     assert asked == []
-    monkeypatch.setattr(attention, "MOST", 4 * R * HEADS * 5 * 5 - 1)
-    attend(MODULE, *tensors(5, 5), None, dropout=0.0)
-    attend(MODULE, *tensors(1, 9), padded(1, 9), dropout=0.0)
+    monkeypatch.setattr(attention, "MAX_SCORE_BYTES", 4 * R * HEADS * 5 * 5 - 1)
+    attend_grouped(MODULE, *tensors(5, 5), None, dropout=0.0)
+    attend_grouped(MODULE, *tensors(1, 9), padded(1, 9), dropout=0.0)
     assert asked == [5, 1]
 
 
@@ -109,7 +109,7 @@ def test_a_model_has_it_inside_only() -> None:
     model = small_qwen2()
     assert model.config._attn_implementation == "sdpa"
     with grouped_heads(model):
-        assert model.config._attn_implementation == NAME
+        assert model.config._attn_implementation == GROUPED_HEADS
     assert model.config._attn_implementation == "sdpa"
     model.config._attn_implementation = "eager"
     with grouped_heads(model):

@@ -120,7 +120,7 @@ def test_memory_that_was_kept_is_given_back_before_it_is_said_to_have_run_out(mo
 
 def test_a_recorder_that_failed_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graph, "RECORDERS", {"cuda": record_cuda_graph})
-    cuda_graph.forget(lambda run: run)
+    cuda_graph.stop_recording(lambda run: run)
     assert {"cuda": record_cuda_graph} == cuda_graph.RECORDERS
-    cuda_graph.forget(record_cuda_graph)
+    cuda_graph.stop_recording(record_cuda_graph)
     assert cuda_graph.RECORDERS == {}

@@ -14,8 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from core.policies.base import Sampling
 from core.policies.lm import decoding
-from core.policies.lm.decoding import Draws, decode
-from core.policies.lm.fast import cuda_graph, fixed, shared_cache
+from core.policies.lm.decoding import DrawnTokens, decode
+from core.policies.lm.fast import cuda_graph, decoder_step, shared_cache
 from core.policies.lm.fast import decoder_step as module
 from core.policies.lm.fast.folded_adapter import folded_adapter
 from core.policies.savings import Savings
@@ -82,19 +82,19 @@ class Ways:
         self.seen: list[str] = []
 
         def watched(*args: Any) -> Any:
-            found = module.lean(*args)
+            found = module.decoder_step(*args)
             self.seen.append("own forward" if found is None else "lean")
             return found
 
-        monkeypatch.setattr(decoding, "lean", watched)
+        monkeypatch.setattr(decoding, "decoder_step", watched)
 
 
 @pytest.fixture(autouse=True, params=["side by side", "run anew", "recorded"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a step is run: as on the CPU, or as on a GPU without and with a graph; a graph is played by `replayed`."""
     if request.param != "side by side":
-        monkeypatch.setattr(module, "SIDE_BY_SIDE", ())
-        monkeypatch.setattr(fixed, "FEW", 0)
+        monkeypatch.setattr(module, "COLUMN_DEVICES", ())
+        monkeypatch.setattr(decoder_step, "MIN_RECORDED", 0)
     if request.param == "recorded":
         monkeypatch.setitem(cuda_graph.RECORDERS, "cpu", replayed)
     return str(request.param)
@@ -105,13 +105,13 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
     return Ways(monkeypatch)
 
 
-def decoded(model: Any, savings: Savings, ends: Tensor = SOME, how: Sampling = HOW, ids: Tensor = IDS) -> Draws:
+def decoded(model: Any, savings: Savings, ends: Tensor = SOME, how: Sampling = HOW, ids: Tensor = IDS) -> DrawnTokens:
     draws = uniforms(KEYS[: K * len(ids)], how.max_completion_length)
     with torch.no_grad():
         return decode(model, (ids, (ids != 0).long()), how=how, uniforms_NT=draws, end_ids=ends, savings=savings)
 
 
-def assert_same(one: Draws, other: Draws, close: float = 2e-5) -> None:
+def assert_same(one: DrawnTokens, other: DrawnTokens, close: float = 2e-5) -> None:
     assert one.ids_NT.equal(other.ids_NT)
     assert one.mask_NT.equal(other.mask_NT)
     assert one.truncated_N.equal(other.truncated_N)
@@ -132,9 +132,9 @@ def test_it_draws_what_the_models_own_forward_draws(name: str, ends: Tensor, way
         assert len(set(quick.mask_NT.sum(-1).tolist())) > 3  # rows left at different times
 
 
-@pytest.mark.parametrize("most", [0, module.MOST])
+@pytest.mark.parametrize("most", [0, module.MAX_JOINED_BYTES])
 def test_weights_that_are_too_many_are_not_copied(most: int, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", most)
+    monkeypatch.setattr(module, "MAX_JOINED_BYTES", most)
     model = adapted()
     assert_same(decoded(model, Savings()), decoded(model, OWN))
     assert ways.seen == ["lean"]
@@ -151,7 +151,7 @@ def test_it_goes_with_the_other_savings_off(savings: Savings, ways: Ways) -> Non
 def test_room_is_made_when_it_is_used_up(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_llama()
     expected = decoded(model, Savings(), NEVER)
-    monkeypatch.setitem(shared_cache.ROOM, "cpu", room)
+    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", room)
     assert_same(decoded(model, Savings(), NEVER), expected)
     assert_same(decoded(model, Savings(), SOME), decoded(model, OWN, SOME))
 
@@ -160,7 +160,7 @@ def test_room_is_made_when_it_is_used_up(room: int, monkeypatch: pytest.MonkeyPa
 def test_when_the_table_is_made_smaller_changes_nothing(worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_llama()
     expected = decoded(model, OWN)
-    monkeypatch.setattr(shared_cache, "WORTH", worth)
+    monkeypatch.setattr(shared_cache, "COMPACT_BELOW", worth)
     assert_same(decoded(model, Savings()), expected)
 
 
@@ -195,7 +195,7 @@ def test_autocast_rounds_to_bfloat16_and_no_further(ways: Ways) -> None:
     same = (quick.ids_NT == exact.ids_NT).cumprod(-1).bool() & (own.ids_NT == exact.ids_NT).cumprod(-1).bool()
     assert same.float().mean() > 0.3
 
-    def off(one: Draws) -> float:
+    def off(one: DrawnTokens) -> float:
         return float((one.logprobs_NT - exact.logprobs_NT)[same].abs().mean())
 
     assert 1e-4 < off(quick) < 2 * off(own)
@@ -310,7 +310,7 @@ def test_neither_does_a_prompt_that_is_learned_nor_train_mode(ways: Ways) -> Non
     with torch.no_grad():
         model(input_ids=IDS, past_key_values=cache, use_cache=True)
     assert cache.get_seq_length() == 8
-    assert module.lean(model, cache, (IDS != 0).long(), K, LIMIT) is None
+    assert module.decoder_step(model, cache, (IDS != 0).long(), K, LIMIT) is None
     decoded(small_qwen2().train(), Savings())
     assert ways.seen == ["own forward"]
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from core.policies.base import Sampling
 from core.policies.lm import decoding
-from core.policies.lm.decoding import Draws, decode
-from core.policies.lm.fast import cuda_graph, decoder_step, fixed, shared_cache
-from core.policies.lm.fast.cuda_graph import Run
+from core.policies.lm.decoding import DrawnTokens, decode
+from core.policies.lm.fast import cuda_graph, decoder_step, shared_cache
+from core.policies.lm.fast.cuda_graph import Launch
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from tests.fakes import VOCABULARY, small_llama
@@ -33,7 +33,7 @@ class Recorder:
     def __init__(self, fails: Exception | None = None) -> None:
         self.recorded, self.replays, self.fails = 0, 0, fails
 
-    def __call__(self, run: Run) -> Run:
+    def __call__(self, run: Launch) -> Launch:
         self.recorded += 1
         if self.fails is not None:
             raise self.fails
@@ -49,7 +49,7 @@ class Recorder:
 @pytest.fixture
 def on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recorder], Recorder]:
     """Makes the CPU a device whose steps are recorded by this."""
-    monkeypatch.setattr(decoder_step, "SIDE_BY_SIDE", ())
+    monkeypatch.setattr(decoder_step, "COLUMN_DEVICES", ())
 
     def put(recorder: Recorder) -> Recorder:
         monkeypatch.setitem(cuda_graph.RECORDERS, "cpu", recorder)
@@ -58,7 +58,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recorder], Recorder]
     return put
 
 
-def decoded(ends: Tensor = NEVER, savings: Savings | None = None) -> Draws:
+def decoded(ends: Tensor = NEVER, savings: Savings | None = None) -> DrawnTokens:
     keys = [RowKey(0, 0, 0, 0, row) for row in range(K * len(IDS))]
     how = Sampling(temperature=1.0, max_completion_length=LIMIT)
     draws, prompts = uniforms(keys, LIMIT), (IDS, (IDS != 0).long())
@@ -72,21 +72,21 @@ def test_a_step_is_recorded_once_and_replayed_for_each_token(on_device: Callable
     assert (recorder.recorded, recorder.replays) == (1, LIMIT - 1)  # the last token is not run
 
 
-def test_it_is_recorded_anew_when_the_grid_has_another_shape(
+def test_it_is_recorded_anew_when_the_cache_has_another_shape(
     on_device: Callable[[Recorder], Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(shared_cache.ROOM, "cpu", 6)
-    monkeypatch.setattr(fixed, "FEW", 0)
+    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", 6)
+    monkeypatch.setattr(decoder_step, "MIN_RECORDED", 0)
     recorder = on_device(Recorder())
     decoded()
     assert recorder.recorded == 3  # room for 6, 12 and 23 tokens
-    monkeypatch.setitem(shared_cache.ROOM, "cpu", 64)
-    monkeypatch.setattr(shared_cache, "WORTH", 0.0)
+    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", 64)
+    monkeypatch.setattr(shared_cache, "COMPACT_BELOW", 0.0)
     recorder = on_device(Recorder())
     lengths = decoded(SOME).mask_NT.sum(-1)
     assert len(set(lengths.tolist())) > 3
     assert recorder.recorded == 1  # who has left is run with the others while the table stays
-    monkeypatch.setattr(shared_cache, "WORTH", 1.0)
+    monkeypatch.setattr(shared_cache, "COMPACT_BELOW", 1.0)
     recorder = on_device(Recorder())
     decoded(SOME)
     assert 1 < recorder.recorded <= len(set(lengths.tolist()))
@@ -97,7 +97,7 @@ def test_nothing_is_recorded_for_a_few_tokens_or_where_that_is_switched_off(
 ) -> None:
     recorder = on_device(Recorder())
     plain = decoded(savings=Savings().without("recorded_steps"))
-    monkeypatch.setattr(fixed, "FEW", LIMIT)
+    monkeypatch.setattr(decoder_step, "MIN_RECORDED", LIMIT)
     assert decoded().ids_NT.equal(plain.ids_NT)
     assert recorder.recorded == 0
 
@@ -106,9 +106,9 @@ def test_where_it_cannot_be_recorded_it_is_run_anew_and_that_is_said_once(
     on_device: Callable[[Recorder], Recorder], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = decoded(savings=Savings().without("recorded_steps"))
-    monkeypatch.setitem(shared_cache.ROOM, "cpu", 6)
+    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", 6)
     recorder = on_device(Recorder(RuntimeError("CUDA error: operation not permitted when stream is capturing")))
-    with caplog.at_level(logging.WARNING, logger="core.rollout"):
+    with caplog.at_level(logging.WARNING, logger="core.policies"):
         found = decoded()
         decoded()
     assert found.ids_NT.equal(expected.ids_NT)
@@ -126,13 +126,13 @@ def test_nothing_of_a_rollout_is_left_when_it_is_over(
     made: list[weakref.ref[Any]] = []
 
     def noted(*args: Any) -> Any:
-        forward = decoder_step.lean(*args)
-        made.extend([weakref.ref(forward), weakref.ref(forward._grid)])
+        forward = decoder_step.decoder_step(*args)
+        made.extend([weakref.ref(forward), weakref.ref(forward._cache)])
         return forward
 
-    monkeypatch.setattr(decoding, "lean", noted)
-    monkeypatch.setattr(fixed, "FEW", few)
-    monkeypatch.setitem(shared_cache.ROOM, "cpu", 6)
+    monkeypatch.setattr(decoding, "decoder_step", noted)
+    monkeypatch.setattr(decoder_step, "MIN_RECORDED", few)
+    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", 6)
     on_device(Recorder())
     gc.disable()
     try:

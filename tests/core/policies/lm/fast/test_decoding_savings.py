@@ -12,7 +12,7 @@ from torch import Tensor
 from core.policies.base import Rollout, Sampling
 from core.policies.lm import decoding
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.decoding import Draws, decode
+from core.policies.lm.decoding import DrawnTokens, decode
 from core.policies.savings import PLAIN, Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.base import Example
@@ -40,14 +40,14 @@ class Counted:
         return self._model(input_ids=input_ids, **inputs)
 
 
-def decoded(savings: Savings, ends: Tensor = ENDS) -> tuple[Draws, list[tuple[int, int]]]:
+def decoded(savings: Savings, ends: Tensor = ENDS) -> tuple[DrawnTokens, list[tuple[int, int]]]:
     model = Counted(small_qwen2())
     with torch.no_grad():
         draws = decode(model, (IDS, MASK), how=HOW, uniforms_NT=uniforms(KEYS, LIMIT), end_ids=ends, savings=savings)
     return draws, model.shapes
 
 
-def assert_same(one: Draws, other: Draws) -> None:
+def assert_same(one: DrawnTokens, other: DrawnTokens) -> None:
     assert one.ids_NT.equal(other.ids_NT)
     assert one.mask_NT.equal(other.mask_NT)
     assert one.truncated_N.equal(other.truncated_N)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.policies.lm.fast.attention import bias_of
-from core.policies.lm.fast.shared_cache import ROOM, Grid
+from core.policies.lm.fast.attention import mask_to_bias
+from core.policies.lm.fast.shared_cache import FIRST_ROOM, SharedCache
 
 PROMPTS, PLACES, GROUPS, QUERIES, SEEN, SIZE, LIMIT = 3, 8, 3, 3, 57, 64, 9
 SCALING = SIZE**-0.5
@@ -46,23 +46,23 @@ def attended(dtype: torch.dtype, leaving: dict[int, list[int]], padded: int = 0,
     mask = torch.ones(PROMPTS, SEEN, dtype=torch.bool)
     mask[1, :padded] = False
     prompts = random(PROMPTS, GROUPS, SEEN, SIZE), random(PROMPTS, GROUPS, SEEN, SIZE)
-    grid = Grid([prompts], mask, PLACES, LIMIT)
+    cache = SharedCache([prompts], mask, PLACES, LIMIT)
     seen = {
         row: [tuple(one[row // PLACES][:, mask[row // PLACES]] for one in prompts)] for row in range(PROMPTS * PLACES)
     }
     rows, worst = list(seen), 0.0
     for t in range(LIMIT):
         if gone := leaving.get(t):
-            grid.keep(torch.tensor([place for place, row in enumerate(rows) if row not in gone]))
+            cache.keep(torch.tensor([place for place, row in enumerate(rows) if row not in gone]))
             rows = [row for row in rows if row not in gone]
-        grid.make_room(t)
+        cache.make_room(t)
         keys, values, queries = (random(len(rows), heads, SIZE) for heads in (GROUPS, GROUPS, GROUPS * QUERIES))
-        (layer,) = grid.layers
-        grid.store(layer, keys, values, t)
-        placed = grid.placed(queries.flatten(1)).view(-1, GROUPS * QUERIES, SIZE)
-        later_C = bias_of(torch.arange(grid.room) <= t, dtype) if masked else None
-        attended_NE = grid.attend(layer, placed, SCALING, t=None if masked else t, later_C=later_C)
-        found = grid.taken(attended_NE).view(len(rows), -1, SIZE)
+        (layer,) = cache.layers
+        cache.store(layer, keys, values, t)
+        placed = cache.to_places(queries.flatten(1)).view(-1, GROUPS * QUERIES, SIZE)
+        bias_C = mask_to_bias(torch.arange(cache.room) <= t, dtype) if masked else None
+        attended_NE = cache.attend(layer, placed, SCALING, t=None if masked else t, bias_C=bias_C)
+        found = cache.from_places(attended_NE).view(len(rows), -1, SIZE)
         for place, row in enumerate(rows):
             seen[row].append((keys[place].unsqueeze(1), values[place].unsqueeze(1)))
             own = own_attention(queries[place], *(torch.cat(parts, dim=1) for parts in zip(*seen[row], strict=True)))
@@ -77,12 +77,12 @@ def attended(dtype: torch.dtype, leaving: dict[int, list[int]], padded: int = 0,
 def test_every_row_sees_its_prompt_and_what_it_drew_itself(
     dtype: torch.dtype, error: float, padded: int, room: int, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ROOM, "cpu", room)
+    monkeypatch.setitem(FIRST_ROOM, "cpu", room)
     assert attended(dtype, {}, padded, masked=masked) < error
     assert attended(dtype, LEAVING, padded, masked=masked) < error
 
 
 def test_a_place_that_nobody_has_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.policies.lm.fast.shared_cache.WORTH", 0.0)  # the table is never made smaller
+    monkeypatch.setattr("core.policies.lm.fast.shared_cache.COMPACT_BELOW", 0.0)  # the table is never made smaller
     assert attended(torch.bfloat16, LEAVING) < 0.03
     assert attended(torch.float32, LEAVING) < 1e-5

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
-from core.policies.lm.fast.window_cache import WindowLayer, keep, widen, without
+from core.policies.lm.fast.window_cache import WindowLayer, keep_rows, repeat_with_room, rows_after_leaving
 
 LAYERS, PROMPTS, K, HEADS, SIZE = 2, 2, 3, 2, 4
 
@@ -41,18 +41,18 @@ def filled(layers: list[Any] | None = None) -> DynamicCache:
     ],
 )
 def test_the_last_rows_take_the_places_of_those_that_leave(leaving: list[bool], order: list[int]) -> None:
-    assert without(leaving) == order
+    assert rows_after_leaving(leaving) == order
 
 
 def test_it_shows_what_a_growing_cache_holds() -> None:
     ours, theirs = filled(), filled()
-    widen(ours, K, room=4)
+    repeat_with_room(ours, K, room=4)
     theirs.batch_repeat_interleave(K)
     rows = list(range(PROMPTS * K))
     for t, leaving in enumerate(([], [0, 4], [], [1, 2])):  # who leaves before the token, by place
-        kept = torch.tensor(without([place in leaving for place in range(len(rows))]))
+        kept = torch.tensor(rows_after_leaving([place in leaving for place in range(len(rows))]))
         rows = [rows[place] for place in kept.tolist()]
-        keep(ours, kept, kept.device)
+        keep_rows(ours, kept, kept.device)
         theirs.batch_select_indices(kept)
         for layer in range(LAYERS):
             new = states(10 * t + layer, len(rows), 1)
@@ -65,7 +65,7 @@ def test_it_shows_what_a_growing_cache_holds() -> None:
 
 def test_a_token_is_written_where_there_is_room() -> None:
     cache = filled()
-    widen(cache, K, room=2)
+    repeat_with_room(cache, K, room=2)
     place = cache.layers[0].keys.data_ptr()
     cache.update(*states(1, PROMPTS * K, 1), 0)
     assert cache.layers[0].keys.data_ptr() == place
@@ -75,10 +75,10 @@ def test_a_token_is_written_where_there_is_room() -> None:
 
 def test_a_layer_of_another_kind_stays_as_it_is() -> None:
     cache = filled([DynamicSlidingWindowLayer(sliding_window=3)])
-    widen(cache, K, room=2)
+    repeat_with_room(cache, K, room=2)
     assert [type(layer) for layer in cache.layers] == [DynamicSlidingWindowLayer, WindowLayer]
     kept = torch.tensor([5, 1])
     expected = cache.layers[0].keys[kept]
-    keep(cache, kept, kept.device)
+    keep_rows(cache, kept, kept.device)
     assert cache.layers[0].keys.equal(expected)
     assert len(cache.layers[1].keys) == 2

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from core.policies.lm.fast import branches as module
-from core.policies.lm.fast.branches import NAME, Branches, attend_branches, branching
+from core.policies.lm.fast import attention as module
+from core.policies.lm.fast.attention import SHARED_PREFIX, SharedPrefix, attend_shared_prefix, shared_prefix_attention
 from tests.fakes import small_qwen2
 
 HEADS, GROUPS, D, S, W = 6, 2, 8, 5, 4
@@ -49,10 +49,10 @@ def one_by_one(inputs: Sequence[Tensor], counts: Sequence[int], width: int = W, 
 @pytest.mark.parametrize("mask", [MASK, torch.ones_like(MASK)], ids=["padded", "whole"])
 def test_each_completion_is_as_if_alone(mask: Tensor, width: int, counts: Sequence[int], grouped: bool) -> None:
     inputs = tensors(counts, width)
-    laid = Branches(mask, counts, width, grouped=grouped)
+    laid = SharedPrefix(mask, counts, width, grouped=grouped)
     assert (laid.by_prompts is None) == bool(mask.all())  # torch's own causal kernels then
-    assert Branches(mask, counts, width, masked=True).by_prompts is not None
-    found = attend_branches(MODULE, *inputs, None, branches=laid, dropout=0.0)[0][0]
+    assert SharedPrefix(mask, counts, width, masked=True).by_prompts is not None
+    found = attend_shared_prefix(MODULE, *inputs, None, prefix=laid, dropout=0.0)[0][0]
     assert torch.isfinite(found).all()
     real = torch.cat([mask.flatten().bool(), torch.ones(sum(counts) * width, dtype=torch.bool)])
     expected = one_by_one(inputs, counts, width, mask)
@@ -69,10 +69,10 @@ def test_each_completion_is_as_if_alone(mask: Tensor, width: int, counts: Sequen
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_given_scaling_is_taken_and_rounding_is_the_dtypes(dtype: torch.dtype) -> None:
     exact, inputs = tensors((2, 2, 2)), tensors((2, 2, 2), dtype=dtype)
-    laid = Branches(MASK, (2, 2, 2), W)
-    expected = attend_branches(MODULE, *exact, None, branches=laid, scaling=0.7)[0]
-    found = attend_branches(MODULE, *inputs, None, branches=laid, scaling=0.7)[0]
-    other = attend_branches(MODULE, *exact, None, branches=laid)[0]
+    laid = SharedPrefix(MASK, (2, 2, 2), W)
+    expected = attend_shared_prefix(MODULE, *exact, None, prefix=laid, scaling=0.7)[0]
+    found = attend_shared_prefix(MODULE, *inputs, None, prefix=laid, scaling=0.7)[0]
+    other = attend_shared_prefix(MODULE, *exact, None, prefix=laid)[0]
     error = float((found - expected)[0, MASK.numel() :].detach().norm() / expected[0, MASK.numel() :].detach().norm())
     assert error < {torch.float32: 1e-6, torch.bfloat16: 2e-2}[dtype]
     assert float((other - expected).detach().norm()) > 0.1
@@ -81,10 +81,10 @@ def test_a_given_scaling_is_taken_and_rounding_is_the_dtypes(dtype: torch.dtype)
 @pytest.mark.parametrize("counts", [(2, 2, 2), (1, 3, 2)])
 def test_keys_with_a_bias_are_taken_about_their_mean(counts: Sequence[int]) -> None:
     biased = SimpleNamespace(**vars(MODULE), k_proj=SimpleNamespace(bias=torch.ones(1)))
-    inputs, laid = tensors(counts), Branches(MASK, counts, W)
+    inputs, laid = tensors(counts), SharedPrefix(MASK, counts, W)
 
     def found(module: Any, at: Sequence[Tensor]) -> Tensor:
-        return attend_branches(module, *at, None, branches=laid)[0][0]
+        return attend_shared_prefix(module, *at, None, prefix=laid)[0][0]
 
     (query, key, value), real = [one.detach().bfloat16() for one in inputs], slice(MASK.numel(), None)
     rounded = [query, key + 40, value]
@@ -96,12 +96,12 @@ def test_keys_with_a_bias_are_taken_about_their_mean(counts: Sequence[int]) -> N
 
 def test_a_completion_does_not_see_its_neighbours() -> None:
     inputs = [one.detach() for one in tensors((2, 2, 2))]
-    laid = Branches(MASK, (2, 2, 2), W)
-    before = attend_branches(MODULE, *inputs, None, branches=laid)[0][0]
+    laid = SharedPrefix(MASK, (2, 2, 2), W)
+    before = attend_shared_prefix(MODULE, *inputs, None, prefix=laid)[0][0]
     second = slice(MASK.numel() + W, MASK.numel() + 2 * W)
     for one in inputs:
         one[:, :, second] += 1
-    after = attend_branches(MODULE, *inputs, None, branches=laid)[0][0]
+    after = attend_shared_prefix(MODULE, *inputs, None, prefix=laid)[0][0]
     others = torch.ones(len(before), dtype=torch.bool)
     others[second] = False
     assert torch.equal(before[others], after[others])
@@ -115,12 +115,12 @@ def test_long_rows_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(tuple(query.shape))
         return sdpa_attention_forward(module, query, *rest, **how)
 
-    inputs, laid = tensors((2, 2, 2)), Branches(MASK, (2, 2, 2), W)
+    inputs, laid = tensors((2, 2, 2)), SharedPrefix(MASK, (2, 2, 2), W)
     monkeypatch.setattr(module, "sdpa_attention_forward", theirs)
-    quick = attend_branches(MODULE, *inputs, None, branches=laid)[0]
+    quick = attend_shared_prefix(MODULE, *inputs, None, prefix=laid)[0]
     assert asked == []
-    monkeypatch.setattr(module, "MOST", 4 * 6 * HEADS * W * (S + W) - 1)
-    torch.testing.assert_close(attend_branches(MODULE, *inputs, None, branches=laid)[0], quick)
+    monkeypatch.setattr(module, "MAX_SCORE_BYTES", 4 * 6 * HEADS * W * (S + W) - 1)
+    torch.testing.assert_close(attend_shared_prefix(MODULE, *inputs, None, prefix=laid)[0], quick)
     assert asked == [(6, HEADS, W, D)]
 
 
@@ -128,6 +128,6 @@ def test_a_model_has_it_inside_only_whatever_it_had() -> None:
     model = small_qwen2()
     for own in ("sdpa", "eager"):
         model.config._attn_implementation = own
-        with branching(model):
-            assert model.config._attn_implementation == NAME
+        with shared_prefix_attention(model):
+            assert model.config._attn_implementation == SHARED_PREFIX
         assert model.config._attn_implementation == own

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from core.policies.lm.fast.norms import fused_norms
+from core.policies.lm.fast.fused_layers import fused_norms
 from tests.fakes import small_llama
 
 H = 12

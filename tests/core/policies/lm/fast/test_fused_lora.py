@@ -9,8 +9,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
 
-from core.policies.lm.fast.lora import one_product, plain_lora
-from core.policies.lm.fast.products import Product, weights_of
+from core.policies.lm.fast.decoder_weights import FusedLinear, linear_weights
+from core.policies.lm.fast.fused_layers import is_plain_lora, one_product
 
 IN, HIDDEN, OUT = 6, 9, 7
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers by an old name
@@ -117,7 +117,7 @@ def test_what_computes_otherwise_is_left_alone() -> None:
     assert taken(trained) == [False, True]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert taken(adapted()) == [False, False]
-    assert not plain_lora(torch.nn.Linear(2, 2))
+    assert not is_plain_lora(torch.nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("joined", [True, False])
@@ -136,24 +136,24 @@ def test_layers_of_one_input_are_one_product(targets: list[str], joined: bool) -
         if "lora_" in name:
             parameter.data = torch.randn_like(parameter)
     base, x = model.base_model.model, inputs(torch.float64).detach()[0]
-    both = [weights_of(base[name]) for name in ("first", "other")]
-    product = Product([one for one in both if one is not None], dtype=torch.float64, joined=joined)
+    both = [linear_weights(base[name]) for name in ("first", "other")]
+    product = FusedLinear([one for one in both if one is not None], dtype=torch.float64, joined=joined)
     expected = torch.cat([base["first"](x), base["other"](x)], dim=-1)
-    torch.testing.assert_close(product(x.t()).t(), expected)
+    torch.testing.assert_close(product.columns(x.t()).t(), expected)
     with model.disable_adapter():
-        plain = [weights_of(base[name]) for name in ("first", "other")]
-        without = Product([one for one in plain if one is not None], dtype=torch.float64, joined=joined)
-        torch.testing.assert_close(without(x.t()).t(), torch.cat([base["first"](x), base["other"](x)], dim=-1))
+        plain = [linear_weights(base[name]) for name in ("first", "other")]
+        without = FusedLinear([one for one in plain if one is not None], dtype=torch.float64, joined=joined)
+        torch.testing.assert_close(without.columns(x.t()).t(), torch.cat([base["first"](x), base["other"](x)], dim=-1))
 
 
 def test_a_layer_that_computes_otherwise_has_no_weights_to_take() -> None:
-    assert weights_of(torch.nn.Identity()) is None
-    assert weights_of(torch.nn.Bilinear(2, 2, 2)) is None
+    assert linear_weights(torch.nn.Identity()) is None
+    assert linear_weights(torch.nn.Bilinear(2, 2, 2)) is None
     dora = adapted(use_dora=True).base_model.model
-    assert weights_of(dora.first) is None
+    assert linear_weights(dora.first) is None
     merged = adapted()
     merged.merge_adapter()
-    (weights,) = [weights_of(merged.base_model.model.first)]
+    (weights,) = [linear_weights(merged.base_model.model.first)]
     assert weights is not None
     assert not weights.adapters
     assert torch.equal(weights.weight_OI, merged.base_model.model.first.base_layer.weight)
