@@ -1,4 +1,4 @@
-"""How many rows are sampled or learned from at once, so that memory stays bounded whatever is asked for.
+"""How many rows are sampled or learned from at once (saving `by_length`), so that memory stays bounded.
 
 What grows with sampled rows is the KV cache, prompt and completion long, and what one token's distribution takes; with
 learned ones what backward needs of each token. Both are known from the model's shapes. The bound is of the device, not
@@ -54,46 +54,47 @@ def tokens_at_once(config: Any, itemsize: int, budget: float) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class PromptRows:
     """Neighbouring rows of one prompt: their numbers and completion lengths, and the prompt's own length in tokens."""
 
     rows: Sequence[int]
     lengths: Sequence[int]
     prompt: int
 
-    def cut(self, limit: int, budget: int) -> list[Run]:
+    def split(self, limit: int, budget: int) -> list[PromptRows]:
         """Itself, longest rows first, in pieces of at most `limit` rows and `budget` tokens; a row at least in each."""
         order = sorted(range(len(self.rows)), key=lambda place: -self.lengths[place])
-        pieces: list[Run] = []
+        pieces: list[PromptRows] = []
         while order:
             longest = max(1, self.lengths[order[0]])
             size = max(1, min(limit, (budget - self.prompt) // longest))
-            now, order = order[:size], order[size:]
-            rows, lengths = [self.rows[place] for place in now], [self.lengths[place] for place in now]
-            pieces.append(Run(rows=rows, lengths=lengths, prompt=self.prompt))
+            piece, order = order[:size], order[size:]
+            rows, lengths = [self.rows[place] for place in piece], [self.lengths[place] for place in piece]
+            pieces.append(PromptRows(rows=rows, lengths=lengths, prompt=self.prompt))
         return pieces
 
 
-def micro_batches(runs: Sequence[Run], *, limit: int, budget: int) -> list[list[int]]:
+def micro_batches(prompts: Sequence[PromptRows], *, limit: int, budget: int) -> list[list[int]]:
     """All rows in micro-batches of at most `limit` rows and `budget` tokens, padding counted, but one row at least.
 
-    Runs of like length are put together, the longest first, so that what does not fit is found out at once. A run is
-    cut only where it does not fit by itself: each piece runs its prompt anew.
+    Prompts of like length are put together, the longest first, so that what does not fit is found out at once. A
+    prompt's rows are split only where they do not fit by themselves: each piece runs its prompt anew.
     """
-    done: list[list[int]] = []
-    now: list[Run] = []
-    for piece in (piece for run in sorted(runs, key=lambda run: -max(run.lengths)) for piece in run.cut(limit, budget)):
-        if now and not _fits([*now, piece], limit, budget):
-            done.append([row for run in now for row in run.rows])
-            now = []
-        now.append(piece)
-    return [*done, [row for run in now for row in run.rows]] if now else done
+    batches: list[list[int]] = []
+    current: list[PromptRows] = []
+    longest_first = sorted(prompts, key=lambda rows: -max(rows.lengths))
+    for piece in (piece for rows in longest_first for piece in rows.split(limit, budget)):
+        if current and not _fits([*current, piece], limit, budget):
+            batches.append([row for rows in current for row in rows.rows])
+            current = []
+        current.append(piece)
+    return [*batches, [row for rows in current for row in rows.rows]] if current else batches
 
 
-def _fits(runs: Sequence[Run], limit: int, budget: int) -> bool:
-    """Whether these may be one micro-batch: prompts are padded to their longest, and completions likewise."""
-    rows = sum(len(run.rows) for run in runs)
-    tokens = len(runs) * max(run.prompt for run in runs) + rows * max(max(run.lengths) for run in runs)
+def _fits(prompts: Sequence[PromptRows], limit: int, budget: int) -> bool:
+    """True when these may be one micro-batch: prompts are padded to their longest, and completions likewise."""
+    rows = sum(len(one.rows) for one in prompts)
+    tokens = len(prompts) * max(one.prompt for one in prompts) + rows * max(max(one.lengths) for one in prompts)
     return rows <= limit and tokens <= budget
 
 

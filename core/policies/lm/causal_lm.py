@@ -22,7 +22,7 @@ from core.policies.join import joined
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.lm.decoding import decode, stack_draws
 from core.policies.lm.fast.folded_adapter import folded_sampling
-from core.policies.lm.forward import part_of, runs_of, scores
+from core.policies.lm.forward import micro_batch, rows_by_prompt, score_rows
 from core.policies.lm.modes import SamplingContext, clean_mode, plain_sampling, update_mode
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
@@ -58,7 +58,7 @@ class CausalLMPolicy:
         end = {tokenizer.eos_token_id, *_as_list(model.generation_config.eos_token_id)} - {None}
         # The tokenizer's own end comes first: it closes what is replayed and fills what is padded. Qwen's chat models
         # stop at a second one as well, which has the smaller number.
-        ordered = sorted(end, key=lambda one: (one != tokenizer.eos_token_id, one))
+        ordered = sorted(end, key=lambda token: (token != tokenizer.eos_token_id, token))
         self.end_ids = torch.tensor(ordered)
         self.sampling_bytes = sampling_budget(model.device)
         self._itemsize = model.dtype.itemsize
@@ -125,17 +125,17 @@ class CausalLMPolicy:
         if not self.savings.by_length:
             return [rows[start : start + limit] for start in range(0, len(rows), limit)]
         budget = tokens_at_once(self.model.config, self._itemsize, self.sampling_bytes)
-        return list(micro_batches(runs_of(rollout, rows), limit=limit, budget=budget))
+        return list(micro_batches(rows_by_prompt(rollout, rows), limit=limit, budget=budget))
 
     def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
         """Log-probs at the sampling temperature, (R, T). With gradients enabled: train mode, left so for backward."""
         learning = torch.is_grad_enabled() and weights == "current"
         if learning:
             update_mode(self.model, checkpointing=self.checkpointing)
-        part, entropy = part_of(rollout, rows), ENTROPY in wants
+        batch, entropy = micro_batch(rollout, rows), ENTROPY in wants
         with nullcontext() if learning else clean_mode(self.model), self._at(weights), self._autocast():
-            found = scores(self.model, part, entropy=entropy, savings=self.savings)
-        return Scores(logprobs_NT=found[0], entropies_NT=found[1] if entropy else None)
+            scores = score_rows(self.model, batch, entropy=entropy, savings=self.savings)
+        return Scores(logprobs_NT=scores[0], entropies_NT=scores[1] if entropy else None)
 
     def trainable(self) -> Mapping[str, Parameter]:
         """Parameters with requires_grad: the adapter's, or all."""

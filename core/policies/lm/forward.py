@@ -23,20 +23,20 @@ from torch.nn.functional import pad
 
 from core.models.devices import to_device
 from core.policies.base import Rollout
-from core.policies.lm.batches import Run
+from core.policies.lm.batches import PromptRows
 from core.policies.lm.decoding import position_ids
 from core.policies.lm.fast.attention import SharedPrefix, grouped_heads, shared_prefix_attention
 from core.policies.lm.fast.decoder_weights import is_plain_decoder, unwrap_adapter
 from core.policies.lm.fast.fused_layers import LayerContext, fused_norms, layers_in, one_product
-from core.policies.lm.head import of_logits, token_scores
+from core.policies.lm.head import logit_scores, token_scores
 from core.policies.savings import Savings
 
-# Savings that are not the model's own forward.
-OWN = ("fused_head", "shared_prompts", "grouped_heads", "one_product", "fused_norms")
+# With one of these savings the model's own forward is not what runs.
+NOT_OWN_FORWARD = ("fused_head", "shared_prompts", "grouped_heads", "one_product", "fused_norms")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class MicroBatch:
     """Some rows of a rollout, without the padding that they all have; on the CPU, where its shapes are known."""
 
     prompt_ids_RS: Tensor
@@ -48,13 +48,13 @@ class Part:
     temperature: float
 
 
-def part_of(rollout: Rollout, rows: Sequence[int]) -> Part:
-    """The part that these rows are."""
+def micro_batch(rollout: Rollout, rows: Sequence[int]) -> MicroBatch:
+    """These rows of the rollout."""
     index = torch.tensor(list(rows), dtype=torch.long)
     mask_RT, prompt_mask_RS = rollout.mask_NT[index], rollout.actions["prompt_mask"][index]
     width = max(1, int(mask_RT.sum(-1).max()))
     start = prompt_mask_RS.shape[1] - int(prompt_mask_RS.sum(-1).max())
-    return Part(
+    return MicroBatch(
         prompt_ids_RS=rollout.actions["prompt_ids"][index, start:],
         prompt_mask_RS=prompt_mask_RS[:, start:],
         ids_RW=rollout.actions["ids"][index, :width],
@@ -65,78 +65,78 @@ def part_of(rollout: Rollout, rows: Sequence[int]) -> Part:
     )
 
 
-def runs_of(rollout: Rollout, rows: Sequence[int]) -> list[Run]:
+def rows_by_prompt(rollout: Rollout, rows: Sequence[int]) -> list[PromptRows]:
     """The rows as runs of one prompt each."""
     index = list(rows)
     numbers, lengths = rollout.prompt_N[index].tolist(), rollout.mask_NT[index].sum(-1).tolist()
     prompts = rollout.actions["prompt_mask"][index].sum(-1).tolist()
     grouped = [list(group) for _, group in groupby(range(len(index)), key=lambda place: numbers[place])]
     return [
-        Run(rows=[index[at] for at in group], lengths=[lengths[at] for at in group], prompt=prompts[group[0]])
+        PromptRows(rows=[index[at] for at in group], lengths=[lengths[at] for at in group], prompt=prompts[group[0]])
         for group in grouped
     ]
 
 
-def scores(model: Any, part: Part, *, entropy: bool, savings: Savings) -> list[Tensor]:
+def score_rows(model: Any, batch: MicroBatch, *, entropy: bool, savings: Savings) -> list[Tensor]:
     """[log-probs], and [.., entropies] where asked for: (R, T) float32, 0 where nothing was drawn.
 
     Models whose logits are not simply their head's of the last hidden state go the plain way.
     """
     base, device = unwrap_adapter(model), model.device
-    if not any(getattr(savings, name) for name in OWN) or not is_plain_decoder(base):
-        ids_RW, outside_RW = to_device(part.ids_RW, device), to_device(~part.mask_RW, device)
-        found = of_logits(_logits(model, part, device), ids_RW, temperature=part.temperature, entropy=entropy)
-        return [pad(one.masked_fill(outside_RW, 0.0), (0, part.full - one.shape[1])) for one in found]
-    shares = savings.shared_prompts and max(part.counts) > 1
-    with layers_in(_ways(base, savings, shares=shares)):
+    if not any(getattr(savings, name) for name in NOT_OWN_FORWARD) or not is_plain_decoder(base):
+        ids_RW, outside_RW = to_device(batch.ids_RW, device), to_device(~batch.mask_RW, device)
+        scores = logit_scores(_own_logits(model, batch, device), ids_RW, temperature=batch.temperature, entropy=entropy)
+        return [pad(column.masked_fill(outside_RW, 0.0), (0, batch.full - column.shape[1])) for column in scores]
+    shares = savings.shared_prompts and max(batch.counts) > 1
+    with layers_in(_layer_contexts(base, savings, shares=shares)):
         if shares:
-            hidden_RWH = _shared(base, part, device, grouped=savings.grouped_heads)
+            hidden_RWH = _hidden_shared(base, batch, device, grouped=savings.grouped_heads)
         else:
-            hidden_RWH = _plain(base.model, part, device)
+            hidden_RWH = _hidden_by_row(base.model, batch, device)
     # By numbers that the CPU knows, not by the mask: a GPU would have to say first how many there are.
-    drawn_M = part.mask_RW.flatten().nonzero().squeeze(-1)
-    head, ids_M = base.get_output_embeddings(), to_device(part.ids_RW.flatten()[drawn_M], device)
+    drawn_M = batch.mask_RW.flatten().nonzero().squeeze(-1)
+    head, ids_M = base.get_output_embeddings(), to_device(batch.ids_RW.flatten()[drawn_M], device)
     hidden_MH = hidden_RWH.flatten(0, 1).index_select(0, to_device(drawn_M, device))
     if savings.fused_head:
-        found = token_scores(head, hidden_MH, ids_M, temperature=part.temperature, entropy=entropy)
+        scores = token_scores(head, hidden_MH, ids_M, temperature=batch.temperature, entropy=entropy)
     else:
-        found = of_logits(head(hidden_MH), ids_M, temperature=part.temperature, entropy=entropy)
-    return [_placed(one, part) for one in found]
+        scores = logit_scores(head(hidden_MH), ids_M, temperature=batch.temperature, entropy=entropy)
+    return [_scatter_drawn(column, batch) for column in scores]
 
 
-def _ways(base: Any, savings: Savings, *, shares: bool) -> list[LayerContext]:
+def _layer_contexts(base: Any, savings: Savings, *, shares: bool) -> list[LayerContext]:
     """What the layers run in."""
-    ways = [one_product(base)] if savings.one_product else []
+    contexts = [one_product(base)] if savings.one_product else []
     if savings.fused_norms:
-        ways.append(fused_norms(base))
+        contexts.append(fused_norms(base))
     if shares:
-        return [*ways, partial(shared_prefix_attention, base)]
-    return [*ways, partial(grouped_heads, base)] if savings.grouped_heads else ways
+        return [*contexts, partial(shared_prefix_attention, base)]
+    return [*contexts, partial(grouped_heads, base)] if savings.grouped_heads else contexts
 
 
-def _placed(values_M: Tensor, part: Part) -> Tensor:
+def _scatter_drawn(values_M: Tensor, batch: MicroBatch) -> Tensor:
     """The drawn tokens' values where they belong, (R, T)."""
-    mask_RT = pad(part.mask_RW, (0, part.full - part.mask_RW.shape[1]))
+    mask_RT = pad(batch.mask_RW, (0, batch.full - batch.mask_RW.shape[1]))
     at_M = to_device(mask_RT.flatten().nonzero().squeeze(-1), values_M.device)
     return values_M.new_zeros(mask_RT.numel()).index_copy(0, at_M, values_M).view(mask_RT.shape)
 
 
-def _logits(model: Any, part: Part, device: torch.device) -> Tensor:
+def _own_logits(model: Any, batch: MicroBatch, device: torch.device) -> Tensor:
     """(R, W, V), through the model's own forward."""
-    ids = torch.cat([part.prompt_ids_RS, part.ids_RW], dim=-1)
-    mask = torch.cat([part.prompt_mask_RS, part.mask_RW.long()], dim=-1)
+    ids = torch.cat([batch.prompt_ids_RS, batch.ids_RW], dim=-1)
+    mask = torch.cat([batch.prompt_mask_RS, batch.mask_RW.long()], dim=-1)
     logits: Tensor = model(
-        **_inputs(ids, mask, device), use_cache=False, logits_to_keep=part.ids_RW.shape[-1] + 1
+        **_inputs(ids, mask, device), use_cache=False, logits_to_keep=batch.ids_RW.shape[-1] + 1
     ).logits[:, :-1]
     return logits
 
 
-def _plain(decoder: Any, part: Part, device: torch.device) -> Tensor:
+def _hidden_by_row(decoder: Any, batch: MicroBatch, device: torch.device) -> Tensor:
     """(R, W, H): what each token of a completion is predicted from, every row with its prompt."""
-    ids = torch.cat([part.prompt_ids_RS, part.ids_RW[:, :-1]], dim=-1)
-    mask = torch.cat([part.prompt_mask_RS, part.mask_RW[:, :-1].long()], dim=-1)
+    ids = torch.cat([batch.prompt_ids_RS, batch.ids_RW[:, :-1]], dim=-1)
+    mask = torch.cat([batch.prompt_mask_RS, batch.mask_RW[:, :-1].long()], dim=-1)
     hidden: Tensor = decoder(**_inputs(ids, mask, device), use_cache=False).last_hidden_state
-    return hidden[:, part.prompt_ids_RS.shape[1] - 1 :]
+    return hidden[:, batch.prompt_ids_RS.shape[1] - 1 :]
 
 
 def _inputs(ids: Tensor, mask: Tensor, device: torch.device) -> dict[str, Tensor]:
@@ -145,15 +145,15 @@ def _inputs(ids: Tensor, mask: Tensor, device: torch.device) -> dict[str, Tensor
     return {name: to_device(tensor, device) for name, tensor in named.items()}
 
 
-def _shared(base: Any, part: Part, device: torch.device, *, grouped: bool) -> Tensor:
+def _hidden_shared(base: Any, batch: MicroBatch, device: torch.device, *, grouped: bool) -> Tensor:
     """The same, (R, W, H), every prompt run once: all tokens in one row, the prompts' first. Under `branching`."""
-    counts_G = torch.tensor(part.counts)
+    counts_G = torch.tensor(batch.counts)
     first_G = counts_G.cumsum(0) - counts_G
-    ids_GS, mask_GS, later_RW = part.prompt_ids_RS[first_G], part.prompt_mask_RS[first_G], part.ids_RW[:, :-1]
-    at_RW = part.prompt_mask_RS.sum(-1, keepdim=True) + torch.arange(later_RW.shape[1])
+    ids_GS, mask_GS, later_RW = batch.prompt_ids_RS[first_G], batch.prompt_mask_RS[first_G], batch.ids_RW[:, :-1]
+    at_RW = batch.prompt_mask_RS.sum(-1, keepdim=True) + torch.arange(later_RW.shape[1])
     # Without a mask torch's kernels share keys among heads, and on a GPU none of them but the plainest does in float32.
     masked = device.type == "cuda" and base.dtype.itemsize > 2 and not torch.is_autocast_enabled(device.type)
-    prefix = SharedPrefix(mask_GS, part.counts, later_RW.shape[1], device=device, grouped=grouped, masked=masked)
+    prefix = SharedPrefix(mask_GS, batch.counts, later_RW.shape[1], device=device, grouped=grouped, masked=masked)
     hidden_MH = base.model(
         input_ids=to_device(torch.cat([ids_GS.flatten(), later_RW.flatten()]).unsqueeze(0), device),
         position_ids=to_device(torch.cat([position_ids(mask_GS).flatten(), at_RW.flatten()]).unsqueeze(0), device),

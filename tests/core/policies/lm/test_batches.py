@@ -13,7 +13,7 @@ from core.policies.base import Rollout, Sampling
 from core.policies.lm.batches import (
     UNKNOWN_SHAPE,
     UNKNOWN_TOKENS,
-    Run,
+    PromptRows,
     micro_batches,
     rows_at_once,
     sampling_budget,
@@ -80,8 +80,8 @@ def test_small_batches_draw_what_one_large_batch_draws(k: int) -> None:
     assert len({len(text) for text in whole.outputs}) > 1  # some parts are narrower than others
 
 
-def run(first: int, lengths: list[int], prompt: int = 10) -> Run:
-    return Run(rows=range(first, first + len(lengths)), lengths=lengths, prompt=prompt)
+def run(first: int, lengths: list[int], prompt: int = 10) -> PromptRows:
+    return PromptRows(rows=range(first, first + len(lengths)), lengths=lengths, prompt=prompt)
 
 
 def test_groups_of_like_length_are_put_together() -> None:

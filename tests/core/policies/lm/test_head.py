@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from core.policies.lm import head
-from core.policies.lm.head import of_logits, token_scores
+from core.policies.lm.head import logit_scores, token_scores
 
 V, H, M = 13, 5, 9
 
@@ -51,7 +51,7 @@ def test_two_words_by_hand() -> None:
 def test_values_and_gradients_are_those_of_all_logits(
     bias: bool, trained: bool, entropy: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(head.CHUNK, "cpu", chunk * 4 * V)
+    monkeypatch.setitem(head.CHUNK_BYTES, "cpu", chunk * 4 * V)
     layer, (h, ids) = linear(bias=bias, trained=trained), hidden()
     pulls = torch.linspace(-1, 2, M)
     moved = [h, *(p for p in layer.parameters() if p.requires_grad)]
@@ -63,14 +63,14 @@ def test_values_and_gradients_are_those_of_all_logits(
         return values, torch.autograd.grad(total, moved)
 
     values, gradients = found(lambda: token_scores(layer, h, ids, temperature=0.7, entropy=entropy))
-    plain, expected = found(lambda: of_logits(layer(h), ids, temperature=0.7, entropy=entropy))
+    plain, expected = found(lambda: logit_scores(layer(h), ids, temperature=0.7, entropy=entropy))
     assert len(values) == len(plain) == 1 + entropy
     for one, other in zip((*values, *gradients), (*plain, *expected), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_no_more_than_a_chunk_of_logits_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(head.CHUNK, "cpu", 3 * 4 * V)
+    monkeypatch.setitem(head.CHUNK_BYTES, "cpu", 3 * 4 * V)
     layer, (h, ids) = linear(), hidden()
     alive: list[weakref.ref[Tensor]] = []
     most = 0

@@ -139,7 +139,7 @@ def test_the_heads_table_is_a_chunk_of_all_tokens() -> None:
 def test_numbers_that_stand_where_the_work_is_done() -> None:
     assert decoder_weights.PLAIN_DECODERS == passes.QUICK
     assert attention_of_models.MAX_SCORE_BYTES == passes.SCORES
-    assert head_of_policies.CHUNK == passes.CHUNK
+    assert head_of_policies.CHUNK_BYTES == passes.CHUNK
     config = SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=12)
     for dtype, size in (("float32", 4), ("bfloat16", 2)):
         asked = tokens_at_once(run(model={"dtype": dtype}).model, PAPER, 10_000)

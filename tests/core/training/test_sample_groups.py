@@ -6,7 +6,7 @@ import pytest
 
 from core.policies.base import Sampling
 from core.randomness import EVALUATE, RowKey
-from core.training.measure import ROWS, Draws, measured
+from core.training.groups import ROWS, GroupSampling, sample_groups
 from tests.fakes import PricedTask, TabularPolicy
 
 HOW = Sampling(temperature=1.0, max_completion_length=1)
@@ -24,7 +24,7 @@ HOW = Sampling(temperature=1.0, max_completion_length=1)
 def test_every_problem_is_measured_once_in_bounded_batches(prompts: int, k: int, batches: list[int]) -> None:
     task = PricedTask(lambda n, output: float(output), prompts=prompts)
     examples, policy = task.examples("eval"), TabularPolicy()
-    found = list(measured(policy, task, examples, Draws(k=k, how=HOW, seed=4)))
+    found = list(sample_groups(policy, task, examples, GroupSampling(k=k, how=HOW, seed=4)))
     assert [len(groups.rollout.prompts) for groups in found] == batches
     assert [one.id for groups in found for one in groups.rollout.prompts] == [one.id for one in examples]
     # The very rows that the trainer's evaluation, which draws all of them at once, would have drawn.
