@@ -1,1 +1,1 @@
-"""Fast paths of a language model: equal numbers, or equal but for rounding, each switched by a field of Savings."""
+"""The fast paths of a language model, a file each; core.policies.savings switches them, its comments say where each is."""
