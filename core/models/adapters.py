@@ -133,7 +133,7 @@ def load_adapter(model: Any, folder: Path) -> Any:
             adapted = PeftModel.from_pretrained(model, str(folder))
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"the adapter in {folder} does not fit its base model: {first_line(error)}") from error
-    missing = [str(one.message) for one in caught if "missing adapter keys" in str(one.message).lower()]
+    missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message).lower()]
     if missing:
         raise ModelError(f"the adapter in {folder} lacks weights: {missing[0].splitlines()[0]}; export it again")
     return adapted.eval()
@@ -187,4 +187,4 @@ def _tied_layer(adapted: Any) -> str | None:
 
     owners = Counter(id(p) for module in adapted.modules() for p in module.parameters(recurse=False))
     layers = {name: module for name, module in adapted.named_modules() if isinstance(module, BaseTunerLayer)}
-    return next((name for name, one in layers.items() if owners[id(one.get_base_layer().weight)] > 1), None)
+    return next((name for name, layer in layers.items() if owners[id(layer.get_base_layer().weight)] > 1), None)

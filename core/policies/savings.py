@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Savings:
-    """Each one True: the quick way, False: the plain one. Numbers are equal up to rounding but where another word stands."""
+    """Each one True: the quick way, False: the plain one. Numbers are equal up to rounding unless it says otherwise."""
 
     shared_prefill: bool = True  # decoding.py: sampling runs a prompt once, not once for each of its completions
     lean_steps: bool = True  # fast/decoder_step.py, shared_cache.py: a drawn token in few operations of ours

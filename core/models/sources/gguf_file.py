@@ -33,19 +33,19 @@ class GGUFContent:
     """What a GGUF file holds: how many weights, and how most of them are kept (`Q4_1`)."""
 
     parameters: int
-    held_as: str
+    tensor_type: str
 
     @property
     def quantised(self) -> str | None:
         """How the weights were rounded, in words; None where they were not."""
-        if self.held_as in ("F32", "F16", "BF16"):
+        if self.tensor_type in ("F32", "F16", "BF16"):
             return None
-        bits = "".join(filter(str.isdigit, self.held_as.partition("_")[0]))
-        return f"{bits}-bit ({self.held_as}), dequantised" if bits else f"{self.held_as}, dequantised"
+        bits = "".join(filter(str.isdigit, self.tensor_type.partition("_")[0]))
+        return f"{bits}-bit ({self.tensor_type}), dequantised" if bits else f"{self.tensor_type}, dequantised"
 
 
 def read_content(file: Path) -> GGUFContent:
-    """What the file content. Raises ModelError where it is no GGUF file, or not all of one."""
+    """What the file holds. Raises ModelError where it is no GGUF file, or not all of one."""
     try:
         with file.open("rb") as stream:
             begins = stream.read(len(MAGIC))
@@ -57,15 +57,15 @@ def read_content(file: Path) -> GGUFContent:
 
     try:
         tensors = GGUFReader(file).tensors
-        whole = all(int(one.data_offset) + int(one.n_bytes) <= file.stat().st_size for one in tensors)
+        whole = all(int(tensor.data_offset) + int(tensor.n_bytes) <= file.stat().st_size for tensor in tensors)
     except UNREADABLE as error:
         raise ModelError(f"{file} is not a whole GGUF file ({first_line(error)}); download it again") from error
     if not tensors or not whole:
         raise ModelError(f"{file} is not a whole GGUF file (weights are missing); download it again")
-    held: Counter[str] = Counter()
-    for one in tensors:
-        held[one.tensor_type.name] += int(one.n_elements)
-    return GGUFContent(parameters=held.total(), held_as=held.most_common(1)[0][0])
+    counts: Counter[str] = Counter()
+    for tensor in tensors:
+        counts[tensor.tensor_type.name] += int(tensor.n_elements)
+    return GGUFContent(parameters=counts.total(), tensor_type=counts.most_common(1)[0][0])
 
 
 def cache_folder(sha256: str, dtype: str) -> Path:

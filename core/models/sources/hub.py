@@ -95,7 +95,7 @@ def download(source: str, revision: str | None, *, remote_code: bool) -> Path:
     failures = cast("tuple[type[Exception], ...]", (*HfHubHTTPError.__bases__, ValueError, RuntimeError))
     try:
         info = HfApi().model_info(source, revision=revision)
-        names = [one.rfilename for one in info.siblings or ()]
+        names = [sibling.rfilename for sibling in info.siblings or ()]
         note(f"downloads {source} at {info.sha} from the hub")
         files = files_to_download(names, remote_code=remote_code)
         folder = Path(snapshot_download(source, revision=revision, allow_patterns=files))

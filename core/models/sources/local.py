@@ -84,8 +84,8 @@ def safetensors_header(file: Path) -> dict[str, dict[str, Any]]:
         with file.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             described = json.loads(stream.read(min(length, _LONGEST_HEADER)))
-        tensors = {name: one for name, one in described.items() if name != "__metadata__"}
-        end = 8 + length + max((int(one["data_offsets"][1]) for one in tensors.values()), default=0)
+        tensors = {name: tensor for name, tensor in described.items() if name != "__metadata__"}
+        end = 8 + length + max((int(tensor["data_offsets"][1]) for tensor in tensors.values()), default=0)
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, struct.error) as error:
         raise ModelError(f"{file} is damaged: its head cannot be read; download the model again") from error
     if end != size:
@@ -97,7 +97,7 @@ def count_parameters(folder: Path) -> int | None:
     """How many weights the folder's safetensors files hold; None where there are none, or they are not whole."""
     try:
         files = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
-        counts = [math.prod(one["shape"]) for file in files for one in safetensors_header(file).values()]
+        counts = [math.prod(tensor["shape"]) for file in files for tensor in safetensors_header(file).values()]
     except (ModelError, OSError, TypeError):
         return None
     return sum(counts) or None

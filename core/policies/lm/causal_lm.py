@@ -147,12 +147,12 @@ class CausalLMPolicy:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Set the trainable weights. Raises CheckpointError where names or shapes differ."""
-        mine = self.trainable()
-        if set(mine) != set(state):
-            odd = sorted(set(mine) ^ set(state))
+        trainable = self.trainable()
+        if set(trainable) != set(state):
+            odd = sorted(set(trainable) ^ set(state))
             raise CheckpointError(f"weights do not fit this model: {len(odd)} names differ, first {odd[0]!r}")
         with torch.no_grad():
-            for name, parameter in mine.items():
+            for name, parameter in trainable.items():
                 if parameter.shape != state[name].shape:
                     got, want = tuple(state[name].shape), tuple(parameter.shape)
                     raise CheckpointError(f"weights do not fit this model: {name!r} has shape {got}, expected {want}")

@@ -48,7 +48,7 @@ def clean_mode(model: Any) -> Iterator[None]:
 
 
 def _checkpointing(model: Any) -> bool:
-    """Whether any layer recomputes its activations in backward."""
+    """True when any layer recomputes its activations in backward."""
     # Switching it on sets it on the layer itself. Asking a module for what it lacks costs ten times as much.
     return any(vars(module).get("gradient_checkpointing", False) for module in model.modules())
 

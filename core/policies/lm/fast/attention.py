@@ -198,16 +198,14 @@ def attend_shared_prefix(
 
 
 def _attend_completions(
-    query: Tensor, own: tuple[Tensor, Tensor], prompt: tuple[Tensor, Tensor], prefix: SharedPrefix
+    query: Tensor, completion: tuple[Tensor, Tensor], prompt: tuple[Tensor, Tensor], prefix: SharedPrefix
 ) -> Tensor:
     """The completions' part as plain products, (R, W, heads, D): one with its keys for all that follows a prompt.
 
     Where prompts have unequal numbers of completions, each of these has the prompt for itself.
     """
-    (rows, heads, width, size), groups = query.shape, own[0].shape[1]
-    prompt_keys, prompt_values = (
-        prompt if prefix.equal_counts else (prefix.repeat_prompts(prompt[0]), prefix.repeat_prompts(prompt[1]))
-    )
+    (rows, heads, width, size), groups = query.shape, completion[0].shape[1]
+    prompt_keys, prompt_values = prompt if prefix.equal_counts else map(prefix.repeat_prompts, prompt)
     p, _, s, _ = prompt_keys.shape
     k, q = rows // p, heads // groups
 
@@ -216,7 +214,7 @@ def _attend_completions(
         return heads_RHWD.reshape(p, k, groups, -1, size).transpose(1, 2)
 
     queries = by_prompt(query).reshape(p * groups, k * q * width, size)
-    keys, values = (by_prompt(states).reshape(p * groups * k, width, size) for states in own)
+    keys, values = (by_prompt(states).reshape(p * groups * k, width, size) for states in completion)
     scores = torch.cat(
         [
             (queries @ prompt_keys.reshape(p * groups, s, size).transpose(1, 2)).view(p, -1, width, s),
@@ -227,8 +225,8 @@ def _attend_completions(
     weights = scores.add_(prefix.bias(scores.dtype)).softmax(-1)  # within it everything is float32
     over_prompt = weights[..., :s].reshape(p * groups, k * q * width, s)
     of_prompt = over_prompt @ prompt_values.reshape(p * groups, s, size)
-    over_own = weights[..., s:].reshape(-1, q * width, width)
-    attended = torch.baddbmm(of_prompt.view(-1, q * width, size), over_own, values)
+    over_completion = weights[..., s:].reshape(-1, q * width, width)
+    attended = torch.baddbmm(of_prompt.view(-1, q * width, size), over_completion, values)
     return attended.view(p, groups, k, q, width, size).permute(0, 2, 4, 1, 3, 5).reshape(rows, width, heads, size)
 
 

@@ -93,8 +93,8 @@ def fused_norms(model: Any) -> LayerContext:
 
 def _is_known_norm(module: Any) -> bool:
     kind = type(module)
-    ours = kind.__name__ in NORMS and kind.__module__.startswith("transformers.models.")
-    return ours and "forward" not in vars(module)
+    known = kind.__name__ in NORMS and kind.__module__.startswith("transformers.models.")
+    return known and "forward" not in vars(module)
 
 
 def norm_forward(norm: Any, x: Tensor) -> Tensor:
@@ -138,8 +138,8 @@ def is_plain_lora(module: Any) -> bool:
         return False
     from peft.tuners.lora import Linear  # a second's import: who has such a layer has paid it
 
-    ours = type(module) is Linear and type(module.get_base_layer()) is torch.nn.Linear
-    return ours and not module.lora_variant and not any(module.lora_bias.values())
+    plain = type(module) is Linear and type(module.get_base_layer()) is torch.nn.Linear
+    return plain and not module.lora_variant and not any(module.lora_bias.values())
 
 
 def one_product(model: Any) -> LayerContext:

@@ -186,8 +186,8 @@ class SharedCache:
         if len(rows_of) * widest > COMPACT_BELOW * self.prompts * self.places:
             return
         # A place that stays free has any row's tokens, or none: nobody looks at what its attention gives.
-        whence = [slot for slots in rows_of.values() for slot in [*slots, *slots[:1] * (widest - len(slots))]]
-        self._compact(torch.tensor(list(rows_of)), torch.tensor(whence), widest)
+        sources = [slot for slots in rows_of.values() for slot in [*slots, *slots[:1] * (widest - len(slots))]]
+        self._compact(torch.tensor(list(rows_of)), torch.tensor(sources), widest)
         where = {
             slot: number * widest + place
             for number, slots in enumerate(rows_of.values())

@@ -37,14 +37,14 @@ def entries(cache: Path) -> list[str]:
 
 
 def test_what_is_in_a_file_is_counted(file: Path, tmp_path: Path) -> None:
-    assert gguf_file.read_content(file) == gguf_file.GGUFContent(parameters=WHOLE, held_as="Q8_0")
+    assert gguf_file.read_content(file) == gguf_file.GGUFContent(parameters=WHOLE, tensor_type="Q8_0")
     assert gguf_file.read_content(file).quantised == "8-bit (Q8_0), dequantised"
     plain = ggufs.write(tmp_path / "plain.gguf", held_as=ggufs.F32)
     assert gguf_file.read_content(plain).quantised is None
 
 
 @pytest.mark.parametrize(
-    ("held_as", "says"),
+    ("tensor_type", "says"),
     [
         ("Q4_1", "4-bit (Q4_1), dequantised"),
         ("Q6_K", "6-bit (Q6_K), dequantised"),
@@ -52,8 +52,8 @@ def test_what_is_in_a_file_is_counted(file: Path, tmp_path: Path) -> None:
         ("BF16", None),
     ],
 )
-def test_how_rounding_is_told(held_as: str, says: str | None) -> None:
-    assert gguf_file.GGUFContent(parameters=1, held_as=held_as).quantised == says
+def test_how_rounding_is_told(tensor_type: str, says: str | None) -> None:
+    assert gguf_file.GGUFContent(parameters=1, tensor_type=tensor_type).quantised == says
 
 
 def test_a_file_is_loaded_as_the_numbers_it_holds(file: Path, own_cache: Path) -> None:
