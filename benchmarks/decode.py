@@ -25,6 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from core.tasks.text import prompt_of, text_example
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
@@ -89,7 +91,7 @@ def examples(tokenizer: Any, count: int, tokens: int) -> list[Example]:
         return max(len(row) for row in rows) <= tokens
 
     words = max((words for words in range(1, tokens + 1) if fits(words)), default=1)
-    return [Example(id=str(first), prompt=text(first, words), plain=True) for first in range(count)]
+    return [text_example(id=str(first), prompt=text(first, words), plain=True) for first in range(count)]
 
 
 class Contest:
@@ -98,7 +100,7 @@ class Contest:
     def __init__(self, policy: CausalLMPolicy, shape: Shape) -> None:
         self.policy, self.shape = policy, shape
         self.prompts = examples(policy.tokenizer, shape.prompts, shape.prompt_tokens)
-        rows = [policy.tokenizer(one.prompt, add_special_tokens=False)["input_ids"] for one in self.prompts]
+        rows = [policy.tokenizer(prompt_of(one).text, add_special_tokens=False)["input_ids"] for one in self.prompts]
         self.width = max(len(row) for row in rows)
         pad = policy.tokenizer.pad_token_id
         self.ids = torch.tensor([[pad] * (self.width - len(row)) + row for row in rows])

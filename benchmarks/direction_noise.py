@@ -31,7 +31,6 @@ from core.policies.base import Sampling
 from core.randomness import RowKey
 from core.spec import GrpoStage
 from core.tasks import registry
-from core.tasks.readiness import make_ready
 from core.training.groups import collect
 from grpoctl.specs import load
 
@@ -42,7 +41,7 @@ def sampled(prompts: int) -> tuple[Tensor, Tensor]:
     """Rewards (P, K), and every completion's gradient (P, K, D)."""
     spec = load("p31", profile="tiny").spec
     task, policy = registry.build(spec.task), build_policy(spec)
-    make_ready(task)
+    task.make_ready()
     parameters = [parameter for _, parameter in sorted(policy.trainable().items())]
     how = Sampling(temperature=1.0, max_completion_length=48)
     rewards, gradients = [], []

@@ -3,7 +3,7 @@
     python benchmarks/documents.py PATH/TO/training_p30.log.gz
 
 The log is that of github.com/beita6969/colab-grpo (logs/training_p30.log). What each table counts is said where it is
-counted here; a row that differs is marked. docs/diagnosing.md has the result.
+counted here; a row that differs is marked. docs/cases/p30.md has the result.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def main(profile: str) -> None:
 
 def _cells(spec: RunSpec, measured: Sequence[tuple[float, float]]) -> list[str]:
     return [
-        f"T={temperature:<5g} {mean:10.3g} ({most:.3g})   at most {max_gap(spec.model.computes_in, temperature):.3g}"
+        f"T={temperature:<5g} {mean:10.3g} ({most:.3g})   at most {max_gap(spec.computes_in, temperature):.3g}"
         for temperature, (mean, most) in zip(TEMPERATURES, measured, strict=True)
     ]
 

@@ -2,7 +2,7 @@
 
     python benchmarks/lever_plus.py
 
-Advantages are those of core.algorithms, over groups that are drawn here; docs/diagnosing.md has the result.
+Advantages are those of core.algorithms, over groups that are drawn here; docs/cases/lever-plus.md has the result.
 """
 
 from __future__ import annotations

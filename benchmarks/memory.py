@@ -47,7 +47,7 @@ def main(source: str, wanted: list[str]) -> None:
             continue
         step = probe.step("grpo", full=True)
         tokens = Tokens(prompt=step["prompt_tokens"], answer=0)
-        for phase in phases(spec, known(spec.model).shape, tokens, Place(device="cpu", memory=2**40)):
+        for phase in phases(spec, known(spec.language_model).shape, tokens, Place(device="cpu", memory=2**40)):
             if phase.stage:
                 found = step["peaks"][phase.name]
                 off = phase.bytes / found - 1

@@ -3,7 +3,7 @@
     python benchmarks/same_bytes.py record FOLDER [--grpoctl PATH/TO/grpoctl] [--only NAME ...]
     python benchmarks/same_bytes.py compare BEFORE AFTER
 
-`record` runs p30 to p39, p30-sound, staged and rce-only (tiny, seed 0) and six trials of advantage-study, two at a time,
+`record` runs p30 to p39, p30-sound, staged, rce-only (tiny, seed 0) and six trials of advantage-study, two at a time,
 and keeps their metrics and samples; `compare` names the first line and key of every file that differs. On one machine:
 another processor may round differently. Exits 1 where a file differs or is missing.
 """
@@ -68,7 +68,7 @@ def _record_one(folder: Path, grpoctl: Path, name: str) -> None:
     print(f"{name}: exit code {done.returncode}", flush=True)
     if done.returncode not in (0, 4):
         print(done.stderr, file=sys.stderr, flush=True)
-    for run in sorted((work / "home" / "runs").iterdir()):
+    for run in sorted(metrics.parent for metrics in (work / "home").rglob("metrics.jsonl")):
         target = folder / run.name
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()

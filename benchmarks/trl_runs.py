@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.tasks.text import prompt_of
+
 RATE = 3e-4  # sound for the tiny model: the reward rises, and stays there
 GROUP, PROMPTS, LENGTH = 8, 4, 6
 
@@ -45,15 +47,15 @@ def train(kind: Kind, output: Path, *, seed: int, steps: int, log_every: int = 1
     from datasets import Dataset, disable_progress_bars
     from trl import GRPOConfig, GRPOTrainer
 
-    from core.assemble import tiny_pairs
     from core.models.sources import builtin
+    from core.policies.lm.build import tiny_pairs
     from core.spec.task import ArithmeticTaskSpec
     from core.tasks.arithmetic import ArithmeticTask
 
     disable_progress_bars()
     torch.set_num_threads(1)
     task = ArithmeticTask(ArithmeticTaskSpec(name="arithmetic", digits=1, train_prompts=64, eval_prompts=16))
-    problems = {example.prompt: example for example in (*task.examples("train"), *task.examples("eval"))}
+    problems = {prompt_of(example).text: example for example in (*task.examples("train"), *task.examples("eval"))}
 
     def right_sum(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
         outcomes = task.score([problems[prompt] for prompt in prompts], completions)
@@ -68,7 +70,7 @@ def train(kind: Kind, output: Path, *, seed: int, steps: int, log_every: int = 1
         disable_tqdm=True,
         report_to=["mlflow"] if os.environ.get("MLFLOW_TRACKING_URI") else [],
     )  # fmt: skip
-    data = Dataset.from_list([{"prompt": example.prompt} for example in task.examples("train")])
+    data = Dataset.from_list([{"prompt": prompt_of(example).text} for example in task.examples("train")])
     GRPOTrainer(model, right_sum, config, train_dataset=data, processing_class=tokenizer).train()
 
 

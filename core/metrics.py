@@ -62,6 +62,7 @@ STEP = _declare(
     completions/truncated | fraction | lower | share of completions that hit max_completion_length
     completions/distinct | fraction | neither | distinct completions over all completions of the step
     entropy | nats | neither | mean entropy of the next-token distribution, over one clean-scored group
+    differential_entropy | nats | neither | the same of continuous actions; it may be below 0
     rollout/logprob_gap | nats | lower | mean |log-prob recorded while sampling - clean forward|, one whole group
     rollout/logprob_gap_max | nats | lower | the worst token of the same
     temperature | 1 | neither | sampling temperature of this step
@@ -135,6 +136,9 @@ FAMILIES = [
     *_declare(
         "step",
         """
+        losses/* | 1 | lower | mean of one of the policy's own losses over the rows learned from, unweighted
+        weight/* | 1 | neither | weight of one of the policy's own losses on this step; absent where it is 0
+        grad_share/* | fraction | neither | such a loss's share of the summed gradient norms, where measured
         rewards/* | reward | higher | mean of one of the task's own rewards or scores, unweighted, missing ones left out
         """,
     ),

@@ -19,13 +19,13 @@ from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from core.models import adapters
-from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights
-from core.policies.join import joined
+from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.drawing import inverse_cdf_draw
 from core.randomness import INIT, RowKey, seeded, uniforms
 from core.spec import GrpoStage, LoraSpec, RunSpec, Schedule
-from core.tasks.base import Example, Outcome, Split, Table
+from core.tasks.base import Example, Outcome, Split
+from core.tasks.text import TextTask, text_example
 from core.training.drive import drive
 from core.training.grpo_loss import GrpoLoss, numbers
 from core.training.requests import StepDone
@@ -36,7 +36,7 @@ from core.training.update import Batch, Loss
 MISSING = math.nan
 
 
-class TabularPolicy:
+class TabularPolicy(Policy):
     """A softmax over a handful of arms: the output is the arm's number, in one factor. The reference is uniform."""
 
     def __init__(self, arms: int = 4) -> None:
@@ -75,12 +75,6 @@ class TabularPolicy:
             truncated_N=torch.zeros(n, dtype=torch.bool),
             how=Sampling(temperature=1.0, max_completion_length=1),
         )
-
-    def join(self, rollouts: Sequence[Rollout]) -> Rollout:
-        return joined(rollouts, padding={})
-
-    def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
-        return [rows[start : start + limit] for start in range(0, len(rows), limit)]
 
     def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
         logits = self.logits if weights == "current" else torch.zeros_like(self.logits)
@@ -144,7 +138,7 @@ class LongPolicy(ScriptedPolicy):
         return replace(scores, logprobs_NT=pad(scores.logprobs_NT, (0, width - 1)), entropies_NT=entropies)
 
 
-class PricedTask:
+class PricedTask(TextTask):
     """`prompts` problems a split; what an output earns is `price(problem's number, output)`. Valid unless told not."""
 
     def __init__(
@@ -159,7 +153,9 @@ class PricedTask:
 
     def examples(self, split: Split) -> Sequence[Example]:
         # Prompts of different lengths, so that a batch of them is padded.
-        return [Example(id=f"{split}-{i}", prompt="abcdefg"[: i % 7 + 1], facts={"n": i}) for i in range(self._prompts)]
+        return [
+            text_example(id=f"{split}-{i}", prompt="abcdefg"[: i % 7 + 1], facts={"n": i}) for i in range(self._prompts)
+        ]
 
     def score(
         self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
@@ -172,9 +168,6 @@ class PricedTask:
 
     def target(self, example: Example) -> str:
         return self._answer
-
-    def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
-        return []
 
 
 class LetterTokenizer:

@@ -14,7 +14,6 @@ from benchmarks.trl_step.ours import Frozen, close, frozen, own_trainer, policy_
 from benchmarks.trl_step.setting import Own, Setting
 from benchmarks.trl_step.theirs import Start, Theirs, frozen_batch
 from core.policies.savings import Savings
-from core.training.groups import completion_ids
 
 LOSS, GRADIENT = 1e-4, 1e-3  # the most that may lie between them: absolute, and of the gradient's norm
 UNCLIPPED = 1e9
@@ -105,4 +104,4 @@ def _theirs(
     with tempfile.TemporaryDirectory() as output:
         start = Start(model=model, questions=asked[:: setting.size], adapter=adapter, output=Path(output))
         theirs = Theirs(setting, "fp32", start, steps=1)
-        return frozen_batch(theirs, asked, prompt_ids, completion_ids(rollout))
+        return frozen_batch(theirs, asked, prompt_ids, [list(row) for row in rollout.tokens])

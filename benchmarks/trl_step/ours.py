@@ -18,6 +18,7 @@ from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.savings import Savings
 from core.randomness import ORDER, RowKey, permutation
 from core.tasks.custom.task import CustomTask
+from core.tasks.text import prompt_of
 from core.training.callbacks.base import Ending
 from core.training.drive import drive
 from core.training.machine import Machine
@@ -49,7 +50,7 @@ def policy_of(trainer: Trainer) -> CausalLMPolicy:
 def ordered_questions(trainer: Trainer) -> list[str]:
     """The training prompts in the order in which the first epoch's steps ask them."""
     pool = trainer.task.examples("train")
-    return [pool[index].prompt for index in permutation(RowKey(trainer.spec.seed, ORDER, 0, 0, 0), len(pool))]
+    return [prompt_of(pool[index]).text for index in permutation(RowKey(trainer.spec.seed, ORDER, 0, 0, 0), len(pool))]
 
 
 def close(trainer: Trainer) -> None:

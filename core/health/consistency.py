@@ -1,4 +1,19 @@
-"""Does the consistency loss rise? Then the policy drifts from what the term holds together, and the term loses."""
+"""Does the consistency loss rise? Then the policy drifts from what the term holds together, and the term loses.
+
+## consistency-rising
+
+Severity: warning (moderate).
+
+Means: the consistency loss rises: the policy drifts apart from what the term holds together, and the term is
+outweighed. Document 003's guide suggests a smaller weight ("too strong"); that is ruled out, because a term that had
+its way would be low.
+
+Looks at: the consistency loss over 20 steps or more: p < 0.001, the last third a fifth above the first.
+
+Confounder: prompts that become harder for the term.
+
+Do: look at `grad_share/consistency`: a share under a hundredth is a term that can be left out; else a larger weight.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
+from core import plugins
 from core.health.advantage_mismatch import advantage_mismatch
 from core.health.bounds import bounded
 from core.health.case import Case
@@ -52,42 +54,52 @@ def _one(found: Finding | None) -> Sequence[Finding]:
     return () if found is None else (found,)
 
 
-# One rule a line. Their order is the order of findings that are equally grave and equally certain.
-RULES: tuple[Rule, ...] = (
-    lambda case: _one(initial_weights(case.rows)),
-    rollout_mode,
-    lambda case: integrity(case) or drifting_gap(case),
-    completion_mask,
-    lambda case: advantage_mismatch(case) or reward_sign(case),
-    leakage,
-    missing_eos,
-    no_gradient,
-    rate_zero,
-    learning_rate,
-    policy_collapse,
-    level_break,
-    truncation,
-    numerical,
-    kl,
-    reward_hacking,
-    lambda case: constant_reward(case) or _one(no_updates(case.rows)) or dead_groups(case),
-    lambda case: _one(missing_rewards(case.rows)),
-    lost_rewards,
-    idle_reward,
-    impossible_advantage,
-    odd_advantages,
-    small_advantage,
-    overfitting,
-    lambda case: no_gain(case) if by_stages(case) else noise(case),
-    missed_stop,
-    no_validation,
-    small_groups,
-    weak_reward,
-    policy_loss,
-    supervised_flat,
-    consistency,
-    inert_live,
-)
+# One rule a line, each with a name. Their order is that of findings that are equally severe and equally certain.
+RULES: Mapping[str, Rule] = {
+    "initial-weights": lambda case: _one(initial_weights(case.rows)),
+    "rollout-mode": rollout_mode,
+    "integrity": lambda case: integrity(case) or drifting_gap(case),
+    "completion-mask": completion_mask,
+    "advantages": lambda case: advantage_mismatch(case) or reward_sign(case),
+    "leakage": leakage,
+    "missing-eos": missing_eos,
+    "no-gradient": no_gradient,
+    "rate-zero": rate_zero,
+    "learning-rate": learning_rate,
+    "policy-collapse": policy_collapse,
+    "level-break": level_break,
+    "truncation": truncation,
+    "numerical": numerical,
+    "kl": kl,
+    "reward-hacking": reward_hacking,
+    "no-signal": lambda case: constant_reward(case) or _one(no_updates(case.rows)) or dead_groups(case),
+    "missing-rewards": lambda case: _one(missing_rewards(case.rows)),
+    "lost-rewards": lost_rewards,
+    "idle-reward": idle_reward,
+    "impossible-advantage": impossible_advantage,
+    "odd-advantages": odd_advantages,
+    "small-advantage": small_advantage,
+    "overfitting": overfitting,
+    "gain": lambda case: no_gain(case) if by_stages(case) else noise(case),
+    "missed-stop": missed_stop,
+    "no-validation": no_validation,
+    "small-groups": small_groups,
+    "weak-reward": weak_reward,
+    "policy-loss": policy_loss,
+    "supervised-flat": supervised_flat,
+    "consistency": consistency,
+    "inert-live": inert_live,
+}
+
+
+def rules() -> Sequence[Rule]:
+    """Our rules in their order, then those that packages add. Raises SpecError where a name is there twice."""
+    return (*RULES.values(), *_added_rules())
+
+
+@cache  # a run is examined again and again
+def _added_rules() -> Sequence[Rule]:
+    return tuple(plugins.load_all("grpoctl.rules", RULES))
 
 
 def examine(case: Case) -> list[Finding]:
@@ -96,7 +108,7 @@ def examine(case: Case) -> list[Finding]:
     A finding that another one, at least as certain, rules out by its id is left out.
     """
     bound = bounded(case)
-    found = [finding for rule in RULES for finding in rule(bound)]
+    found = [finding for rule in rules() for finding in rule(bound)]
     excluded = {(ruled.id, CONFIDENCES.index(finding.confidence)) for finding in found for ruled in finding.rules_out}
     left = [
         one

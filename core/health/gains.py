@@ -2,6 +2,26 @@
 
 A stage starts from the last evaluation before its first step and ends with its own last one, so that the stages' gains
 add up to the run's. Not here: how far seeds differ, which one run cannot know (grpoctl.analysis).
+
+## no-gain
+
+Severity: warning (strong; weak where no interval is known).
+
+Means: a stage of GRPO (or RCE) ends no better on held-out prompts than it began, beyond noise.
+
+Looks at: `eval/reward`. A stage starts from the last evaluation before its first step and ends with its own last one,
+so the gains of all stages add up to the run's: of 0.037 -> 0.590 the supervised stage may have made +0.559 and GRPO
+-0.006. The 95 % interval is Student's t over prompts, paired by prompt (`eval/gain_se/<stage>`: all evaluations of a
+run ask the same prompts with the same draws). A run of an older version has no such error, and the errors of its two
+evaluations are added as if independent. Where stages are known it takes the place of `noise`.
+
+Confounder: a small true gain that so few evaluation prompts cannot show. Not looked at: other seeds (`grpoctl
+compare`), and rewards on training prompts. A supervised stage is judged by its loss (`supervised-flat`).
+
+Do: more evaluation prompts or completions; where the stage made things worse, read the samples that it learned from.
+
+Measured: with a learning rate of 0 the GRPO stage is told that it adds nothing in 20 of 20 runs
+([benchmarks](benchmarks.md#curves-gains-and-rankings-that-can-be-believed)).
 """
 
 from __future__ import annotations

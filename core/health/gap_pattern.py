@@ -3,6 +3,53 @@
 From the start, before any update: the scoring is noisy (dropout), or sampler and trainer are not one model. After
 updates, and healed by a step without one: the mode the update left behind. After updates, and not healed or growing:
 the sampler keeps old weights. What fits none of these is told as what it is (core.health.integrity).
+
+## scoring-noise
+
+Severity: error (strong); warning (moderate) where the gaps are few or small.
+
+Means: the log-probs that the trainer scores are noisy (dropout), or sampler and trainer are not the same model. The
+gap has a size of about 0.01 nats a token, no trend.
+
+Looks at: `rollout/logprob_gap` (and `eval/logprob_gap` before step 1) on every step, against what rounding explains:
+1e-4 nats a token in fp32, 0.3 in bf16 and where the dtype is not known. The gap is there before any update, after an
+update, and after a step without one. If `policy/ratio_max` is 1 (one optimiser step a rollout, no adapter dropout),
+the update's own forward agrees with the sampler, and the scoring is noisy; otherwise every scoring is, or the sampler
+has another model.
+
+Confounder: a sampler in a wrong mode, or with old weights. Neither was possible before the first update, so both are
+ruled out. Few or small gaps (fewer than three steps or a twentieth of them, and not half; or a median below twice the
+limit, and none ten times the limit) may be another kind of rounding: a warning. Where the dtype is not known nothing
+is more than moderate.
+
+Do: score in eval mode: old, reference and clean log-probs without dropout.
+
+Measured: 10 of 10 planted faults.
+
+## stale-sampler
+
+Severity: error (strong; moderate with adapter dropout, which has nothing to drop before the first update); warning
+where the gap stays near the limit.
+
+Means: the sampler draws from old weights. The gap has a size of about 0.001 nats a token after one update, growing to
+0.01 in 20.
+
+Looks at: the same gap. Sound before the first update, broken on four of five steps since, and one of two things: two
+or more steps after a skipped update are broken as well (a wrong mode would have healed), or the gap grows with the
+number of updates (rank correlation, Fisher's transform, p < 0.001, or 0.05 with one such step; in units of the
+entropy where it is known, because a policy that is sure of a token hides the gap).
+
+A sampler that never gets new weights needs many updates to reach the limit of a coarse dtype. So it is also a warning
+(moderate) where every gap after an update (12 or more) is within the limit, and the median of the last third is three
+times that of the first and a tenth of the limit, growing with the updates both in itself and in units of the entropy
+(p < 0.001 each).
+
+Confounder: rounding that grows as the policy moves. A warning where the gap of the last third is neither ten times
+the limit nor three times that of the first. Silent where the update's ratio is 1 all the same.
+
+Do: hand the sampler the trainer's weights after every update, and check that they arrived.
+
+Measured: 10 of 10 planted faults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,19 @@
-"""A reward function that never paid anything while another one did ever more: is it broken, or never earned?"""
+"""A reward function that never paid anything while another one did ever more: is it broken, or never earned?
+
+## idle-reward
+
+Severity: info (moderate).
+
+Means: a reward function (`rewards/NAME`) paid exactly 0 on all steps, 20 or more, while another's rises (p < 0.001):
+what is learned is the other function alone.
+
+Looks at: the `rewards/NAME` columns.
+
+Confounder: never earned, a penalty that was never due, or a parser that fails on everything: the rule cannot tell
+these apart.
+
+Do: call that function by itself on an answer known to be right.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,35 @@
 
 A normaliser fixes the spread of a group's advantages before any training (core.health.advantage_spread). So a logged
 standard deviation says by itself whether this normaliser ran. One row is enough: this is arithmetic, not a test.
+
+## impossible-advantage
+
+Severity: error (certain; strong where it is not known how ties are ranked).
+
+Means: the settings name a normaliser that cannot have produced the advantages of the log.
+
+Looks at: `advantage/std_all` (all completions of a step, averaged over steps) or our own `advantage/std` (live groups
+only), and `advantage/max` or `advantage/max_abs`. One row is enough: a normaliser fixes the spread of a group's
+advantages by arithmetic. It needs `num_generations`, and `transform: rank` or `scale_rewards: group`. For n
+completions, with the std over divisor n of a live group:
+
+- ranks 1 - 2 rank / (n - 1), ties broken (a double argsort): std sqrt((n + 1) / (3 (n - 1))), which is 1 at n = 2,
+  0.707 at 5, 0.655 at 8 and never below 0.577; equal rewards get it too. Largest 1.
+- the same, ties share a rank: std from 1 / sqrt(n - 1) (one against the rest; 0.5 at n = 5) to the above; equal
+  rewards get 0. Largest 1.
+- z-score, ddof 0: std 1; equal rewards get 0. Largest sqrt(n - 1).
+- z-score, ddof 1: std sqrt((n - 1) / n). Largest (n - 1) / sqrt(n).
+
+A share q of live groups gives a std between q and sqrt(q) of a live one's: pooled over a batch it is the root, and
+the mean over one-group batches is q. `--set ranks_break_ties=true` says that ranks are by argsort.
+
+Confounder: something else that shapes advantages. Silent for steps with missing rewards, a virtual best sample, kept
+candidates, `positive_reward`, an overlong penalty, a KL in the reward, an eps that is not small against the rewards'
+spread, and batch or running statistics. "Certain" holds if the column is what its name says.
+
+Do: compute the advantages of one logged group again, by hand, from its rewards.
+
+Measured: document 001's table ([case study](cases/lever-plus.md)).
 """
 
 from __future__ import annotations

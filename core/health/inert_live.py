@@ -3,6 +3,49 @@
 core.health.foresight.inert says the same before a run, by its spec; here the log says it, whoever wrote it. Also ratios
 that explode. Not here: a ratio that is off 1 although each rollout is learned from once (the sampler's fault, and
 core.health.integrity's).
+
+## inert-clip
+
+Severity: info (certain by construction, else strong).
+
+Means: not one token was clipped on any step, so epsilon and the surrogate change nothing: each rollout is learned
+from once, or the largest ratio stayed within 0.001 of 1.
+
+Looks at: `policy/clip_low` and `policy/clip_high` on ten steps with an update or more, `policy/ratio_max`, and the
+updates per rollout.
+
+Confounder: a surrogate that does not clip the ratio from both sides (`reinforce`, `sapo`, `cispo`).
+
+Do: nothing is wrong. There is nothing to sweep in epsilon; `num_iterations=2` makes it act.
+
+Measured: `grpoctl run p31 --profile tiny`: 0 on 71 of 71 updates, the ratio within 4e-6 of 1; with `num_iterations=4`
+(seeds 100, 101): 0.5 % and 0.6 % of the tokens, ratios up to 1.9 and 2.4.
+
+## frozen-old-policy
+
+Severity: info; warning (certain) where the largest ratio or the clipped share grows (p < 0.001).
+
+Means: the "old" log-probs are the reference's for the whole run, so the clip and the KL pull at the same thing.
+
+Looks at: the setting (`--set old_is_reference=true`), `policy/ratio_max` and the clipped share over steps.
+
+Confounder: offline data, where no other old policy exists; the finding then says so.
+
+Do: record the log-probs of the policy that drew the samples, and draw anew; or keep one of clip and KL.
+
+## ratio-explosion
+
+Severity: warning (moderate).
+
+Means: a token's importance ratio was above 10 on 5 % of the steps, where a rollout is learned from more than once:
+its last updates learn from a policy that is far away.
+
+Looks at: `policy/ratio_max`.
+
+Confounder: a ratio off 1 although the rollout is learned from once is the sampler's fault (`rollout-integrity`).
+
+Do: `num_iterations=1`, fewer updates a rollout, or a smaller learning rate; a clip bounds the objective and not the
+ratio.
 """
 
 from __future__ import annotations

@@ -1,4 +1,18 @@
-"""Did the weights that a run was to start from fit it?"""
+"""Did the weights that a run was to start from fit it?
+
+## init-from
+
+Severity: warning.
+
+Means: `init_from` found weights that this policy does not have, or did not find some that it has, or found another
+shape: those kept their own start.
+
+Looks at: `init/taken`, `init/missing`, `init/odd_shape` and `init/unknown`.
+
+Confounder: a deliberate change of the architecture or of the adapter's size.
+
+Do: compare the two specs' `model` if the counts are a surprise.
+"""
 
 from __future__ import annotations
 

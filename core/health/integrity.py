@@ -3,6 +3,24 @@
 A sound sampler differs from the trainer's forward only by rounding: some 4e-6 nats per token in fp32, 0.045 in bf16
 (SmolLM2-135M, at temperatures 1 to 0.15). P30's fault gives 2.7 or more at each of them. docs/algorithms.md has the
 table that the thresholds were chosen by; benchmarks/integrity.py measures it.
+
+## rollout-integrity
+
+Severity: error; warning (moderate) where the gaps are few or small, or the dtype is not known.
+
+Means: sampler and trainer disagree on the log-probs of drawn tokens, and the pattern over steps does not say why
+(`rollout-mode`, `scoring-noise` and `stale-sampler` are patterns). A sampler in a wrong mode has no gap before any
+update, 2 to 6 nats a token after an update, and none after a skipped one.
+
+Looks at: `rollout/logprob_gap` of every step and of the evaluation before step 1, against what rounding explains
+(1e-4 in fp32, 0.3 in bf16, a larger limit at temperatures below 1). A sound run of ours has 1e-7 in fp32.
+
+Confounder: rounding of another kind. A warning where fewer than three steps or a twentieth of them (and not half) are
+over the limit, or where the median is below twice the limit and none is ten times the limit. The live guard looks at
+one step and does not ask: it fires at the first gap above the limit.
+
+Do: sample in eval mode, with gradient checkpointing off and the KV cache on. `guards.max_logprob_gap` sets another
+limit for a model whose sound gap is larger.
 """
 
 from __future__ import annotations

@@ -2,6 +2,76 @@
 
 Never by its share of the loss: at a ratio of 1 centred advantages make the policy's loss about 0 whatever its gradient
 is, so the KL is nearly all of any loss (document 001 read 93 % of it as a diagnosis).
+
+## kl-weight
+
+Severity: warning (strong where the mean of the logs is three standard errors above the limit, else moderate); weak
+without gradient shares.
+
+Means: beta pulls the policy back to the reference a tenth as hard as the rewards push, or more, at 0.01 nats a token.
+
+Looks at: `grad_share/kl` and `kl`. The share is 0 at the start whatever beta is, since the KL is; the KL's gradient
+goes with the square root of the KL. So each measured step gives one number that does not depend on how far the run
+has come: share / (1 - share) x sqrt(0.01 / kl). The rule takes the median of three steps or more. Without gradient
+shares a beta of 0.5 or more with a KL under a tenth of what a normalised advantage pays for (1 / beta for each
+completion) is a weak hint.
+
+Confounder: the share itself is no measure: it was 0.02 to 0.25 at beta 0.5 after 30 steps and 0.3 to 0.5 at beta 5,
+and cannot go far beyond a half, since a policy that is held does not move, and what does not move is not pulled back.
+The KL's share of the loss is none either (`kl-loss-share`).
+
+Do: the suggested smaller beta. To see it: `grpoctl run p31 --profile tiny beta=0.5`.
+
+Measured: found in all 27 runs with beta 0.5 or 5, accused in none of 32 with 0.005; 10 of 10 planted (beta x100).
+Medians by beta, and the harm: [benchmarks](benchmarks.md#kl-weight).
+
+## kl-idle
+
+Severity: info (strong).
+
+Means: at 0.01 nats a token beta pulls under a thousandth as hard as the rewards push: the KL term does nothing.
+
+Looks at: the same as `kl-weight`.
+
+Confounder: a beta that grows later in the run (a schedule, an adaptive rule).
+
+Do: `beta=0`: the reference is then not run, one forward less for each update.
+
+## kl-loss-share
+
+Severity: info (certain).
+
+Means: the KL is most of the loss, and that does not say that it dominates: no gradient was measured. At a ratio near
+1 centred advantages make the policy's loss about 0 whatever its gradient is: in every sound run of ours the KL is 99
+to 100 % of the loss and 0.02 to 1 % of the gradient. (Document 001 read 93 % as a diagnosis; see the
+[glossary](glossary.md#documents).)
+
+Looks at: the two parts of the loss, where both are known. `kl-share-of-loss` is then ruled out, also by `kl-weight`
+and `small-advantage`.
+
+Confounder: a heavy beta, which only gradient norms show.
+
+Do: measure `grad_share/kl` before beta is changed.
+
+## kl-estimator
+
+Severity: warning above 1 % of wrong gradient, and never without a measured share; else info (certain: the settings
+say it).
+
+Means: plain k3 in the loss has the gradient of KL(reference || policy), and not of the reverse KL that its value
+estimates. The two differ by about half a log ratio, sqrt(KL / 2): 1.6 % at 5e-4 nats, 10 % at 0.02. Times the KL's
+share of the gradient that is what is wrong with the update. k1 in the loss has the expected gradient 0; specs refuse
+it, other tools do not.
+
+Looks at: `kl_estimator`, `kl` and `grad_share/kl` (TRL logs no share).
+
+Confounder: none for the fact; whether it matters depends on the share.
+
+Do: `kl_estimator=k3_ratio` (or `k2`). To see it: `grpoctl run p31 --profile tiny beta=0.5 kl_estimator=k3`.
+
+Measured: 10 of 10 planted (as info: in 20 steps the policy is 0.002 nats from its start, and the two gradients hardly
+differ there). At beta 0.5 it was 2.0 % and 2.5 % of the gradient after 96 steps and 0.4 % after 30. No harm was
+measured: at seed 100 eval/reward ended at 0.614 against k2's 0.619.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """A rate that replaces the weights: what Adam moves in one update, by arithmetic, and what became of the policy then.
 
-Adam divides a mean of gradients by the root of a mean of their squares: its first update moves every weight that has a
-gradient by the rate itself, whatever the gradient, and later ones by at most (1 - b1) / sqrt(1 - b2) = 3.2 times it
-(Kingma and Ba 2015, section 2.1). Clipping gradients changes nothing of that. The weights of a transformer begin with a
-std of 0.02 (the initializer_range of GPT-2, Llama and Qwen). So a rate of WEIGHT is another network within an update.
-
-Limits: nothing is known of the model here. Small or wide-spread weights, prompt vectors and the like may live with such
-a rate, and a LoRA's B begins at 0: the product moves by less. SGD moves by its gradients. So the rate alone is never
-said: the policy must have left its start with those updates, and stayed away. Not here: curves alone (first_updates).
+The arithmetic, for Adam and for LoRA, and its limits stand in core.health.learning_rate. Not here: curves alone
+(first_updates).
 """
 
 from __future__ import annotations

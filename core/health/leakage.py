@@ -2,6 +2,21 @@
 
 A problem is the same by its id or by its text: our runs record the share of each step's prompts (`groups/held_out`); of
 other logs, ids are compared.
+
+## leakage
+
+Severity: error from 1 % of the prompts on, or where only ids are compared; warning below (certain).
+
+Means: there is training on prompts of the evaluation, so its reward is not that of unseen problems.
+
+Looks at: `groups/held_out`, the share of a step's prompts that evaluation asks too, by id or by text. Of other logs
+ids are compared.
+
+Confounder: ids that are reused for other problems in a foreign log.
+
+Do: take these problems out of one of the two sets, by their text and not by their ids alone.
+
+Measured: 10 of 10 planted faults.
 """
 
 from __future__ import annotations

@@ -4,6 +4,80 @@ Too large: the first updates made another policy, for good, and a worse one (cor
 evidence of the curves, core.health.large_rate the arithmetic). Too small: evaluations that draw the same every time
 give the same texts, whatever was learned. Silent where the sampler is at fault: its samples tell nothing of the weights
 (core.health.rollout_mode, integrity).
+
+## learning-rate
+
+Severity: error (strong or moderate) where the first updates broke the policy; warning (moderate) where they threw it
+far or seem to have broken it; warning (certain or moderate) where the rate is too small to move anything.
+
+Means: the learning rate is far too large, or too small.
+
+Looks at: of a rate that is too large, three kinds of evidence, of which one is enough. "The first updates" are those
+of this stage, ten at the largest rate; those of a warm-up count by their share of it, and an update under a tenth of
+that rate is blamed for nothing.
+
+1. The KL to the start, in nats a token, goes from under 0.01 to 0.1 in at most three updates. Measured on the
+   built-in model: rate x1: 7e-6 to 2e-4 (4 updates a rollout: 9e-4 and 2e-3); x10: 4e-3 and 2e-2; x100: 0.2 to 0.7 (8
+   runs).
+2. The steps after an update against all before it: two kinds of column left for good, one of them worse. Validity and
+   reward are one kind, truncation and length are one, entropy is one. A column has left for good where four fifths of
+   all later rows, to the end of the table, lie beyond every row before, the change is two of the run's own spreads
+   between steps, half of it was there within five steps, and the level is another one: validity under half, reward
+   lower by half of what the completions of a step differ by (differences, not ratios: rewards may be negative),
+   truncation up by 0.4, length outside 0.5 to 1.6 times, entropy outside 0.3 to 3 times. p is Nelson's precedence
+   test: were the order of the rows of no matter, the k lowest of m + n would all be among the later n with the chance
+   C(m + n - k, m) / C(m + n, m); twice that, times the updates after which a change was looked for, and the larger of
+   harm's and the second kind's. One step before the change gives 1 / (n + 1) at best, so it proves nothing.
+3. A rate of 0.01 or more, and one column worse on 4 of the 5 rows after the first such update and on four fifths of
+   all since. Adam divides a mean of gradients by the root of a mean of their squares (Kingma and Ba 2015, section
+   2.1): its first update moves each weight that has a gradient by the rate itself, whatever the gradient and whatever
+   `max_grad_norm`; later ones move it by at most (1 - 0.9) / sqrt(1 - 0.999) = 3.2 times the rate. A transformer's
+   weights begin with a standard deviation of 0.02 (`initializer_range` of GPT-2, Llama and Qwen): at a rate of 0.01
+   half of a typical weight is exchanged in one update. Full fine-tuning uses 1e-6 to 1e-5, a small model from scratch
+   up to 3e-3. With LoRA the weights that count are scale x B A, scale = alpha / r. B begins at 0 and A uniform with
+   std 1 / sqrt(3 d) for d inputs, so one update makes each entry of the product scale x rate x sqrt(r) / sqrt(3 d):
+   with alpha / r = 2, r = 16, d = 4096 and a rate of 1e-3 that is 7e-5, 0.4 % of 0.02; at 3e-2 it is 11 %, in few
+   directions, where it counts for more. A reward counts as worse here where it fell by twice what a step's
+   completions differ by.
+
+Too small: at least three evaluations with one reward and one mean length to the last digit, after 20 updates or more
+(ours draw the same way every time, so their texts are the same; certain with a KL under 1e-5, moderate without one,
+nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate). Silent while a
+warm-up is below half of the rate that is known.
+
+Grades of a rate that is too large:
+
+- Error (strong): the KL jumped, and validity or reward left for good, or all evaluations since (two or more) are
+  worse by 4 standard errors or lost half of their validity.
+- Error (moderate): no KL jump, and two kinds left with the third evidence; or p < 0.001 with validity or reward among
+  them, and a KL that rose with it to 0.01 or more and to ten times what it was; or the evaluations since are worse.
+  Strong where all-invalid steps without an update stayed so.
+- Warning (moderate): the KL jumped and nothing is worse; or the third evidence alone; or two kinds left, validity,
+  reward or truncation among them, and the start is too short to prove it, or no KL tells it from prompts that changed
+  there.
+- Nothing: the reward rose clearly; a KL measured since is under 0.01, or goes on as it did before the change; the
+  evaluations since (two or more) are on average no worse; the KL before is not near 0 or not known; a row stands for
+  several steps.
+
+Rows need no KL, no validity and no update marks: TRL's are enough, though a log without a KL that breaks within its
+first two or three steps is an error only with the third evidence.
+
+Confounder: prompts that became harder or longer at that step (told apart by the KL; a warning without one). Prompt
+vectors, tiny networks and wide-spread weights live with rates of 0.01, and SGD moves by its gradients: the rate alone
+is never reported, and nothing where the optimiser is known to be SGD (`--set optimizer=sgd`; TRL's `optim` is read),
+fewer than four prompts are known to have been answered before, the reward rose by half of what a step's completions
+differ by or more, or a KL since is under 0.01. Silent where the sampler is at fault (a log-prob gap, or collapses
+that heal without an update). `rollout-mode` is ruled out where all-invalid steps without an update stayed
+all-invalid.
+
+Do: the rate that gives a KL of 1e-4 an update (it goes with the square of the rate); without a KL a tenth of the
+rate. To see both: `grpoctl run p31 --profile tiny learning_rate=5e-2` and `learning_rate=5e-7`.
+
+Measured: p31 at rate x100: 10 of 10 errors; with a warm-up of 10 and of 30 steps: 3 of 3 errors; TRL 1.16 at 3e-2
+instead of 3e-4, no KL: 10 of 10 (7 errors, 3 warnings). Accused: none of 30 sound runs. A rate x10 is not found: in 2
+runs of 96 steps it reached the sound runs' reward and lost validity slowly, which is not the first updates' doing. A
+rate / 1000 was found in 3 of 3 runs; / 100 changed some draws and was not. Simulated runs in which nothing changes:
+[benchmarks](benchmarks.md#learning-rate).
 """
 
 from __future__ import annotations

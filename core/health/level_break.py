@@ -3,6 +3,19 @@
 A guard's limit is a cliff: 97 % cut off is beyond it and 90 % is not. Here the column is held against itself, before
 and since, and something else of the policy must have changed with it. Not here: limits (core.health.policy_collapse),
 and what the first updates did (core.health.learning_rate).
+
+## validity-fell
+
+Severity: warning (moderate).
+
+Means: `completions/valid` fell at one step and did not come back, while a known KL to the start did not jump:
+prompts, their template, the validity check or the sampler changed, and hardly the policy.
+
+Looks at: the break that no limit names, described under `policy-collapse`.
+
+Confounder: a policy that changed much without a jump of the KL: unlikely at that size, not excluded.
+
+Do: compare the prompts and samples of the steps just before and just after.
 """
 
 from __future__ import annotations

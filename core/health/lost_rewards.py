@@ -1,4 +1,19 @@
-"""Steps whose mean reward was recorded and is no number. Not here: completions left out of the mean (signal)."""
+"""Steps whose mean reward was recorded and is no number. Not here: completions left out of the mean (signal).
+
+## lost-rewards
+
+Severity: error where no step has a finite mean reward, warning where some have none (certain).
+
+Means: the mean reward of a step was recorded and is not a finite number: a reward function gave NaN, infinity or
+nothing.
+
+Looks at: `reward/mean`. Numbers of 1e100 or more count as not finite, with a note.
+
+Confounder: steps that count their completions without a reward (`reward/missing`): those are for `missing-rewards`.
+
+Do: call the reward functions on the completions of such a step and make each return a finite number: one NaN in a
+group makes the advantages of the whole group NaN.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""The early stop that was missed: what the steps after the best evaluation cost, and which patience saves them."""
+"""The early stop that was missed: what the steps after the best evaluation cost, and which patience saves them.
+
+## missed-stop
+
+Severity: info (certain).
+
+Means: an early stop would have kept the best evaluation and saved a fifth of the steps or more.
+
+Looks at: the evaluations of the run. Evidence: `best_step`, `stop_step`, `steps_saved`, `completions_saved`.
+
+Confounder: hindsight. The patience is known afterwards: it says what the steps cost, and is no law.
+
+Do: the suggested `early_stopping.patience` is the shortest, and at least 3, with which the stop comes after the best
+evaluation; none is suggested where the best evaluation is the one before training.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,27 @@
 From the first step on: a policy that collapses into endless text ends its completions at first
 (core.health.policy_collapse, learning_rate). A limit that is too small lets a short answer through now and then, one
 that is far too small does not, and some tasks want texts of a fixed length: no count can tell these apart.
+
+## missing-eos
+
+Severity: error (moderate); warning where most of the completions are valid as they are.
+
+Means: no completion ever ends by itself: the end token is not recognised while sampling, or the limit is far too
+small.
+
+Looks at: `completions/truncated` of the first three steps and of the evaluation before them (all cut off), and 95 %
+of the whole run.
+
+Confounder: a limit that is far too small, and texts that are meant to have a fixed length: counts cannot tell these
+apart, so never more than moderate. A limit that is merely too small lets a short answer through now and then (a
+`tiny` p31 with 8 tokens instead of 48 still ended an eighth to a quarter of its completions on most steps). A
+collapse into endless text ends its completions at first; it was so before any update, so `policy-collapse` and
+`learning-rate` are ruled out.
+
+Do: stop at the model's own end tokens: the tokenizer's and all of its generation config's. The deciding experiment is
+a limit four times as large.
+
+Measured: 10 of 10 planted faults.
 """
 
 from __future__ import annotations

@@ -1,6 +1,19 @@
 """Does a gradient reach any weight? A loss that is not 0 and a gradient that always is: nothing is trained.
 
 Not here: losses that are 0 as well (core.health.numerical), and rates that are too small (core.health.learning_rate).
+
+## no-gradient
+
+Severity: error (certain) where a KL that stays below 1e-7 agrees; else warning (moderate).
+
+Means: the gradient norm is exactly 0 on all steps (ten or more) and the loss is not, on half of them or more: no
+trained weight is reached.
+
+Looks at: `grad_norm`, `loss` and `kl`. It rules out `learning-rate`: no rate moves a weight that has no gradient.
+
+Confounder: trainers that have no norm and write 0: a warning only. Silent where the KL grew.
+
+Do: count the parameters that the optimiser holds, and look at one of them before and after a step.
 """
 
 from __future__ import annotations

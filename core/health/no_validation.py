@@ -1,4 +1,17 @@
-"""Was a run ever looked at on prompts it does not train on?"""
+"""Was a run ever looked at on prompts it does not train on?
+
+## no-validation
+
+Severity: info (certain).
+
+Means: more than 50 steps and not one evaluation. P30's log is such a run.
+
+Looks at: whether any row has an `eval/` metric.
+
+Confounder: evaluations that were made and logged elsewhere.
+
+Do: keep prompts apart from training and evaluate on them every so many steps (`evaluation.eval_steps`).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,23 @@
 
 And the best of many: the largest of M equal numbers that are measured with noise lies above them. Not here: how far
 seeds differ, which one run cannot know (grpoctl compare).
+
+## noise
+
+Severity: info.
+
+Means: the last evaluation differs from the first by less than two standard errors. Where the best evaluation looks
+like progress and the last does not, it says how far the best of M lies above the others by choice alone (Blom: 1.5
+standard errors of 10).
+
+Looks at: `eval/reward` and `eval/reward_se` of the first and the last evaluation, the errors added as if independent.
+Where a log has none: sqrt(p (1 - p) / n) with `eval_completions` (`--set eval_completions=800`), which is right for
+yes-or-no answers and an upper bound for scores between 0 and 1.
+
+Confounder: a small true change. Both evaluations usually have the same prompts, so the truth is often a little better
+than this error says. Whether seeds differ is a matter of `grpoctl compare`.
+
+Do: evaluate with as many completions as the finding says (a true change of this size is then found in 4 of 5 tries).
 """
 
 from __future__ import annotations

@@ -2,6 +2,22 @@
 
 Not here: the spread that a group's z-score or ranks must have (impossible_advantage), and rewards against advantages
 (advantage_mismatch).
+
+## odd-advantages
+
+Severity: warning (strong for the mean; moderate or weak for the spread).
+
+Means: advantages are not centred although a group's baseline centres them (a mean beyond 5 % of the largest
+advantage), or their std lies outside 0.5 to 2 under a moving scale. Document 003's guide suggests global
+normalisation, other reward weights, a tighter clip.
+
+Looks at: `advantage/mean`, `advantage/std` and `advantage/max_abs` over ten steps or more.
+
+Confounder: a clip, which biases the mean; completions left out after the baseline. A group's own statistics cannot
+drift; global ones lag when rewards change.
+
+Do: for the mean, look at what stands between the baseline and the loss; for the spread,
+`advantage.scale_rewards=group`. A tighter clip hides outliers and biases the mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,27 @@
-"""Does a run get better on what it trains on and worse on what it does not? Both as trends over steps."""
+"""Does a run get better on what it trains on and worse on what it does not? Both as trends over steps.
+
+## overfitting
+
+Severity: warning (moderate).
+
+Means: from the best evaluation on, `eval/reward` falls while `reward/mean` rises: what is learned holds for the
+training prompts only.
+
+Looks at: both trends, each with p < 0.001. The fall: the last evaluation and the mean of the last third against the
+best, the later half since being the worse one; p times the number of evaluations (the best was chosen). Its standard
+error is that of two evaluations, or the standard deviation of the steps from one evaluation to the next since the
+best, where that is larger: weights wander between evaluations, and an evaluation's own error knows nothing of it. The
+rise: a regression of `reward/mean` on the steps after the best evaluation.
+
+Confounder: a reward that is gamed on the training prompts looks the same.
+
+Do: keep the checkpoint of the best evaluation; train on more prompts or for fewer passes; read samples of the last
+steps. `early_stopping.patience` is suggested unless the best evaluation is the one before training.
+
+Measured: false alarms in 1 of 500 simulated runs whose `reward/mean` rises by 0.3 in 200 steps and whose 21
+evaluations are all equal but for noise; in 11 of 200 whose evaluations wander (AR(1) with rho 0.8, standard deviation
+0.08, each measured to 0.02), where last against best alone found a quarter.
+"""
 
 from __future__ import annotations
 

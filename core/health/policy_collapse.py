@@ -3,6 +3,85 @@
 A limit must have been broken for good, after sound steps and to some harm (core.health.lasting). A collapse that heals
 on a step without an update is no policy's (core.health.rollout_mode). Of one that does not, the column that left its
 start first names the kind; they follow each other, so the order counts.
+
+## policy-collapse
+
+Severity: error (strong or moderate); warning (moderate) for a break that no limit names, without a KL.
+
+Means: the policy broke after sound steps and stayed broken, and validity or the reward suffered.
+
+Looks at: a guard's limit that was broken for good. Inside one stage (another stage has other prompts and other
+rewards) three things are asked:
+
+- It was better before. Four fifths of the steps before were within the limit (of the first five three are enough, but
+  then no later step may be as good as they were), and an update acted among them.
+- It lasts. Four fifths of the steps that follow, to the end of the table, do not come back half way to the median
+  before. A run that its guard stopped has nothing after it, and counts as lasting.
+- Harm. Valid completions fell to less than half, or the reward fell: below its best ten steps (or its first), by 4
+  standard errors over steps and a tenth of its range in the run.
+
+What left its start first (three steps in a row, and four fifths of all that follow) names the `kind`, since one
+follows from the other; where nothing left before the limit broke, the limit's own column names it. Only the order is
+known, so the kind is moderate:
+
+- `learning-rate`: the finding of that name, where it is an error; or three updates were enough and the log-prob gap
+  was measured; or the rate had risen by a tenth or more in the ten updates before (a short warm-up). Suggested: its
+  rate, else a tenth of the rate there.
+- `rate-or-sampler`: three updates were enough, and no log-prob gap is in the log: an update can leave a sampler in a
+  wrong mode as well. Suggested: `guards.rollout_integrity=stop`.
+- `kl-runaway`: KL above 1 nat a token. Suggested: `beta` (0.05, or four times what it is), fewer updates a rollout.
+- `entropy`: entropy under a tenth of its start. Suggested: `entropy_coef`.
+- `length-grows`: more than half truncated, and twice the start's. Suggested: `overlong.weight`,
+  `reduction=token_mean`.
+- `length-shrinks`: length under 0.3 of the start. Suggested: `reduction=token_mean`.
+- `reward-hacking`: none of these, and `reward/mean` rose (p < 0.001). `unknown`: none at all.
+
+A break that no limit names. A guard's limit is a cliff: 97 % cut off is beyond it and 90 % is not. So validity and
+the reward are also held against themselves: the place where two levels fit best, at least five steps on either side;
+the level before is that of ten steps; the fall is at least half of the range of the stage's rewards (of validity: to
+less than half) and four standard errors, and nine tenths of the steps of either side are nearer to their own level.
+Error (moderate) where the KL jumped with it: its median over the next ten steps is above 0.1 nats a token and five
+times that of the ten before. A warning where no KL is known and something else changed there (entropy outside 0.1 to
+3 times, length outside 0.3 to 3 times, cut-off completions up by 0.4).
+
+Confounder: a faulty sampler, whose collapse heals on steps without an update (`rollout-mode`); prompts that change,
+which look like a break where no KL is known (a smooth growth of the KL is no jump); a few hopeless prompts, which
+break a limit by chance. For a break that no limit names: silent where a reward fell and a known KL did not jump,
+where evaluations since are no worse than the last before, and where another rule explains what broke.
+
+Do: go back to a checkpoint before it (a collapsed policy does not heal by itself), with the change that its kind
+suggests.
+
+Measured: learning rate x100 in p31: found in 10 of 10. False alarms: none in 300 runs of 60 steps each whose one or
+two prompts a step are never valid with probability 0.2, 0.3 or 0.5, and in which nothing is learned. With one prompt
+a step a guard may stop such a run by chance, and its table then looks like a collapse: of 1,000 runs at 0.5 a guard
+stopped 624, and 67 of these are called one. A validity that is a steady 2 to 8 % is called a collapse in 0 to 2 % of
+400 runs. Breaks that no limit names: [benchmarks](benchmarks.md#breaks-that-no-limit-names).
+
+## converged
+
+Severity: info (moderate).
+
+Means: the entropy broke its limit for good without harm: a policy that is sure of the best answer has none.
+
+Looks at: the same as `policy-collapse`, without harm.
+
+Confounder: neither reward nor validity known: then it is `limit-broken`.
+
+Do: nothing; nothing more is learned from samples that are all the same.
+
+## limit-broken
+
+Severity: warning (moderate).
+
+Means: a guard's limit was broken for good, after sound steps, and no harm is seen, or neither reward nor validity is
+known.
+
+Looks at: the same as `policy-collapse`, without harm, for any limit but the entropy's.
+
+Confounder: completions that became longer or shorter because that is better.
+
+Do: read the last samples.
 """
 
 from __future__ import annotations

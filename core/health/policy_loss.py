@@ -1,6 +1,21 @@
 """Does the policy's loss rise over the run? Document 003's guide takes that for trouble; at a ratio of 1 it is nothing.
 
 There the loss is minus the mean advantage: 0 by construction where advantages are centred, whatever is learned.
+
+## policy-loss
+
+Severity: warning (weak); info (certain) at a ratio of 1.
+
+Means: the policy's loss rises over the run. The value is a poor measure: at a ratio of 1 it is minus the mean
+advantage and says nothing of learning. Document 003's guide takes a rise for trouble (see the
+[glossary](glossary.md#documents)) and suggests the rate x 0.4, `max_grad_norm` and `epsilon` halved.
+
+Looks at: `policy/loss` over 20 steps or more: trend p < 0.001, risen by one standard deviation around its line.
+
+Confounder: a ratio of 1 (one update per rollout): the rise is then noise of the mean advantage.
+
+Do: look at the reward and at `eval/reward`. Of the guide's changes the rate is the likeliest; under Adam a tighter
+norm changes little; epsilon acts only after a first update on a rollout.
 """
 
 from __future__ import annotations

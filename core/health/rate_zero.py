@@ -1,6 +1,19 @@
 """Did the learning rate end before the run did? Updates at a rate of exactly 0 move nothing.
 
 Not here: runs that had no other rate (core.health.signal).
+
+## rate-zero
+
+Severity: warning (strong).
+
+Means: the last tenth of the steps or more, and at least ten, had a learning rate of exactly 0: a schedule that is
+shorter than the run, or one that a resumed run took up with another length.
+
+Looks at: `learning_rate`.
+
+Confounder: a log that rounds small rates.
+
+Do: give the schedule the length of the run (`lr_scheduler_steps`, `max_steps`), or end the run there.
 """
 
 from __future__ import annotations

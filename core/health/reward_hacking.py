@@ -1,4 +1,18 @@
-"""Does the reward rise while what it stands for falls? Then it is the reward that is learned, and not the task."""
+"""Does the reward rise while what it stands for falls? Then it is the reward that is learned, and not the task.
+
+## reward-hacking
+
+Severity: warning (moderate).
+
+Means: the reward rises while what it stands for falls: it pays for what is not valid.
+
+Looks at: `reward/mean` rises and `completions/valid` falls over the steps of the last GRPO stage (20 or more), both
+with p < 0.001, and validity loses a tenth or more between the first and the last third.
+
+Confounder: two trends of one run also have other causes (prompts that change); the samples decide.
+
+Do: pay invalid completions less than any valid one, and read samples of the last steps.
+"""
 
 from __future__ import annotations
 

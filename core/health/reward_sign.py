@@ -4,6 +4,33 @@ Three pictures. Evaluations fall along minus what training pays, while that rise
 trainer. The first steps are paid minus what the evaluation before them paid: perhaps, since prompts can differ so. Or
 the training reward falls steadily while the policy moves away from its start, soundly: it follows its gradient the
 wrong way.
+
+## reward-sign
+
+Severity: error (certain) by the samples' advantages; by curves alone error (moderate), warning (moderate) or warning
+(weak).
+
+Means: the policy is taught to earn less: a sign is flipped between the reward function and the loss.
+
+Looks at: the advantages computed again from the samples (`advantage-mismatch`): minus the recomputed ones on every
+step. By curves alone, one of three patterns:
+
+- Error (moderate): three or more evaluations, each minus what the steps around it were paid (3 standard errors), fall
+  while that rises.
+- Warning (moderate): the first steps are paid minus what the evaluation before them was (within 3 standard errors,
+  and 6 from being equal), with no update between.
+- Warning (weak): the training reward falls (slope below -5 standard errors, widened by sqrt((1 + rho) / (1 - rho))
+  for the lag-1 correlation of its residuals) while the KL grows, the sampler is sound, evaluations do not rise, the
+  learning rate did not break the policy and no guard's limit was broken for good.
+
+Confounder: training prompts that are harder than those of evaluation (second pattern), and prompts that get harder
+during the run (third pattern) look the same.
+
+Do: look for a minus between the reward function and the trainer: of the reward, of the advantage, or of the loss. A
+loss is no reward. Score an answer that is known to be good and a bad one.
+
+Measured: 10 of 10 planted faults; TRL runs with negated advantages as under `group-order`. False alarms of the third
+pattern on rewards that wander (1,000 simulated runs of 60 steps each, AR(1) with rho 0.8 and 0.9): 1 and 2.
 """
 
 from __future__ import annotations

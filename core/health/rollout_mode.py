@@ -4,6 +4,64 @@ Damaged weights do not heal on a step that changes nothing. So the contrast "all
 skipped one" tells a rollout in the wrong mode from a policy that collapsed. The unit is the step: samples of a step are
 not independent. Prompts in a fixed order can look the same: a gap between sampler and trainer that was measured
 decides, in either direction. Where no step was skipped, core.health.standstill looks for an update that moved nothing.
+
+## rollout-mode
+
+Severity: error (strong); warning (moderate) where the step counts are the only evidence.
+
+Means: completions were not drawn from the policy that was trained: train mode, dropout, a KV cache that gradient
+checkpointing dropped, or stale weights in the sampler.
+
+Looks at: `update` and `completions/valid` of consecutive steps. A step is collapsed when all its completions are
+invalid. Where too few steps are entirely invalid, less than a tenth valid counts as collapsed (a fallback may rescue
+some).
+
+1. Collapsed steps after an update against collapsed steps after a skipped one: Fisher's exact test, one-sided, p <
+   0.001. Seven collapses after seven updates and none after six skipped ones are enough (p = 1 / C(13, 6) = 6e-4).
+2. Healing: at least three collapsed steps skipped their own update, and at most one in ten of the steps that followed
+   them was collapsed. Weights that nothing changed do not mend themselves, so the weights were sound.
+3. What followed an update at a learning rate of exactly 0, where one is known (the first one of a warm-up): it moved
+   nothing.
+4. What transformers and torch printed about caches and checkpointing, by line. Support only: a sound run prints it
+   too.
+5. Whether most of what collapsed steps wrote repeats itself (half of the words came before), and what others wrote
+   does not.
+
+Without healing (2) the rule is silent, however small p is: a policy that really collapsed stays collapsed. Two other
+patterns are enough by themselves:
+
+- No step was skipped, and the first update had a learning rate of exactly 0: sound up to that step (at least half
+  valid, or at most half cut off), collapsed on the very next one and on 95 % of all since (less than a tenth valid,
+  or 95 % cut off), none of them sound. The weights had not moved. Moderate; strong with 4. A TRL log suffices
+  (`completions/clipped_ratio`, `learning_rate`).
+- The KL is too small. A policy that is d nats a token away from its start changes the probability of any event by at
+  most sqrt(d x length / 2) (Pinsker). Where validity or truncation broke a guard's limit for good, by more than the
+  KL of those first five steps allows, and that KL is under 0.01, it was not the policy. Moderate ("or the prompts
+  changed there").
+
+Confounder: prompts in a fixed order, with one hard prompt after each update, give the counts of 1 and 2 as well. So
+the rule is silent where `rollout/logprob_gap` was measured on the collapsed steps and is rounding; without a broken
+gap, 3 or 5 it names the order of prompts too and stays a warning. 4 does not help, and 3 excludes the weights but not
+the order of prompts.
+
+Rules out: `policy-collapse`, damaged weights, the learning rate, and the group size (advantages act through the
+weights alone).
+
+Do: `guards.rollout_integrity=stop`. In a trainer of your own: sample in eval mode, with gradient checkpointing off
+and the KV cache on. The deciding experiment is the same configuration with sound rollouts; `grpoctl sweep
+collapse-study` crosses the fault with the group size.
+
+Measured: 10 of 10 planted faults. `grpoctl run p30 -p tiny`, which injects the fault: 35 of 35 steps after an update,
+0 of 60 after a skipped one, 35 of 35 healed, p = 8e-27. False alarms: 2,000 random runs of 96 steps for each of four
+collapse rates (5, 10, 30, 50 %), the collapse independent of updates: 0, 1, 1 and 0. 2,000 runs whose collapse begins
+after an update and lasts (nine in ten steps): 0. 20,000 runs of 96 steps with 6 or 16 completions, 2 to 30 % of them
+valid, and updates more likely where one is: 1 warning. 2,000 that learn (3 to 93 % valid) and update ever less: 20
+warnings, no error; time is a third reading of the counts. The pattern without skips, of 2,000 runs whose prompts can
+never be solved in 80 or 90 % of cases, with one prompt and 8 completions a step: 0 and 10 errors; with three prompts:
+none. The KL pattern, on `grpoctl run p30 -p tiny max_steps=20 skip_without_signal=false guards.rollout_integrity=warn
+guards.collapse=warn` read without its gap column: validity changed by 1 where a KL of 0.0012 allows 0.13. A real
+collapse does not heal: with sound rollouts and a learning rate of 3e-3, 196 of 216 steps after a skipped update were
+all-invalid (a prototype of this tool, a tiny policy, K=2).
 """
 
 from __future__ import annotations

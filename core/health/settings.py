@@ -83,9 +83,9 @@ def settings_of(spec: RunSpec) -> Settings:
     """What a spec says. Only what does not depend on a GRPO stage is known where it has none."""
     stages = [(index, one) for index, one in enumerate(spec.stages.values()) if isinstance(one, GrpoStage)]
     known: dict[str, Any] = {
-        "lora_dropout": spec.model.lora.lora_dropout if spec.model.lora else 0.0,
-        "gradient_checkpointing": spec.model.gradient_checkpointing,
-        "dtype": spec.model.computes_in,
+        "lora_dropout": spec.model.lora.lora_dropout if spec.model is not None and spec.model.lora else 0.0,
+        "gradient_checkpointing": spec.model is not None and spec.model.gradient_checkpointing,
+        "dtype": spec.computes_in,
         "optimizer": "adamw",  # core.training.update has no other
         "eval_prompts": spec.task.eval_prompts,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,

@@ -1,6 +1,33 @@
 """Was anything learned at all? Runs without one update, and rewards that are missing.
 
 A missing reward is left out of its group, so it costs samples. Not here: groups of equal rewards (dead_groups).
+
+## no-updates
+
+Severity: warning.
+
+Means: no step made an update, or each had a learning rate of exactly 0: nothing moved.
+
+Looks at: `update` and `learning_rate` of ten steps or more, and what the steps had instead of a signal (dead or
+discarded groups).
+
+Confounder: a log that does not say whether a step made an update: silent.
+
+Do: see why every group was dead or left out (`dead-groups`, `positive_reward`, `dynamic_sampling`), or what the
+schedule did.
+
+## missing-rewards
+
+Severity: warning.
+
+Means: more than one completion in a hundred had no reward and taught nothing: a reward function failed on them, or
+none applied.
+
+Looks at: `reward/missing`.
+
+Confounder: functions that return None by design for rows that they do not apply to.
+
+Do: read `RUN/log.txt`: it says which function, with its traceback ([rewards](rewards.md#what-happens-when-it-fails)).
 """
 
 from __future__ import annotations

@@ -3,6 +3,24 @@
 Under a z-score's floor A = (r - mean) / floor, so a std of s means that rewards inside groups have s * floor. Or a
 share q of the groups lies above the floor: the advantages of a batch then have sqrt(q) u, u = sqrt((n - 1) / n) at
 least, and a log that averages over batches q u at least. Everything between the two is possible too.
+
+## small-advantage
+
+Severity: warning (certain where the std floor is known, moderate where it is taken to be 0.1).
+
+Means: z-scored advantages are a tenth of what a z-score has, or less. Below a std floor f the advantage is (r - mean)
+/ f, so a std of s means that the rewards inside groups have a std of about s f everywhere; or that at most s /
+sqrt((n - 1) / n) of the groups lie above the floor; or a mixture. With s = 0.0062, f = 0.1, n = 5: 0.0006, or 0.7 %.
+
+Looks at: the same columns as `impossible-advantage`, under `scale_rewards: group`.
+
+Confounder: mostly dead groups. Without a floor that is the only reading left, and the finding is `dead-groups`. Ruled
+out are a small learning rate (it is no part of an advantage) and the KL's share of the loss (`kl-loss-share`).
+
+Do: `advantage.std_floor=0`, knowing that the smallest difference then counts as much as a large one; better, look at
+why rewards inside a group hardly differ: rewards, candidates, data.
+
+Measured: the arithmetic on drawn groups stands in the [case study](cases/lever-plus.md).
 """
 
 from __future__ import annotations

@@ -2,6 +2,23 @@
 
 Arithmetic, not a contrast: (r1 - mean) / std of two rewards has the size 1 with the population standard deviation and
 0.707 with the sample one. What is not here: groups without any signal (dead_groups).
+
+## small-groups
+
+Severity: warning with K=2, info with K=3 (certain); silent from 4 on.
+
+Means: with `num_generations=2` and a group's z-score every advantage is 0 or ±1 (population standard deviation,
+`ddof=0`) or ±0.7071 (`ddof=1`), whatever the two rewards were: of how much better a completion was, nothing is left.
+This is a weakness, not a cause of collapse; where `rollout-mode` holds it says so.
+
+Looks at: `num_generations`, `advantage.baseline` and `advantage.scale_rewards`, both `group`, and no floor.
+
+Confounder: advantages made in another way than the settings say: a size in the log that does not fit silences it.
+
+Do: `num_generations=8`, or `advantage.scale_rewards=none`, which keeps the size of the difference.
+
+Measured: with sound rollouts (a prototype of this tool, 150 steps, three seeds) K=2 had no all-invalid step after 447
+updates at learning rates of 1e-4 and 3e-4, and 20 after 406 at 1e-3, where K=8 had 1 after 446.
 """
 
 from __future__ import annotations

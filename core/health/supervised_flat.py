@@ -1,4 +1,20 @@
-"""Does the supervised loss fall? Where not, its weight, its rate or its data teach nothing, or nothing is left."""
+"""Does the supervised loss fall? Where not, its weight, its rate or its data teach nothing, or nothing is left.
+
+## supervised-flat
+
+Severity: warning (moderate).
+
+Means: the supervised loss does not fall: its weight, its rate or its data teach nothing, or nothing is left to learn.
+Document 003's guide suggests a larger weight, a longer warm-up and a smaller batch.
+
+Looks at: `supervised/loss` over 20 steps or more: a fall by a tenth is excluded by 3 standard errors, at a level
+above 0.1 nats.
+
+Confounder: answers that cannot be learned better (an entropy of their own).
+
+Do: look at `grad_share/supervised` first. More supervised steps before GRPO show whether the answers can be learned
+at all; a smaller batch only adds noise.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,22 @@
 """Was a run broken from the first step that drew completions? Then its training did not do it.
 
 Silent where it healed: then it was learned. And where core.health.missing_eos says the same of the end token.
+
+## unsound-start
+
+Severity: error (strong by validity, moderate by truncation); warning (moderate) for other limits, and where a few
+completions are valid all the time (a fifth of the limit or more, 1 %).
+
+Means: a limit was broken from the first step that drew completions, so training did not do it.
+
+Looks at: a guard's limit that is broken on four fifths of all steps and of the last third.
+
+Confounder: a task that is too hard looks the same where a few completions are valid all the time. Silent where more
+than half is valid, where it heals (then it was learned), and where `missing-eos` explains it. Sound first and broken
+without an update in between is the sampler's (`rollout-mode`).
+
+Do: look at what the model is asked and where its completions end: the prompt's format, the end token,
+`max_completion_length`, the validity check itself.
 """
 
 from __future__ import annotations

@@ -2,6 +2,28 @@
 
 The difference of means over all completions, with a standard error whose unit is the step: completions of one step
 share its prompts and its weights. What is not here: rewards that are all equal (dead_groups).
+
+## weak-reward
+
+Severity: warning (moderate); info where the difference is small and beyond doubt (above three standard errors): a
+policy can learn from that, slowly.
+
+Means: valid and invalid completions earn nearly the same, so hardly anything teaches the form.
+
+Looks at: validity and reward of each completion: 30 of each kind, each on ten steps, a tenth of all invalid. The
+difference of the two means; its standard error has the step as the unit (completions of one step share prompts and
+weights; each step's share of the difference is squared). It fires where the difference plus two standard errors is
+below half a standard deviation of the rewards, and an invalid completion keeps at least half of what a valid one
+earns above the lowest reward. `mixed_groups` of `groups` says in how many groups the two kinds met: only there can an
+advantage prefer the valid one.
+
+Confounder: a hard task where nearly everything earns 0: silent there.
+
+Do: give an invalid completion the lowest reward instead of what a fallback earns in its place, or add a reward for
+the form.
+
+Measured: P30: 0.578 against 0.495, difference 0.083, standard error 0.049, 8 mixed groups of 285. `grpoctl run p31 -p
+tiny`, whose rewards are calibrated on P30's: 0.572 against 0.462, standard error 0.034: info.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from core.spec.guards import Action, GuardSpec
 from core.spec.methods import METHODS, Method
 from core.spec.model import Dtype, LoraSpec, ModelSpec
 from core.spec.part import Part
+from core.spec.policy import LmPolicyConfig, PolicyConfig
 from core.spec.run import BudgetSpec, CheckpointSpec, EvaluationSpec, ExportSpec, RunSpec, Stage
 from core.spec.schedule import PlateauSpec, Schedule
 from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase
@@ -16,6 +17,7 @@ from core.spec.task import (
     GoldSpec,
     Gsm8kTaskSpec,
     RewardSpec,
+    TaskConfig,
     TaskSpec,
     WorkflowDslTaskSpec,
 )
@@ -40,11 +42,13 @@ __all__ = [
     "GrpoStage",
     "Gsm8kTaskSpec",
     "GuardSpec",
+    "LmPolicyConfig",
     "LoraSpec",
     "Method",
     "ModelSpec",
     "Part",
     "PlateauSpec",
+    "PolicyConfig",
     "RceStage",
     "RewardSpec",
     "RunSpec",
@@ -52,6 +56,7 @@ __all__ = [
     "SftStage",
     "Stage",
     "StageBase",
+    "TaskConfig",
     "TaskSpec",
     "WorkflowDslTaskSpec",
     "named_point",

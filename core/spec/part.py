@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 from pydantic_core import PydanticCustomError
+
+
+class _Late:
+    """The type of LATE."""
+
+
+LATE: Final = _Late()
+"""Marks a key that was added after specs had been hashed: `key: Annotated[Type, LATE] = default`.
+
+While it stands at its default it is left out of the written spec and so of its hash: runs and studies made before the
+key existed keep their identity.
+"""
 
 
 class Part(BaseModel):
@@ -14,6 +26,14 @@ class Part(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True, hide_input_in_errors=True
     )
+
+    @model_serializer(mode="wrap")
+    def _late_defaults_left_out(self, handler: SerializerFunctionWrapHandler) -> Any:
+        tree = handler(self)
+        for name, info in type(self).model_fields.items():
+            if LATE in info.metadata and getattr(self, name) == info.get_default(call_default_factory=True):
+                tree.pop(name, None)
+        return tree
 
 
 def refusal(key: str, problem: str) -> PydanticCustomError:
@@ -28,6 +48,7 @@ def whole(value: object) -> object:
     return value
 
 
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]

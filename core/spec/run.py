@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
 
+from core.errors import SpecError
 from core.metrics import declared, unknown_metric
 from core.spec.expectation import Expectation, parse
 from core.spec.grpo_stage import GrpoStage
 from core.spec.guards import GuardSpec
-from core.spec.model import ModelSpec
-from core.spec.part import Count, Part, Positive, PositiveInt, refusal
+from core.spec.model import Dtype, ModelSpec
+from core.spec.part import LATE, Count, Name, Part, Positive, PositiveInt, refusal
+from core.spec.policy import AnyPolicy, LmPolicyConfig
 from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, kind_of, steps_of_epochs
 from core.spec.task import TaskSpec
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 Fault = Literal[
     "rollout-in-train-mode",
     "stale-sampler-weights",
@@ -29,6 +31,7 @@ Fault = Literal[
     "evaluation-in-training",
 ]
 IN_THE_POLICY = ("rollout-in-train-mode", "stale-sampler-weights", "dropout-in-scoring", "missing-eos")  # one at a time
+IN_A_LANGUAGE_MODEL = ("rollout-in-train-mode", "dropout-in-scoring", "missing-eos")  # of no other policy
 IN_THE_TASK = ("constant-reward", "evaluation-in-training")  # of built-in tasks only
 
 
@@ -87,6 +90,16 @@ class ExportSpec(Part):
     merged: bool = False  # the adapter added into its base weights, as a model of its own
 
 
+def _model_of_an_lm(model: ModelSpec | None, info: ValidationInfo) -> ModelSpec | None:
+    """Refuses a language model's policy without a model, and a model beside another kind of policy."""
+    policy = info.data.get("policy")
+    if model is None and isinstance(policy, LmPolicyConfig):
+        raise PydanticCustomError("missing", "the policy lm needs a model")
+    if model is not None and policy is not None and not isinstance(policy, LmPolicyConfig):
+        raise refusal("", f"belongs to the policy lm, and this one is {policy.kind}; allowed: null")
+    return model
+
+
 class RunSpec(Part):
     """One run, completely. `seed` is the only field that is not part of its hash."""
 
@@ -97,7 +110,8 @@ class RunSpec(Part):
     source: str = ""
     profile: Name = "full"
     seed: Count = 0
-    model: ModelSpec
+    policy: Annotated[AnyPolicy, LATE] = LmPolicyConfig()
+    model: Annotated[ModelSpec | None, AfterValidator(_model_of_an_lm)] = None  # the policy lm needs it
     task: TaskSpec
     init_from: str | None = None  # a run: start from its best checkpoint
     stages: Annotated[dict[Name, Stage], Field(min_length=1)]
@@ -110,6 +124,23 @@ class RunSpec(Part):
     faults: Annotated[tuple[Fault, ...], Field(strict=False)] = ()
     expects: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
     recorded: dict[str, float] = Field(default_factory=dict)  # what a historical document says: metric -> value
+
+    @property
+    def language_model(self) -> ModelSpec:
+        """The model of a policy `lm`. Raises SpecError for another kind of policy."""
+        if self.model is None:
+            raise SpecError(f"got the policy {self.policy.kind}; allowed: lm, which has a model", key="policy.kind")
+        return self.model
+
+    @property
+    def starts_from(self) -> str:
+        """What the weights start from: a language model's source, else the kind of policy."""
+        return self.policy.kind if self.model is None else self.model.source
+
+    @property
+    def computes_in(self) -> Dtype:
+        """The precision its policy's products are taken in."""
+        return self.policy.computes_in if self.model is None else self.model.computes_in
 
     @property
     def max_steps(self) -> int:
@@ -160,6 +191,13 @@ class RunSpec(Part):
         for name in self.recorded:
             if declared(name) is None:
                 raise refusal(f"recorded.{name}", f"unknown metric; {unknown_metric(name)}")
+        return self
+
+    @model_validator(mode="after")
+    def _policy_fits(self) -> RunSpec:
+        if self.task.scores != self.policy.output:
+            problem = f"scores {self.task.scores}, and the policy {self.policy.kind} gives {self.policy.output}"
+            raise refusal("task.name", f"got {self.task.name}, which {problem}; allowed: a task that scores that")
         return self
 
     @model_validator(mode="after")

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from core.spec.part import Count, NonNegative, Part, Positive, PositiveInt, refusal
-from core.spec.schedule import EvalMetric, PlateauSpec, PositiveSchedule, constant
+from core.spec.part import LATE, Count, Name, NonNegative, Part, Positive, PositiveInt, refusal
+from core.spec.schedule import EvalMetric, PlateauSpec, PositiveSchedule, Schedule, constant
 
 
 class EarlyStoppingSpec(Part):
@@ -35,6 +35,7 @@ class StageBase(Part):
     weight_decay: NonNegative = 0.0
     max_grad_norm: Positive = 1.0
     gradient_accumulation_steps: PositiveInt = 1
+    loss_weights: Annotated[dict[Name, Schedule], LATE] = Field(default_factory=dict)  # of the policy's own losses
     early_stopping: EarlyStoppingSpec | None = None  # ends the stage, not the run
 
     @property

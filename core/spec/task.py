@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
 
+from core import plugins
+from core.errors import SpecError
 from core.spec.part import Count, Finite, Fraction, NonNegative, Part, Positive, PositiveInt, refusal
 
 Domain = Literal["math", "qa", "code"]
@@ -16,8 +18,17 @@ def _as_in_p30() -> dict[Domain, float]:
     return {"math": 2.0, "qa": 1.0}
 
 
-class _SeededTask(Part):
-    """Problems come from `data_seed`: `train_prompts` to learn from, `eval_prompts` held out."""
+class TaskConfig(Part):
+    """The base of every task's settings. A subclass fixes `name: Literal["its-name"]`.
+
+    Problems come from `data_seed`: `train_prompts` to learn from, `eval_prompts` held out. The class attribute `scores`
+    says which outputs the task can score: a policy of the same `output` can be trained on it.
+    """
+
+    if TYPE_CHECKING:  # not a field here: each task's own `name` keeps its place behind these in a written spec
+        name: str
+
+    scores: ClassVar[str] = "text"
 
     data_seed: Count = 0
     train_prompts: PositiveInt = 512
@@ -29,7 +40,7 @@ class _SeededTask(Part):
         return 0.0, 1.0
 
 
-class WorkflowDslTaskSpec(_SeededTask):
+class WorkflowDslTaskSpec(TaskConfig):
     """Write one line of workflow DSL for a problem (documents/000); see core.tasks.workflow_dsl."""
 
     name: Literal["workflow-dsl"]
@@ -44,14 +55,14 @@ class WorkflowDslTaskSpec(_SeededTask):
         return self
 
 
-class ArithmeticTaskSpec(_SeededTask):
+class ArithmeticTaskSpec(TaskConfig):
     """Add two numbers of `digits` digits; the answer is checked."""
 
     name: Literal["arithmetic"]
     digits: Annotated[int, Field(ge=1, le=4)] = 2
 
 
-class Gsm8kTaskSpec(_SeededTask):
+class Gsm8kTaskSpec(TaskConfig):
     """GSM8K word problems. `path` is a folder with train.jsonl and test.jsonl; null: the hub's `openai/gsm8k`.
 
     Held-out problems come out of the training file; the test file is for `grpoctl eval` alone.
@@ -112,7 +123,7 @@ class GoldSpec(Part):
     at_least: Finite = 1.0  # the weighted reward it must earn
 
 
-class CustomTaskSpec(_SeededTask):
+class CustomTaskSpec(TaskConfig):
     """Your own: rows of a dataset, a prompt made of their columns, and reward functions."""
 
     name: Literal["custom"]
@@ -156,6 +167,35 @@ class CustomTaskSpec(_SeededTask):
         return self
 
 
+BuiltInTask = WorkflowDslTaskSpec | ArithmeticTaskSpec | Gsm8kTaskSpec | CustomTaskSpec
+BUILT_IN: tuple[str, ...] = tuple(get_args(task.model_fields["name"].annotation)[0] for task in get_args(BuiltInTask))
+
+
+def task_config(name: str) -> type[TaskConfig] | None:
+    """The settings' class of a task that a package adds; None for a built-in or unknown name. Raises SpecError."""
+    added = plugins.load("grpoctl.tasks", name, BUILT_IN) if name not in BUILT_IN else None
+    return None if added is None else plugins.config_of(added, TaskConfig, "grpoctl.tasks", name)
+
+
+def task_names() -> list[str]:
+    """The tasks that are installed, the built-in ones first."""
+    return [*BUILT_IN, *plugins.added("grpoctl.tasks", BUILT_IN)]
+
+
+def _by_name(value: Any, handler: Any) -> TaskConfig:
+    """The settings as the class that their `name` names."""
+    if isinstance(value, TaskConfig):
+        return value
+    name = value.get("name") if isinstance(value, dict) else None
+    try:
+        config = task_config(name) if isinstance(name, str) else None
+    except SpecError as error:
+        raise refusal("name", error.message) from None
+    found: TaskConfig = handler(value) if config is None else config.model_validate(value)
+    return found
+
+
 TaskSpec = Annotated[
-    WorkflowDslTaskSpec | ArithmeticTaskSpec | Gsm8kTaskSpec | CustomTaskSpec, Field(discriminator="name")
+    SerializeAsAny[Annotated[BuiltInTask, Field(discriminator="name")]],
+    WrapValidator(_by_name),
 ]

@@ -14,6 +14,7 @@ from random import Random
 from core.errors import SpecError, TaskError
 from core.spec.task import ArithmeticTaskSpec
 from core.tasks.base import Example, Outcome, Split, Table
+from core.tasks.text import TextTask, prompt_of, text_example
 
 WELL_FORMED = 0.2  # a number, but the wrong one
 WRONG_SHARE = 0.4  # of the demonstrations, so that a warm-started model has something to learn
@@ -22,7 +23,7 @@ WRONG_SHARE = 0.4  # of the demonstrations, so that a warm-started model has som
 _NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
 
-class ArithmeticTask:
+class ArithmeticTask(TextTask):
     """`12+7=` wants `19`; see core.tasks.base.Task. Raises SpecError where more problems are asked for than exist."""
 
     def __init__(self, spec: ArithmeticTaskSpec) -> None:
@@ -51,7 +52,7 @@ class ArithmeticTask:
     def _example(self, split: Split, index: int, problem: int) -> Example:
         left, right = divmod(problem, self._top)
         facts = {"left": left, "right": right, "answer": left + right}
-        return Example(id=f"{split}-{index:05d}", prompt=f"{left}+{right}=", facts=facts)
+        return text_example(id=f"{split}-{index:05d}", prompt=f"{left}+{right}=", facts=facts)
 
     def score(
         self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
@@ -99,10 +100,10 @@ class ArithmeticTask:
         The prompts are no held-out ones and, where the splits leave at least as many problems over, no training ones.
         Raises TaskError where every problem is held out.
         """
-        kept_out = {example.prompt for example in self._splits["eval"]}
+        kept_out = {prompt_of(example).text for example in self._splits["eval"]}
         if len(kept_out) == self._top**2:
             raise TaskError("every problem is held out: none is left to demonstrate; lower eval_prompts")
-        both = kept_out | {example.prompt for example in self._splits["train"]}
+        both = kept_out | {prompt_of(example).text for example in self._splits["train"]}
         if 2 * len(both) <= self._top**2:
             kept_out = both
         rng = Random(f"arithmetic demonstrations/{seed}")

@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+from core.errors import TaskError
 
 Split = Literal["train", "eval", "test"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
-    """One problem. `prompt` is the text the model is given; `facts` is what scoring needs (domain, answer, ...).
+    """One problem. `inputs` are what a policy is given, by name; `facts` what scoring needs (domain, answer, ...).
 
-    `messages` are a conversation that is given instead (`role` and `content` each), `prompt` then its last words.
-    `plain`: the prompt is continued as it stands, without the tokenizer's chat template.
+    Of a text task: core.tasks.text.
     """
 
     id: str
-    prompt: str
+    inputs: Mapping[str, object]
     facts: Mapping[str, object] = field(default_factory=dict)
-    messages: Sequence[Mapping[str, str]] | None = None
-    plain: bool = False
 
 
 def names_of(example: Example) -> tuple[str, str]:
-    """What two problems are the same by: the id, or what the model is given."""
-    said = example.prompt if example.messages is None else repr([dict(turn) for turn in example.messages])
-    return f"id {example.id}", f"text {said}"
+    """What two problems are the same by: the id, or what the policy is given."""
+    return f"id {example.id}", f"inputs {_content(example.inputs)}"
+
+
+def _content(value: Any) -> str:
+    """The same text for equal inputs: values as they print, arrays and tensors by a hash of their numbers."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_content(value[key])}' for key in sorted(value))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_content, value))}]"
+    if hasattr(value, "__array__"):
+        array = value.__array__()
+        return f"{array.dtype}{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+    return repr(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """One scored completion. `reward` is NaN where it could not be computed: missing, never 0.
+    """One scored output. `reward` is NaN where it could not be computed: missing, never 0.
 
-    `parts` are what it is made of, or other scores of the same completion, by name: logged as `rewards/<name>`.
+    `parts` are what it is made of, or other scores of the same output, by name: logged as `rewards/<name>`.
     """
 
     reward: float
@@ -53,7 +64,11 @@ class Table:
 
 
 class Task(Protocol):
-    """Problems of a seed, and the scores of what a policy answers to them."""
+    """Problems of a seed, and the scores of what a policy answers to them.
+
+    Outputs are whatever the policy gives (text, indices, vectors): a task declares which it can score in its settings
+    (`scores`, core.spec.task.TaskConfig). A subclass of this protocol inherits the methods that have a body.
+    """
 
     def examples(self, split: Split) -> Sequence[Example]:
         """All problems of a split, in a fixed order; train and eval come from the spec's `data_seed` and are disjoint.
@@ -63,21 +78,94 @@ class Task(Protocol):
         ...
 
     def score(
-        self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
+        self, examples: Sequence[Example], outputs: Sequence[Any], ids: Sequence[Sequence[int]] = ()
     ) -> list[Outcome]:
-        """One outcome per (example, output) pair; `ids` are the outputs' tokens, where there are any.
+        """One outcome per (example, output) pair; `ids` are the outputs' tokens, where the policy draws tokens.
 
         A built-in task is pure: the same pair always scores the same. Raises TaskError where it cannot go on.
         """
         ...
 
-    def target(self, example: Example) -> str:
-        """A good answer to an example, what a supervised stage imitates. Raises TaskError where the task has none."""
+    def record(self, output: Any) -> Mapping[str, object]:
+        """What samples.jsonl keeps of an output: keys and values that JSON can hold. Equal outputs, equal records."""
         ...
 
-    def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
-        """What the rows of samples.jsonl show (keys `step`, `prompt_id`, `text`, `valid`, `reward`)."""
+    def shown(self, example: Example) -> str:
+        """A problem as a person reads it, in a table's cell."""
         ...
+
+    def shown_output(self, sample: Mapping[str, object]) -> str:
+        """A recorded output as a person reads it: `sample` is a row of samples.jsonl."""
+        ...
+
+    def target(self, example: Example) -> Any:
+        """A good output for an example, what a supervised stage imitates. Raises TaskError where the task has none."""
+        raise TaskError("this task has no answers to imitate; leave supervised stages and supervised_weight out")
+
+    def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
+        """What the rows of samples.jsonl show (`step`, `prompt_id`, what `record` keeps, `valid`, `reward`)."""
+        return []
+
+    def make_ready(self) -> None:
+        """Have what scoring needs before a run begins. Raises SpecError where something is missing."""
+        return
+
+    def begin_step(self, step: int) -> None:
+        """Be told how many steps of the run are done, where rewards depend on that."""
+        return
+
+    def close(self) -> None:
+        """Give back what scoring holds: processes, files."""
+        return
+
+
+class WrappedTask(Task):
+    """Another task in everything that a subclass does not change."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """As the wrapped task."""
+        return self.task.examples(split)
+
+    def score(
+        self, examples: Sequence[Example], outputs: Sequence[Any], ids: Sequence[Sequence[int]] = ()
+    ) -> list[Outcome]:
+        """As the wrapped task."""
+        return self.task.score(examples, outputs, ids)
+
+    def record(self, output: Any) -> Mapping[str, object]:
+        """As the wrapped task."""
+        return self.task.record(output)
+
+    def shown(self, example: Example) -> str:
+        """As the wrapped task."""
+        return self.task.shown(example)
+
+    def shown_output(self, sample: Mapping[str, object]) -> str:
+        """As the wrapped task."""
+        return self.task.shown_output(sample)
+
+    def target(self, example: Example) -> Any:
+        """As the wrapped task."""
+        return self.task.target(example)
+
+    def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
+        """As the wrapped task."""
+        return self.task.tables(samples)
+
+    def make_ready(self) -> None:
+        """As the wrapped task."""
+        self.task.make_ready()
+
+    def begin_step(self, step: int) -> None:
+        """As the wrapped task."""
+        self.task.begin_step(step)
+
+    def close(self) -> None:
+        """As the wrapped task."""
+        self.task.close()
 
 
 class Demonstrations(Protocol):

@@ -1,13 +1,8 @@
-"""What a run asks of its task around scoring: that it can be had, and what it holds given back.
-
-Not here: which task a spec means (registry).
-"""
+"""Whether the task of a spec can be had, as far as this machine's files tell, before a run asks for it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import SpecError
@@ -15,7 +10,6 @@ from core.spec.run import RunSpec
 from core.spec.task import CustomTaskSpec
 from core.tasks import registry
 from core.tasks.base import Task
-from core.tasks.custom.task import CustomTask
 from core.tasks.rewards.resolving import NotFound, check_file, is_file
 
 MOST_SLICES = 50  # of an evaluation: each is a metric of its own
@@ -51,25 +45,3 @@ def check_slices(task: Task, slice_by: str | None) -> None:
     if values > MOST_SLICES:
         got = f"got {slice_by!r}, which has {values} values among {len(held_out)} problems"
         raise SpecError(f"{got}; allowed: at most {MOST_SLICES}", key=key)
-
-
-def make_ready(task: Task) -> None:
-    """Have what the task needs to score: the user's reward functions imported. Raises SpecError where one cannot be."""
-    if isinstance(task, CustomTask):
-        task.check_rewards()
-
-
-def tell_step(task: Task, step: int) -> None:
-    """Let a task know how many steps are done, where its rewards may depend on that."""
-    if isinstance(task, CustomTask):
-        task.step = step
-
-
-@contextmanager
-def at_work(task: Task) -> Iterator[None]:
-    """A task that is scored inside of this; afterwards the process it may have started has ended."""
-    try:
-        yield
-    finally:
-        if isinstance(task, CustomTask):
-            task.close()

@@ -1,16 +1,23 @@
-"""Spec -> task: only the list."""
+"""Settings -> task: only the list of the built-in ones, and those that packages add."""
 
 from __future__ import annotations
 
-from typing import assert_never
-
-from core.spec.task import ArithmeticTaskSpec, CustomTaskSpec, Gsm8kTaskSpec, TaskSpec, WorkflowDslTaskSpec
+from core import plugins
+from core.errors import SpecError
+from core.spec.task import (
+    BUILT_IN,
+    ArithmeticTaskSpec,
+    CustomTaskSpec,
+    Gsm8kTaskSpec,
+    TaskConfig,
+    WorkflowDslTaskSpec,
+)
 from core.tasks.arithmetic import ArithmeticTask
 from core.tasks.base import Task
 from core.tasks.workflow_dsl.task import WorkflowDslTask
 
 
-def build(spec: TaskSpec) -> Task:
+def build(spec: TaskConfig) -> Task:
     """The task that `spec` asks for. Raises SpecError where the spec asks for what cannot be had."""
     task = unread(spec)
     if is_local(spec):  # the hub is not asked before a run needs it
@@ -18,7 +25,7 @@ def build(spec: TaskSpec) -> Task:
     return task
 
 
-def unread(spec: TaskSpec) -> Task:
+def unread(spec: TaskConfig) -> Task:
     """The same, whose data may be gone by now: what it makes of samples does not need them. Raises SpecError."""
     match spec:
         case WorkflowDslTaskSpec():
@@ -34,10 +41,14 @@ def unread(spec: TaskSpec) -> Task:
 
             return CustomTask(spec)
         case _:
-            assert_never(spec)
+            added = plugins.load("grpoctl.tasks", spec.name, BUILT_IN)
+            if added is None:
+                raise SpecError(f"the task {spec.name} is no longer installed", key="task.name")
+            task: Task = added.build(spec)
+            return task
 
 
-def is_local(spec: TaskSpec) -> bool:
+def is_local(spec: TaskConfig) -> bool:
     """Whether its problems are files of this machine, to be looked at now."""
     if isinstance(spec, CustomTaskSpec):
         return all(data is None or data.path is not None for data in (spec.data, spec.eval_data, spec.test_data))

@@ -8,25 +8,24 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from core.training.groups import Groups
+from core.training.step_metrics import lengths
 
 SLUG = re.compile(r"[^\w.-]+")  # what a of a slice may not stand in a metric's name
 
 
-def evaluation_metrics(groups: Groups, slice_by: str | None = None) -> dict[str, float]:
+def evaluation_metrics(groups: Groups, slice_by: str | None = None, *, tokens: bool = True) -> dict[str, float]:
     """`eval/*` of one evaluation: expected reward with its standard error over prompts (not over completions).
 
-    Parts, too, are means over prompts. `slice_by` is a fact of the prompts; `eval/slices/<value>` is then the mean over
-    the prompts with that value.
+    Lengths only where outputs are made of `tokens`. Parts, too, are means over prompts. `slice_by` is a fact of the
+    prompts; `eval/slices/<value>` is then the mean over the prompts with that value.
     """
     k = groups.rewards_PK.shape[1]
     means = [reward for reward in prompt_rewards(groups) if reward is not None]
-    rollout = groups.rollout
     return {
         "eval/reward": fmean(means) if means else math.nan,
         "eval/reward_se": stdev(means) / math.sqrt(len(means)) if len(means) > 1 else 0.0,
         "eval/valid": fmean(outcome.valid for outcome in groups.outcomes),
-        "eval/length": float(rollout.mask_NT.sum(-1).double().mean()),
-        "eval/truncated": float(rollout.truncated_N.double().mean()),
+        **(lengths("eval", groups.rollout) if tokens else {}),
         **_parts(groups, k),
         **(_slices(groups, slice_by) if slice_by is not None else {}),
     }

@@ -25,15 +25,6 @@ class Groups:
     rewards_PK: Tensor
 
 
-def completion_ids(rollout: Rollout) -> list[list[int]]:
-    """The drawn tokens of each row, the end token included; [] where outputs are no tokens."""
-    ids = rollout.actions.get("ids")
-    if ids is None or ids.dim() != 2:
-        return []
-    lengths = rollout.mask_NT.sum(-1).tolist()
-    return [row[:length] for row, length in zip(ids.tolist(), lengths, strict=True)]
-
-
 def collect(task: Task, rollout: Rollout) -> Groups:
     """The rollout scored by the task. Raises TaskError where the task returns the wrong number of outcomes."""
     return to_groups(rollout, outcomes_of(task, rollout))
@@ -42,7 +33,7 @@ def collect(task: Task, rollout: Rollout) -> Groups:
 def outcomes_of(task: Task, rollout: Rollout) -> list[Outcome]:
     """The task's outcome of each row. Raises TaskError where it returns the wrong number of them."""
     examples = [rollout.prompts[index] for index in rollout.prompt_N.tolist()]
-    outcomes = task.score(examples, rollout.outputs, completion_ids(rollout))
+    outcomes = task.score(examples, rollout.outputs, rollout.tokens)
     if len(outcomes) != len(examples):
         raise TaskError(f"got {len(outcomes)} outcomes for {len(examples)} completions: a task returns one for each")
     return outcomes

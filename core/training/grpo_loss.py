@@ -6,7 +6,7 @@ depend on how the batch is cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +17,8 @@ from core.algorithms.reductions import Reduction, token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
 from core.models.devices import to_device
 from core.policies.base import ENTROPY, Scores
-from core.spec import GrpoStage, Schedule
-from core.training.update import LossParts
+from core.spec import GrpoStage, Schedule, StageBase
+from core.training.update import LossParts, add_own_losses
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,9 +28,9 @@ class Numbers:
     epsilon: float
     epsilon_high: float
     policy_weight: float
-    consistency_weight: float
     beta: float
     entropy_coef: float
+    own_losses: Mapping[str, float]  # weights of the policy's own losses, those of weight 0 left out
 
 
 def numbers(stage: GrpoStage, now: Callable[[Schedule], float], *, beta: float, entropy_coef: float) -> Numbers:
@@ -39,10 +39,18 @@ def numbers(stage: GrpoStage, now: Callable[[Schedule], float], *, beta: float, 
         epsilon=now(stage.epsilon),
         epsilon_high=now(stage.epsilon if stage.epsilon_high is None else stage.epsilon_high),
         policy_weight=now(stage.policy_weight),
-        consistency_weight=now(stage.consistency_weight),
         beta=beta,
         entropy_coef=entropy_coef,
+        own_losses=own_losses(stage, now),
     )
+
+
+def own_losses(stage: StageBase, now: Callable[[Schedule], float]) -> dict[str, float]:
+    """The weights of the policy's own losses where a schedule's value is `now(schedule)`, those of 0 left out."""
+    schedules = dict(stage.loss_weights)
+    if isinstance(stage, GrpoStage):
+        schedules.setdefault("consistency", stage.consistency_weight)
+    return {name: weight for name, schedule in schedules.items() if (weight := now(schedule))}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +75,7 @@ class GrpoLoss:
     @property
     def wants(self) -> frozenset[str]:
         """What the update's forward must give besides log-probs."""
-        return frozenset({ENTROPY}) if self.numbers.entropy_coef else frozenset()
+        return frozenset(self.numbers.own_losses) | ({ENTROPY} if self.numbers.entropy_coef else set())
 
     def pulling(self, rows: Sequence[int]) -> list[int]:
         """Those of the rows whose gradient is not 0 by their numbers; one at least, where there are any.
@@ -75,7 +83,7 @@ class GrpoLoss:
         A row without an advantage pulls by no surrogate. Where a KL is measured, or a term other than the policy's is
         learned from, all rows count.
         """
-        others = self.numbers.entropy_coef or self.numbers.consistency_weight or self.reference_NT is not None
+        others = self.numbers.entropy_coef or self.numbers.own_losses or self.reference_NT is not None
         if others or not rows:
             return list(rows)
         learns_N = ((_columns(self.advantages) != 0) & self.mask_NT).any(-1).tolist()
@@ -118,9 +126,8 @@ class GrpoLoss:
         if now.entropy_coef and scores.entropies_NT is not None:
             entropies_NT = scores.entropies_NT.masked_fill(outside_NT, 0.0)
             terms["entropy"] = -now.entropy_coef * weighted_sum(entropies_NT, weights_NT)
-        if weight := now.consistency_weight:
-            terms["consistency"] = weight * scores.losses_N["consistency"].sum() / len(self._batch())
-        return LossParts(total=torch.stack(list(terms.values())).sum(), sums=sums, maxima=maxima, terms=terms)
+        parts = LossParts(total=torch.stack(list(terms.values())).sum(), sums=sums, maxima=maxima, terms=terms)
+        return add_own_losses(parts, scores, now.own_losses, len(self._batch()))
 
     def _batch(self) -> list[int]:
         return list(range(len(self.mask_NT))) if self.rows is None else list(self.rows)

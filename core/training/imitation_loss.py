@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from core.algorithms.reductions import Reduction, token_weights, weighted_sum
 from core.models.devices import to_device
 from core.policies.base import Scores
-from core.training.update import LossParts
+from core.training.update import LossParts, add_own_losses
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +27,12 @@ class ImitationLoss:
     scale: float = 1.0
     name: str = "supervised"
     reduction: Reduction = "sequence_mean"
+    own_losses: Mapping[str, float] = field(default_factory=dict)  # weights of the policy's own losses
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """What the update's forward must give besides log-probs."""
+        return frozenset(self.own_losses)
 
     def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
         """The rows' share of the batch loss."""
@@ -36,6 +42,7 @@ class ImitationLoss:
             weights_NT = weights_NT * self.weights_N.to(weights_NT).unsqueeze(-1)
         logprobs_NT = scores.logprobs_NT.masked_fill(to_device(~self.mask_NT[index], device), 0.0)
         loss = -weighted_sum(logprobs_NT, to_device(weights_NT[index], device))
-        return LossParts(
+        parts = LossParts(
             total=self.scale * loss, sums={f"{self.name}/loss": loss.detach()}, terms={self.name: self.scale * loss}
         )
+        return add_own_losses(parts, scores, self.own_losses, int(self.mask_NT.any(-1).sum()))

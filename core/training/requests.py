@@ -13,7 +13,6 @@ import torch
 from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
 from core.randomness import RowKey
 from core.tasks.base import Example, Task
-from core.tasks.readiness import tell_step
 from core.training.groups import Groups, outcomes_of, to_groups
 from core.training.machine import Machine
 from core.training.shares import Draw, Question, sampled, scored
@@ -49,7 +48,7 @@ class Reward:
     def run(self, machine: Machine | None = None) -> Groups:
         """The groups; of several ranks one asks the task, whose rewards may be noisy, slow or somebody's own."""
         world = (machine or Machine()).world
-        tell_step(self.task, self.step)
+        self.task.begin_step(self.step)
         return to_groups(self.rollout, world.told(lambda: outcomes_of(self.task, self.rollout)))
 
 

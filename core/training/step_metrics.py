@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from statistics import fmean
@@ -11,35 +12,44 @@ from torch import Tensor
 from core.algorithms.advantages import dead_groups, group_std
 from core.algorithms.masking import token_mean
 from core.policies.base import Rollout, Scores
-from core.tasks.base import Outcome
+from core.tasks.base import Outcome, Task
 from core.training.groups import Groups
 
 
-def rollout_metrics(groups: Groups, advantages_PK: Tensor, virtual_best: float | None = None) -> dict[str, float]:
+def rollout_metrics(
+    groups: Groups, advantages_PK: Tensor, *, distinct: int, tokens: bool = True, virtual_best: float | None = None
+) -> dict[str, float]:
     """Rewards, groups, advantages and completions of a step; statistics over present rewards, ddof 0.
 
-    A virtual best sample, where the stage has one, makes a group of equal rewards below it a live one.
+    `distinct` is the number of different outputs; without `tokens` there is nothing to say of length and truncation. A
+    virtual best sample, where the stage has one, makes a group of equal rewards below it a live one.
     """
     rewards_PK, rollout = groups.rewards_PK, groups.rollout
     present = rewards_PK[~rewards_PK.isnan()]
     dead_P = dead_groups(rewards_PK, virtual_best)
     live = advantages_PK[~dead_P]
-    lengths_N = rollout.mask_NT.sum(-1).double()
     return {
         "reward/mean": float(present.mean()) if len(present) else math.nan,
         "reward/std": float(present.std(correction=0)) if len(present) else math.nan,
         "reward/group_std": float(group_std(rewards_PK, ddof=0).mean()),
-        **_cut_reward(rewards_PK.flatten()[rollout.truncated_N.to(rewards_PK.device)]),
+        **(_cut_reward(rewards_PK.flatten()[rollout.truncated_N.to(rewards_PK.device)]) if tokens else {}),
         "reward/missing": float(rewards_PK.isnan().double().mean()),
         "groups/dead": float(dead_P.double().mean()),
         "advantage/mean": float(advantages_PK.mean()),
         **({"advantage/std": float(live.std(correction=0))} if len(live) else {}),
         "advantage/max_abs": float(advantages_PK.abs().amax()),
         "completions/valid": fmean(outcome.valid for outcome in groups.outcomes),
-        "completions/length": float(lengths_N.mean()),
-        "completions/truncated": float(rollout.truncated_N.double().mean()),
-        "completions/distinct": len(set(rollout.outputs)) / len(rollout),
+        **(lengths("completions", rollout) if tokens else {}),
+        "completions/distinct": distinct / len(rollout),
         **_part_means(groups.outcomes),
+    }
+
+
+def lengths(prefix: str, rollout: Rollout) -> dict[str, float]:
+    """`<prefix>/length` and `<prefix>/truncated` of texts made of tokens."""
+    return {
+        f"{prefix}/length": float(rollout.mask_NT.sum(-1).double().mean()),
+        f"{prefix}/truncated": float(rollout.truncated_N.double().mean()),
     }
 
 
@@ -57,20 +67,29 @@ def _part_means(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {f"rewards/{name}": fmean(values) if values else math.nan for name, values in present.items()}
 
 
-def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores) -> dict[str, float]:
-    """Gap between recorded and clean log-probs, and the entropy, over the rows that were scored."""
-    if rollout.drawn_NT is None or clean.entropies_NT is None:
-        return {}
-    mask_NT = rollout.mask_NT[rows]
-    gap_NT = (rollout.drawn_NT[rows] - clean.logprobs_NT).abs().double()
-    return {
-        "rollout/logprob_gap": float(token_mean(gap_NT, mask_NT)),
-        "rollout/logprob_gap_max": float(gap_NT.masked_fill(~mask_NT, 0.0).amax()),
-        "entropy": float(token_mean(clean.entropies_NT.double(), mask_NT)),
-    }
+def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores, *, density: bool = False) -> dict[str, float]:
+    """Gap between recorded and clean log-probs, and the entropy, over the rows that were scored.
+
+    Without recorded log-probs there is no gap. The entropy of a `density` may be below 0 and goes by another name: the
+    limits and rules of `entropy` are of choices.
+    """
+    mask_NT, metrics = rollout.mask_NT[rows], {}
+    if rollout.drawn_NT is not None:
+        gap_NT = (rollout.drawn_NT[rows] - clean.logprobs_NT).abs().double()
+        metrics["rollout/logprob_gap"] = float(token_mean(gap_NT, mask_NT))
+        metrics["rollout/logprob_gap_max"] = float(gap_NT.masked_fill(~mask_NT, 0.0).amax())
+    if clean.entropies_NT is not None:
+        name = "differential_entropy" if density else "entropy"
+        metrics[name] = float(token_mean(clean.entropies_NT.double(), mask_NT))
+    return metrics
 
 
-def sample_rows(groups: Groups, advantages_PK: Tensor, step: int) -> list[dict[str, object]]:
+def distinct_outputs(task: Task, rollout: Rollout) -> int:
+    """The number of different outputs, by what the task records of them."""
+    return len({json.dumps(task.record(output), sort_keys=True) for output in rollout.outputs})
+
+
+def sample_rows(task: Task, groups: Groups, advantages_PK: Tensor, step: int) -> list[dict[str, object]]:
     """The step's lines of samples.jsonl."""
     rollout, advantages = groups.rollout, advantages_PK.flatten().tolist()
     return [
@@ -78,7 +97,7 @@ def sample_rows(groups: Groups, advantages_PK: Tensor, step: int) -> list[dict[s
             "step": step,
             "row": row,
             "prompt_id": rollout.prompts[prompt].id,
-            "text": rollout.outputs[row],
+            **task.record(rollout.outputs[row]),
             "valid": outcome.valid,
             "reward": outcome.reward,
             **({"rewards": dict(outcome.parts)} if outcome.parts else {}),

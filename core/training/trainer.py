@@ -27,7 +27,7 @@ from core.training.clock import clock
 from core.training.evaluate import evaluation_metrics, gain_errors, prompt_rewards
 from core.training.patience import wait
 from core.training.requests import Request, Reward, Sample, Score, StepDone
-from core.training.stages.base import Done, Here, StepRun
+from core.training.stages.base import NOTHING, Done, Here, StepRun
 from core.training.stages.grpo import grpo_step
 from core.training.stages.rce import rce_step
 from core.training.stages.sft import sft_step
@@ -128,14 +128,16 @@ class Trainer:
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(self._held_out) * k)]
         rollout = yield Sample(policy=policy, prompts=self._held_out, k=k, how=how, keys=keys, name="evaluate")
         groups = yield Reward(task=self.task, rollout=rollout, step=done, name="evaluate")
-        metrics = evaluation_metrics(groups, evaluation.slice_by)
+        kind = self.spec.policy
+        metrics = evaluation_metrics(groups, evaluation.slice_by, tokens=kind.tokens)
         self._evaluated = prompt_rewards(groups)
         metrics |= gain_errors(self.progress.begun, self._evaluated)
         rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
-        clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=frozenset({ENTROPY}), name="evaluate")
+        wants = frozenset({ENTROPY}) if kind.entropies else NOTHING
+        clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=wants, name="evaluate")
         gap = integrity_metrics(rollout, rows, clean).get("rollout/logprob_gap")
         metrics |= {"eval/temperature": how.temperature} | ({} if gap is None else {"eval/logprob_gap": gap})
-        guards, dtype = self.spec.guards, self.spec.model.computes_in
+        guards, dtype = self.spec.guards, self.spec.computes_in
         if evaluation_integrity(metrics, dtype=dtype, override=guards.max_logprob_gap):
             metrics = {name: value for name, value in metrics.items() if not name.startswith(OF_THE_POLICY)}
             self._evaluated = None

@@ -36,6 +36,20 @@ class LossParts:
 Loss = Callable[[Scores, Sequence[int]], LossParts]
 
 
+def add_own_losses(parts: LossParts, scores: Scores, weights: Mapping[str, float], rows: int) -> LossParts:
+    """The parts with the policy's own losses added, each times its weight: means over the `rows` of the whole batch."""
+    if not weights:
+        return parts
+    values = {name: scores.losses_N[name].sum() / rows for name in weights}
+    terms = {name: weights[name] * value for name, value in values.items()}
+    return replace(
+        parts,
+        total=parts.total + torch.stack(list(terms.values())).sum(),
+        sums={**parts.sums, **{f"losses/{name}": value.detach() for name, value in values.items()}},
+        terms={**parts.terms, **terms},
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
     """Rows of a rollout and the loss that learns from them; `wants` is what the loss needs besides log-probs."""

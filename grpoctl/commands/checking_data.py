@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,6 @@ from core.health.finding import Finding
 from core.spec import RunSpec
 from core.tasks import registry
 from core.tasks.base import Example, Task
-from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
 from grpoctl.commands.saying_data import say
 from grpoctl.dataset import at_hand, looking, sampling
@@ -66,18 +66,20 @@ def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, j
 
 def look(spec: RunSpec, asked: Wanted) -> dict[str, Any]:
     """The `data` of the JSON document. Raises what the task, its data and its rewards raise, and ModelError."""
+    if spec.task.scores != "text":
+        raise UserError(f"--data looks at texts, and the task {spec.task.name} scores {spec.task.scores}; leave it out")
     task = registry.build(spec.task)
-    with at_work(task):
+    with closing(task):
         task.examples("train")  # a fault of the data is told before seconds of loading a model
         why = None if asked.model else f"not asked for ({ADVICE})"
-        why = why or at_hand.absent(spec.model)
+        why = why or at_hand.absent(spec.language_model)
         policy = None if why else _policy(spec, asked.probe)
-        tokenizer = at_hand.tokenizer_of(spec.model) if policy is None else policy.tokenizer
+        tokenizer = at_hand.tokenizer_of(spec.language_model) if policy is None else policy.tokenizer
         document = _texts(spec, task, tokenizer)
         findings: list[Finding] = document.pop("findings")
         seen: dict[str, Any] = {"skipped": why}
         if policy is not None:
-            make_ready(task)
+            task.make_ready()
             seen = sampling.sample(spec, task, policy, sampling.planned(spec, asked.probe))
             findings += sampling.findings(seen)
         if not asked.samples:
@@ -86,12 +88,12 @@ def look(spec: RunSpec, asked: Wanted) -> dict[str, Any]:
 
 
 def _policy(spec: RunSpec, prompts: int) -> Any:
-    from core.assemble import build_sampler
+    from core.policies.lm.build import build_sampler
 
     plan = sampling.planned(spec, prompts)
-    what = f"{plan.prompts} problems x {plan.num_generations} completions of {spec.model.source}"
+    what = f"{plan.prompts} problems x {plan.num_generations} completions of {spec.language_model.source}"
     console.print_note(f"samples {what}; {ADVICE}")
-    return build_sampler(spec.model)
+    return build_sampler(spec.language_model)
 
 
 def _texts(spec: RunSpec, task: Task, tokenizer: Any | None) -> dict[str, Any]:

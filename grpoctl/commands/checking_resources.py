@@ -61,8 +61,10 @@ def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, j
     home = Home.locate()
     loaded = load(name, profile=profile, overrides=overrides, revisions=revisions_of(home))
     spec = loaded.spec
+    if spec.model is None:
+        raise UserError(f"--resources knows language models, and the policy is {spec.policy.kind}; leave it out")
     check_fit(spec)
-    model, place = known(spec.model), machine.place(asked.memory)
+    model, place = known(spec.language_model), machine.place(asked.memory)
     if (text := dtype.why(spec, dtype.settled(spec))) is not None:
         console.print_note(text)
     spec = _as_loaded(dtype.settled(spec), model, place)
@@ -87,15 +89,15 @@ def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, j
 
 def _as_loaded(spec: RunSpec, model: Known, place: Place) -> RunSpec:
     """The spec with `load_in_4bit: auto` decided as a run would decide it there."""
-    if spec.model.load_in_4bit != "auto":
+    if spec.language_model.load_in_4bit != "auto":
         return spec
     room = precision.DeviceRoom(
         free=place.memory if place.device == "cuda" else None, bitsandbytes=precision.has_bitsandbytes()
     )
-    held = precision.WeightsSize(count=model.shape.total, itemsize=2 if spec.model.dtype == "bfloat16" else 4)
-    small = precision.use_4bit("auto", lora=spec.model.lora is not None, weights=held, room=room)
+    held = precision.WeightsSize(count=model.shape.total, itemsize=2 if spec.language_model.dtype == "bfloat16" else 4)
+    small = precision.use_4bit("auto", lora=spec.language_model.lora is not None, weights=held, room=room)
     return spec.model_copy(
-        update={"model": spec.model.model_copy(update={"load_in_4bit": "always" if small else "never"})}
+        update={"model": spec.language_model.model_copy(update={"load_in_4bit": "always" if small else "never"})}
     )
 
 
@@ -105,7 +107,7 @@ def _profiles(name: str, others: Sequence[str], overrides: Sequence[str]) -> dic
     for other in others:
         try:
             spec = dtype.settled(load(name, profile=other, overrides=overrides).spec)
-            found[other] = (spec, known(spec.model).shape)
+            found[other] = (spec, known(spec.language_model).shape)
         except GrpoError:
             continue  # it is only a suggestion
     return found

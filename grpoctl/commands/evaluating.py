@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -16,7 +16,6 @@ from core.errors import NotFoundError, SpecError, UserError
 from core.spec import ModelSpec, RunSpec
 from core.tasks import registry
 from core.tasks.base import Example, Split, Task
-from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
 from grpoctl.analysis.evaluation import Scored, summary
 from grpoctl.analysis.wording import metric_text, plural
@@ -55,7 +54,7 @@ class Plan:
     """What is measured: the weights, the spec whose task and settings count, and how many are drawn how."""
 
     subject: Subject
-    model: ModelSpec
+    model: ModelSpec | None  # None: the policy is no language model
     spec: RunSpec
     split: Split
     k: int
@@ -81,11 +80,11 @@ def evaluate(asked: Asked) -> dict[str, Any]:
     """The JSON document of a measurement. Raises UserError before anything heavy is loaded, later RunError."""
     found = plan(asked, Home.locate())
     task = registry.build(found.spec.task)
-    with at_work(task), ExitStack() as stack:
+    with closing(task), ExitStack() as stack:
         examples = _examples(found, task, asked.prompts)
-        make_ready(task)
+        task.make_ready()
         writer = stack.enter_context(_new_file(asked.samples)) if asked.samples is not None else None
-        policy = found.subject.policy(found.model)
+        policy = found.subject.trained() if found.model is None else found.subject.language_model(found.model)
         started = time.perf_counter()
         rows = []
         for batch in _batches(found, task, examples, policy):
@@ -108,15 +107,31 @@ def plan(asked: Asked, home: Home) -> Plan:
     _check_overrides(weights, bool(names), overrides)
     spec = _spec(weights, names[0] if names else None, asked.profile, overrides, home)
     temperature = _temperature(asked, spec.evaluation.temperature)
+    if temperature == 0 and not spec.policy.tokens:
+        raise UserError(f"got greedy decoding, and the policy {spec.policy.kind} draws no tokens; give --temperature")
     if temperature == 0 and (asked.k or 1) > 1:
         raise UserError(f"got --num-generations {asked.k} of greedy decoding, which gives one; leave one of them out")
     k = 1 if temperature == 0 else asked.k or spec.evaluation.num_generations_eval
     seed = spec.seed if asked.seed is None else asked.seed
-    like = weights.spec.model if weights.spec is not None and names else spec.model
+    like = _model_like(weights, spec, named=bool(names))
+    model = None if like is None else weights.model(like)
     return Plan(
-        subject=weights, model=weights.model(like), spec=spec, split=cast(Split, asked.split), k=k,
-        temperature=temperature, seed=seed,
-    )  # fmt: skip
+        subject=weights, model=model, spec=spec, split=cast(Split, asked.split), k=k, temperature=temperature, seed=seed
+    )
+
+
+def _model_like(weights: Subject, spec: RunSpec, *, named: bool) -> ModelSpec | None:
+    """The model's settings that loading follows: of a run those it had; None where no language model is evaluated.
+
+    Raises UserError where the weights are of another kind of policy than the spec's task is for.
+    """
+    own = weights.spec if weights.spec is not None and named else spec
+    if own.policy.output != spec.task.scores:
+        gives = f"{weights.name} gives {own.policy.output}"
+        raise UserError(f"{gives}, and the task {spec.task.name} of {spec.name} scores {spec.task.scores}")
+    if own.model is None and weights.spec is None:
+        raise UserError(f"{weights.name} is a model, and the policy of {spec.name} is {spec.policy.kind}; name a run")
+    return own.model
 
 
 def _check_overrides(weights: Subject, has_spec: bool, overrides: Sequence[str]) -> None:
@@ -161,7 +176,7 @@ def _fitting(weights: Subject, name: str, home: Home) -> str:
         return weights.spec.profile
     for profile in profiles:
         try:
-            source = load(name, profile=profile, revisions=revisions).spec.model.source
+            source = load(name, profile=profile, revisions=revisions).spec.starts_from
         except SpecError:
             continue
         if source == weights.root:
@@ -208,14 +223,14 @@ def _batches(found: Plan, task: Task, examples: Sequence[Example], policy: Any) 
     draws, first = GroupSampling(k=found.k, how=found.how, seed=found.seed), 0
     shown = console.is_terminal(sys.stderr)
     for groups in sample_groups(policy, task, examples, draws):
-        yield _kept(groups, first, found)
+        yield _kept(groups, first, found, task)
         first += len(groups.rollout.prompts)
         if shown:
             end = "\n" if first == len(examples) else ""
             console.write_part(f"\r{first}/{len(examples)} prompts{end}", sys.stderr)
 
 
-def _kept(groups: Groups, first: int, found: Plan) -> _Batch:
+def _kept(groups: Groups, first: int, found: Plan, task: Task) -> _Batch:
     """The rows of the groups; `first` is the number of their first prompt."""
     rollout, rows, samples = groups.rollout, [], []
     lengths, cut = rollout.mask_NT.sum(-1).tolist(), rollout.truncated_N.tolist()
@@ -232,11 +247,13 @@ def _kept(groups: Groups, first: int, found: Plan) -> _Batch:
             truncated=cut[row],
         )
         rows.append(scored)
-        told: dict[str, object] = {"prompt_id": example.id, "prompt": example.prompt, "text": rollout.outputs[row]}
+        told: dict[str, object] = {"prompt_id": example.id, "prompt": task.shown(example)}
+        told |= task.record(rollout.outputs[row])
         told |= {"reward": outcome.reward, "expected": outcome.expected, "valid": outcome.valid}
         told |= {"rewards": dict(outcome.parts)} if outcome.parts else {}
         told |= {"slice": scored.slice} if scored.slice is not None else {}
-        samples.append({**told, "tokens": scored.length, "truncated": scored.truncated})
+        told |= {"tokens": scored.length, "truncated": scored.truncated} if rollout.tokens else {}
+        samples.append(told)
     return _Batch(rows=rows, samples=samples)
 
 
@@ -258,9 +275,15 @@ def _document(found: Plan, prompts: int, rows: Sequence[Scored], seconds: float)
         "temperature": found.temperature,
         "max_completion_length": spec.max_completion_length,
         "seed": found.seed,
-        **summary(rows, spec.task.reward_range),
+        **_summary(rows, spec),
         "seconds": round(seconds, 3),
     }
+
+
+def _summary(rows: Sequence[Scored], spec: RunSpec) -> dict[str, Any]:
+    """What the rows come to; lengths only where the policy draws tokens."""
+    document = summary(rows, spec.task.reward_range)
+    return document if spec.policy.tokens else {**document, "length": None, "truncated": None}
 
 
 def say(document: Mapping[str, Any]) -> None:
@@ -277,6 +300,9 @@ def say(document: Mapping[str, Any]) -> None:
     console.print_table("", ("", "mean", "95 % interval", "prompts"), rows)
     missing = document["missing"]
     lost = f"; {missing} of {plural(document['completions'], 'completion')} could not be scored" if missing else ""
+    if document["length"] is None:
+        console.print_text(lost.removeprefix("; "))
+        return
     cut = f"{100 * document['truncated']:.1f} % cut off at {document['max_completion_length']}"
     console.print_text(f"mean length {document['length']:.1f} tokens, {cut}{lost}")
 

@@ -38,7 +38,7 @@ def export(run: str, folder: Path, *, merged: bool) -> dict[str, Any]:
         "format": form,
         "what": what,
         "merged": form != found.format,
-        "base_model": found.spec.model.source,
+        "base_model": found.spec.starts_from,
         "files": files,
         "warning": warning,
     }

@@ -163,7 +163,7 @@ def _again(asked: Asked) -> list[str]:
     workers = asked.workers
     given: list[tuple[str, object]] = [
         ("--trials", asked.trials), ("--parallel", workers.parallel), ("--gpus", workers.gpus),
-        ("--per-gpu", workers.per_gpu if workers.gpus else None),
+        ("--per-gpu", workers.per_gpu if workers.gpus else None), ("--executor", workers.executor),
     ]  # fmt: skip
     flags = [("--inline", workers.inline), ("--retry-failed", asked.retry_failed), ("--quiet", asked.quiet),
              ("--fail-on-trial-error", asked.fail_on_trial_error)]  # fmt: skip

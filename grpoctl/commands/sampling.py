@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import UserError
 from core.spec import ModelSpec, RunSpec
 from core.tasks.base import Example
+from core.tasks.text import text_example
 from grpoctl import console
 from grpoctl.commands.evaluating import sampling
 from grpoctl.commands.places import print_choice
@@ -48,12 +49,13 @@ def sample(asked: Asked) -> dict[str, Any]:
     if weights.exported is not None:
         print_choice(home, asked.model, weights.exported.run)
     spec = weights.spec
+    if spec is not None and spec.model is None:
+        raise UserError(f"sample continues a text, and {weights.name} is of the policy {spec.policy.kind}; try eval")
     temperature = asked.temperature if asked.temperature is not None else spec.evaluation.temperature if spec else 1.0
     limit = asked.max_tokens or (spec.max_completion_length if spec else LONGEST)
     text = _prompt(asked.prompt)
-    policy = weights.policy(weights.model(spec.model if spec else ModelSpec(source=weights.source)))
+    policy = weights.language_model(weights.model(spec.language_model if spec else ModelSpec(source=weights.source)))
     from core.randomness import PREVIEW, RowKey
-    from core.training.groups import completion_ids
 
     example = _example(text, spec)
     _check_room(policy, example, limit)
@@ -62,7 +64,7 @@ def sample(asked: Asked) -> dict[str, Any]:
     rollout = policy.sample([example], asked.count, sampling(temperature, limit), keys)
     seconds = time.perf_counter() - started
     drawn = rollout.drawn_NT.double().sum(-1).tolist() if rollout.drawn_NT is not None else [None] * asked.count
-    rows = zip(rollout.outputs, completion_ids(rollout), drawn, rollout.truncated_N.tolist(), strict=True)
+    rows = zip(rollout.outputs, rollout.tokens, drawn, rollout.truncated_N.tolist(), strict=True)
     return {
         "schema": 1,
         "model": weights.source,
@@ -132,4 +134,4 @@ def _example(text: str, spec: RunSpec | None) -> Example:
     task = None if spec is None else spec.task
     plain, system = not getattr(task, "chat_template", True), getattr(task, "system", None)
     messages = [{"role": "system", "content": system}, {"role": "user", "content": text}] if system else None
-    return Example(id="prompt", prompt=text, messages=None if plain else messages, plain=plain)
+    return text_example(id="prompt", prompt=text, messages=None if plain else messages, plain=plain)

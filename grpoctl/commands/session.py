@@ -85,7 +85,7 @@ class Live(Hooks):
 
 def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
     """The guards in a word: what they say of the last rows."""
-    if rollout_integrity(recent[-1], dtype=spec.model.computes_in, override=spec.guards.max_logprob_gap):
+    if rollout_integrity(recent[-1], dtype=spec.computes_in, override=spec.guards.max_logprob_gap):
         return "integrity!"
     return "collapse!" if policy_collapse(recent, spec.guards) else "ok"
 

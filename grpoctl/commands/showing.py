@@ -152,13 +152,14 @@ def step_samples(home: Home, name: str, step: int | None, worst: int | None, *, 
     chosen = [row for row in rows if row["step"] == step]
     if worst is not None:
         chosen = sorted(chosen, key=lambda row: (row["reward"] is not None, row["reward"] or 0.0))[:worst]
+    task = registry.unread(read_resolved(found.spec).task)
     prompts = _prompts(found)
     described = [{**row, "prompt": prompts.get(row["prompt_id"])} for row in chosen]
     if json:
         console.print_json({"schema": 1, "run_id": found.id, "step": step, "samples": described})
         return
     cells = [
-        (str(row["row"]), str(row["prompt"]), row["text"], str(row["valid"]), _number(row["reward"]),
+        (str(row["row"]), str(row["prompt"]), task.shown_output(row), str(row["valid"]), _number(row["reward"]),
          _number(row["advantage"]))
         for row in described
     ]  # fmt: skip
@@ -174,7 +175,7 @@ def _prompts(found: RunDir) -> dict[str, str]:
     except SpecError as error:
         console.print_note(f"the prompts cannot be shown: {error}")
         return {}
-    return {example.id: example.prompt for example in task.examples("train")}
+    return {example.id: task.shown(example) for example in task.examples("train")}
 
 
 def _run_of(home: Home, name: str) -> RunDir:

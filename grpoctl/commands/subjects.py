@@ -17,6 +17,7 @@ from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
 
 if TYPE_CHECKING:
+    from core.policies.base import Policy
     from core.policies.lm.causal_lm import CausalLMPolicy
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -59,9 +60,25 @@ class Subject:
         own = {"lora": None, "trainable": None}
         return like.model_copy(update={**own, "load_in_4bit": "never", "gradient_checkpointing": False})
 
-    def policy(self, model: ModelSpec) -> CausalLMPolicy:
-        """The weights, loaded as `model` says. Raises ModelError, CheckpointError."""
-        from core.assemble import build_kept, build_sampler, open_checkpoints
+    def trained(self) -> Policy:
+        """The run's policy, of whatever kind, with its exported or kept weights. Raises ModelError, CheckpointError."""
+        from core.assemble import open_checkpoints
+        from core.policies import registry
+        from core.policies.base import WEIGHTS, read_weights
+
+        of = self.exported
+        assert of is not None
+        policy, _ = registry.build(of.spec)
+        if of.kept and of.step is not None:
+            policy.load(open_checkpoints(of.spec, of.folder.parent).load(of.step).weights)
+        else:
+            policy.load(read_weights(of.folder / WEIGHTS))
+        return policy
+
+    def language_model(self, model: ModelSpec) -> CausalLMPolicy:
+        """The weights of a language model, loaded as `model` says. Raises ModelError, CheckpointError."""
+        from core.assemble import open_checkpoints
+        from core.policies.lm.build import build_kept, build_sampler
 
         of = self.exported
         if of is not None and of.kept and of.step is not None:
@@ -92,7 +109,7 @@ def subject(home: Home, name: str, *, running_first: bool = False) -> Subject:
         if _HUB_ID.fullmatch(name):
             return Subject(name=name, source=name, root=name)
         raise NotFoundError(f"no run and no model {name!r}; {_SORTS}, grpoctl ls shows the runs") from error
-    return Subject(name=exported.run.id, source=exported.spec.model.source, exported=exported)
+    return Subject(name=exported.run.id, source=exported.spec.starts_from, exported=exported)
 
 
 def checkpoint_of(home: Home, name: str, step: int) -> Subject:
@@ -106,7 +123,7 @@ def checkpoint_of(home: Home, name: str, step: int) -> Subject:
     if isinstance(found, StudyDir):
         raise UserError(f"{found.id} is a sweep; name one of its runs, for instance {found.run(0, 0).id}")
     weights = kept(found, step)
-    return Subject(name=found.id, source=weights.spec.model.source, exported=weights)
+    return Subject(name=found.id, source=weights.spec.starts_from, exported=weights)
 
 
 def exported_run(home: Home, name: str, *, running_first: bool = False) -> Exported:

@@ -13,6 +13,9 @@ Number = Annotated[int | None, typer.Option("--trials", help="Trials in all, tho
 Parallel = Annotated[int | None, typer.Option("--parallel", help="Runs at the same time.", min=1, metavar="N")]
 Gpus = Annotated[str | None, typer.Option("--gpus", help="Workers on these GPUs: 0,1", metavar="N,N,...")]
 PerGpu = Annotated[int, typer.Option("--per-gpu", help="Workers on each of --gpus.", min=1, metavar="M")]
+Executor = Annotated[
+    str | None, typer.Option("--executor", help="What runs trials: pool, inline, or a package's.", metavar="NAME")
+]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds of each trial: 0,1,2", metavar="N,N,...")]
 Storage = Annotated[str | None, typer.Option("--storage", help="Optuna RDB URL; left out: SQLite.", metavar="URL")]
 Strict = Annotated[bool, typer.Option("--fail-on-trial-error", help="End with exit code 3 at the first failed trial.")]
@@ -28,6 +31,7 @@ def sweep(
     gpus: Gpus = None,
     per_gpu: PerGpu = 1,
     inline: Annotated[bool, typer.Option("--inline", help="In this process, one run after another.")] = False,
+    executor: Executor = None,
     storage: Storage = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished study.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="And its failed trials once more.")] = False,
@@ -50,7 +54,7 @@ def sweep(
     storage = storage or os.environ.get(STORAGE_VARIABLE)
     asked = sweeping.Asked(
         name=name, overrides=tuple(overrides or ()), profile=profile, trials=trials, seeds=seeds, storage=storage,
-        workers=sweeping.Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline),
+        workers=sweeping.Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor),
         resume=resume or retry_failed, retry_failed=retry_failed, fail_on_trial_error=fail_on_trial_error,
         json=json, quiet=quiet, argv=tuple(sys.argv),
     )  # fmt: skip

@@ -11,10 +11,9 @@ from typing import Any
 from core.errors import GrpoError, StorageError, UserError
 from grpoctl import console, exits
 from grpoctl.commands.seeds import seeds_of
+from grpoctl.executors import registry
 from grpoctl.executors.base import Executor
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
-from grpoctl.executors.pool import Pool
-from grpoctl.executors.same_process import Inline
 from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
 from grpoctl.runs import profile as profiles
 from grpoctl.runs import status
@@ -49,13 +48,22 @@ class Workers:
     gpus: str | None = None
     per_gpu: int = 1
     inline: bool = False
+    executor: str | None = None
+
+    @property
+    def executed_by(self) -> str:
+        """The name of the executor. Raises UserError where two options name one."""
+        if self.inline and self.executor not in (None, registry.INLINE):
+            raise UserError(f"got --inline and --executor {self.executor}; leave one of them out")
+        return self.executor or (registry.INLINE if self.inline else registry.POOL)
 
     def slots(self, sweep: SweepSpec) -> tuple[Slot, ...]:
-        """Where workers may run; none for `inline`. Raises UserError for options that contradict each other.
+        """Where workers may run; none in this process. Raises UserError for options that contradict each other.
 
         Without a word: as many as cores, four at most, for the built-in model (its runs use one thread), else one.
         """
-        if self.inline and (self.parallel or self.gpus):
+        inline = self.executed_by == registry.INLINE
+        if inline and (self.parallel or self.gpus):
             raise UserError("got --inline, which runs one at a time in this process, with --parallel or --gpus")
         if self.gpus is not None:
             if self.parallel is not None:
@@ -63,7 +71,7 @@ class Workers:
             return gpu_slots([int(str(gpu)) for gpu in seeds_of(None, self.gpus)], self.per_gpu)
         if self.per_gpu != 1:
             raise UserError("got --per-gpu without --gpus; --parallel says how many workers there are")
-        if self.inline:
+        if inline:
             return ()
         return cpu_slots(self.parallel or (min(usable_cores(), WORKERS) if sweep.profile == profiles.TINY else 1))
 
@@ -245,9 +253,8 @@ def opened_storage(asked: Asked, opened: Opened) -> StudyStorage:
 
 
 def _executor(asked: Asked, sweep: SweepSpec, study: StudyDir) -> Executor:
-    slots = asked.workers.slots(sweep)
-    argv = shown_argv(asked)
-    return Pool(slots, study.worker_logs, argv=argv) if slots else Inline(argv=argv)
+    workers = asked.workers
+    return registry.build(workers.executed_by, workers.slots(sweep), logs=study.worker_logs, argv=shown_argv(asked))
 
 
 def shown_argv(asked: Asked) -> list[str]:

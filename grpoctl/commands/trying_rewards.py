@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from core.tasks import registry
 from core.tasks.base import Example, Outcome, Task
 from core.tasks.custom.scoring import outcomes_of
 from core.tasks.custom.task import CustomTask
-from core.tasks.readiness import at_work, make_ready
 from grpoctl import console
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
@@ -60,8 +59,8 @@ def try_rewards(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
 def _tried(spec: RunSpec) -> dict[str, Any]:
     try:
         task = registry.build(spec.task)
-        with at_work(task):
-            make_ready(task)
+        with closing(task):
+            task.make_ready()
             examples = list(task.examples("train")[:ROWS])
             kind, outputs = _answers(task, examples)
             scored = _scored(task, examples, outputs)
@@ -72,7 +71,7 @@ def _tried(spec: RunSpec) -> dict[str, Any]:
     rows = [
         {
             "prompt_id": example.id,
-            "prompt": example.prompt,
+            "prompt": task.shown(example),
             "completion": output,
             "completion_is": kind,
             "reward": outcome.reward,

@@ -16,6 +16,7 @@ from core.health.dataset.texts import Nearness, Overlap, leaks, repeats
 from core.health.finding import Finding
 from core.spec import RunSpec
 from core.tasks.base import Example, Split, Task
+from core.tasks.text import prompt_of
 from grpoctl.analysis.wording import plural
 
 SPLITS: tuple[Split, ...] = ("train", "eval", "test")
@@ -74,9 +75,7 @@ def _examples(task: Task) -> tuple[dict[Split, Sequence[Example]], str | None]:
 
 def text_of(example: Example) -> str:
     """What a problem says: its prompt, or all messages of its conversation."""
-    if example.messages is None:
-        return example.prompt
-    return "\n".join(str(message.get("content", "")) for message in example.messages)
+    return prompt_of(example).words
 
 
 def targets(task: Task, examples: Sequence[Example]) -> list[str]:

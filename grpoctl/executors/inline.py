@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +124,6 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
     from core.policies.lm.decoding import on_progress
-    from core.tasks.readiness import at_work
     from core.training.initial import fit
 
     checkpoints = open_checkpoints(spec, run.checkpoints)
@@ -152,7 +151,7 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
         telling.close()  # the first row is that evaluation's
         hooks.row(row)
 
-    with at_work(trainer.task), Recorder(run, watcher) as recorder, telling:
+    with closing(trainer.task), Recorder(run, watcher) as recorder, telling:
         if restart is None:  # what is drawn first is an evaluation: of many prompts, before any step can be shown
             hooks.evaluating(0, 0)
             telling.enter_context(on_progress(hooks.evaluating))

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from core.errors import GrpoError
@@ -34,7 +35,6 @@ class Silent:
 def work(run: RunDir, rank: int, size: int, folder: Path, step: int) -> None:
     """Everything rank 0 computes, on this rank's share; returns when the run has ended."""
     from core.assemble import assemble, open_checkpoints
-    from core.tasks.readiness import at_work
     from core.training.callbacks.checkpointing import Checkpointing
     from core.training.callbacks.watching import Watching
     from core.training.drive import drive
@@ -57,7 +57,7 @@ def work(run: RunDir, rank: int, size: int, folder: Path, step: int) -> None:
         initial=None if initial is None else initial.weights,
         control=asked_together(lambda _: None, joined),
     )
-    with at_work(trainer.task):
+    with closing(trainer.task):
         pass  # rank 0 asks for rewards: what was started here to check them (a judge's model, perhaps) is ended again
     trainer.callbacks = [
         callback for callback in trainer.callbacks if not isinstance(callback, (Checkpointing, Watching))

@@ -24,7 +24,8 @@ from typing import Any
 
 from core.errors import GrpoError
 from core.spec import RunSpec
-from core.tasks.base import Example, Outcome, Split, Table, Task
+from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
+from core.tasks.text import prompt_of
 from grpoctl.resources.gauge import Gauge
 
 Tell = Callable[[dict[str, Any]], None]
@@ -33,33 +34,25 @@ TRIES = 5
 NEVER = 10**9  # steps
 
 
-class Probed:
-    """A task that scores as it does, whose rewards are then 0 and 1 in turn; `longest`: its longest prompts only."""
+class Probed(WrappedTask):
+    """A text task whose rewards are 0 and 1 in turn; `longest`: of the training prompts only the longest."""
 
     def __init__(self, task: Task, count: int) -> None:
-        self.task = task
+        super().__init__(task)
         self.longest = False
         train = task.examples("train")
-        self._longest = sorted(train, key=lambda example: -len(example.prompt))[:count]
+        self._longest = sorted(train, key=lambda example: -len(prompt_of(example).text))[:count]
 
     def examples(self, split: Split) -> Sequence[Example]:
         """The task's own, or of the training ones the longest."""
-        return self._longest if self.longest and split == "train" else self.task.examples(split)
+        return self._longest if self.longest and split == "train" else super().examples(split)
 
     def score(
-        self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
+        self, examples: Sequence[Example], outputs: Sequence[Any], ids: Sequence[Sequence[int]] = ()
     ) -> list[Outcome]:
         """The task's outcomes with other rewards."""
-        outcomes = self.task.score(examples, outputs, ids)
+        outcomes = super().score(examples, outputs, ids)
         return [replace(one, reward=float(row % 2), expected=float(row % 2)) for row, one in enumerate(outcomes)]
-
-    def target(self, example: Example) -> str:
-        """The task's own."""
-        return self.task.target(example)
-
-    def tables(self, samples: Sequence[Any]) -> list[Table]:
-        """None: nothing is shown."""
-        return []
 
 
 def probed_spec(spec: RunSpec, stage: str, prompts: int) -> RunSpec:

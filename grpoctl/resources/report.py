@@ -70,7 +70,7 @@ def document(asked: Asked) -> dict[str, Any]:
 
 
 def _model(asked: Asked) -> dict[str, Any]:
-    found = weights(asked.spec.model, asked.model.shape, asked.place.device)
+    found = weights(asked.spec.language_model, asked.model.shape, asked.place.device)
     return {
         "source": asked.model.source,
         "family": asked.model.shape.family,
@@ -174,7 +174,7 @@ def _hours(asked: Asked) -> dict[str, Any]:
 def _disk(asked: Asked) -> dict[str, Any]:
     found = disk(asked.spec, asked.model.shape, asked.place.device)
     free = disk_free(asked.home)
-    size = 2 if asked.spec.model.dtype == "bfloat16" else 4
+    size = 2 if asked.spec.language_model.dtype == "bfloat16" else 4
     download = 0 if asked.model.at_hand else asked.model.shape.total * size
     needed = found.total + download
     return {**asdict(found), "total": found.total, "model_to_download": download, "free": free, "fits": needed <= free}

@@ -10,6 +10,7 @@ from pathlib import Path
 from core.health.foresight.resources.memory import Tokens
 from core.spec import RunSpec
 from core.tasks.base import Example, Task
+from core.tasks.text import prompt_of
 
 TOKENIZER = "tokenizer.json"
 CHARACTERS = 3.0  # of a token, at least, where no tokenizer says: English has four and more, code and numbers three
@@ -32,7 +33,7 @@ def lengths(spec: RunSpec, task: Task, folder: Path | None) -> Lengths:
     file = folder / TOKENIZER if folder is not None and (folder / TOKENIZER).is_file() else None
     counted = _counted(file, [_text(one) for one in examples], answers)
     template = TEMPLATE if file is None or _templated(file.parent) else 0
-    template = 0 if spec.model.source.startswith("builtin:") else template
+    template = 0 if spec.language_model.source.startswith("builtin:") else template
     if counted is not None:
         prompt, answer = counted
         return Lengths(tokens=Tokens(prompt=prompt + template, answer=answer + 1), whence="the model's tokenizer")
@@ -55,9 +56,7 @@ def _blended(stage: object) -> bool:
 
 
 def _text(example: Example) -> str:
-    if example.messages is None:
-        return example.prompt
-    return "\n".join(message["content"] for message in example.messages)
+    return prompt_of(example).words
 
 
 def _counted(file: Path | None, prompts: Sequence[str], answers: Sequence[str]) -> tuple[int, int] | None:

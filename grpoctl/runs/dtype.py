@@ -21,6 +21,8 @@ Say = Callable[[str], None]
 
 def settled(spec: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> RunSpec:
     """The spec with this machine's dtype where it left that open; any other as it is."""
+    if spec.model is None:
+        return spec
     model = precision.resolve_dtype(spec.model, ask)
     return spec if model is spec.model else spec.model_copy(update={"model": model})
 
@@ -29,7 +31,7 @@ def settled_run(
     loaded: Loaded, ask: precision.AskMachine = precision.machine_facts, *, resume: Home | None = None
 ) -> Loaded:
     """The loaded spec with a dtype of its own; where a run of it in `resume` is not finished yet, with that run's."""
-    if loaded.spec.model.dtype != "auto":
+    if not _is_open(loaded.spec):
         return loaded
     spec = settled(loaded.spec, ask)
     if resume is not None:
@@ -42,28 +44,33 @@ def settled_trial(
     loaded: Loaded, header: dict[str, Any], say: Say, ask: precision.AskMachine = precision.machine_facts
 ) -> Loaded:
     """The loaded spec with the dtype of its study, which `header` keeps: this machine's when it was first asked for."""
-    if loaded.spec.model.dtype != "auto":
+    if not _is_open(loaded.spec):
         return loaded
     if header.get("dtype") not in DTYPES:
         facts = ask()
-        header["dtype"] = precision.fastest_dtype(loaded.spec.model, facts)
+        header["dtype"] = precision.fastest_dtype(loaded.spec.language_model, facts)
         say(precision.explain_dtype(facts))
     return replace(loaded, spec=_with(loaded.spec, header["dtype"]))
 
 
 def why(asked: RunSpec, settled_as: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> str | None:
     """One short line on the dtype, where the spec as it was loaded left it open; None where it did not."""
-    if asked.model.dtype != "auto":
+    if not _is_open(asked):
         return None
-    facts, dtype = ask(), settled_as.model.dtype
-    own = dtype == precision.fastest_dtype(asked.model, facts)
+    facts, dtype = ask(), settled_as.language_model.dtype
+    own = dtype == precision.fastest_dtype(asked.language_model, facts)
     return precision.explain_dtype(facts) if own else f"dtype {dtype} (auto: the run was started with it)"
+
+
+def _is_open(spec: RunSpec) -> bool:
+    """True where a language model leaves its dtype to the machine."""
+    return spec.model is not None and spec.model.dtype == "auto"
 
 
 def _both(spec: RunSpec, first: RunSpec) -> list[RunSpec]:
     """The spec in either dtype, this machine's first."""
-    return [first, *(_with(spec, dtype) for dtype in DTYPES if dtype != first.model.dtype)]
+    return [first, *(_with(spec, dtype) for dtype in DTYPES if dtype != first.language_model.dtype)]
 
 
 def _with(spec: RunSpec, dtype: Dtype) -> RunSpec:
-    return spec.model_copy(update={"model": spec.model.model_copy(update={"dtype": dtype})})
+    return spec.model_copy(update={"model": spec.language_model.model_copy(update={"dtype": dtype})})

@@ -25,7 +25,7 @@ from grpoctl.runs.records import read_json, replace_json, replace_text, storage_
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.specs import read_resolved
 
-Format = Literal["peft", "transformers"]
+Format = Literal["peft", "transformers", "weights"]
 NOTE = "grpoctl.json"  # in an exported folder: which run and step it is of
 CARD = "README.md"
 ADAPTER = "adapter_config.json"  # peft's
@@ -43,7 +43,9 @@ class Exported:
 
     @property
     def format(self) -> Format:
-        """`peft`: an adapter for the base model; `transformers`: a model of its own."""
+        """`peft`: an adapter for the base model; `transformers`: a model of its own; `weights`: no language model's."""
+        if self.spec.model is None:
+            return "weights"
         return "peft" if self.spec.model.lora is not None else "transformers"
 
     @property
@@ -55,7 +57,7 @@ class Exported:
         """What is loaded: the base that the adapter or the checkpoint is for, else the folder itself; as `said`, else
         as the run did.
         """
-        said = said or self.spec.model
+        said = said or self.spec.language_model
         if self.kept or self.format == "peft":
             return said
         own = {"source": str(self.folder), "revision": None, "trainable": None}
@@ -101,11 +103,11 @@ def note(folder: Path, run: RunDir, step: int | None) -> None:
     """
     spec = read_resolved(run.spec)
     name = {"run_id": run.id, "experiment": spec.name, "profile": spec.profile, "step": step}
-    source = spec.model.source
-    public = source.startswith("builtin:") or hub_id(spec.model) is not None  # a path may name its user
+    source, model = spec.starts_from, spec.model
+    public = model is None or source.startswith("builtin:") or hub_id(model) is not None  # a path may name its user
     replace_json(folder / NOTE, {"schema": 1, **name, "source": source if public else None})
     if (settings := read_json(folder / ADAPTER)) is not None:  # peft names what was loaded: a path in a cache
-        base = {"base_model_name_or_path": source, "revision": spec.model.revision}
+        base = {"base_model_name_or_path": source, "revision": None if model is None else model.revision}
         replace_json(folder / ADAPTER, {**settings, **base})
 
 
@@ -180,10 +182,13 @@ def _kept_steps(run: RunDir) -> list[int]:
 
 
 def write_card(run: RunDir, folder: Path, *, merged: bool) -> None:
-    """Write the model card of the run's weights in this folder. Raises StorageError."""
+    """Write the model card of a language model's weights; other policies have none. Raises StorageError."""
+    spec = read_resolved(run.spec)
+    if spec.model is None:
+        return
     result, provenance = read_json(run.result) or {}, read_json(run.provenance) or {}
     said = read_json(folder / NOTE) or {}
-    card = model_card(read_resolved(run.spec), result, provenance, step=said.get("step"), merged=merged)
+    card = model_card(spec, result, provenance, step=said.get("step"), merged=merged)
     replace_text(folder / CARD, card)
 
 
@@ -204,9 +209,9 @@ def merge(found: Exported, folder: Path) -> None:
 
     Raises ModelError where the base is held in 4 bits or cannot be loaded, StorageError.
     """
-    from core.assemble import write_merged
+    from core.policies.lm.build import write_merged
 
     with whole_folder(folder) as draft:
-        write_merged(found.spec.model, found.folder, draft)
+        write_merged(found.spec.language_model, found.folder, draft)
         note(draft, found.run, found.step)
         write_card(found.run, draft, merged=True)

@@ -39,7 +39,7 @@ def model_card(
 
     `result` and `provenance` are the run's documents; what they lack is left out.
     """
-    whole = merged or spec.model.lora is None
+    whole = merged or spec.language_model.lora is None
     parts = [
         f"# {_public(spec.name)}: {_public(spec.title)}",
         _what(spec, whole=whole),
@@ -67,8 +67,8 @@ def hub_id(model: ModelSpec) -> str | None:
 
 
 def _front_matter(spec: RunSpec, *, whole: bool) -> str:
-    base = hub_id(spec.model)
-    tags = ["grpo", "reinforcement-learning", "grpoctl", *([] if spec.model.lora is None else ["lora"])]
+    base = hub_id(spec.language_model)
+    tags = ["grpo", "reinforcement-learning", "grpoctl", *([] if spec.language_model.lora is None else ["lora"])]
     datasets = [name for name in (_dataset(spec),) if name is not None]
     data: dict[str, object] = {
         **({"base_model": base} if base is not None else {}),
@@ -90,7 +90,7 @@ def _dataset(spec: RunSpec) -> str | None:
 
 
 def _what(spec: RunSpec, *, whole: bool) -> str:
-    lora, source = spec.model.lora, _source(spec.model)
+    lora, source = spec.language_model.lora, _source(spec.language_model)
     if lora is not None:
         shape = f"rank {lora.r}, alpha {lora.lora_alpha:g}, on {', '.join(lora.target_modules)}"
         merged, apart = (
@@ -98,8 +98,8 @@ def _what(spec: RunSpec, *, whole: bool) -> str:
             f"A LoRA adapter ({shape}) for `{source}`",
         )
         form = merged if whole else apart
-    elif spec.model.trainable is not None:
-        form = f"`{source}` with the weights {', '.join(spec.model.trainable)} trained"
+    elif spec.language_model.trainable is not None:
+        form = f"`{source}` with the weights {', '.join(spec.language_model.trainable)} trained"
     else:
         form = f"`{source}` with every weight trained"
     kinds = dict.fromkeys(getattr(stage, "kind", "grpo") for stage in spec.stages.values())
@@ -114,7 +114,7 @@ _KINDS = {
 
 
 def _loading(spec: RunSpec, *, whole: bool) -> str:
-    own, base = spec.model.source == TINY, hub_id(spec.model)
+    own, base = spec.language_model.source == TINY, hub_id(spec.language_model)
     words = ["PreTrainedTokenizerFast"] if own else []  # AutoTokenizer would cut its words otherwise
     tokenizer = ['tokenizer = PreTrainedTokenizerFast.from_pretrained("FOLDER")'] if own else []
     given = ", tokenizer=tokenizer" if own else ""
@@ -126,7 +126,7 @@ def _loading(spec: RunSpec, *, whole: bool) -> str:
             return text
         text += "\n\nOr onto a base model that is loaded already:"
     else:
-        text += f" `BASE` is {_base_at_hand(spec.model)}."
+        text += f" `BASE` is {_base_at_hand(spec.language_model)}."
     text += _python(
         "from peft import PeftModel",
         f"from transformers import {', '.join(['AutoModelForCausalLM', *words])}",
@@ -216,7 +216,7 @@ def _settings(spec: RunSpec, result: Mapping[str, Any]) -> str:
     tree: dict[str, object] = {
         "profile": spec.profile,
         "seed": spec.seed,
-        "model": plain(spec.model),
+        "model": plain(spec.language_model),
         "stages": {name: _key_settings(stage) for name, stage in spec.stages.items()},
         "evaluation": plain(spec.evaluation),
         **({"budget": plain(spec.budget)} if spec.budget is not None else {}),

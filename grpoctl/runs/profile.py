@@ -64,6 +64,8 @@ def choose(full: Loaded) -> tuple[str, str]:
         if TINY in full.profiles:
             return TINY, "no CUDA device"
         return FULL, "the spec has no tiny profile"
+    if full.spec.model is None:
+        return FULL, "a CUDA device, and a policy without a model to hold"
     source, held = full.spec.model.source, _weights(full.spec)
     if held.count is None:
         download = "" if source.startswith((".", "/", "~")) else f" (hf download {source})"
@@ -99,13 +101,15 @@ def _cuda_memory() -> int | None:
 
 def _in_4bit(spec: RunSpec, held: precision.WeightsSize, memory: int) -> bool:
     room = precision.DeviceRoom(free=memory, bitsandbytes=precision.has_bitsandbytes())
-    return precision.use_4bit(spec.model.load_in_4bit, lora=spec.model.lora is not None, weights=held, room=room)
+    return precision.use_4bit(
+        spec.language_model.load_in_4bit, lora=spec.language_model.lora is not None, weights=held, room=room
+    )
 
 
 def _weights(spec: RunSpec) -> precision.WeightsSize:
     """The model's weights, counted in its files on this machine; a count of None where they are not here."""
-    itemsize = 4 if precision.resolve_dtype(spec.model).dtype == "float32" else 2
-    return precision.WeightsSize(count=_count(spec.model), itemsize=itemsize)
+    itemsize = 4 if precision.resolve_dtype(spec.language_model).dtype == "float32" else 2
+    return precision.WeightsSize(count=_count(spec.language_model), itemsize=itemsize)
 
 
 def _count(model: ModelSpec) -> int | None:

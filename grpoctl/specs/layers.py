@@ -13,7 +13,7 @@ from pathlib import Path
 from core.spec.methods import set_aside
 
 Keys = tuple[str | int, ...]
-TASK: Keys = ("task",)
+TELLS_APART: dict[Keys, str] = {("task",): "name", ("policy",): "kind"}  # part -> the key that says which one it is
 STAGES: Keys = ("stages",)
 
 
@@ -67,7 +67,8 @@ def merge(base: Layer, over: Layer) -> Layer:
     """`over` on top of `base`: mappings are merged key by key, everything else (lists, scalars, null) is replaced.
 
     A layer that names another task starts the task's mapping anew: the old task's keys mean nothing to it. So does a
-    layer that names another kind of stage; one that names a method sets aside what was said about the method's axes.
+    layer that names another kind of policy or of stage; one that names a method sets aside what was said about the
+    method's axes.
     """
     places = dict(base.places)
     tree = _merge(base.tree, over.tree, (), places)
@@ -97,10 +98,10 @@ def _merge(
 
 
 def _starts_anew(path: Keys, base: Mapping[str, object], over: Mapping[str, object]) -> bool:
-    """Whether `over` names another task, or another kind of stage, than `base`."""
+    """True where `over` names another task, or another kind of policy or of stage, than `base`."""
     at = _outside_profile(path)
-    if at == TASK:
-        return "name" in over and over["name"] != base.get("name")
+    if (key := TELLS_APART.get(at)) is not None:
+        return key in over and over[key] != base.get(key)
     return _is_stage(at) and "kind" in over and over["kind"] != base.get("kind", "grpo")
 
 

@@ -6,7 +6,7 @@ An ending switches nothing on: where the part around its key is null, the part i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_origin
+from typing import Any
 
 from core.errors import SpecError
 from core.spec.methods import filled
@@ -16,7 +16,7 @@ from grpoctl.specs.documents import read_value
 from grpoctl.specs.layers import Keys, Layer, Place, dotted, merge
 from grpoctl.specs.nearest import hint, nearest
 from grpoctl.specs.paths import anchored
-from grpoctl.specs.schema import Field, fields, has_parts
+from grpoctl.specs.schema import Field, fields, has_free_keys
 
 _NAMED = 4  # of the keys that an ending may mean
 
@@ -28,9 +28,10 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
     key is of a part that is null.
     """
     pairs = [_pair(text) for text in overrides]
-    task = [{"name": value} for key, value, _ in pairs if key == "task.name"]
-    known = fields({**tree, "task": task[-1]} if task else tree)  # `digits=2 task.name=arithmetic` is fine
-    paths = [_path(key, known, {**tree, "task": task[-1]} if task else tree) for key, _, _ in pairs]
+    told = {"task.name": "task", "policy.kind": "policy"}  # `digits=2 task.name=arithmetic` is fine
+    named = {told[key]: {key.rpartition(".")[2]: value} for key, value, _ in pairs if key in told}
+    known = fields({**tree, **named})
+    paths = [_path(key, known, {**tree, **named}) for key, _, _ in pairs]
     taken: dict[Keys, str] = {}
     for path, (_, _, text) in zip(paths, pairs, strict=True):
         for other, before in taken.items():
@@ -39,9 +40,9 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
         taken[path] = text
     written = {path: (value, text) for path, (_, value, text) in zip(paths, pairs, strict=True)}
     bare = [(path, key) for path, (key, _, _) in zip(paths, pairs, strict=True) if _null_part(path, key, tree, known)]
-    named = _layer({path: said for path, said in written.items() if path not in dict(bare)})
+    others = _layer({path: said for path, said in written.items() if path not in dict(bare)})
     for path, key in bare:  # `method=dapo max_attempts=4` is fine: the method switches dynamic sampling on
-        _check_switched_on(path, key, merge(Layer(tree=tree, places={}), named).tree, known)
+        _check_switched_on(path, key, merge(Layer(tree=tree, places={}), others).tree, known)
     layer = _layer(written)
     changed = dict(layer.tree)
     if isinstance(stages := tree.get("stages"), Mapping) and isinstance(set_here := changed.get("stages"), Mapping):
@@ -85,7 +86,7 @@ def _path(key: str, known: Mapping[Keys, Field], tree: Mapping[str, object]) -> 
     for ending, entry in ((parts, ()), (parts[:-1], parts[-1:])):
         found = [ending] if ending in known else [path for path in known if ending and path[-len(ending) :] == ending]
         if entry:
-            found = [path for path in found if _is_free(known[path])]
+            found = [path for path in found if has_free_keys(known[path])]
         if len(found) > 1:
             raise SpecError(f"ambiguous; write one of {_some(found)}", key=key)
         if found:
@@ -127,8 +128,3 @@ def _some(found: Sequence[Keys]) -> str:
     nearest = [dotted(path) for path in sorted(found, key=len)]
     more = len(nearest) - _NAMED
     return ", ".join(nearest) if more <= 1 else f"{', '.join(nearest[:_NAMED])} ({more} more)"
-
-
-def _is_free(field: Field) -> bool:
-    """Whether a key holds a mapping whose own keys are free: values by name (domains, recorded), not parts (stages)."""
-    return get_origin(field.annotation) is dict and not has_parts(field)

@@ -10,9 +10,10 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from core.errors import SpecError
+from core.spec.task import task_names
 from grpoctl.specs.layers import Keys, Layer, dotted
 from grpoctl.specs.nearest import hint
-from grpoctl.specs.schema import Field, allowed, choices, fields, item_fields, keys_of, stage_kinds, task_names
+from grpoctl.specs.schema import Field, allowed, choices, fields, item_fields, keys_of, stage_kinds
 
 _LONGEST = 60
 
@@ -41,7 +42,7 @@ def _keys(item: Any, tree: Mapping[str, object]) -> Keys:
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
         raw.append("kind" if raw[0] == "stages" else "name")
     if item["type"] == "cross_field":
-        raw.extend(item["ctx"]["key"].split("."))
+        raw.extend(key for key in item["ctx"]["key"].split(".") if key)
     node: object = tree
     for length, key in enumerate(raw):
         if isinstance(node, Mapping) and isinstance(key, str):

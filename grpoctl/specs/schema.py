@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
@@ -11,8 +12,11 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
-from core.spec import RunSpec, Schedule
+from core.errors import SpecError
+from core.spec import ModelSpec, RunSpec, Schedule
+from core.spec.policy import LM, PolicyConfig, policy_config, policy_kinds
 from core.spec.stage import kind_of
+from core.spec.task import TaskConfig, task_config, task_names
 from grpoctl.specs.layers import Keys
 
 MISSING: Final = object()
@@ -29,17 +33,17 @@ class Field:
 
 
 def fields(tree: Mapping[str, object], *, all_tasks: bool = False) -> dict[Keys, Field]:
-    """Every key that a document like `tree` may have, by path: its stages' names and its task decide.
+    """Every key that a document like `tree` may have, by path: its stages' names, its task and its policy decide.
 
     Optional parts (`model.lora`, `early_stopping`) are included whether they are set or not.
     """
-    task = tree.get("task")
+    task, policy, stages = (tree.get(key) for key in ("task", "policy", "stages"))
     name = task.get("name") if isinstance(task, Mapping) else None
-    stages = tree.get("stages")
+    policy_kind = policy.get("kind") if isinstance(policy, Mapping) else None
     there = stages.items() if isinstance(stages, Mapping) else ()
     kinds = tuple((str(stage), _kind(below)) for stage, below in there if below is not None)  # null took it away
     known = name if isinstance(name, str) and not all_tasks else None
-    return dict(_fields(known, kinds or (("grpo", "grpo"),)))
+    return dict(_fields(known, policy_kind if isinstance(policy_kind, str) else LM, kinds or (("grpo", "grpo"),)))
 
 
 def item_fields(tree: Mapping[str, object], keys: Keys) -> dict[Keys, Field]:
@@ -54,10 +58,26 @@ def item_fields(tree: Mapping[str, object], keys: Keys) -> dict[Keys, Field]:
 
 
 @lru_cache(maxsize=64)  # a sweep asks for the same ones at each of its points
-def _fields(task: str | None, stages: tuple[tuple[str, str], ...]) -> dict[Keys, Field]:
+def _fields(task: str | None, policy: str, stages: tuple[tuple[str, str], ...]) -> dict[Keys, Field]:
     found: dict[Keys, Field] = {}
     _walk(RunSpec, (), {"task": task, "stages": dict(stages)}, found)
+    if policy == LM:  # which needs one, and no other policy has any
+        found[("model",)] = Field(annotation=ModelSpec)
+    else:
+        found = {key: field for key, field in found.items() if key[:1] != ("model",) or len(key) == 1}
+    for path, config in ((("policy",), _added(policy_config, policy)), (("task",), _added(task_config, task))):
+        if config is not None:
+            for key in [key for key in found if key[:1] == path and len(key) > 1]:
+                del found[key]
+            _walk(config, path, {"task": task, "stages": {}}, found)
     return found
+
+
+def _added(config_of: Callable[[str], type[BaseModel] | None], name: str | None) -> type[BaseModel] | None:
+    """The class of settings of this name; None where it has none, or cannot be imported: the spec's check says why."""
+    with suppress(SpecError):
+        return None if name is None else config_of(name)
+    return None
 
 
 def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], found: dict[Keys, Field]) -> None:
@@ -72,6 +92,8 @@ def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], found: di
         if info.discriminator is not None and any(task_of(part) == choice["task"] for part in variants):
             variants = [part for part in variants if task_of(part) == choice["task"]]
         if get_origin(info.annotation) is dict and variants:
+            if stage_kind(variants[0]) is None:
+                continue  # its keys are the user's own
             for stage, kind in choice["stages"].items():
                 part = next((part for part in variants if stage_kind(part) == kind), variants[0])
                 found[(*path, stage)] = Field(annotation=part)
@@ -134,13 +156,13 @@ def keys_of(field: Field) -> Field:
 
 
 def has_parts(field: Field) -> bool:
-    """Whether a key holds a part of the spec, or a mapping of parts."""
+    """True where a key holds a part of the spec, or a mapping of parts."""
     return bool(_models(field.annotation))
 
 
-def task_names() -> list[str]:
-    """The tasks there are."""
-    return [name for model in _models(RunSpec.model_fields["task"].annotation) if (name := task_of(model))]
+def has_free_keys(field: Field) -> bool:
+    """True where a key holds a mapping whose own keys are the user's (domains, recorded, loss_weights), not stages."""
+    return get_origin(field.annotation) is dict and not any(stage_kind(model) for model in _models(field.annotation))
 
 
 _SCALARS = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
@@ -172,7 +194,8 @@ def _compound_words(annotation: Any, metadata: tuple[Any, ...]) -> str:
         return f"a {some}list of {_words(parts[0], ())}"
     if origin is dict:
         keys = _words(parts[0], ()).removeprefix("a ")
-        return "a mapping" if _models(parts[1]) else f"a {some}mapping of {keys} to {_words(parts[1], ())}"
+        stages = any(stage_kind(model) for model in _models(parts[1]))
+        return "a mapping" if stages else f"a {some}mapping of {keys} to {_words(parts[1], ())}"
     words = [_words(part, metadata) for part in parts if part is not NoneType]
     return ", or ".join(dict.fromkeys([*words, *(["null"] if NoneType in parts else [])]))
 
@@ -180,7 +203,9 @@ def _compound_words(annotation: Any, metadata: tuple[Any, ...]) -> str:
 def _mapping_words(model: type[BaseModel], *, positive: bool) -> str:
     if model is Schedule:
         return f"a number {'>' if positive else '>='} 0, or a mapping with start, end and steps"
-    if task_of(model) is not None:
+    if issubclass(model, PolicyConfig):
+        return f"a mapping that names its kind (kind: {' or '.join(policy_kinds())})"
+    if issubclass(model, TaskConfig):
         return f"a mapping that names its task (name: {' or '.join(task_names())})"
     names = list(model.model_fields)
     return f"a mapping with {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"

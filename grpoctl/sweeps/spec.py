@@ -14,8 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from core.metrics import declared, unknown_metric
 from core.spec import Expectation, Part
-from core.spec.part import Count, Fraction, Positive, PositiveInt, refusal
-from core.spec.run import Name
+from core.spec.part import Count, Fraction, Name, Positive, PositiveInt, refusal
 from grpoctl.specs.identity import canonical
 from grpoctl.sweeps.axis import Axis, Number
 

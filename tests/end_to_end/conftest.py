@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from core.assemble import tiny_pairs
 from core.models.sources import builtin
+from core.policies.lm.build import tiny_pairs
 from tests.end_to_end import scenarios
 from tests.end_to_end.cli import Cli, Zygote
 from tests.end_to_end.scenarios import Chain, Ended, FullRun, Pair, Undisturbed

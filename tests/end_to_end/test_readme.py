@@ -1,6 +1,7 @@
-"""Every command and Python snippet of the README runs as printed. `make` is not run here: it is what runs the tests.
+"""Every command and Python snippet of the README and of the tour in docs/cli.md runs as printed, in this order.
 
-Two of the commands were run by others already, and those that train for long are given one word more: fewer steps.
+`make` is not run here: it is what runs the tests. One of the commands was run by others already, and those that train
+for long are given a few words more: fewer steps, fewer trials.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from tests.end_to_end.scenarios import FullRun
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-MADE = {"grpoctl run p31", "grpoctl run p30"}  # by the fixtures of these names, on a machine without a GPU
-# What comes of the whole length is shown by test_run (p30-sound), test_wheel (my-task) and core/training (dapo).
+PAGES = README + (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+MADE = {"grpoctl run p30"}  # by the fixture of this name, on a machine without a GPU; p31 by the one of its name
+# The whole length is shown by test_run (p30-sound), test_wheel (my-task), core/training (dapo) and test_sweep.
 SHORTER = {
-    "grpoctl run p30-sound --seeds 0,1": "max_steps=4",
+    "grpoctl run p30-sound --seeds 0,1,2": "max_steps=4",
+    "grpoctl run p31 --seeds 0,1,2": "max_steps=40",  # the tour looks at step 40
     "grpoctl run p31 method=dapo": "max_steps=2",
     "grpoctl run my-task": "stages.grpo.max_steps=2",
+    "grpoctl sweep advantage-study": "--trials 2 --seeds 0 budget.completions=64",
 }
 
 
 def blocks(language: str) -> list[str]:
-    """The README's fenced blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    """The fenced blocks of one language, of the README and then of docs/cli.md."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGES, flags=re.MULTILINE | re.DOTALL)
 
 
 def commands() -> list[list[str]]:
@@ -45,7 +49,7 @@ def test_the_readme_starts_with_two_commands() -> None:
 
 @pytest.fixture
 def reader(cli: Cli, p31: FullRun, p30: FullRun) -> Cli:
-    """A user in whose folder the two commands of `MADE` have run, and whose home is where grpoctl puts it."""
+    """A user in whose folder p31 and p30 have run, and whose home is where grpoctl puts it."""
     for made in (p31, p30):
         shutil.copytree(made.dir.path, cli.folder / ".grpoctl" / "runs" / made.dir.id)
     return cli.with_environment(GRPOCTL_HOME="")
@@ -54,7 +58,7 @@ def reader(cli: Cli, p31: FullRun, p30: FullRun) -> Cli:
 @pytest.mark.process
 def test_every_command_and_snippet_runs_as_printed(reader: Cli) -> None:
     lines = [words for words in commands() if words[0] != "make"]
-    assert len(lines) > 10
+    assert len(lines) > 30
     assert {shlex.join(words) for words in lines} >= MADE | SHORTER.keys()
     for words in lines:
         assert words[0] == "grpoctl", words

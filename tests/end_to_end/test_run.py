@@ -98,8 +98,8 @@ def test_the_adapter_of_the_best_step_loads_with_peft(p31: FullRun) -> None:
     from peft import PeftModel
     from safetensors.torch import load_file
 
-    from core.assemble import tiny_pairs
     from core.models import loading
+    from core.policies.lm.build import tiny_pairs
 
     run = p31.dir
     base, _ = loading.load(read_resolved(run.spec).model, tiny_pairs)

@@ -19,7 +19,10 @@ import sys
 import traceback
 from typing import Any
 
-PRELOADED = ("core.assemble", "core.training.drive", "peft", "rich.progress", "grpoctl.commands.session", "grpoctl.app")
+PRELOADED = (
+    "core.assemble", "core.policies.lm.build", "core.training.drive", "peft", "rich.progress",
+    "grpoctl.commands.session", "grpoctl.app",
+)  # fmt: skip
 
 
 def serve(address: str) -> None:
@@ -82,6 +85,7 @@ def _become(request: dict[str, Any]) -> None:
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])
+        sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         if request["fsize"] is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["fsize"], request["fsize"]))
         sys.argv = ["grpoctl", *request["argv"]]

@@ -17,12 +17,12 @@ from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
 from core.spec import GrpoStage
 from core.spec.methods import METHODS
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from core.training.requests import Learn, Score
 from core.training.update import Update
 from tests.fakes import PricedTask, batch_of, grpo_stage, loss_of, ran, small_policy, trainer_of
 
-PROMPTS = [Example(id=text, prompt=text) for text in ("abc", "hijklmn", "z")]
+PROMPTS = [text_example(id=text, prompt=text) for text in ("abc", "hijklmn", "z")]
 ADVANTAGES = torch.tensor([1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 0.0, 0.0, 0.9, 0.3, -0.2, -1.0], dtype=torch.float64)
 N = 12
 ROUNDING = 3e-6  # the whole batch's own gradient is 1.2e-6 from its float64 value

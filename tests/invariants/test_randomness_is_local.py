@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from core.faults import RolloutInTrainMode
 from core.policies.base import Policy
-from core.policies.faulty import RolloutInTrainMode
 from core.training.drive import drive
 from tests.fakes import PricedTask, Recorder, grpo_stage, small_policy, trainer_of
 

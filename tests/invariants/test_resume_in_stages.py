@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from core.faults import RolloutInTrainMode
 from core.policies.base import Policy
-from core.policies.faulty import RolloutInTrainMode
 from core.spec import CheckpointSpec
 from core.training.callbacks.base import Ending
 from core.training.callbacks.checkpointing import Checkpointing

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.faults import RolloutInTrainMode
 from core.policies.base import Policy
-from core.policies.faulty import RolloutInTrainMode
 from core.spec import CheckpointSpec, GrpoStage, GuardSpec
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.callbacks.collapse_guard import CollapseGuard

@@ -119,7 +119,7 @@ def _of_loss(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
         )  # fmt: skip
     if stage.beta.ever and stage.kl_in == "reward":
         yield from _of_kl_reward(view, stage)
-    if stage.reduction == "sequence_mean":
+    if stage.reduction == "sequence_mean" and view.spec.policy.tokens:
         yield finding(
             view, "length-bias", "info",
             "sequence_mean divides by each completion's length: a token of a long wrong answer is punished less than "
@@ -137,7 +137,8 @@ def _of_loss(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
 
 
 def _of_precision(view: StageView) -> Iterator[Finding]:
-    if view.spec.model.dtype == "bfloat16" and view.spec.model.lora is None:
+    model = view.spec.model
+    if model is not None and model.dtype == "bfloat16" and model.lora is None:
         yield finding(
             view, "bf16-weights", "warning",
             "every weight is trained in bfloat16, which drops changes below 0.4 % of a weight: at a learning rate of "

@@ -35,7 +35,7 @@ def noise(view: StageView) -> str:
     found = []
     if view.dropout > 0:
         found.append(f"lora_dropout {number(view.dropout)}")
-    if view.spec.model.computes_in == "bfloat16" and not _scored_again(view):
+    if view.spec.computes_in == "bfloat16" and not _scored_again(view):
         found.append(f"bfloat16's rounding (about {BFLOAT16_NATS} nats a token)")
     return " and ".join(found)
 

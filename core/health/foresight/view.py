@@ -84,7 +84,8 @@ class StageView:
     @property
     def dropout(self) -> float:
         """The adapter's dropout; 0 without one."""
-        return self.spec.model.lora.lora_dropout if self.spec.model.lora else 0.0
+        model = self.spec.model
+        return model.lora.lora_dropout if model is not None and model.lora is not None else 0.0
 
     @property
     def rewards(self) -> Rewards:

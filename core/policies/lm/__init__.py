@@ -1,1 +1,1 @@
-"""Causal language models: text in, text out, one factor per token."""
+"""The policy `lm`: a causal language model; text in, text out, one factor per token."""

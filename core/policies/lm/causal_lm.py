@@ -17,8 +17,7 @@ from torch.nn import Parameter
 
 from core.errors import CheckpointError, TaskError
 from core.models.adapters import save, using_weights
-from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights
-from core.policies.join import joined
+from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.lm.decoding import decode, stack_draws
 from core.policies.lm.fast.folded_adapter import folded_sampling
@@ -27,6 +26,7 @@ from core.policies.lm.modes import SamplingContext, clean_mode, plain_sampling, 
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.base import Example
+from core.tasks.text import prompt_of
 
 
 class CausalLMPolicy:
@@ -83,15 +83,17 @@ class CausalLMPolicy:
             ]
         draws = stack_draws(parts, end=int(self.end_ids[0]))
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
+        rows = _unpadded(draws.ids_NT, draws.mask_NT)
         return Rollout(
             prompts=prompts,
             prompt_N=prompt_N,
             actions={"prompt_ids": ids_PS[prompt_N], "prompt_mask": mask_PS[prompt_N], "ids": draws.ids_NT},
             mask_NT=draws.mask_NT,
             drawn_NT=draws.logprobs_NT,
-            outputs=self._texts(draws.ids_NT, draws.mask_NT),
+            outputs=self.tokenizer.batch_decode(rows, skip_special_tokens=True),
             truncated_N=draws.truncated_N,
             how=how,
+            tokens=rows,
         )
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
@@ -114,11 +116,13 @@ class CausalLMPolicy:
             outputs=list(outputs),
             truncated_N=torch.zeros(len(rows), dtype=torch.bool),
             how=Sampling(temperature=1.0, max_completion_length=width),
+            tokens=rows,
         )
 
     def join(self, rollouts: Sequence[Rollout]) -> Rollout:
         """Prompts are padded on the left, completions on the right, to the widest."""
-        return joined(rollouts, padding={"prompt_ids": self.tokenizer.pad_token_id, "ids": int(self.end_ids[0])})
+        padding = {"prompt_ids": self.tokenizer.pad_token_id, "ids": int(self.end_ids[0])}
+        return joined(rollouts, padding=padding, left=frozenset({"prompt_ids", "prompt_mask"}))
 
     def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
         """Whole groups of like length as far as they fit, at most `limit` rows and a bounded number of tokens each."""
@@ -189,10 +193,10 @@ class CausalLMPolicy:
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
         return ids, mask
 
-    def _texts(self, ids_NT: Tensor, mask_NT: Tensor) -> list[str]:
-        rows = [row[:length] for row, length in zip(ids_NT.tolist(), mask_NT.sum(-1).tolist(), strict=True)]
-        texts: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return texts
+
+def _unpadded(ids_NT: Tensor, mask_NT: Tensor) -> list[list[int]]:
+    """The drawn tokens of each row, the end token included."""
+    return [row[:length] for row, length in zip(ids_NT.tolist(), mask_NT.sum(-1).tolist(), strict=True)]
 
 
 def prompt_text(tokenizer: Any, example: Example) -> str:
@@ -201,11 +205,12 @@ def prompt_text(tokenizer: Any, example: Example) -> str:
     Raises TaskError where the example is a conversation and the tokenizer has none.
     """
     templated = bool(getattr(tokenizer, "chat_template", None))
-    if example.messages is not None and not templated:
+    prompt = prompt_of(example)
+    if prompt.messages is not None and not templated:
         raise TaskError(f"example {example.id} is a conversation, and this model has no chat template; give a prompt")
-    if example.plain or not templated:
-        return example.prompt
-    chat = example.messages if example.messages is not None else [{"role": "user", "content": example.prompt}]
+    if prompt.plain or not templated:
+        return prompt.text
+    chat = prompt.messages if prompt.messages is not None else [{"role": "user", "content": prompt.text}]
     text: str = tokenizer.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=True)
     return text
 

@@ -15,6 +15,7 @@ from core.tasks.base import Example, Split
 from core.tasks.custom.row import Row
 from core.tasks.custom.rows import no_column
 from core.tasks.custom.template import Template, parse
+from core.tasks.text import text_example
 
 LONGEST = 200_000  # characters of a prompt: far beyond any model here, and far below what would fill the memory
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -57,7 +58,7 @@ class Prompts:
                 _filled(template, row, key)  # now, where the row has a name, not in the middle of a run
         if self.spec.system is not None and (messages is None or messages[0]["role"] != "system"):
             messages = [{"role": "system", "content": self.spec.system}, *(messages or [_user(text)])]
-        return Example(
+        return text_example(
             id=f"{split}-{index:05d}",
             prompt=text,
             facts=row.values,

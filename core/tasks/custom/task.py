@@ -19,9 +19,10 @@ from core.tasks.custom.scoring import outcomes_of
 from core.tasks.custom.splits import splits_of
 from core.tasks.custom.tables import sample_tables
 from core.tasks.rewards.judge import Judge, Verdict
+from core.tasks.text import TextTask, prompt_of
 
 
-class CustomTask:
+class CustomTask(TextTask):
     """A task of the user's own; see core.tasks.base.Task."""
 
     def __init__(self, spec: CustomTaskSpec) -> None:
@@ -29,7 +30,7 @@ class CustomTask:
         self.spec = spec
         self._prompts = Prompts(spec)
         self._judge: Judge | None = None
-        self.step: int | None = None  # of the run, for functions that ask for it; None: nobody said
+        self._step: int | None = None  # of the run, for functions that ask for it; None: nobody said
 
     def examples(self, split: Split) -> Sequence[Example]:
         """All problems of a split; ids `train-00000`, ..., facts the row's columns. `test` where there is test_data.
@@ -64,11 +65,15 @@ class CustomTask:
             completions = [[{"role": "assistant", "content": output}] for output in outputs]
         names = dict.fromkeys(name for example in examples for name in example.facts)
         columns = {name: [example.facts.get(name) for example in examples] for name in names}
-        return self.judge.judge(prompts, completions, ids, columns, step=self.step)
+        return self.judge.judge(prompts, completions, ids, columns, step=self._step)
 
-    def check_rewards(self) -> None:
+    def make_ready(self) -> None:
         """Import every function. Raises SpecError: what is missing, and an argument that no column gives."""
         self.judge.check(list(self.examples("train")[0].facts))
+
+    def begin_step(self, step: int) -> None:
+        """Functions that ask for `trainer_state` are told this step."""
+        self._step = step
 
     @property
     def judge(self) -> Judge:
@@ -79,9 +84,10 @@ class CustomTask:
         return self._judge
 
     def _as_rewards_see(self, example: Example) -> Any:
-        if self.spec.messages is None or example.messages is None:
-            return example.prompt
-        return [dict(message) for message in example.messages]
+        prompt = prompt_of(example)
+        if self.spec.messages is None or prompt.messages is None:
+            return prompt.text
+        return [dict(message) for message in prompt.messages]
 
     def target(self, example: Example) -> str:
         """The answer template's text. Raises TaskError where the spec has none."""

@@ -18,6 +18,7 @@ from core.tasks.base import Example, Outcome, Split, Table
 from core.tasks.gsm8k.answers import answer_in, lenient_answer, written
 from core.tasks.gsm8k.problems import Problem, problems
 from core.tasks.gsm8k.tables import sample_tables
+from core.tasks.text import TextTask, text_example
 
 # Both as their users know them: verl's prompt for GSM8K, and the one of Qwen2.5-Math's model cards.
 ASKS = {
@@ -27,7 +28,7 @@ ASKS = {
 _BLANKS = re.compile(r"\W+")
 
 
-class Gsm8kTask:
+class Gsm8kTask(TextTask):
     """GSM8K; see core.tasks.base.Task. Reads its problems when they are first asked for."""
 
     def __init__(self, spec: Gsm8kTaskSpec) -> None:
@@ -65,7 +66,7 @@ class Gsm8kTask:
 
     def _built(self, split: Split, chosen: Sequence[Problem]) -> tuple[Example, ...]:
         return tuple(
-            Example(
+            text_example(
                 id=f"{split}-{index:05d}",
                 prompt=f"{problem.question} {ASKS[self.spec.answer_form]}",
                 facts={

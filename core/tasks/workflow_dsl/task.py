@@ -14,6 +14,7 @@ from typing import Literal
 from core.errors import TaskError
 from core.spec.task import Domain, WorkflowDslTaskSpec
 from core.tasks.base import Example, Outcome, Split, Table
+from core.tasks.text import TextTask, text_example
 from core.tasks.workflow_dsl import demonstrations
 from core.tasks.workflow_dsl.distribution import Distribution
 from core.tasks.workflow_dsl.outcomes import DOMAINS, fallback, outcomes
@@ -24,7 +25,7 @@ from core.tasks.workflow_dsl.structure import operators
 from core.tasks.workflow_dsl.tables import sample_tables
 
 
-class WorkflowDslTask:
+class WorkflowDslTask(TextTask):
     """Write one line of workflow DSL; see core.tasks.base.Task."""
 
     def __init__(self, spec: WorkflowDslTaskSpec) -> None:
@@ -55,7 +56,7 @@ class WorkflowDslTask:
             domain = self._domain(unit("domain", seed, split, index))
             prompt = prompt_text(self.spec.prompt, domain, next(texts[domain]))
             facts = {"domain": domain, "difficulty": unit("difficulty", seed, split, index)}
-            examples.append(Example(id=f"{split}-{index:05d}", prompt=prompt, facts=facts))
+            examples.append(text_example(id=f"{split}-{index:05d}", prompt=prompt, facts=facts))
         return tuple(examples)
 
     def _domain(self, u: float) -> Domain:

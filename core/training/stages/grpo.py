@@ -47,7 +47,7 @@ def grpo_step(here: Here) -> StepRun:
     if found.ending is None and batches:
         row |= yield from _learn(here, found, batches, advantages_PK, signals)
         carried |= _adapted(here, row, len(rows))
-    return found.done(row, sample_rows(found.groups, advantages_PK, here.step), carried)
+    return found.done(row, sample_rows(here.task, found.groups, advantages_PK, here.step), carried)
 
 
 def _advantages(here: Here, found: Gathered, rewards_PK: Tensor, running: Running) -> Tensor:
@@ -103,19 +103,22 @@ def _learn(
 ) -> Generator[Request, Any, dict[str, float]]:
     """The optimiser steps of one rollout. On-policy, the old log-probs are those recorded while sampling.
 
-    A blended step without a group to learn from makes one optimiser step of its supervised part.
+    Where none were recorded, they are the trainer's own, scored before the first update. A blended step without a group
+    to learn from makes one optimiser step of its supervised part.
     """
     stage: GrpoStage = here.stage
     rollout, k = found.groups.rollout, stage.num_generations
-    assert rollout.drawn_NT is not None
     reference_NT = signals.reference_NT
     used = rows_of(sorted({group for part in batches for group in part}), k)
     if reference_NT is None and signals.beta > 0 and used:
         scores = yield here.score(rollout, used, "reference")
         reference_NT = _spread(scores.logprobs_NT, rollout, used)
     old_NT, importance_NT, mask_NT = rollout.drawn_NT, None, _learnable(stage, rollout)
-    if signals.own_NT is not None and stage.importance_sampling_cap is not None:
-        importance_NT = truncated_weights(signals.own_NT, rollout.drawn_NT, stage.importance_sampling_cap)
+    if old_NT is None:
+        scores = yield here.score(rollout, used, "current")
+        old_NT = _spread(scores.logprobs_NT, rollout, used)
+    elif signals.own_NT is not None and stage.importance_sampling_cap is not None:
+        importance_NT = truncated_weights(signals.own_NT, old_NT, stage.importance_sampling_cap)
         old_NT = signals.own_NT
     loss = GrpoLoss(
         stage=stage,
@@ -270,7 +273,7 @@ def _weights_used(loss: GrpoLoss, supervised: float, rows: Sequence[int]) -> dic
         "beta": now.beta,
         "weight/policy": now.policy_weight,
         "weight/entropy": now.entropy_coef,
-        "weight/consistency": now.consistency_weight,
+        **{f"weight/{name}": weight for name, weight in now.own_losses.items()},
     }
     weights = {**(of_rows if rows else {}), "weight/supervised": supervised}
     row = {name: weight for name, weight in weights.items() if weight > 0}

@@ -7,6 +7,7 @@ import torch
 from core.algorithms.candidates import candidate_weights
 from core.policies.base import Sampling
 from core.spec import RceStage
+from core.training.grpo_loss import own_losses
 from core.training.imitation_loss import ImitationLoss
 from core.training.stages.base import Here, StepRun
 from core.training.stages.sampling import gather, rows_of
@@ -30,8 +31,15 @@ def rce_step(here: Here) -> StepRun:
         rollout = groups.rollout
         mask_NT = rollout.mask_NT.clone()
         mask_NT[[row for row in range(len(rollout)) if row not in set(rows)]] = False
-        loss = ImitationLoss(mask_NT=mask_NT, weights_N=weights_PK.flatten() * k, name="rce", reduction="sequence_sum")
-        batch = Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)))
+        loss = ImitationLoss(
+            mask_NT=mask_NT,
+            weights_N=weights_PK.flatten() * k,
+            name="rce",
+            reduction="sequence_sum",
+            own_losses=own_losses(stage, here.now),
+        )
+        batch = Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=here.micro_rows(len(rows)), wants=loss.wants)
         learned = yield here.learn([batch], spent=found.spent)
-        row |= {**learned, "weight/rce": loss.scale}
-    return found.done(row, sample_rows(groups, advantages_PK, here.step), {})
+        weights = {f"weight/{name}": weight for name, weight in loss.own_losses.items()}
+        row |= {**learned, "weight/rce": loss.scale, **weights}
+    return found.done(row, sample_rows(here.task, groups, advantages_PK, here.step), {})

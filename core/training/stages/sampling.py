@@ -19,9 +19,9 @@ from core.training.callbacks.base import Ending
 from core.training.clock import Spent
 from core.training.groups import Groups
 from core.training.requests import Request, Reward, Score
-from core.training.stages.base import Done, Here
+from core.training.stages.base import NOTHING, Done, Here
 from core.training.stages.rewards import kept_candidates
-from core.training.step_metrics import integrity_metrics, rollout_metrics
+from core.training.step_metrics import distinct_outputs, integrity_metrics, rollout_metrics
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,13 +34,21 @@ class Gathered:
     integrity: Mapping[str, float]
     ending: Ending | None
     held_out: float
+    distinct: int  # different outputs
+    tokens: bool  # whether outputs are made of tokens
     virtual_best: float | None = None
 
     def row(self, advantages_PK: Tensor) -> dict[str, float]:
         """The step's metrics of everything that was sampled."""
         discarded = len(self.groups.rewards_PK) - len(self.chosen)
         return {
-            **rollout_metrics(self.groups, advantages_PK, self.virtual_best),
+            **rollout_metrics(
+                self.groups,
+                advantages_PK,
+                distinct=self.distinct,
+                tokens=self.tokens,
+                virtual_best=self.virtual_best,
+            ),
             "groups/discarded": discarded,
             "groups/held_out": self.held_out,
             **self.integrity,
@@ -91,6 +99,8 @@ def gather(here: Here, how: Sampling) -> Generator[Request, Any, Gathered]:
         integrity=integrity,
         ending=ending,
         held_out=fmean(not here.held_out.isdisjoint(names_of(prompt)) for prompt in groups.rollout.prompts),
+        distinct=distinct_outputs(here.task, groups.rollout),
+        tokens=here.spec.policy.tokens,
         virtual_best=_virtual_best(stage),
     )
 
@@ -111,8 +121,10 @@ def _integrity(here: Here, groups: Groups) -> Generator[Request, Any, dict[str, 
     """The gap between recorded and clean log-probs on one whole group: each takes its turn."""
     k = int(here.stage.num_generations)
     rows = rows_of([(here.step - 1) % int(here.stage.prompts_per_step)], k)
-    clean = yield Score(policy=here.policy, rollout=groups.rollout, rows=rows, wants=frozenset({ENTROPY}))
-    return integrity_metrics(groups.rollout, rows, clean)
+    policy = here.spec.policy
+    wants = frozenset({ENTROPY}) if policy.entropies else NOTHING
+    clean = yield Score(policy=here.policy, rollout=groups.rollout, rows=rows, wants=wants)
+    return integrity_metrics(groups.rollout, rows, clean, density=policy.density)
 
 
 def _useful(here: Here, groups: Groups, *, live: bool) -> list[int]:

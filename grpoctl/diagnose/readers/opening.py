@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import IO
 
+from core import plugins
 from core.errors import GrpoError, NotFoundError, SpecError, StorageError
 from grpoctl.diagnose.readers import console, csv_table, mlflow_runs, run_dir, seed_log, trainer_state
 from grpoctl.diagnose.readers.base import Asked, Read, Reader
@@ -35,6 +37,14 @@ READERS: tuple[Reader, ...] = (
     seed_log.READER,
     console.READER,
 )
+
+
+@cache
+def readers() -> Sequence[Reader]:
+    """Ours, then those that installed packages add. Raises SpecError where a name is there twice."""
+    return (*READERS, *plugins.load_all("grpoctl.readers", [reader.name for reader in READERS]))
+
+
 _LOGS: tuple[Reader, ...] = (seed_log.READER, console.READER)
 
 
@@ -82,12 +92,12 @@ def _within_ranges(read: Read) -> Read:
 def _reader(asked: Asked) -> Reader:
     """The first that knows the source. Raises NotFoundError, and SpecError for --map on what has no columns."""
     plain = replace(asked, columns={})
-    reader = next((one for one in READERS if one.knows(plain)), None)
+    reader = next((one for one in readers() if one.knows(plain)), None)
     if reader is csv_table.READER and not asked.columns and not csv_table.has_known_header(asked):
         reader = next((one for one in _LOGS if one.knows(plain)), reader)  # what a file is goes before its name
     if reader is not None and asked.columns and reader is not csv_table.READER:
         raise SpecError(f"--map names the columns of a CSV; {_called(asked)} is read as {reader.name}")
-    reader = reader or next((one for one in READERS if one.knows(asked)), None)
+    reader = reader or next((one for one in readers() if one.knows(asked)), None)
     if reader is None:
         raise NotFoundError(_nobody_knows(asked))
     return reader
@@ -120,7 +130,7 @@ def _path(name: str) -> Path | None:
 
 def _nobody_knows(asked: Asked) -> str:
     """One line: what was looked for, or which run may have been meant."""
-    looked = "; ".join(f"{one.name}: {one.looks_for}" for one in READERS)
+    looked = "; ".join(f"{one.name}: {one.looks_for}" for one in readers())
     if asked.path is None:
         if len(asked.name) > _LONGEST or "/" in asked.name or Path(asked.name).suffix in _OF_FILES:
             return f"no such file: {asked.name[:_LONGEST]}"

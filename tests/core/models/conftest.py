@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.assemble import tiny_pairs
 from core.models.sources import builtin
+from core.policies.lm.build import tiny_pairs
 
 
 @pytest.fixture(scope="session")

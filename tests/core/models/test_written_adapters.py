@@ -19,7 +19,7 @@ from core.policies.base import Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey, seeded
 from core.spec import LoraSpec
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from tests.fakes import LetterTokenizer, small_qwen2
 
 LORA = LoraSpec(r=4, lora_alpha=8.0, target_modules=("q_proj", "v_proj"))
@@ -28,7 +28,7 @@ GREEDY = Sampling(temperature=1.0, max_completion_length=12, top_k=1)
 
 def said(policy: CausalLMPolicy, *prompts: str) -> list[str]:
     """What the policy answers greedily."""
-    examples = [Example(id=prompt, prompt=prompt) for prompt in prompts]
+    examples = [text_example(id=prompt, prompt=prompt) for prompt in prompts]
     return list(policy.sample(examples, 1, GREEDY, [RowKey(0, 0, 0, 0, n) for n in range(len(prompts))]).outputs)
 
 

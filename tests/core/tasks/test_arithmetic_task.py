@@ -7,10 +7,10 @@ import pytest
 from core.errors import SpecError, TaskError
 from core.spec.task import ArithmeticTaskSpec
 from core.tasks.arithmetic import ArithmeticTask
-from core.tasks.base import Example
 from core.tasks.registry import build
+from core.tasks.text import prompt_of, text_example
 
-TWELVE_AND_SEVEN = Example(id="x", prompt="12+7=", facts={"left": 12, "right": 7, "answer": 19})
+TWELVE_AND_SEVEN = text_example(id="x", prompt="12+7=", facts={"left": 12, "right": 7, "answer": 19})
 
 
 def task(**settings) -> ArithmeticTask:
@@ -48,12 +48,12 @@ def test_rewards(text: str, reward: float) -> None:
 
 def test_a_foreign_example_is_refused() -> None:
     with pytest.raises(TaskError, match="no problem of arithmetic"):
-        task().score([Example(id="y", prompt="")], ["1"])
+        task().score([text_example(id="y", prompt="")], ["1"])
 
 
 def test_prompts_and_facts_agree() -> None:
     for example in task().examples("train"):
-        left, right = example.prompt.removesuffix("=").split("+")
+        left, right = prompt_of(example).text.removesuffix("=").split("+")
         assert int(left) + int(right) == example.facts["answer"]
         assert max(int(left), int(right)) < 100
 
@@ -61,7 +61,7 @@ def test_prompts_and_facts_agree() -> None:
 @pytest.mark.parametrize(("digits", "train", "held_out"), [(1, 60, 40), (2, 5000, 1000), (4, 3000, 100)])
 def test_splits_are_disjoint_and_distinct(digits: int, train: int, held_out: int) -> None:
     subject = task(digits=digits, train_prompts=train, eval_prompts=held_out)
-    prompts = [example.prompt for split in ("train", "eval") for example in subject.examples(split)]
+    prompts = [prompt_of(example).text for split in ("train", "eval") for example in subject.examples(split)]
     assert len(prompts) == len(set(prompts)) == train + held_out  # digits=1: all 100 problems there are
 
 
@@ -86,14 +86,14 @@ def test_demonstrations_have_their_share_of_wrong_answers_and_no_held_out_proble
         assert int(answer) >= 0
         wrong += int(answer) != int(left) + int(right)
     assert wrong / 3000 == pytest.approx(0.4, abs=0.03)  # 3.3 standard errors
-    known = {example.prompt for split in ("train", "eval") for example in subject.examples(split)}
+    known = {prompt_of(example).text for split in ("train", "eval") for example in subject.examples(split)}
     assert not known & {prompt for prompt, _ in pairs}
     assert all(int(a) == sum(map(int, p[:-1].split("+"))) for p, a in subject.demonstrations(200, 1, wrong_share=0))
 
 
 def test_demonstrations_of_a_space_that_training_fills() -> None:
     subject = task(digits=1, train_prompts=60, eval_prompts=40)
-    held_out = {example.prompt for example in subject.examples("eval")}
+    held_out = {prompt_of(example).text for example in subject.examples("eval")}
     assert not held_out & {prompt for prompt, _ in subject.demonstrations(500, seed=0)}
 
 

@@ -10,6 +10,7 @@ from core.errors import TaskError
 from core.spec.task import WorkflowDslTaskSpec
 from core.tasks.base import Example
 from core.tasks.registry import build
+from core.tasks.text import prompt_of, text_example
 from core.tasks.workflow_dsl.outcomes import DOMAINS, fallback
 from core.tasks.workflow_dsl.parser import DslError, parse
 from core.tasks.workflow_dsl.problems import problem_texts
@@ -25,7 +26,7 @@ def task(**settings) -> WorkflowDslTask:
 
 
 def problem(domain: str, difficulty: float) -> Example:
-    return Example(id="x", prompt="", facts={"domain": domain, "difficulty": difficulty})
+    return text_example(id="x", prompt="", facts={"domain": domain, "difficulty": difficulty})
 
 
 def test_the_registry_builds_it() -> None:
@@ -97,7 +98,7 @@ def test_reward_is_level_minus_cost() -> None:
 
 def test_a_foreign_example_is_refused() -> None:
     with pytest.raises(TaskError, match="no problem of workflow-dsl"):
-        task().score([Example(id="y", prompt="1+1=", facts={"answer": 2})], ["Custom"])
+        task().score([text_example(id="y", prompt="1+1=", facts={"answer": 2})], ["Custom"])
 
 
 def test_same_seed_same_problems_and_another_seed_others() -> None:
@@ -105,7 +106,7 @@ def test_same_seed_same_problems_and_another_seed_others() -> None:
     assert task(data_seed=3).examples("eval") != task(data_seed=4).examples("eval")
     # The very problems are part of what a spec's hash stands for: a changed generator must be noticed.
     first = task(domains=ALL).examples("train")[0]
-    assert (first.id, first.prompt) == ("train-00000", "qa: who crossed the red castle in 14\nDSL: ")
+    assert (first.id, prompt_of(first).text) == ("train-00000", "qa: who crossed the red castle in 14\nDSL: ")
     assert first.facts["difficulty"] == pytest.approx(0.1108010569711)
 
 
@@ -122,12 +123,14 @@ def test_the_order_of_the_domains_means_nothing() -> None:
 
 def test_splits_and_demonstrations_are_disjoint_and_distinct() -> None:
     subject = task(train_prompts=5000, eval_prompts=2000, domains=ALL)
-    train = [example.prompt for example in subject.examples("train")]
-    held_out = [example.prompt for example in subject.examples("eval")]
+    train = [prompt_of(example).text for example in subject.examples("train")]
+    held_out = [prompt_of(example).text for example in subject.examples("eval")]
     shown = [prompt for prompt, _ in subject.demonstrations(1500, seed=0)]
     assert len(set(train)) == 5000
     assert len({*train, *held_out, *shown}) == 5000 + 2000 + 1500
-    other = {example.prompt for example in task(data_seed=9, train_prompts=5000, domains=ALL).examples("train")}
+    other = {
+        prompt_of(example).text for example in task(data_seed=9, train_prompts=5000, domains=ALL).examples("train")
+    }
     assert not other & set(held_out)  # whatever the seeds
 
 
@@ -154,7 +157,7 @@ def test_difficulties_are_uniform() -> None:
 
 def test_short_prompts_are_short_and_of_a_closed_vocabulary() -> None:
     subject = task(domains=ALL, train_prompts=2000)
-    prompts = [example.prompt for example in subject.examples("train")]
+    prompts = [prompt_of(example).text for example in subject.examples("train")]
     texts = [text for _, text in subject.free_text(2000, seed=0)]
     words = {word for text in [*prompts, *texts] for word in text.split() if not word.isdigit()}
     assert len(words) <= 110
@@ -166,7 +169,7 @@ def test_short_prompts_are_short_and_of_a_closed_vocabulary() -> None:
 
 
 def test_the_instruction_shows_every_construct_and_no_invalid_line() -> None:
-    prompt = task(prompt="instruct").examples("train")[0].prompt
+    prompt = prompt_of(task(prompt="instruct").examples("train")[0]).text
     assert {structure(parse(line)) for line in CONSTRUCTS.values()} == {
         "single", "chain", "parallel", "conditional", "loop",
     }  # fmt: skip

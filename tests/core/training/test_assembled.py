@@ -8,16 +8,14 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from core import faults
 from core.assemble import assemble, open_checkpoints
 from core.errors import CheckpointError
-from core.policies import faulty as faulty_policies
-from core.policies.faulty import RolloutInTrainMode
+from core.faults import RolloutInTrainMode
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.spec import RunSpec
 from core.spec.run import IN_THE_POLICY, IN_THE_TASK, Fault
-from core.tasks import faulty as faulty_tasks
 from core.tasks.arithmetic import ArithmeticTask
-from core.training import faulty as faulty_training
 from core.training.drive import drive
 from core.training.trainer import Trainer
 from tests.fakes import Recorder, grpo_stage, run_spec
@@ -79,15 +77,15 @@ def test_a_fault_is_there_only_where_the_spec_asks_for_it(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("fault", get_args(Fault))
 def test_every_fault_that_a_spec_can_name_is_planted_somewhere(fault: str, tmp_path: Path) -> None:
-    places = (faulty_policies.FAULTS, faulty_tasks.FAULTS, faulty_training.ASKED, faulty_training.ANSWERED)
+    places = (faults.IN_THE_POLICY, faults.IN_THE_TASK, faults.IN_REQUESTS, faults.IN_ANSWERS)
     assert sum(fault in place for place in places) == 1
     trainer = assembled(spec_of(faults=[fault]), tmp_path)
-    assert isinstance(trainer, faulty_training.FaultyTrainer)
+    assert isinstance(trainer, faults.FaultyTrainer)
     wrapped = (type(trainer.policy), type(trainer.task))
     if fault in IN_THE_POLICY:
-        assert wrapped == (faulty_policies.FAULTS[fault], ArithmeticTask)
+        assert wrapped == (faults.IN_THE_POLICY[fault], ArithmeticTask)
     elif fault in IN_THE_TASK:
-        assert wrapped == (CausalLMPolicy, faulty_tasks.FAULTS[fault])
+        assert wrapped == (CausalLMPolicy, faults.IN_THE_TASK[fault])
     else:
         assert wrapped == (CausalLMPolicy, ArithmeticTask)
 

@@ -16,8 +16,7 @@ from torch.nn import Parameter
 
 import core.training.grpo_loss
 from core.algorithms.surrogates import Surrogate, surrogate
-from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights
-from core.policies.join import joined
+from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
 from core.randomness import RowKey
 from core.spec import GrpoStage
 from core.spec.methods import METHODS

@@ -59,8 +59,9 @@ def test_every_schedule_is_read_at_the_stages_step() -> None:
     assert [value for value in sampled if value != 1.0] == values  # evaluations are at 1
     learn = [request for request, _ in found if isinstance(request, Learn)]
     losses: list[Any] = [request.batches[0].loss for request in learn]
-    for name in ("beta", "entropy_coef", "epsilon", "epsilon_high", "policy_weight", "consistency_weight"):
+    for name in ("beta", "entropy_coef", "epsilon", "epsilon_high", "policy_weight"):
         assert [getattr(loss.numbers, name) for loss in losses] == values, name
+    assert [loss.numbers.own_losses for loss in losses] == [{"consistency": value} for value in values]
     assert [request.batches[1].loss.scale for request in learn] == values  # type: ignore[attr-defined]
     rows = [request.row for request, _ in found if isinstance(request, StepDone)][1:]
     assert [row["beta"] for row in rows] == [row["temperature"] for row in rows] == values

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from core.faults import IN_THE_POLICY
 from core.models import adapters
-from core.policies.faulty import FAULTS
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.fast import cuda_graph, decoder_step
 from core.policies.lm.fast.cuda_graph import Launch
@@ -56,7 +56,7 @@ def rows(
         grpo = grpo_stage(max_steps=2, learning_rate=0.001)
         stages = {"sft": small | {"kind": "sft"}, "rce": rce, "grpo": grpo}
     made: Any = policy(lora=lora, gpu=gpu, checkpointing=checkpointing)
-    wrapped = made if fault is None else FAULTS[fault](made)
+    wrapped = made if fault is None else IN_THE_POLICY[fault](made)
     return list(ran(trainer_of(wrapped, TASK, stages=stages)).rows)
 
 
@@ -77,7 +77,7 @@ def test_a_run_records_what_it_does_on_the_cpu(kind: str, lora: bool) -> None:
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])
-@pytest.mark.parametrize("fault", [None, *FAULTS])
+@pytest.mark.parametrize("fault", [None, *IN_THE_POLICY])
 def test_neither_checkpointing_nor_a_fault_forgets_a_tensor(fault: str | None, checkpointing: bool) -> None:
     expected = rows("kl and entropy", gpu=False, checkpointing=checkpointing, fault=fault)
     with pretended_gpu():

@@ -78,7 +78,9 @@ def test_every_scheduled_number_of_a_grpo_stage_falls_on_its_plateau() -> None:
     assert [value for value in sampled if value != 9.0] == [pytest.approx(1.5 * cut) for cut in CUTS]
     learned: list[Any] = [request.batches for request in requests if isinstance(request, Learn)]
     for name, start in IN_THE_LOSS.items():
-        got = [getattr(batches[0].loss.numbers, name) for batches in learned]
+        numbers = [batches[0].loss.numbers for batches in learned]
+        own = name == "consistency_weight"
+        got = [one.own_losses["consistency"] if own else getattr(one, name) for one in numbers]
         assert got == [pytest.approx(start * cut) for cut in CUTS], name
     assert [batches[1].loss.scale for batches in learned] == [pytest.approx(0.3 * cut) for cut in CUTS]
 

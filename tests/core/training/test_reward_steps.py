@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from core.spec.task import CustomTaskSpec, DataSpec, RewardSpec
 from core.tasks.custom.task import CustomTask
-from core.tasks.readiness import at_work
 from core.training.requests import Reward
 from tests.fakes import TabularPolicy, asked, grpo_stage, trainer_of
 
@@ -30,7 +30,7 @@ def test_a_function_is_told_how_many_steps_are_done(tmp_path: Path) -> None:
     )
     task = CustomTask(spec)
     stage = grpo_stage(max_steps=2)
-    with at_work(task):
+    with closing(task):
         trainer = trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": 2})
         told = [
             (request.name, {outcome.reward for outcome in groups.outcomes})

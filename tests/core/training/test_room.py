@@ -14,6 +14,7 @@ from core.policies.base import Rollout, Sampling, Scores, Weights
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
 from core.tasks.base import Example
+from core.tasks.text import text_example
 from core.training.drive import drive
 from core.training.machine import Machine
 from core.training.requests import Sample, Score
@@ -22,7 +23,7 @@ from tests.fakes import PricedTask, Recorder, grpo_stage, small_policy, trainer_
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB"
 CPU = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate"
-PROMPTS = [Example(id=str(n), prompt="abcdefg"[: n + 1]) for n in range(3)]
+PROMPTS = [text_example(id=str(n), prompt="abcdefg"[: n + 1]) for n in range(3)]
 HOW = Sampling(temperature=1.0, max_completion_length=8)
 K = 4
 KEYS = [RowKey(0, 0, 1, 0, row) for row in range(len(PROMPTS) * K)]

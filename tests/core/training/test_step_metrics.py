@@ -10,15 +10,17 @@ import torch
 
 from core.metrics import METRICS
 from core.policies.base import Rollout, Sampling, Scores
-from core.tasks.base import Example, Outcome
+from core.tasks.base import Outcome
+from core.tasks.text import text_example
 from core.training.evaluate import evaluation_metrics, gain_errors, prompt_rewards
 from core.training.groups import Groups
 from core.training.step_metrics import integrity_metrics, rollout_metrics, sample_rows
+from tests.fakes import PricedTask
 
 # Two prompts x three completions of 2, 1, 3 / 3, 3, 1 tokens; the fourth and fifth were cut off.
 LENGTHS = torch.tensor([2, 1, 3, 3, 3, 1])
 ROLLOUT = Rollout(
-    prompts=[Example(id="p", prompt="p"), Example(id="q", prompt="q")],
+    prompts=[text_example(id="p", prompt="p"), text_example(id="q", prompt="q")],
     prompt_N=torch.tensor([0, 0, 0, 1, 1, 1]),
     actions={},
     mask_NT=torch.arange(3) < LENGTHS.unsqueeze(-1),
@@ -27,6 +29,8 @@ ROLLOUT = Rollout(
     truncated_N=torch.tensor([False, False, False, True, True, False]),
     how=Sampling(temperature=1.0, max_completion_length=3),
 )
+
+TASK = PricedTask(lambda *_: 0.0)
 
 
 def groups(*rewards: float, expected: tuple[float, ...] = ()) -> Groups:
@@ -38,7 +42,7 @@ def groups(*rewards: float, expected: tuple[float, ...] = ()) -> Groups:
 def test_the_metrics_of_a_step_worked_by_hand() -> None:
     # Rewards 0 1 2 | 1 1 1: mean 1, variance (1 + 0 + 1 + 0 + 0 + 0) / 6; inside the groups sqrt(2/3) and 0.
     advantages = torch.tensor([[-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    got = rollout_metrics(groups(0.0, 1.0, 2.0, 1.0, 1.0, 1.0), advantages)
+    got = rollout_metrics(groups(0.0, 1.0, 2.0, 1.0, 1.0, 1.0), advantages, distinct=3)
     assert got == {
         "reward/mean": 1.0,
         "reward/std": pytest.approx(sqrt(1 / 3)),
@@ -58,11 +62,11 @@ def test_the_metrics_of_a_step_worked_by_hand() -> None:
 
 
 def test_missing_rewards_are_left_out() -> None:
-    got = rollout_metrics(groups(0.0, nan, 2.0, nan, nan, 1.0), torch.zeros(2, 3, dtype=torch.float64))
+    got = rollout_metrics(groups(0.0, nan, 2.0, nan, nan, 1.0), torch.zeros(2, 3, dtype=torch.float64), distinct=1)
     assert (got["reward/mean"], got["reward/missing"], got["groups/dead"]) == (1.0, 0.5, 0.5)
     assert "reward/truncated" not in got  # both that were cut off have none
     assert got["reward/group_std"] == pytest.approx(0.5)  # 1 in the first group, 0 in the second
-    nothing = rollout_metrics(groups(*[nan] * 6), torch.zeros(2, 3, dtype=torch.float64))
+    nothing = rollout_metrics(groups(*[nan] * 6), torch.zeros(2, 3, dtype=torch.float64), distinct=1)
     assert isnan(nothing["reward/mean"])
     assert nothing["reward/missing"] == nothing["groups/dead"] == 1.0
     assert not {"advantage/std", "reward/truncated"} & set(nothing)
@@ -71,8 +75,10 @@ def test_missing_rewards_are_left_out() -> None:
 def test_a_virtual_best_sample_makes_a_group_live_that_is_all_below_it() -> None:
     advantages = torch.tensor([[-0.5, -0.5, -0.5], [0.0, 0.0, 0.0]], dtype=torch.float64)
     same = groups(0.25, 0.25, 0.25, 1.0, 1.0, 1.0)
-    assert rollout_metrics(same, advantages)["groups/dead"] == 1.0
-    got = rollout_metrics(same, advantages, virtual_best=1.0)  # the second group is as good as the virtual sample
+    assert rollout_metrics(same, advantages, distinct=1)["groups/dead"] == 1.0
+    got = rollout_metrics(
+        same, advantages, distinct=1, virtual_best=1.0
+    )  # the second group is as good as the virtual sample
     assert got["groups/dead"] == 0.5
     assert got["advantage/std"] == 0.0  # of the three equal ones alone
 
@@ -92,12 +98,21 @@ def test_the_gap_is_a_mean_over_the_drawn_tokens_of_the_rows_that_were_scored() 
 
 def test_offline_outputs_have_no_gap() -> None:
     offline = replace(ROLLOUT, drawn_NT=None)
-    assert integrity_metrics(offline, [0], Scores(logprobs_NT=torch.zeros(1, 3), entropies_NT=torch.zeros(1, 3))) == {}
+    clean = Scores(logprobs_NT=torch.zeros(1, 3), entropies_NT=torch.full((1, 3), 2.0))
+    assert integrity_metrics(offline, [0], clean) == {"entropy": 2.0}
+    assert integrity_metrics(offline, [0], Scores(logprobs_NT=torch.zeros(1, 3))) == {}
+
+
+def test_the_entropy_of_a_density_goes_by_another_name() -> None:
+    clean = Scores(logprobs_NT=torch.full((1, 3), -1.0), entropies_NT=torch.full((1, 3), -2.0))
+    got = integrity_metrics(ROLLOUT, [0], clean, density=True)
+    assert got["differential_entropy"] == -2.0
+    assert "entropy" not in got
 
 
 def test_sample_rows() -> None:
     advantages = torch.tensor([[-1.0, 0.0, 1.0], [0.0, 0.5, -0.5]], dtype=torch.float64)
-    rows = sample_rows(groups(0.0, 1.0, 2.0, 1.0, 2.0, 0.5), advantages, step=7)
+    rows = sample_rows(TASK, groups(0.0, 1.0, 2.0, 1.0, 2.0, 0.5), advantages, step=7)
     assert rows[0] == {
         "step": 7,
         "row": 0,
@@ -152,7 +167,7 @@ def test_parts_and_slices_of_an_evaluation_are_means_over_prompts() -> None:
     # One prompt lost two of its three values: it still counts as much as the other. 1 and 0 give 0.5, not 1 / 4.
     values = (1.0, nan, nan, 0.0, 0.0, 0.0)
     outcomes = [Outcome(reward=v, expected=v, valid=True, parts={"exact": v}) for v in values]
-    prompts = [Example(id=name, prompt=name, facts={"kind": "all"}) for name in "pq"]
+    prompts = [text_example(id=name, prompt=name, facts={"kind": "all"}) for name in "pq"]
     found = replace(groups(*values), outcomes=outcomes, rollout=replace(ROLLOUT, prompts=prompts))
     got = evaluation_metrics(found, slice_by="kind")
     assert (got["eval/reward"], got["eval/rewards/exact"], got["eval/slices/all"]) == (0.5, 0.5, 0.5)

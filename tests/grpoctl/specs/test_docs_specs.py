@@ -10,9 +10,10 @@ import pytest
 
 from core.errors import SpecError
 from core.spec import Part, RunSpec, Schedule
+from core.spec.task import task_names
 from grpoctl.specs import load
 from grpoctl.specs.layers import Keys, dotted
-from grpoctl.specs.schema import MISSING, allowed, fields, stage_kinds, task_names
+from grpoctl.specs.schema import MISSING, allowed, fields, stage_kinds
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "specs.md").read_text(encoding="utf-8")
 FAILING = re.findall(r"```yaml\n((?:[^`].*\n)*)```\n\n```text\n(.*)\n```", DOCUMENT)

@@ -23,7 +23,7 @@ LOADED = load(EVERYTHING, library=LIBRARY)
 AUTHORED = read_authored(EVERYTHING, LIBRARY)
 ALL = fields(LOADED.authored)
 # One choice, the keys below change with it, or another key must go for it: tested elsewhere.
-ONLY_VALUE = {"task.name", "stages.grpo.kind", "budget.tokens", "model.trainable"}
+ONLY_VALUE = {"task.name", "policy.kind", "stages.grpo.kind", "budget.tokens", "model.trainable"}
 CONSTANT = ("stages.grpo.beta", "stages.grpo.entropy_coef")  # what adapts starts from a plain number
 LEAVES = {
     dotted(path): field

@@ -86,7 +86,8 @@ def test_the_file_is_block_style_complete_and_stable(tmp_path: Path) -> None:
     assert lines[0] == "name: p31"
     assert "    learning_rate: 2e-06" in lines
     assert "  max_logprob_gap: null" in lines  # defaults are written too: the file needs no other
-    assert [line.partition(":")[0] for line in lines if line[0] not in " -"] == list(RunSpec.model_fields)
+    written = [line.partition(":")[0] for line in lines if line[0] not in " -"]
+    assert written == [name for name in RunSpec.model_fields if name != "policy"]  # left out while it is lm
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ class Disk:
 
 def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     """Of the whole run."""
-    found = weights(spec.model, shape, device)
+    found = weights(spec.language_model, shape, device)
     one = 3 * found.trainable * found.each
-    size = 2 if spec.model.dtype == "bfloat16" else 4
+    size = 2 if spec.language_model.dtype == "bfloat16" else 4
     model = shape.total * size + TOKENIZER
     budgets = [(view, budget(view)) for view in views(spec)]
     records = STORE + sum(
@@ -47,7 +47,7 @@ def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     return Disk(
         checkpoint=one,
         checkpoints=one * (spec.checkpoints.save_total_limit + 2),  # the best one, and the one being written
-        export=found.trainable * found.each + TOKENIZER if spec.model.lora is not None else model,
-        merged=model if spec.export.merged and spec.model.lora is not None else 0,
+        export=found.trainable * found.each + TOKENIZER if spec.language_model.lora is not None else model,
+        merged=model if spec.export.merged and spec.language_model.lora is not None else 0,
         records=records,
     )

@@ -54,7 +54,7 @@ def levers(
             _lever(
                 f"--profile {name}",
                 peak(phases(other, model, tokens, place)).bytes,
-                f"the profile of {other.model.source}",
+                f"the profile of {other.language_model.source}",
                 place,
             )
         )
@@ -87,7 +87,7 @@ def _together(spec: RunSpec, found: Peak, place: Place) -> list[Lever]:
 
 
 def _changes(spec: RunSpec, place: Place) -> Iterator[Changed]:
-    model = spec.model
+    model = spec.language_model
     if not model.gradient_checkpointing:
         yield _of_model(spec, "gradient_checkpointing", True, "same gradient; about a third more time to learn")
     yield from _of_stages(spec, "gradient_accumulation_steps", _finer, "same gradient")
@@ -96,7 +96,7 @@ def _changes(spec: RunSpec, place: Place) -> Iterator[Changed]:
     if model.lora is not None and model.load_in_4bit != "always" and place.quantises:
         yield _of_model(spec, "load_in_4bit", "always", "rounded weights; needs a CUDA device and bitsandbytes")
     if model.lora is None:
-        adapter = spec.model.model_copy(update={"lora": AS_LORA, "trainable": None})
+        adapter = spec.language_model.model_copy(update={"lora": AS_LORA, "trainable": None})
         yield AS_LORA_TEXT, spec.model_copy(update={"model": adapter}), "an adapter instead of the weights themselves"
     yield from _of_stages(spec, "max_completion_length", _shorter, "longer answers are cut off")
     yield from _of_stages(spec, "num_generations", _fewer, "smaller groups: a noisier advantage")
@@ -107,7 +107,7 @@ def _changes(spec: RunSpec, place: Place) -> Iterator[Changed]:
 
 
 def _of_model(spec: RunSpec, key: str, value: Any, cost: str) -> Changed:
-    changed = spec.model_copy(update={"model": spec.model.model_copy(update={key: value})})
+    changed = spec.model_copy(update={"model": spec.language_model.model_copy(update={key: value})})
     return f"model.{key}={str(value).lower() if isinstance(value, bool) else value}", changed, cost
 
 

@@ -126,7 +126,7 @@ class _Stage:
     def __init__(self, spec: RunSpec, name: str, shape: Shape, tokens: Tokens, place: Place) -> None:
         self.spec, self.name, self.shape, self.place = spec, name, shape, place
         self.stage: StageBase = spec.stages[name]
-        self.weights = weights(spec.model, shape, place.device)
+        self.weights = weights(spec.language_model, shape, place.device)
         self.prompt = tokens.prompt
         self.sampled = self.stage.rows_per_step > 0
         self.completion = self.stage.max_completion_length if self.sampled else tokens.answer
@@ -137,7 +137,7 @@ class _Stage:
         """What the stage does on a step."""
         if not self.sampled:
             return [self._learn()]
-        model, shape, device = self.spec.model, self.shape, self.place.device
+        model, shape, device = self.spec.language_model, self.shape, self.place.device
         rows = at_once(model, shape, group=self._group(), width=self.prompt + self.completion, place=self.place)
         sampled = sampling(model, shape, self._rows(min(rows, self.stage.rows_per_step)), device)
         scored = scoring(model, shape, self._rows(self._scored_rows()), device)
@@ -162,7 +162,7 @@ class _Stage:
         return max(self._group(), math.ceil(stage.rows_per_step / stage.gradient_accumulation_steps) if whole else 0)
 
     def _learn(self) -> Phase:
-        model, shape, device = self.spec.model, self.shape, self.place.device
+        model, shape, device = self.spec.language_model, self.shape, self.place.device
         rows = self._rows(micro_rows(self.stage)).within(tokens_at_once(model, shape, self.place.sampling_room))
         layers, one = _layers_with_gradients(model, shape), block(model, shape, rows, device)
         if model.gradient_checkpointing:
@@ -204,11 +204,11 @@ def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Ph
     """Held-out prompts in batches; a few of their rows are scored."""
     group, longest = spec.evaluation.num_generations_eval, spec.max_completion_length
     device, rows = place.device, spec.task.eval_prompts * group
-    found = weights(spec.model, shape, device)
-    batch = at_once(spec.model, shape, group=group, width=tokens.prompt + longest, place=place)
+    found = weights(spec.language_model, shape, device)
+    batch = at_once(spec.language_model, shape, group=group, width=tokens.prompt + longest, place=place)
     added = [
         work(
-            spec.model,
+            spec.language_model,
             shape,
             Rows(count=min(rows, most), group=group, prompt=tokens.prompt, completion=longest),
             device,

@@ -89,8 +89,8 @@ def _pace(view: StageView, shape: Shape, tokens: Tokens, assumed: Speed) -> Pace
     sampled, count = stage.rows_per_step > 0, stage.rows_per_step or stage.prompts_per_step
     completion = stage.max_completion_length if sampled else tokens.answer
     rows = _Rows(prompts=stage.prompts_per_step, rows=count, prompt=tokens.prompt, completion=completion)
-    passes = 4 if spec.model.lora is not None else 6  # forward 2; backward 2, and 2 more where the weights move
-    passes += 2 * spec.model.gradient_checkpointing
+    passes = 4 if spec.language_model.lora is not None else 6
+    passes += 2 * spec.language_model.gradient_checkpointing
     iterations = stage.num_iterations if isinstance(stage, GrpoStage) else 1
     passed = _pass(shape, rows, passes) / assumed.operations
     seconds = {"learn": iterations * (passed + BACKWARD * stage.gradient_accumulation_steps * _call(shape))}
@@ -117,7 +117,7 @@ def _sampling(spec: RunSpec, shape: Shape, rows: _Rows, assumed: Speed) -> float
     prefill = shape.layers * shape.block_linear * rows.prompts * rows.prompt
     each = shape.layers * shape.block_linear + shape.vocabulary * shape.hidden
     operations = 2 * (prefill + each * rows.rows * rows.completion)
-    held = weights(spec.model, shape, "cpu").held["weights"]
+    held = weights(spec.language_model, shape, "cpu").held["weights"]
     return operations / assumed.operations + rows.completion * (held / assumed.bytes + _call(shape))
 
 

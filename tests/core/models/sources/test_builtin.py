@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from core.assemble import tiny_pairs
 from core.errors import StorageError
 from core.models.cache import cache_root, intact
 from core.models.sources import builtin
 from core.models.sources.builtin import Recipe
 from core.policies.base import Sampling
+from core.policies.lm.build import tiny_pairs
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
 from core.spec import WorkflowDslTaskSpec

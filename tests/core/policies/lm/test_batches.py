@@ -20,10 +20,10 @@ from core.policies.lm.batches import (
     tokens_at_once,
 )
 from core.randomness import RowKey
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from tests.fakes import small_policy, small_qwen2
 
-PROMPTS = [Example(id=str(n), prompt="abcdefghij"[: 2 * n + 1]) for n in range(5)]
+PROMPTS = [text_example(id=str(n), prompt="abcdefghij"[: 2 * n + 1]) for n in range(5)]
 
 
 def config(**words: Any) -> Qwen2Config:

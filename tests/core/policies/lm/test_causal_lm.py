@@ -16,11 +16,11 @@ from core.errors import CheckpointError
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Weights
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from core.training.update import Update
 from tests.fakes import LetterTokenizer, batch_of, grpo_stage, loss_of, small_policy, small_qwen2
 
-PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn"), Example(id="3", prompt="z")]
+PROMPTS = [text_example(id="1", prompt="abc"), text_example(id="2", prompt="hijklmn"), text_example(id="3", prompt="z")]
 HOW = Sampling(temperature=1.0, max_completion_length=12)
 K = 4
 KINDS = [pytest.param(None, id="full"), pytest.param(0.0, id="lora"), pytest.param(0.3, id="lora-dropout")]

@@ -19,10 +19,10 @@ from core.policies.lm.fast.decoder_weights import is_plain_decoder
 from core.policies.savings import PLAIN, Savings
 from core.randomness import INIT, RowKey, seeded
 from core.spec import LoraSpec
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from tests.fakes import VOCABULARY, LetterTokenizer, small_llama, small_policy, small_qwen2
 
-PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn"), Example(id="3", prompt="z")]
+PROMPTS = [text_example(id="1", prompt="abc"), text_example(id="2", prompt="hijklmn"), text_example(id="3", prompt="z")]
 S, K, N = 7, 4, 12
 ORDERS = {"all": range(N), "a part of each group": [1, 3, 4, 9, 10, 11], "mixed": [9, 2, 4, 3, 0], "one": [5]}
 WAYS = ("shared_prompts", "fused_head", "grouped_heads", "one_product", "fused_norms")

@@ -16,10 +16,10 @@ from core.policies.base import ENTROPY, Rollout, Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.modes import update_mode
 from core.randomness import RowKey
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from tests.fakes import LetterTokenizer, small_llama, small_qwen2
 
-PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn")]
+PROMPTS = [text_example(id="1", prompt="abc"), text_example(id="2", prompt="hijklmn")]
 HOW = Sampling(temperature=1.0, max_completion_length=12)
 KEYS = [RowKey(0, 0, 1, 0, row) for row in range(8)]
 

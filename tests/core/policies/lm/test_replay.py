@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from core.faults import RolloutInTrainMode
 from core.policies.base import Policy, Rollout, Sampling
-from core.policies.faulty import RolloutInTrainMode
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from tests.fakes import TabularPolicy, small_policy
 
-PROMPTS = [Example(id=text, prompt=text) for text in ("abc", "hijklmn", "z")]
+PROMPTS = [text_example(id=text, prompt=text) for text in ("abc", "hijklmn", "z")]
 HOW = Sampling(temperature=1.0, max_completion_length=20)
 K = 16
 

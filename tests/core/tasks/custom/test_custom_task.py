@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from core.errors import SpecError, TaskError
 from core.spec.task import CustomTaskSpec
 from core.tasks.custom.tables import sample_tables
 from core.tasks.custom.task import CustomTask
-from core.tasks.readiness import at_work, check_slices, make_ready
+from core.tasks.readiness import check_slices
 from core.tasks.registry import build, unread
 from tests.core.tasks.custom.conftest import Spec
 
@@ -52,7 +53,7 @@ def task(spec: Spec, tmp_path: Path) -> CustomTask:
 
 def test_functions_get_prompts_tokens_and_columns(task: CustomTask) -> None:
     examples = list(task.examples("train")[:2])
-    with at_work(task):
+    with closing(task):
         outcomes = task.score(examples, [str(examples[0].facts["answer"]), "no"], [[5, 6], [7]])
         assert task.score([], []) == []
     assert [outcome.parts["right"] for outcome in outcomes] == [1.0, 0.0]
@@ -66,7 +67,7 @@ def test_conversational_functions_get_messages(spec: Spec, tmp_path: Path) -> No
     rows = '{"chat": [{"role": "user", "content": "a"}]}\n{"chat": [{"role": "user", "content": "b"}]}\n'
     told = {"prompt": None, "messages": "chat", "system": "Be brief."}
     task = CustomTask(spec(rows, rewards=functions(tmp_path, "chatty"), **told))
-    with at_work(task):
+    with closing(task):
         (outcome,) = task.score(task.examples("eval"), ["four"])
     assert outcome.reward == 1 + 4
 
@@ -74,7 +75,7 @@ def test_conversational_functions_get_messages(spec: Spec, tmp_path: Path) -> No
 def test_none_is_left_out_and_a_lost_row_is_missing(spec: Spec, tmp_path: Path) -> None:
     task = CustomTask(spec(ROWS, train_prompts=7, rewards=functions(tmp_path, "picky", "only_even")))
     examples = sorted(task.examples("train"), key=lambda example: str(example.facts["kind"]))[::6][:2]  # even, odd
-    with at_work(task):
+    with closing(task):
         even, odd, bad = task.score([*examples, examples[0]], ["x", "x", "bad"])
     assert (even.reward, odd.reward) == (2.0, 1.0)
     assert math.isnan(odd.parts["only_even"])
@@ -84,7 +85,7 @@ def test_none_is_left_out_and_a_lost_row_is_missing(spec: Spec, tmp_path: Path) 
 
 def test_its_process_ends_with_its_work(spec: Spec, tmp_path: Path) -> None:
     task = CustomTask(spec(ROWS, rewards=functions(tmp_path, "pid")))
-    with at_work(task):
+    with closing(task):
         (outcome,) = task.score(task.examples("eval"), ["x"])
         os.kill(int(outcome.reward), 0)
     with pytest.raises(ProcessLookupError):
@@ -99,8 +100,8 @@ def test_a_function_that_cannot_be_used_is_refused_before_the_run(
     name: str, message: str, spec: Spec, tmp_path: Path
 ) -> None:
     task = build(spec(ROWS, rewards=functions(tmp_path, name)))
-    with at_work(task), pytest.raises(SpecError, match=message):
-        make_ready(task)
+    with closing(task), pytest.raises(SpecError, match=message):
+        task.make_ready()
 
 
 def test_targets_and_gold_answers(task: CustomTask, spec: Spec) -> None:

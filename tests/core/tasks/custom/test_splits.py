@@ -13,6 +13,7 @@ from core.spec.task import CustomTaskSpec
 from core.tasks.base import Example
 from core.tasks.custom.prompts import LONGEST, Prompts
 from core.tasks.custom.splits import splits_of
+from core.tasks.text import prompt_of
 from tests.core.tasks.custom.conftest import Spec
 
 
@@ -25,7 +26,7 @@ def split(spec: CustomTaskSpec) -> dict[str, list[Example]]:
 
 
 def asked(spec: CustomTaskSpec) -> dict[str, list[str]]:
-    return {name: [example.prompt for example in examples] for name, examples in split(spec).items()}
+    return {name: [prompt_of(example).text for example in examples] for name, examples in split(spec).items()}
 
 
 NUMBERS = lines(*map(str, range(20)))
@@ -45,8 +46,8 @@ def test_ids_and_facts(spec: Spec) -> None:
     found = split(spec(lines("x", "y", answer=3), train_prompts=1))
     assert [example.id for examples in found.values() for example in examples] == ["train-00000", "eval-00000"]
     assert found["train"][0].facts in ({"q": "x", "answer": 3}, {"q": "y", "answer": 3})
-    assert not found["train"][0].plain
-    assert split(spec(lines("x", "y"), chat_template=False))["train"][0].plain
+    assert not prompt_of(found["train"][0]).plain
+    assert prompt_of(split(spec(lines("x", "y"), chat_template=False))["train"][0]).plain
 
 
 def test_a_duplicate_of_a_held_out_prompt_is_not_trained_on(spec: Spec) -> None:
@@ -130,7 +131,7 @@ def test_conversations_are_asked_as_they_are(spec: Spec) -> None:
     system = {"role": "system", "content": "Be kind."}
     content = chats([system, user("a"), {"role": "assistant", "content": "b"}, user("c")], [user("d")])
     found = split(spec(content, system="Be brief.", **CHAT))
-    told = {e.prompt: e.messages for examples in found.values() for e in examples}
+    told = {prompt_of(e).text: prompt_of(e).messages for examples in found.values() for e in examples}
     assert told["c"] is not None
     assert [message["content"] for message in told["c"]] == ["Be kind.", "a", "b", "c"]  # its own system message stays
     assert told["d"] == [{"role": "system", "content": "Be brief."}, user("d")]
@@ -139,15 +140,15 @@ def test_conversations_are_asked_as_they_are(spec: Spec) -> None:
 def test_a_conversation_may_be_text_and_have_parts(spec: Spec, tmp_path: Path) -> None:
     chat = json.dumps([user("hi")]).replace('"', '""')
     found = split(spec(f'chat\n"{chat}"\n"{chat.replace("hi", "ho")}"\n', name="a.csv", **CHAT))
-    assert {e.prompt for examples in found.values() for e in examples} == {"hi", "ho"}
+    assert {prompt_of(e).text for examples in found.values() for e in examples} == {"hi", "ho"}
     parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
     found = split(spec(chats(parts, [user("x")]), **CHAT))
-    assert {e.prompt for examples in found.values() for e in examples} == {"ab", "x"}
+    assert {prompt_of(e).text for examples in found.values() for e in examples} == {"ab", "x"}
 
 
 def test_a_system_message_stands_before_a_prompt(spec: Spec) -> None:
     (example,) = split(spec(lines("a", "b"), system="Be brief."))["eval"]
-    assert example.messages == [{"role": "system", "content": "Be brief."}, user(example.prompt)]
+    assert prompt_of(example).messages == [{"role": "system", "content": "Be brief."}, user(prompt_of(example).text)]
 
 
 @pytest.mark.parametrize(

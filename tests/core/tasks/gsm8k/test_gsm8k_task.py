@@ -9,11 +9,11 @@ import pytest
 
 from core.errors import SpecError, TaskError
 from core.spec.task import Gsm8kTaskSpec
-from core.tasks.base import Example
 from core.tasks.gsm8k.task import Gsm8kTask
 from core.tasks.registry import build
+from core.tasks.text import prompt_of, text_example
 
-EGGS = Example(id="x", prompt="?", facts={"answer": "1080", "solution": "540 + 540 = 1080"})
+EGGS = text_example(id="x", prompt="?", facts={"answer": "1080", "solution": "540 + 540 = 1080"})
 
 
 def task(path: Path | None = None, **settings: Any) -> Gsm8kTask:
@@ -57,9 +57,9 @@ def test_problems_without_calculator_marks(folder: Path) -> None:
     (one,) = task(folder, train_prompts=2, eval_prompts=1).examples("test")
     assert (one.id, one.facts["answer"], one.facts["steps"]) == ("test-00000", "1002", 1)
     assert one.facts["solution"] == "501 + 501 = 1002"
-    assert one.prompt.startswith("Ann has 501 eggs and buys 501 more. How many? Let's think step by step")
+    assert prompt_of(one).text.startswith("Ann has 501 eggs and buys 501 more. How many? Let's think step by step")
     boxed = task(folder, train_prompts=2, eval_prompts=1, answer_form="boxed").examples("test")[0]
-    assert boxed.prompt.endswith("\\boxed{}.")
+    assert prompt_of(boxed).text.endswith("\\boxed{}.")
 
 
 def test_splits_come_from_the_seed(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_crlf_and_a_byte_order_mark(folder: Path) -> None:
 
 def test_a_foreign_example_is_refused() -> None:
     with pytest.raises(TaskError, match="no problem of gsm8k"):
-        task().score([Example(id="y", prompt="")], ["1"])
+        task().score([text_example(id="y", prompt="")], ["1"])
 
 
 def test_the_hub_is_asked_for_where_there_is_no_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.decoding import DrawnTokens, decode
 from core.policies.savings import PLAIN, Savings
 from core.randomness import RowKey, uniforms
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from tests.fakes import VOCABULARY, LetterTokenizer, small_policy, small_qwen2
 
 K, LIMIT = 4, 16
@@ -101,7 +101,11 @@ def sampled(savings: Savings) -> tuple[Rollout, set[bool]]:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
     layer = policy.model.get_base_model().model.layers[0].self_attn.q_proj
     layer.register_forward_hook(lambda layer, *_: seen.add(layer.merged))
-    prompts = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn"), Example(id="3", prompt="zz")]
+    prompts = [
+        text_example(id="1", prompt="abc"),
+        text_example(id="2", prompt="hijklmn"),
+        text_example(id="3", prompt="zz"),
+    ]
     return policy.sample(prompts, K, HOW, KEYS), seen
 
 

@@ -10,17 +10,17 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from core.faults import RolloutInTrainMode
 from core.policies.base import Rollout, Sampling
-from core.policies.faulty import RolloutInTrainMode
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.fast.folded_adapter import foldable_layers, folded_adapter, folded_sampling
 from core.policies.lm.modes import update_mode
 from core.randomness import RowKey
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from tests.fakes import LetterTokenizer, small_policy, small_qwen2
 
 IDS = torch.tensor([[2, 9, 4, 30, 11], [7, 3, 3, 21, 5]])
-PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn")]
+PROMPTS = [text_example(id="1", prompt="abc"), text_example(id="2", prompt="hijklmn")]
 HOW = Sampling(temperature=1.0, max_completion_length=12)
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers by an old name

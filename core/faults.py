@@ -1,43 +1,56 @@
-"""Fault injections in a policy: mistakes reproduced on purpose, so that guards and rules can be shown to work.
+"""Fault injections: mistakes made on purpose, so that guards and rules can be shown to find them.
 
-Only a spec can switch one on. Guards and rules see rollouts, never the flag. Others: core.tasks.faulty,
-core.training.faulty.
+Only a spec can switch one on. Guards and rules see rollouts and metrics, never the flag: a fault wraps the policy, the
+task, or what the trainer asks for and is answered; the trainer's own code knows nothing of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
-from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.modes import update_mode
 from core.randomness import DROPOUT, TRAIN, RowKey, seeded
-from core.tasks.base import Example
+from core.spec import RunSpec
+from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
+from core.training.groups import Groups
+from core.training.grpo_loss import GrpoLoss
+from core.training.requests import Answer, Learn, Request, Reward, Sample
+from core.training.trainer import Parts, Steps, Trainer
+from core.training.update import Batch
+
+if TYPE_CHECKING:
+    from core.policies.lm.causal_lm import CausalLMPolicy
 
 _TRAINING = "fault.training"  # in a checkpoint: the mode the model was left in
 _STALE = "fault.stale."  # in a checkpoint: before the name of a weight, what the sampler has of it
 NOISE = 0.1  # dropout of the token embeddings while scoring
 NEVER = -1  # no token has this id
+PAID = 0.5  # whatever the completion
 
 
-class _Wrapped:
+# In the policy: what it samples from, and how it scores.
+
+
+class _WrappedPolicy:
     """The policy that is wrapped, in everything that a fault leaves alone."""
 
-    def __init__(self, policy: CausalLMPolicy) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """As the wrapped policy."""
         return self._policy.sample(prompts, k, how, keys)
 
-    def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
+    def replay(self, prompts: Sequence[Example], outputs: Sequence[Any]) -> Rollout:
         """As the wrapped policy."""
         return self._policy.replay(prompts, outputs)
 
@@ -76,7 +89,7 @@ def mode_as_found(model: Any) -> Iterator[Any]:
     yield model
 
 
-class RolloutInTrainMode(_Wrapped):
+class RolloutInTrainMode(_WrappedPolicy):
     """P30's fault: an update leaves train mode and gradient checkpointing on, and sampling does not notice.
 
     As in the seed's code, `eval()` is called (for good) only where the old log-probs of a training rollout are
@@ -85,6 +98,7 @@ class RolloutInTrainMode(_Wrapped):
 
     def __init__(self, policy: CausalLMPolicy) -> None:
         super().__init__(policy)
+        self._lm = policy
         policy.sampling_mode = mode_as_found
         policy.checkpointing = True
         self._training: frozenset[str] = frozenset()  # ids of the last training rollout's prompts
@@ -101,26 +115,26 @@ class RolloutInTrainMode(_Wrapped):
         """As the wrapped policy; scoring the training rollout leaves eval mode behind, as the seed's code did."""
         # By its prompts: what was sampled in parts, here or by several ranks, is scored as a rollout of its own.
         if not torch.is_grad_enabled() and any(example.id in self._training for example in rollout.prompts):
-            self._policy.model.eval()
+            self._lm.model.eval()
         return self._policy.score(rollout, rows, wants=wants, weights=weights)
 
     def state(self) -> Mapping[str, Tensor]:
         """As the wrapped policy, and the mode that was left behind: the next rollout depends on it."""
-        return {**self._policy.state(), _TRAINING: torch.tensor(self._policy.model.training)}
+        return {**self._policy.state(), _TRAINING: torch.tensor(self._lm.model.training)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """As the wrapped policy; leaves the mode behind that was left when the state was taken."""
         self._policy.load({name: value for name, value in state.items() if name != _TRAINING})
         if bool(state.get(_TRAINING, False)):
-            update_mode(self._policy.model, checkpointing=True)
+            update_mode(self._lm.model, checkpointing=True)
         else:
-            self._policy.model.eval()
+            self._lm.model.eval()
 
 
-class StaleSamplerWeights(_Wrapped):
+class StaleSamplerWeights(_WrappedPolicy):
     """The sampler keeps the weights that the run starts from: whatever should hand it the new ones does not."""
 
-    def __init__(self, policy: CausalLMPolicy) -> None:
+    def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
         self._stale = policy.state()
 
@@ -145,11 +159,12 @@ class StaleSamplerWeights(_Wrapped):
         self._stale = stale or self._policy.state()
 
 
-class DropoutInScoring(_Wrapped):
+class DropoutInScoring(_WrappedPolicy):
     """Scoring without gradients is not clean: a tenth of each embedding is dropped out, sampling and updates aside."""
 
     def __init__(self, policy: CausalLMPolicy) -> None:
         super().__init__(policy)
+        self._lm = policy
         self._key = RowKey(0, DROPOUT, 0, 1, 0)
         self._scored = 0  # since the last rollout: each scoring has noise of its own
 
@@ -163,7 +178,7 @@ class DropoutInScoring(_Wrapped):
         if torch.is_grad_enabled():
             return self._policy.score(rollout, rows, wants=wants, weights=weights)
         self._scored += 1
-        hook = self._policy.model.get_input_embeddings().register_forward_hook(_dropped)
+        hook = self._lm.model.get_input_embeddings().register_forward_hook(_dropped)
         try:
             with seeded(self._key._replace(row=self._scored)):
                 return self._policy.score(rollout, rows, wants=wants, weights=weights)
@@ -171,26 +186,129 @@ class DropoutInScoring(_Wrapped):
             hook.remove()
 
 
-class MissingEos(_Wrapped):
+class MissingEos(_WrappedPolicy):
     """The sampler does not know the end token: it draws on behind it until the completion is cut off."""
+
+    def __init__(self, policy: CausalLMPolicy) -> None:
+        super().__init__(policy)
+        self._lm = policy
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """A rollout in which no row ends."""
-        known = self._policy.end_ids
-        self._policy.end_ids = torch.full_like(known, NEVER)
+        known = self._lm.end_ids
+        self._lm.end_ids = torch.full_like(known, NEVER)
         try:
             return self._policy.sample(prompts, k, how, keys)
         finally:
-            self._policy.end_ids = known
+            self._lm.end_ids = known
 
 
 def _dropped(_module: object, _inputs: object, embedded: Tensor) -> Tensor:
     return torch.nn.functional.dropout(embedded, NOISE)
 
 
-FAULTS: Mapping[str, Callable[[CausalLMPolicy], Policy]] = {
+# In the task: what it pays, and what it gives to train on.
+
+
+class ConstantReward(WrappedTask):
+    """A broken reward function: it answers, and always the same."""
+
+    def score(
+        self, examples: Sequence[Example], outputs: Sequence[Any], ids: Sequence[Sequence[int]] = ()
+    ) -> list[Outcome]:
+        """Half a point for everything; what is valid stays so."""
+        return [replace(one, reward=PAID, expected=PAID) for one in super().score(examples, outputs, ids)]
+
+
+class EvaluationInTraining(WrappedTask):
+    """The evaluation's problems are among those to train on."""
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """As the wrapped task; of `train`, the held-out problems after its own."""
+        own = super().examples(split)
+        return (*own, *super().examples("eval")) if split == "train" else own
+
+
+# Between the trainer and what it asks for.
+
+
+class FaultyTrainer(Trainer):
+    """A trainer whose requests and answers suffer these faults, in this order."""
+
+    def __init__(self, parts: Parts, faults: Sequence[str]) -> None:
+        super().__init__(parts)
+        self._before = [IN_REQUESTS[fault] for fault in faults if fault in IN_REQUESTS]
+        self._after = [IN_ANSWERS[fault] for fault in faults if fault in IN_ANSWERS]
+
+    def steps(self) -> Steps:
+        """As a trainer's, but for what goes wrong on the way."""
+        steps, answer = super().steps(), None
+        while True:
+            try:
+                request: Request = steps.send(answer)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            for change in self._before:
+                request = change(request)
+            answer = yield request
+            for spoil in self._after:
+                answer = spoil(request, answer)
+
+
+def interleaved(request: Request, answer: Answer) -> Answer:
+    """Rows of a training rollout in the order p0 p1 p0 p1 ...: whoever cuts them every K rows mixes the prompts."""
+    if not isinstance(request, Sample) or request.name != "sample" or not isinstance(answer, Rollout):
+        return answer
+    order_N = torch.arange(len(answer)).view(len(answer.prompts), -1).T.flatten()
+    return answer.reordered(order_N)
+
+
+def negated(request: Request, answer: Answer) -> Answer:
+    """What is to be learned from is minus the reward; evaluations and samples have what the task paid."""
+    if not isinstance(request, Reward) or request.name != "reward" or not isinstance(answer, Groups):
+        return answer
+    return replace(answer, rewards_PK=-answer.rewards_PK)
+
+
+def without_last_token(request: Request) -> Request:
+    """The loss looks one token to the right of where it should: the last one of every completion is not learned."""
+    if not isinstance(request, Learn):
+        return request
+    return replace(request, batches=[_shifted(batch) for batch in request.batches])
+
+
+def _shifted(batch: Batch) -> Batch:
+    if not isinstance(batch.loss, GrpoLoss):
+        return batch
+    mask_NT: Tensor = batch.loss.mask_NT
+    return replace(batch, loss=replace(batch.loss, mask_NT=torch.nn.functional.pad(mask_NT[:, 1:], (0, 1))))
+
+
+IN_THE_POLICY: Mapping[str, Callable[[Any], Policy]] = {
     "rollout-in-train-mode": RolloutInTrainMode,
     "stale-sampler-weights": StaleSamplerWeights,
     "dropout-in-scoring": DropoutInScoring,
     "missing-eos": MissingEos,
 }
+IN_THE_TASK: Mapping[str, Callable[[Task], Task]] = {
+    "constant-reward": ConstantReward,
+    "evaluation-in-training": EvaluationInTraining,
+}
+IN_REQUESTS: Mapping[str, Callable[[Request], Request]] = {"completion-mask-off-by-one": without_last_token}
+IN_ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
+    "wrong-group-order": interleaved,
+    "reward-sign-flipped": negated,
+}
+
+
+def faulty_policy(policy: Policy, spec: RunSpec) -> Policy:
+    """The policy with the fault of a spec in it, if there is one: at most one is in a policy."""
+    wrong = [IN_THE_POLICY[fault] for fault in spec.faults if fault in IN_THE_POLICY]
+    return wrong[0](policy) if wrong else policy
+
+
+def faulty_task(task: Task, spec: RunSpec) -> Task:
+    """The task with the faults of a spec in it."""
+    for fault in spec.faults:
+        task = IN_THE_TASK[fault](task) if fault in IN_THE_TASK else task
+    return task

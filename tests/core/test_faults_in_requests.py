@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from core.faults import FaultyTrainer
 from core.policies.base import Policy
 from core.spec import CheckpointSpec
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.checkpoint import Checkpoints
 from core.training.drive import drive
-from core.training.faulty import FaultyTrainer
 from core.training.trainer import Parts, Trainer
 from tests.fakes import LongPolicy, PricedTask, Recorder, ScriptedPolicy, TabularPolicy, grpo_stage, ran, run_spec
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from core.tasks.base import Example, names_of
-from core.tasks.faulty import ConstantReward, EvaluationInTraining
+from core.faults import ConstantReward, EvaluationInTraining
+from core.tasks.base import names_of
+from core.tasks.text import text_example
 from tests.fakes import PricedTask
 
 TASK = PricedTask(lambda problem, output: problem + int(output), valid=lambda output: output != "3")
@@ -24,8 +25,9 @@ def test_evaluation_s_problems_come_after_training_s_own() -> None:
 
 
 def test_problems_are_the_same_by_id_or_by_what_the_model_is_given() -> None:
-    one, other = Example(id="a", prompt="2 + 2"), Example(id="b", prompt="2 + 2")
-    chat = Example(id="b", prompt="2 + 2", messages=({"role": "user", "content": "2 + 2"},))
-    assert set(names_of(one)) & set(names_of(other)) == {"text 2 + 2"}
+    one, other = text_example(id="a", prompt="2 + 2"), text_example(id="b", prompt="2 + 2")
+    chat = text_example(id="b", prompt="2 + 2", messages=({"role": "user", "content": "2 + 2"},))
+    (same,) = set(names_of(one)) & set(names_of(other))
+    assert "2 + 2" in same
     assert set(names_of(chat)) & set(names_of(other)) == {"id b"}
     assert not set(names_of(one)) & set(names_of(chat))

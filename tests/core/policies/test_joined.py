@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.policies.base import ENTROPY, Policy, Rollout, Sampling
-from core.policies.join import joined
+from core.policies.base import ENTROPY, Policy, Rollout, Sampling, joined
 from core.randomness import RowKey
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from tests.fakes import small_policy
 
 HOW = Sampling(temperature=0.8, max_completion_length=12)
@@ -30,7 +29,7 @@ def parts(policy: Policy) -> list[Rollout]:
     found = []
     for attempt, texts in enumerate(PARTS):
         keys = [RowKey(6, 0, 1, attempt, row) for row in range(len(texts) * 2)]
-        found.append(policy.sample([Example(id=text, prompt=text) for text in texts], 2, HOW, keys))
+        found.append(policy.sample([text_example(id=text, prompt=text) for text in texts], 2, HOW, keys))
     assert len({part.mask_NT.shape[1] for part in found}) > 1
     assert len({part.actions["prompt_ids"].shape[1] for part in found}) == 3
     return found
@@ -81,7 +80,7 @@ def test_one_rollout_is_itself_and_one_that_was_not_sampled_takes_the_log_probs_
 
 
 def test_padding_is_what_it_is_told(parts: list[Rollout]) -> None:
-    whole = joined(parts, padding={"prompt_ids": 31, "ids": 33})
+    whole = joined(parts, padding={"prompt_ids": 31, "ids": 33}, left=frozenset({"prompt_ids"}))
     gap = whole.actions["prompt_ids"].shape[1] - parts[0].actions["prompt_ids"].shape[1]
     assert set(whole.actions["prompt_ids"][:2, :gap].flatten().tolist()) == {31}
     narrow = min(range(3), key=lambda part: parts[part].mask_NT.shape[1])

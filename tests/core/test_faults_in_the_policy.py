@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from core.algorithms.masking import token_mean
+from core.faults import DropoutInScoring, MissingEos, RolloutInTrainMode, StaleSamplerWeights
 from core.policies.base import Policy, Rollout, Sampling
-from core.policies.faulty import DropoutInScoring, MissingEos, RolloutInTrainMode, StaleSamplerWeights
 from core.randomness import RowKey
-from core.tasks.base import Example
+from core.tasks.text import text_example
 from core.training.update import Update
 from tests.fakes import batch_of, grpo_stage, loss_of, small_policy
 
-PROMPTS = [Example(id="1", prompt="abc"), Example(id="2", prompt="hijklmn")]
+PROMPTS = [text_example(id="1", prompt="abc"), text_example(id="2", prompt="hijklmn")]
 HOW = Sampling(temperature=1.0, max_completion_length=12)
 KEYS = [RowKey(0, 0, 1, 0, row) for row in range(8)]
 

@@ -1,0 +1,70 @@
+"""What other packages add to grpoctl: objects that they name as Python entry points, one group for each kind of thing.
+
+    [project.entry-points."grpoctl.policies"]
+    gaussian-bandit = "my_package.bandit:PLUGIN"
+
+A package is imported only when a spec, or a command, names what it adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, TypeVar
+
+from core.errors import SpecError
+
+C = TypeVar("C")
+
+Group = Literal["grpoctl.policies", "grpoctl.tasks", "grpoctl.rules", "grpoctl.readers", "grpoctl.executors"]
+
+
+def added(group: Group, builtin: Collection[str]) -> Mapping[str, EntryPoint]:
+    """Name -> entry point of everything that installed packages add to a group, sorted by name.
+
+    `builtin` are the names that grpoctl itself has in the group. Raises SpecError where two packages add the same name,
+    or one adds a built-in name: which of them is meant would depend on the order of installation.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
+        other = points.get(point.name)
+        if point.name in builtin:
+            raise SpecError(f"{_origin(point)} adds {point.name!r} to {group}, which is grpoctl's own; uninstall it")
+        if other is not None and other.value != point.value:
+            raise SpecError(f"{_origin(other)} and {_origin(point)} both add {point.name!r} to {group}; uninstall one")
+        points[point.name] = point
+    return points
+
+
+def load(group: Group, name: str, builtin: Collection[str]) -> Any:
+    """The object that a package adds under this name, imported; None where none does.
+
+    Raises SpecError for a clash of names, and where the package cannot be imported.
+    """
+    point = added(group, builtin).get(name)
+    if point is None:
+        return None
+    try:
+        return point.load()
+    except (ImportError, AttributeError, SyntaxError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        problem = f"{_origin(point)} adds {name!r} to {group}, but {point.value} cannot be imported: {why}"
+        raise SpecError(problem) from error
+
+
+def load_all(group: Group, builtin: Collection[str]) -> list[Any]:
+    """All objects that packages add to a group, imported, in the order of their names. Raises SpecError as `load`."""
+    return [load(group, name, builtin) for name in added(group, builtin)]
+
+
+def config_of(plugin: Any, base: type[C], group: Group, name: str) -> type[C]:
+    """The `config` of an added object: the class of its settings. Raises SpecError where it is not a `base`."""
+    config = getattr(plugin, "config", None)
+    if not (isinstance(config, type) and issubclass(config, base)) or not callable(getattr(plugin, "build", None)):
+        wanted = f"an object with `config`, a subclass of {base.__module__}.{base.__name__}, and `build`"
+        raise SpecError(f"{name!r} of {group} is {type(plugin).__name__}; allowed: {wanted}")
+    return config
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"package {point.dist.name}" if point.dist is not None else point.value

@@ -1,0 +1,101 @@
+"""The policy `lm` of a spec: its model loaded, its adapter put on, its sampler ready."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from core.errors import ModelError
+from core.models import adapters, devices, loading
+from core.models.catalogue import known_parameters
+from core.models.sources.base import Origin
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.spec import ArithmeticTaskSpec, ModelSpec, RunSpec
+from core.tasks import arithmetic
+from core.tasks.workflow_dsl import demonstrations as workflow_dsl
+
+
+@functools.cache  # as much work as loading the model: a process that executes many runs does it once
+def tiny_pairs() -> list[tuple[str, str]]:
+    """What `builtin:tiny` is warm-started on: valid answers to both tasks, and a share of free text."""
+    sums = [ArithmeticTaskSpec(name="arithmetic", digits=1, train_prompts=20, eval_prompts=20)]
+    sums.append(ArithmeticTaskSpec(name="arithmetic", digits=2))
+    return [
+        *workflow_dsl.demonstrations(4000, seed=0),
+        *workflow_dsl.free_text(160, seed=1),
+        *(pair for spec in sums for pair in arithmetic.ArithmeticTask(spec).demonstrations(500, seed=0)),
+    ]
+
+
+def build(spec: RunSpec) -> tuple[CausalLMPolicy, Origin]:
+    """The policy of a spec, to be trained, and where its weights came from. Raises ModelError."""
+    settings = spec.language_model
+    loaded = _loaded(settings)
+    model, reference = loaded.model, None
+    if settings.trainable is not None:
+        model = adapters.train_only(model, settings.trainable)
+    if settings.lora is None:
+        reference = adapters.frozen_copy(model)
+    else:
+        model = adapters.with_lora(model, settings.lora, seed=spec.seed)
+    policy = CausalLMPolicy(
+        model,
+        loaded.tokenizer,
+        reference=reference,
+        checkpointing=settings.gradient_checkpointing,
+        mixed_precision=settings.mixed_precision,
+    )
+    return policy, loaded.origin
+
+
+def _loaded(spec: ModelSpec) -> loading.LoadedModel:
+    """The model as it is loaded, and torch on as many threads as pay at its size."""
+    if (parameters := known_parameters(spec.source)) is not None:
+        devices.set_threads(parameters)  # before: the built-in model is trained where it is not in the cache
+    loaded = loading.load_with_origin(spec, tiny_pairs)
+    devices.set_threads(sum(weight.numel() for weight in loaded.model.parameters()))
+    return loaded
+
+
+def build_sampler(spec: ModelSpec, adapter: Path | None = None) -> CausalLMPolicy:
+    """A policy that is only drawn from: the model of a spec, under the adapter of a folder where one is given.
+
+    Raises ModelError where either cannot be loaded, or the adapter does not fit.
+    """
+    loaded = _loaded(spec)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    model = model if adapter is None else adapters.load_adapter(model, adapter)
+    return CausalLMPolicy(model, tokenizer, mixed_precision=spec.mixed_precision)
+
+
+def build_kept(spec: ModelSpec, weights: Mapping[str, Tensor]) -> CausalLMPolicy:
+    """A policy that is only drawn from: the model of a spec with what a checkpoint has of its trained weights.
+
+    Raises ModelError where the model cannot be loaded, CheckpointError where the weights are not of it.
+    """
+    loaded = _loaded(spec)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    if spec.trainable is not None:
+        model = adapters.train_only(model, spec.trainable)
+    if spec.lora is not None:
+        model = adapters.with_lora(model, spec.lora, seed=0)  # every weight of it is replaced
+    policy = CausalLMPolicy(model, tokenizer, mixed_precision=spec.mixed_precision)
+    policy.load(weights)
+    return policy
+
+
+def write_merged(spec: ModelSpec, adapter: Path, folder: Path) -> None:
+    """The adapter of a folder added into the weights of its base, written to another as a model with its tokenizer.
+
+    Raises ModelError where the base is held in 4 bits, or either cannot be loaded.
+    """
+    try:
+        model, tokenizer = loading.load(spec, tiny_pairs)
+        adapters.save(adapters.merge_adapter(adapters.load_adapter(model, adapter)), folder)
+    except torch.OutOfMemoryError as error:
+        raise ModelError("no memory to merge the weights in; try again when nothing else runs here") from error
+    tokenizer.save_pretrained(folder)

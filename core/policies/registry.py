@@ -1,0 +1,27 @@
+"""Settings -> policy: only the list of the built-in kinds, and those that packages add."""
+
+from __future__ import annotations
+
+from core import plugins
+from core.errors import SpecError
+from core.models.sources.base import Origin
+from core.policies.base import Policy
+from core.spec import LmPolicyConfig, RunSpec
+from core.spec.policy import BUILT_IN
+
+
+def build(spec: RunSpec) -> tuple[Policy, Origin | None]:
+    """The policy of a spec, ready to be trained, and where weights came from that were not made here.
+
+    Raises ModelError where weights cannot be had, SpecError where the package that adds the kind is gone.
+    """
+    match spec.policy:
+        case LmPolicyConfig():
+            from core.policies.lm.build import build
+
+            return build(spec)
+        case _:
+            added = plugins.load("grpoctl.policies", spec.policy.kind, BUILT_IN)
+            if added is None:
+                raise SpecError(f"the policy {spec.policy.kind} is no longer installed", key="policy.kind")
+            return added.build(spec), None

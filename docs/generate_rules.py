@@ -1,0 +1,111 @@
+"""Writes docs/rules.md: the reference of every finding of `grpoctl diagnose`, from the docstrings of core/health.
+
+    python docs/generate_rules.py
+
+A rule's module documents each finding that it can return in a section of its docstring: `## id`, then paragraphs that
+begin with a label of LABELS. The modules are read, never imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HEALTH = ROOT / "core" / "health"
+BEFORE_A_RUN = HEALTH / "foresight"  # the warnings of `grpoctl check`, which are no findings about a run
+PAGE = ROOT / "docs" / "rules.md"
+LABELS = ("Severity", "Means", "Looks at", "Confounder", "Do")  # each section has all of these
+MORE_LABELS = ("Measured", "Rules out", "Too small", "What the reward pays")  # and these where they apply
+MAKERS = ("Finding", "_Explanation")  # the calls that name a finding's id
+
+HEAD = """\
+# Every finding
+
+<!-- Written by `python docs/generate_rules.py` from the docstrings of core/health; change them there. -->
+
+How to read a report, what the severities and the confidences mean, and what a report cannot tell:
+[diagnosing.md](diagnosing.md). **Confounder** is what produces the same numbers without the cause, and how the rule
+keeps from accusing it. "Planted" are the runs with injected faults in
+[benchmarks.md](benchmarks.md#planted-faults); a rule never sees which fault a spec injects.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """One finding's part of a module docstring."""
+
+    id: str
+    file: str
+    text: str
+
+    def field(self, label: str) -> str:
+        """The paragraph of a label on one line; KeyError where there is none."""
+        for paragraph in self.text.split("\n\n"):
+            if paragraph.startswith(f"{label}: "):
+                return " ".join(paragraph.removeprefix(f"{label}: ").split())
+        raise KeyError(f"{self.file}: {self.id} has no paragraph `{label}:`")
+
+
+def modules() -> Mapping[str, ast.Module]:
+    """Every module of core/health that judges a run, by its path."""
+    files = [file for file in sorted(HEALTH.rglob("*.py")) if BEFORE_A_RUN not in file.parents]
+    return {file.relative_to(ROOT).as_posix(): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+
+
+def sections() -> list[Section]:
+    """Every section of every docstring, by the finding's id."""
+    found = []
+    for file, tree in modules().items():
+        for part in f"\n{ast.get_docstring(tree) or ''}".split("\n## ")[1:]:
+            name, _, text = part.partition("\n")
+            found.append(Section(id=name.strip(), file=file, text=text.strip()))
+    return sorted(found, key=lambda section: section.id)
+
+
+def returned_ids() -> set[str]:
+    """The ids that the code gives to findings."""
+    return {name for tree in modules().values() for name in _ids(tree)}
+
+
+def _ids(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
+            values = [keyword.value for keyword in node.keywords if keyword.arg == "id"]
+            constants = [one for value in values for one in ast.walk(value) if isinstance(one, ast.Constant)]
+            yield from (str(one.value) for one in constants if isinstance(one.value, str))
+
+
+def page() -> str:
+    """The whole of docs/rules.md."""
+    every = sections()
+    table = ["| finding | severity | what it means |", "|---|---|---|"]
+    for section in every:
+        means = first_sentence(section.field("Means"))
+        severity = re.sub(r" \([^)]*\)", "", section.field("Severity")).split(";")
+        kinds = [kind for kind in ("error", "warning", "info") if any(kind in part for part in severity)]
+        table.append(f"| [{section.id}](#{section.id}) | {', '.join(kinds)} | {means} |")
+    return "\n".join([HEAD, *table, "", *(_written(section) for section in every)])
+
+
+def first_sentence(text: str) -> str:
+    """A text up to the full stop, colon or semicolon that ends its first statement."""
+    return re.split(r"(?<=[a-z0-9)`])[.:;](?: |$)", text, maxsplit=1)[0].replace("|", "\\|")
+
+
+def _written(section: Section) -> str:
+    labels = "|".join((*LABELS, *MORE_LABELS))
+    text = re.sub(rf"^({labels}): ", r"**\1:** ", section.text, flags=re.MULTILINE)
+    return f"## {section.id}\n\n{text}\n"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Name -> executor: only the list of ours, and those that installed packages add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from core import plugins
+from core.errors import UserError
+from grpoctl.executors.base import Executor
+from grpoctl.executors.pool import Pool
+from grpoctl.executors.same_process import Inline
+from grpoctl.executors.slots import Slot
+
+INLINE, POOL = "inline", "pool"
+BUILT_IN = (INLINE, POOL)
+
+
+def names() -> list[str]:
+    """The executors that are installed, ours first. Raises SpecError where a name is there twice."""
+    return [*BUILT_IN, *plugins.added("grpoctl.executors", BUILT_IN)]
+
+
+def build(name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str]) -> Executor:
+    """The executor of this name.
+
+    Args: slots: where workers may run here. logs: a folder for what they print. argv: the command line as the list of
+    processes may show it.
+
+    Raises UserError for a name that is not installed, SpecError where a package's executor cannot be imported.
+    """
+    match name:
+        case "inline":
+            return Inline(argv=argv)
+        case "pool":
+            return Pool(slots, logs, argv=argv)
+        case _:
+            added = plugins.load("grpoctl.executors", name, BUILT_IN)
+            if added is None:
+                raise UserError(f"got --executor {name}; allowed: {', '.join(names())}")
+            executor: Executor = added.build(slots, logs, argv)
+            return executor

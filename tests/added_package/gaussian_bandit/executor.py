@@ -1,0 +1,19 @@
+"""An executor of one's own: the built-in one that runs jobs in this process, under another name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from grpoctl.executors.base import Executor
+from grpoctl.executors.same_process import Inline
+
+
+class OneByOne:
+    """What `--executor one-by-one` means."""
+
+    def build(self, slots: int, logs: Path, argv: Sequence[str]) -> Executor:
+        return Inline(argv=argv)
+
+
+EXECUTOR = OneByOne()

@@ -1,0 +1,25 @@
+"""A log of one's own: lines of `STEP REWARD`, in files that end in .bandit."""
+
+from __future__ import annotations
+
+from core.health.case import Case
+from grpoctl.diagnose.readers.base import Asked, Read
+
+
+class BanditTable:
+    """Two columns, no header."""
+
+    name = "bandit-table"
+    looks_for = "a file that ends in .bandit: a step and its mean reward on each line"
+
+    def knows(self, asked: Asked) -> bool:
+        return asked.path is not None and asked.path.suffix == ".bandit"
+
+    def read(self, asked: Asked) -> Read:
+        assert asked.path is not None
+        pairs = [line.split() for line in asked.path.read_text(encoding="utf-8").splitlines()]
+        rows = [{"step": int(step), "reward/mean": float(reward)} for step, reward in pairs]
+        return Read(case=Case(rows=rows), kind=self.name, source=str(asked.path))
+
+
+READER = BanditTable()
