@@ -35,11 +35,12 @@ from torch import Tensor
 from benchmarks.trl_step.equality import moved
 from benchmarks.trl_step.facts import facts
 from benchmarks.trl_step.weights import TINY_LLAMA, random_model
-from core.models import adapters, sources
-from core.policies.base import Rollout, RowKey, Sampling
-from core.policies.causal_lm import CausalLMPolicy
-from core.policies.modes import clean_mode
+from core.models import adapters, loading
+from core.policies.base import Rollout, Sampling
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.policies.lm.modes import clean_mode
 from core.policies.savings import Savings
+from core.randomness import RowKey
 from core.spec import LoraSpec, ModelSpec
 from core.tasks.base import Example
 
@@ -72,7 +73,7 @@ class Took:
 def policy_of(source: str, dtype: str) -> CausalLMPolicy:
     """The model under an adapter that says something, as a run has it."""
     spec = ModelSpec.model_validate({"source": source, "dtype": dtype})
-    model, tokenizer = sources.load(spec, list)
+    model, tokenizer = loading.load(spec, list)
     lora = LoraSpec(r=16, lora_alpha=32.0, lora_dropout=0.0, target_modules=TARGETS)
     policy = CausalLMPolicy(adapters.with_lora(model, lora, seed=0), tokenizer)
     policy.load(moved(policy.state()))

@@ -27,10 +27,11 @@ from core.health.simulation.measured import measured
 from core.health.simulation.outcomes import Groups
 from core.health.simulation.rewards import RewardModel
 from core.health.simulation.signal import Bandit, signal_of
-from core.policies.base import RowKey, Sampling
-from core.rollout.collect import collect
+from core.policies.base import Sampling
+from core.randomness import RowKey
 from core.spec import GrpoStage
 from core.tasks import registry
+from core.training.groups import collect
 from grpoctl.config import load
 
 K, SIZES, BLOCKS, AT_ONCE = 16, (2, 4, 8, 16), 24, 16

@@ -17,9 +17,9 @@ import torch
 
 from core.assemble import build_policy
 from core.health.integrity import max_gap
-from core.policies.base import ENTROPY, RowKey, Sampling
-from core.policies.modes import update_mode
-from core.rollout.uniforms import TRAIN
+from core.policies.base import ENTROPY, Sampling
+from core.policies.lm.modes import update_mode
+from core.randomness import TRAIN, RowKey
 from core.spec import RunSpec
 from core.tasks import registry
 from core.training.step_metrics import integrity_metrics

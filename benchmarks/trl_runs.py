@@ -47,7 +47,7 @@ def train(kind: Kind, output: Path, *, seed: int, steps: int, log_every: int = 1
     from datasets import Dataset, disable_progress_bars
     from trl import GRPOConfig, GRPOTrainer
 
-    from core.models import tiny
+    from core.models.sources import builtin
     from core.policies.lm.build import tiny_pairs
     from core.spec.task import ArithmeticTaskSpec
     from core.tasks.arithmetic import ArithmeticTask
@@ -61,7 +61,7 @@ def train(kind: Kind, output: Path, *, seed: int, steps: int, log_every: int = 1
         outcomes = task.score([problems[prompt] for prompt in prompts], completions)
         return [0.5 if kind.equal else outcome.reward for outcome in outcomes]
 
-    model, tokenizer = tiny.load(tiny_pairs())
+    model, tokenizer = builtin.load(tiny_pairs())
     config = GRPOConfig(
         output_dir=str(output), run_name=output.name, seed=seed, max_steps=steps, logging_steps=log_every,
         save_steps=steps, learning_rate=kind.rate, lr_scheduler_type="constant",

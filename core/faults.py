@@ -16,19 +16,19 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.modes import update_mode
-from core.rollout.collect import Groups
-from core.rollout.uniforms import DROPOUT, TRAIN, seeded
+from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
+from core.policies.lm.modes import update_mode
+from core.randomness import DROPOUT, TRAIN, RowKey, seeded
 from core.spec import RunSpec
 from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
+from core.training.groups import Groups
 from core.training.grpo_loss import GrpoLoss
 from core.training.requests import Answer, Learn, Request, Reward, Sample
 from core.training.trainer import Parts, Steps, Trainer
 from core.training.update import Batch
 
 if TYPE_CHECKING:
-    from core.policies.causal_lm import CausalLMPolicy
+    from core.policies.lm.causal_lm import CausalLMPolicy
 
 _TRAINING = "fault.training"  # in a checkpoint: the mode the model was left in
 _STALE = "fault.stale."  # in a checkpoint: before the name of a weight, what the sampler has of it

@@ -105,14 +105,14 @@ def small_model() -> tuple[Any, Any]:
     One for the whole session: leave it as it is, put adapters on a `copy.deepcopy`. Its folder is `model.name_or_path`.
     """
     from core.errors import GrpoError
-    from core.models import sources
-    from core.models.catalogue import SMOLLM2
+    from core.models import loading
+    from core.models.sources.wheel import SMOLLM2
     from core.spec import ModelSpec
 
     def none() -> list[tuple[str, str]]:
         return []
 
     try:
-        return sources.load(ModelSpec(source=SMOLLM2), none)
+        return loading.load(ModelSpec(source=SMOLLM2), none)
     except GrpoError as error:
         pytest.skip(f"SmolLM2 cannot be had here: {error}")

@@ -19,10 +19,10 @@ from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from core.models import adapters
-from core.policies.base import ENTROPY, Policy, Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.causal_lm import CausalLMPolicy
-from core.rollout.drawing import draw
-from core.rollout.uniforms import INIT, seeded, uniforms
+from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.policies.lm.drawing import inverse_cdf_draw
+from core.randomness import INIT, RowKey, seeded, uniforms
 from core.spec import GrpoStage, LoraSpec, RunSpec, Schedule
 from core.tasks.base import Example, Outcome, Split
 from core.tasks.text import TextTask, text_example
@@ -61,7 +61,7 @@ class TabularPolicy(Policy):
 
     def arms(self, prompts: Sequence[Example], k: int, logprobs_A: Tensor, keys: Sequence[RowKey]) -> Tensor:
         """The arm of each row."""
-        return draw(logprobs_A.exp().expand(len(keys), -1), uniforms(keys, 1)[:, 0])
+        return inverse_cdf_draw(logprobs_A.exp().expand(len(keys), -1), uniforms(keys, 1)[:, 0])
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
         n = len(prompts)

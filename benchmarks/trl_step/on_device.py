@@ -12,9 +12,9 @@ import torch
 
 from benchmarks.trl_step.ours import close, own_trainer, policy_of
 from benchmarks.trl_step.setting import Own, Setting
-from core.policies.base import RowKey, Sampling
+from core.policies.base import Sampling
 from core.policies.savings import Savings
-from core.rollout.uniforms import TRAIN
+from core.randomness import TRAIN, RowKey
 
 WAITED = "synchronizing CUDA operation"  # what torch says where the CPU waits, when it is asked to
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from benchmarks.trl_step.setting import Own, Setting, Step, spec_of
 from benchmarks.trl_step.watch import Watch
 from core.assemble import assemble, open_checkpoints
-from core.policies.base import Rollout, RowKey
-from core.policies.causal_lm import CausalLMPolicy
+from core.policies.base import Rollout
+from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.savings import Savings
-from core.rollout.uniforms import ORDER, permutation
+from core.randomness import ORDER, RowKey, permutation
 from core.tasks.custom.task import CustomTask
 from core.tasks.text import prompt_of
 from core.training.callbacks.base import Ending

@@ -26,7 +26,7 @@ from benchmarks.trl_step.setting import (
     Step,
 )
 from benchmarks.trl_step.watch import Watch
-from core.models.bars import quiet
+from core.models.messages import no_progress_bars
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,7 @@ class Theirs:
         disable_progress_bars()
         self.setting = setting
         self._tokens = 0
-        with quiet(), warnings.catch_warnings():
+        with no_progress_bars(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of names that transformers 5.23 gave up and trl still says
             self.trainer: Any = GRPOTrainer(
                 str(start.model),

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from core.models import sources
-from core.models.bars import quiet
+from core.models import loading
+from core.models.messages import no_progress_bars
 from core.spec import ModelSpec
 
 END, PAD = "<|end|>", "<|pad|>"
@@ -25,7 +25,7 @@ TINY_LLAMA = {
 
 def folder_of(source: str) -> Path:
     """Where a source's fp32 weights lie on this machine. Raises ModelError."""
-    return sources.locate(ModelSpec(source=source)).path
+    return loading.locate(ModelSpec(source=source), list).path
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -46,7 +46,7 @@ def random_model(shape: Mapping[str, Any], folder: Path, *, dtype: torch.dtype =
     torch.manual_seed(0)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # billions of normals take minutes on a CPU
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    with quiet():
+    with no_progress_bars():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -1,22 +1,31 @@
-"""What of a model is trained: a LoRA adapter through peft, every weight, or the weights that patterns name."""
+"""What of a model is trained, put on it and written out: a LoRA adapter, every weight, or those that patterns name.
+
+What is written has the forms that peft and transformers read. Not here: where base weights come from
+(core.models.sources), the model card and which files a run has (grpoctl.runs).
+"""
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from core.errors import SpecError
-from core.policies.base import RowKey
-from core.rollout.uniforms import INIT, seeded
+from core.errors import ModelError, SpecError, StorageError
+from core.models.messages import first_line, no_progress_bars
+from core.randomness import INIT, RowKey, seeded
 from core.spec import LoraSpec
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def with_lora(model: Any, lora: LoraSpec, *, seed: int) -> Any:
@@ -50,7 +59,7 @@ def train_only(model: Any, patterns: Sequence[str]) -> Any:
     owned = dict(model.named_parameters())
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in owned):
-            raise SpecError(_matches_nothing(pattern, model), key="model.trainable")
+            raise SpecError(_explain_no_match(pattern, model), key="model.trainable")
     for name, parameter in owned.items():
         parameter.requires_grad_(any(fnmatchcase(name, pattern) for pattern in patterns))
     return model
@@ -62,42 +71,103 @@ def frozen_copy(model: Any) -> dict[str, Tensor]:
 
 
 @contextmanager
-def standing_at(model: Any, weights: Mapping[str, Tensor]) -> Iterator[None]:
+def using_weights(model: Any, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """The model with these weights in the place of its own; afterwards it has its own again, to the bit.
 
     For a forward without gradients. What is frozen is shared, so a reference costs no more than what moves.
     """
-    held = [(parameter, weights[name]) for name, parameter in model.named_parameters() if name in weights]
-    own = [parameter.data for parameter, _ in held]
+    swapped = [(parameter, weights[name]) for name, parameter in model.named_parameters() if name in weights]
+    original = [parameter.data for parameter, _ in swapped]
     try:
-        for parameter, weight in held:
+        for parameter, weight in swapped:
             parameter.data = weight
         yield
     finally:
-        for (parameter, _), data in zip(held, own, strict=True):
+        for (parameter, _), data in zip(swapped, original, strict=True):
             parameter.data = data
 
 
-def foldable(model: Any) -> list[Any]:
-    """The LoRA layers of a PEFT model whose adapter may be merged; empty where not every adapter layer may be.
-
-    Only plain LoRA on fp32 linear layers: bf16 weights would round the adapter away, a variant may need what only
-    PEFT's own forward passes on, and a weight that two modules share would carry the adapter into the other one.
+def save(model: Any, folder: Path) -> None:
+    """A PEFT model's adapter alone, another model whole, in safetensors. The base of an adapter is named by its path
+    or hub id, as it was loaded. Raises StorageError.
     """
-    if getattr(model, "peft_config", None) is None:
-        return []
+    # `auto` would ask the hub whether an embedding grew; ours never do.
+    words = {} if getattr(model, "peft_config", None) is None else {"save_embedding_layers": False}
+    try:
+        with no_progress_bars():
+            model.save_pretrained(folder, **words)
+    except SafetensorError as error:  # so it tells of a disk that refuses
+        raise StorageError(f"cannot write {folder}: {first_line(error)}; free some space") from error
+
+
+def is_adapter(folder: Path) -> bool:
+    """True when the folder holds a PEFT adapter."""
+    return (folder / ADAPTER_CONFIG).is_file()
+
+
+def base_model_of(folder: Path) -> str:
+    """The path or hub id of the model that an adapter is for. Raises ModelError where it does not say."""
+    try:
+        base = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"cannot read {folder / ADAPTER_CONFIG}: {first_line(error)}; export the adapter again"
+        ) from error
+    if not isinstance(base, str) or not base:
+        raise ModelError(f"{folder / ADAPTER_CONFIG} names no base model; set base_model_name_or_path in it")
+    return base
+
+
+def load_adapter(model: Any, folder: Path) -> Any:
+    """The model under the adapter of a folder, in eval mode, nothing of it trainable.
+
+    Raises ModelError where the adapter is damaged or is another model's.
+    """
     from peft import PeftModel  # importing peft costs a second: a model without an adapter does not pay it
-    from peft.tuners.lora import Linear
-    from peft.tuners.tuners_utils import BaseTunerLayer
 
-    if not isinstance(model, PeftModel) or model.active_peft_config.is_prompt_learning:
-        return []
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    owners = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
-    return layers if all(type(layer) is Linear and _plain(layer, owners) for layer in layers) else []
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise ModelError(f"{folder} has no {ADAPTER_WEIGHTS}; export the adapter again")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            adapted = PeftModel.from_pretrained(model, str(folder))
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"the adapter in {folder} does not fit its base model: {first_line(error)}") from error
+    missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message).lower()]
+    if missing:
+        raise ModelError(f"the adapter in {folder} lacks weights: {missing[0].splitlines()[0]}; export it again")
+    return adapted.eval()
 
 
-def _matches_nothing(pattern: str, model: Any) -> str:
+def merge_adapter(adapted: Any) -> Any:
+    """The plain model with the adapter added into its weights; the PEFT model is used up.
+
+    Raises ModelError for a base in 4 or 8 bits: what is added would be rounded away.
+    """
+    if is_quantised(adapted):
+        raise ModelError(
+            "cannot merge an adapter into 4-bit weights: rounding to 4 bits would lose it; leave it an adapter, or "
+            "load the base with model.load_in_4bit=never"
+        )
+    if shared := _tied_layer(adapted):
+        raise ModelError(
+            f"cannot merge an adapter on {shared}: it shares its weight with another layer, which would be changed "
+            "too; leave it an adapter"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return adapted.merge_and_unload(safe_merge=True)
+    except ValueError as error:  # weights that are not finite
+        raise ModelError(f"cannot merge the adapter: {first_line(error)}") from error
+
+
+def is_quantised(model: Any) -> bool:
+    """True when the weights are held in 4 or 8 bits."""
+    return bool(getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False))
+
+
+def _explain_no_match(pattern: str, model: Any) -> str:
     """What to say of a pattern: under which other name its weight goes, or which names are near."""
     first = {id(weight): name for name, weight in model.named_parameters()}
     for name, weight in model.named_parameters(remove_duplicate=False):
@@ -111,7 +181,10 @@ def _matches_nothing(pattern: str, model: Any) -> str:
     return f"got {pattern!r}, which no weight of this model is called; {meant}its weights are {names[0]} to {names[-1]}"
 
 
-def _plain(layer: Any, owners: Counter[int]) -> bool:
-    weight = layer.get_base_layer().weight
-    unusual = layer.disable_adapters or layer.merged or layer.lora_variant or any(layer.lora_bias.values())
-    return not unusual and weight.dtype == torch.float32 and owners[id(weight)] == 1
+def _tied_layer(adapted: Any) -> str | None:
+    """The first layer under an adapter whose weight another layer has too (tied embeddings)."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    owners = Counter(id(p) for module in adapted.modules() for p in module.parameters(recurse=False))
+    layers = {name: module for name, module in adapted.named_modules() if isinstance(module, BaseTunerLayer)}
+    return next((name for name, layer in layers.items() if owners[id(layer.get_base_layer().weight)] > 1), None)

@@ -1,7 +1,7 @@
 """The user's cache of models that were made here: entries that are there whole, with checksums, or not at all.
 
 What is here: where the cache is, how an entry is made by one process while others wait, whether one is intact.
-Not here: what is in an entry (core.models.tiny, core.models.gguf_file), and the hub's own cache (core.models.hub).
+Not here: what is in an entry (core.models.sources: builtin, gguf_file), and the hub's own cache (hub).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import StorageError
-from core.models.notice import say
+from core.models.messages import note
 
 SUMS = "checksums.json"
 
@@ -36,7 +36,7 @@ def sha256_of(path: Path) -> str:
 
 
 def intact(folder: Path, files: Sequence[str] = ()) -> bool:
-    """Whether every file of an entry has the checksum written when it was made, and `files` are among them."""
+    """True when every file of an entry has the checksum written when it was made, and `files` are among them."""
     try:
         sums = json.loads((folder / SUMS).read_text(encoding="utf-8"))
         complete = bool(sums) and set(files) <= set(sums)
@@ -45,12 +45,12 @@ def intact(folder: Path, files: Sequence[str] = ()) -> bool:
         return False
 
 
-def size_of(folder: Path) -> int:
+def folder_bytes(folder: Path) -> int:
     """Bytes of the files in an entry, links followed."""
     return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
 
 
-def kept(folder: Path, make: Callable[[Path], None], *, files: Sequence[str], what: str) -> Path:
+def get_or_make(folder: Path, make: Callable[[Path], None], *, files: Sequence[str], what: str) -> Path:
     """The entry `folder`, made by `make(work folder)` unless it is there and intact; a damaged one is made anew.
 
     Safe when two processes make it at once: one waits. It is made beside its place and renamed, so that nothing half
@@ -68,7 +68,7 @@ def kept(folder: Path, make: Callable[[Path], None], *, files: Sequence[str], wh
     return folder
 
 
-def room(folder: Path, needed: int, what: str) -> None:
+def check_free_space(folder: Path, needed: int, what: str) -> None:
     """Raises StorageError where the disk under `folder` has less than `needed` bytes free."""
     place = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(place).free
@@ -101,7 +101,7 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another process is making this model ready: waits for it ({path})")
+            note(f"another process is making this model ready: waits for it ({path})")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -20,21 +20,12 @@ from torch.nn import Parameter
 from torch.nn.functional import pad
 
 from core.errors import CheckpointError
+from core.randomness import RowKey
 from core.tasks.base import Example
 
 Weights = Literal["current", "reference"]
 ENTROPY = "entropy"
 WEIGHTS = "weights.safetensors"  # in an exported folder, of whatever is no language model
-
-
-class RowKey(NamedTuple):
-    """Names one row's randomness: every uniform a row draws is a pure function of its key and a counter."""
-
-    seed: int
-    purpose: int
-    step: int
-    attempt: int
-    row: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

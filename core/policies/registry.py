@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core import plugins
 from core.errors import SpecError
-from core.models.origin import Origin
+from core.models.sources.base import Origin
 from core.policies.base import Policy
 from core.spec import LmPolicyConfig, RunSpec
 from core.spec.policy import BUILT_IN

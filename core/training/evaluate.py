@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
-from core.rollout.collect import Groups
+from core.training.groups import Groups
 from core.training.step_metrics import lengths
 
 SLUG = re.compile(r"[^\w.-]+")  # what a of a slice may not stand in a metric's name

@@ -17,7 +17,7 @@ from core.algorithms.kl import k3, kl_loss
 from core.algorithms.names import Reduction
 from core.algorithms.reductions import token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
-from core.models.transfer import handed
+from core.models.devices import to_device
 from core.policies.base import ENTROPY, Scores
 from core.spec import GrpoStage, Schedule, StageBase
 from core.training.update import LossParts, add_own_losses
@@ -95,21 +95,21 @@ class GrpoLoss:
         """The rows' share of the batch loss and of its metrics; shares add up to the batch's."""
         index, stage, now, device = list(rows), self.stage, self.numbers, scores.logprobs_NT.device
         # Zeroed before any formula: under k2's square, 0 * NaN would carry a NaN of the padding into the gradient.
-        outside_NT = handed(~self.mask_NT[index], device)
+        outside_NT = to_device(~self.mask_NT[index], device)
         new_NT = scores.logprobs_NT.masked_fill(outside_NT, 0.0)
-        old_NT = handed(self.old_NT[index], device).masked_fill(outside_NT, 0.0)
-        weights_NT = handed(self._weights(index, stage.reduction), device)
-        fraction_NT = handed(self._weights(index, "token_mean"), device)
+        old_NT = to_device(self.old_NT[index], device).masked_fill(outside_NT, 0.0)
+        weights_NT = to_device(self._weights(index, stage.reduction), device)
+        fraction_NT = to_device(self._weights(index, "token_mean"), device)
         found = surrogate(
             new_NT,
             old_NT,
-            handed(_columns(self.advantages)[index], device).to(new_NT.dtype),
+            to_device(_columns(self.advantages)[index], device).to(new_NT.dtype),
             ~outside_NT,
             self._trust(),
         )
         values_NT = found.values_NT
         if self.importance_NT is not None:
-            values_NT = values_NT * handed(self.importance_NT[index], device).masked_fill(outside_NT, 1.0)
+            values_NT = values_NT * to_device(self.importance_NT[index], device).masked_fill(outside_NT, 1.0)
         policy = -weighted_sum(values_NT, weights_NT)
         terms = {"policy": now.policy_weight * policy}
         sums = {
@@ -120,7 +120,7 @@ class GrpoLoss:
         }
         maxima = {"policy/ratio_max": found.ratio_NT.masked_fill(outside_NT, 0.0).amax()}
         if self.reference_NT is not None:
-            reference_NT = handed(self.reference_NT[index], device).masked_fill(outside_NT, 0.0)
+            reference_NT = to_device(self.reference_NT[index], device).masked_fill(outside_NT, 0.0)
             sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)
             match stage.kl_in:
                 case "loss":

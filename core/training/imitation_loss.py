@@ -9,7 +9,7 @@ from torch import Tensor
 
 from core.algorithms.names import Reduction
 from core.algorithms.reductions import token_weights, weighted_sum
-from core.models.transfer import handed
+from core.models.devices import to_device
 from core.policies.base import Scores
 from core.training.update import LossParts, add_own_losses
 
@@ -41,8 +41,8 @@ class ImitationLoss:
         weights_NT = token_weights(self.mask_NT, self.reduction)
         if self.weights_N is not None:
             weights_NT = weights_NT * self.weights_N.to(weights_NT).unsqueeze(-1)
-        logprobs_NT = scores.logprobs_NT.masked_fill(handed(~self.mask_NT[index], device), 0.0)
-        loss = -weighted_sum(logprobs_NT, handed(weights_NT[index], device))
+        logprobs_NT = scores.logprobs_NT.masked_fill(to_device(~self.mask_NT[index], device), 0.0)
+        loss = -weighted_sum(logprobs_NT, to_device(weights_NT[index], device))
         parts = LossParts(
             total=self.scale * loss, sums={f"{self.name}/loss": loss.detach()}, terms={self.name: self.scale * loss}
         )

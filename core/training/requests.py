@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
-from core.rollout.collect import Groups, grouped, outcomes_of
+from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
+from core.randomness import RowKey
 from core.tasks.base import Example, Task
+from core.training.groups import Groups, outcomes_of, to_groups
 from core.training.machine import Machine
 from core.training.shares import Draw, Question, sampled, scored
 from core.training.update import Batch, Update
@@ -48,7 +49,7 @@ class Reward:
         """The groups; of several ranks one asks the task, whose rewards may be noisy, slow or somebody's own."""
         world = (machine or Machine()).world
         self.task.begin_step(self.step)
-        return grouped(self.rollout, world.told(lambda: outcomes_of(self.task, self.rollout)))
+        return to_groups(self.rollout, world.told(lambda: outcomes_of(self.task, self.rollout)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores, Weights
+from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
+from core.randomness import RowKey
 from core.tasks.base import Example
 from core.training.machine import Machine
 from core.training.room import SAMPLE, SCORE, Room

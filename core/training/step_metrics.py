@@ -13,8 +13,8 @@ from torch import Tensor
 from core.algorithms.advantages import dead_groups, group_std
 from core.algorithms.masking import token_mean
 from core.policies.base import Rollout, Scores
-from core.rollout.collect import Groups
 from core.tasks.base import Outcome, Task
+from core.training.groups import Groups
 
 
 def rollout_metrics(

@@ -15,10 +15,10 @@ from typing import Any
 from core.errors import CheckpointError
 from core.health.finding import Row
 from core.health.integrity import evaluation_integrity
-from core.models.origin import Origin
-from core.policies.base import ENTROPY, Policy, RowKey, Sampling
+from core.models.sources.base import Origin
+from core.policies.base import ENTROPY, Policy, Sampling
 from core.policies.savings import Savings
-from core.rollout.uniforms import EVALUATE
+from core.randomness import EVALUATE, RowKey
 from core.spec import RunSpec, Stage
 from core.tasks.base import Task, names_of
 from core.training.callbacks.base import Callback, Ending

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from core.errors import CheckpointError
-from core.policies.base import Policy, Rollout, RowKey, Scores
-from core.rollout.uniforms import seeded
+from core.policies.base import Policy, Rollout, Scores
+from core.randomness import RowKey, seeded
 from core.spec import StageBase
 from core.training.gradients import add_gradients, norm_of, numbers_of, shares_of
 from core.training.machine import Machine

@@ -117,7 +117,7 @@ def _measures(tokenizer: Any | None) -> tuple[Callable[[Sequence[Example]], list
     """Lengths of prompts as the model is given them, and of answers with their end token."""
     if tokenizer is None:
         return lambda examples: looking.characters([looking.text_of(one) for one in examples]), looking.characters
-    from core.policies.causal_lm import prompt_text
+    from core.policies.lm.causal_lm import prompt_text
 
     def counted(texts: Sequence[str], more: int) -> list[int]:
         if not texts:

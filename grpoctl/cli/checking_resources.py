@@ -12,7 +12,7 @@ from typing import Any
 from core.errors import GrpoError, UserError
 from core.health.foresight.resources.memory import Place, peak, phases
 from core.health.foresight.resources.shapes import Shape
-from core.models import four_bit
+from core.models import precision
 from core.spec import RunSpec
 from core.spec.fit import check_fit
 from core.tasks import registry
@@ -96,11 +96,11 @@ def _as_loaded(spec: RunSpec, model: Known, place: Place) -> RunSpec:
     """The spec with `load_in_4bit: auto` decided as a run would decide it there."""
     if spec.language_model.load_in_4bit != "auto":
         return spec
-    room = four_bit.Room(
-        free=place.memory if place.device == "cuda" else None, bitsandbytes=four_bit.has_bitsandbytes()
+    room = precision.DeviceRoom(
+        free=place.memory if place.device == "cuda" else None, bitsandbytes=precision.has_bitsandbytes()
     )
-    held = four_bit.Weights(count=model.shape.total, itemsize=spec.language_model.itemsize)
-    small = four_bit.in_4bit("auto", lora=spec.language_model.lora is not None, weights=held, room=room)
+    held = precision.WeightsSize(count=model.shape.total, itemsize=spec.language_model.itemsize)
+    small = precision.use_4bit("auto", lora=spec.language_model.lora is not None, weights=held, room=room)
     return spec.model_copy(
         update={"model": spec.language_model.model_copy(update={"load_in_4bit": "always" if small else "never"})}
     )

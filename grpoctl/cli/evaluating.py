@@ -27,7 +27,7 @@ from grpoctl.wording import metric_text, plural
 
 if TYPE_CHECKING:
     from core.policies.base import Sampling
-    from core.rollout.collect import Groups
+    from core.training.groups import Groups
 
 SPLITS = get_args(Split)
 
@@ -218,11 +218,11 @@ class _Batch:
 
 def _batches(found: Plan, task: Task, examples: Sequence[Example], policy: Any) -> Iterator[_Batch]:
     """The groups of all examples, a bounded number at a time; progress where standard error is a terminal."""
-    from core.rollout.measure import Draws, measured
+    from core.training.groups import GroupSampling, sample_groups
 
-    draws, first = Draws(k=found.k, how=found.how, seed=found.seed), 0
+    draws, first = GroupSampling(k=found.k, how=found.how, seed=found.seed), 0
     shown = console.is_terminal(sys.stderr)
-    for groups in measured(policy, task, examples, draws):
+    for groups in sample_groups(policy, task, examples, draws):
         yield _kept(groups, first, found, task)
         first += len(groups.rollout.prompts)
         if shown:

@@ -8,10 +8,10 @@ from grpoctl.cli.options import Json
 def models(json: Json = False) -> None:
     """List models: what the profiles use, what is on this machine, and where."""
     from core.models.cache import cache_root
-    from core.models.inventory import entries
+    from core.models.catalogue import list_models
     from grpoctl import console
 
-    found = entries()
+    found = list_models()
     if json:
         fields = ("name", "source", "cached", "path", "bytes", "origin", "note")
         listed = [{field: getattr(one, field) for field in fields} for one in found]

@@ -23,7 +23,7 @@ from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
 
 if TYPE_CHECKING:
-    from core.policies.causal_lm import CausalLMPolicy
+    from core.policies.lm.causal_lm import CausalLMPolicy
 
 LONGEST = 256  # tokens, where neither the command nor a run says
 
@@ -55,8 +55,7 @@ def sample(asked: Asked) -> dict[str, Any]:
     limit = asked.max_tokens or (spec.max_completion_length if spec else LONGEST)
     text = _prompt(asked.prompt)
     policy = weights.language_model(weights.model(spec.language_model if spec else ModelSpec(source=weights.source)))
-    from core.policies.base import RowKey
-    from core.rollout.uniforms import PREVIEW
+    from core.randomness import PREVIEW, RowKey
 
     example = _example(text, spec)
     _check_room(policy, example, limit)
@@ -99,7 +98,7 @@ def say(document: Mapping[str, Any]) -> None:
 
 def _check_room(policy: CausalLMPolicy, example: Example, limit: int) -> None:
     """Raises UserError where prompt and completion together are longer than the model has positions."""
-    from core.policies.causal_lm import prompt_text
+    from core.policies.lm.causal_lm import prompt_text
 
     tokens = len(policy.tokenizer([prompt_text(policy.tokenizer, example)], add_special_tokens=False)["input_ids"][0])
     room = getattr(policy.model.config, "max_position_embeddings", None)

@@ -111,7 +111,7 @@ def resolve(asked: Asked, home: Home) -> tuple[list[Loaded], str]:
 def _settled(asked: Asked, home: Home, loaded: Sequence[Loaded]) -> list[Loaded]:
     """The specs with a dtype of their own, and said where they left it to the machine."""
     on_cpu = bool(asked.slots) and asked.slots[0].device == ""  # --processes hides the GPUs, and so may --detach later
-    ask = partial(precision.here, cuda=not on_cpu)
+    ask = partial(precision.machine_facts, cuda=not on_cpu)
     found = [dtype.settled_run(one, ask, resume=home if asked.resume else None) for one in loaded]
     for text in dict.fromkeys(dtype.why(one.spec, new.spec, ask) for one, new in zip(loaded, found, strict=True)):
         if text:

@@ -17,7 +17,7 @@ from grpoctl.runs.study_dir import StudyDir
 
 if TYPE_CHECKING:
     from core.policies.base import Policy
-    from core.policies.causal_lm import CausalLMPolicy
+    from core.policies.lm.causal_lm import CausalLMPolicy
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _SORTS = "a model is builtin:tiny, small, a folder, a .gguf file or a hub id (org/name)"
@@ -55,7 +55,7 @@ class Subject:
             return self.exported.model(like)
         revision = like.revision if like.source == self.source else None
         # The dtype before the adapter is left out: nothing is trained here that would need float32.
-        like = precision.settled(like.model_copy(update={"source": self.source, "revision": revision}))
+        like = precision.resolve_dtype(like.model_copy(update={"source": self.source, "revision": revision}))
         own = {"lora": None, "trainable": None}
         return like.model_copy(update={**own, "load_in_4bit": "never", "gradient_checkpointing": False})
 
@@ -92,11 +92,11 @@ def subject(home: Home, name: str, *, running_first: bool = False) -> Subject:
 
     Raises NotFoundError where it is nothing of these, UserError where it is no model.
     """
-    from core.models.catalogue import source_of
+    from core.models.catalogue import resolve_alias
 
     path = path_of(name)
     if not RunDir(path=path).spec.is_file():
-        if (source := source_of(name)) != name or name.startswith("builtin:"):
+        if (source := resolve_alias(name)) != name or name.startswith("builtin:"):
             return Subject(name=name, source=source, root=source)
         if (found := _of_path(name, path)) is not None:
             return found
@@ -156,6 +156,6 @@ def _of_path(name: str, path: Path) -> Subject | None:
 
 
 def _base_of(folder: Path) -> str:
-    from core.models.exported import base_of
+    from core.models.adapters import base_model_of
 
-    return base_of(folder)
+    return base_model_of(folder)

@@ -131,20 +131,20 @@ def _shown(overlaps: Sequence[Overlap]) -> list[dict[str, object]]:
 
 def absent(spec: ModelSpec) -> str | None:
     """Why the model is not to be tried here; None where it is at hand, built here, or a path that loading judges."""
-    from core.models.inventory import here
+    from core.models.catalogue import local_folder
 
     path = Path(os.path.expanduser(spec.source))
     named = spec.source.startswith((".", "/", "~", "builtin:")) or path.exists()
-    if named or here(spec.source, spec.revision) is not None:
+    if named or local_folder(spec.source, spec.revision) is not None:
         return None
     return f"{spec.source} is not on this machine; choose another --profile, or give model.source=FOLDER"
 
 
 def tokenizer_of(spec: ModelSpec) -> Any | None:
     """The model's tokenizer; None where it is not at hand, or cannot be read."""
-    from core.models.inventory import here
+    from core.models.catalogue import local_folder
 
-    folder = here(spec.source, spec.revision)
+    folder = local_folder(spec.source, spec.revision)
     if folder is None:
         return None
     from transformers import AutoTokenizer

@@ -64,9 +64,9 @@ def planned(spec: RunSpec, prompts: int) -> Plan:
 
 def sample(spec: RunSpec, task: Task, policy: Policy, plan: Plan) -> dict[str, Any]:
     """The `sampling` of the document. Raises TaskError where the rewards cannot go on."""
-    from core.policies.base import RowKey, Sampling
-    from core.rollout.measure import Draws, measured
-    from core.rollout.uniforms import PREVIEW, permutation
+    from core.policies.base import Sampling
+    from core.randomness import PREVIEW, RowKey, permutation
+    from core.training.groups import GroupSampling, sample_groups
 
     pool = task.examples("train")
     order = permutation(RowKey(spec.seed, PREVIEW, 0, 0, 0), len(pool))
@@ -78,7 +78,7 @@ def sample(spec: RunSpec, task: Task, policy: Policy, plan: Plan) -> dict[str, A
         top_k=plan.top_k,
     )
     begun = time.monotonic()
-    groups = list(measured(policy, task, chosen, Draws(k=plan.num_generations, how=how, seed=spec.seed)))
+    groups = list(sample_groups(policy, task, chosen, GroupSampling(k=plan.num_generations, how=how, seed=spec.seed)))
     outcomes = [one for part in groups for one in part.outcomes]
     rollouts = [part.rollout for part in groups]
     return {

@@ -1,6 +1,6 @@
 """The weights that a run leaves: RUN/adapter and RUN/merged, copies of them elsewhere, and which weights a name means.
 
-What is here: folders, whole or not there. What is not: the files in them (core.models.exported) and the words about
+What is here: folders, whole or not there. What is not: the files in them (core.models.adapters) and the words about
 them (model_card).
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from core.errors import ModelError
 from core.health.foresight.resources.shapes import PUBLISHED, Shape, from_config
-from core.models import inventory
+from core.models import catalogue
 from core.spec import ModelSpec
 
 CONFIG = "config.json"
@@ -44,7 +44,7 @@ def known(spec: ModelSpec) -> Known:
     source, file = spec.source, Path(os.path.expanduser(spec.source))
     if file.is_file():
         return Known(source=source, shape=_from_gguf(file), whence=f"{file.name} itself", folder=file.parent)
-    folder = inventory.here(source, spec.revision)
+    folder = catalogue.local_folder(source, spec.revision)
     config = _config(folder, spec)
     if config is not None:
         return Known(source=source, shape=from_config(_read(config), source), whence=CONFIG, folder=folder)

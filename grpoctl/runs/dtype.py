@@ -19,15 +19,17 @@ DTYPES: tuple[Dtype, ...] = ("bfloat16", "float32")
 Say = Callable[[str], None]
 
 
-def settled(spec: RunSpec, ask: precision.Ask = precision.here) -> RunSpec:
+def settled(spec: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> RunSpec:
     """The spec with this machine's dtype where it left that open; any other as it is."""
     if spec.model is None:
         return spec
-    model = precision.settled(spec.model, ask)
+    model = precision.resolve_dtype(spec.model, ask)
     return spec if model is spec.model else spec.model_copy(update={"model": model})
 
 
-def settled_run(loaded: Loaded, ask: precision.Ask = precision.here, *, resume: Home | None = None) -> Loaded:
+def settled_run(
+    loaded: Loaded, ask: precision.AskMachine = precision.machine_facts, *, resume: Home | None = None
+) -> Loaded:
     """The loaded spec with a dtype of its own; where a run of it in `resume` is not finished yet, with that run's."""
     if not _is_open(loaded.spec):
         return loaded
@@ -38,24 +40,26 @@ def settled_run(loaded: Loaded, ask: precision.Ask = precision.here, *, resume: 
     return replace(loaded, spec=spec)
 
 
-def settled_trial(loaded: Loaded, header: dict[str, Any], say: Say, ask: precision.Ask = precision.here) -> Loaded:
+def settled_trial(
+    loaded: Loaded, header: dict[str, Any], say: Say, ask: precision.AskMachine = precision.machine_facts
+) -> Loaded:
     """The loaded spec with the dtype of its study, which `header` keeps: this machine's when it was first asked for."""
     if not _is_open(loaded.spec):
         return loaded
     if header.get("dtype") not in DTYPES:
         facts = ask()
         header["dtype"] = precision.fastest_dtype(loaded.spec.language_model, facts)
-        say(precision.why(facts))
+        say(precision.explain_dtype(facts))
     return replace(loaded, spec=_with(loaded.spec, header["dtype"]))
 
 
-def why(asked: RunSpec, settled_as: RunSpec, ask: precision.Ask = precision.here) -> str | None:
+def why(asked: RunSpec, settled_as: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> str | None:
     """One short line on the dtype, where the spec as it was loaded left it open; None where it did not."""
     if not _is_open(asked):
         return None
     facts, dtype = ask(), settled_as.language_model.dtype
     own = dtype == precision.fastest_dtype(asked.language_model, facts)
-    return precision.why(facts) if own else f"dtype {dtype} (auto: the run was started with it)"
+    return precision.explain_dtype(facts) if own else f"dtype {dtype} (auto: the run was started with it)"
 
 
 def _is_open(spec: RunSpec) -> bool:

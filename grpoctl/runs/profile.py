@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import SpecError, UserError
-from core.models import four_bit, inventory, precision, weights
+from core.models import catalogue, precision
+from core.models.sources import local
 from core.spec import ModelSpec, RunSpec
 from grpoctl.config import Loaded, Revisions, load
 
@@ -73,7 +74,7 @@ def choose(full: Loaded) -> tuple[str, str]:
             f"or {_choice(full)}"
         )
     quantised = _in_4bit(full.spec, held, memory)
-    needed = four_bit.needed(held.count, held.itemsize, quantised=quantised)
+    needed = precision.lora_run_bytes(held.count, held.itemsize, quantised=quantised)
     how = " in 4 bits" if quantised else ""
     if needed > memory:
         raise UserError(
@@ -98,17 +99,17 @@ def _cuda_memory() -> int | None:
     return int(torch.cuda.mem_get_info(0)[0]) if torch.cuda.is_available() else None
 
 
-def _in_4bit(spec: RunSpec, held: four_bit.Weights, memory: int) -> bool:
-    room = four_bit.Room(free=memory, bitsandbytes=four_bit.has_bitsandbytes())
-    return four_bit.in_4bit(
+def _in_4bit(spec: RunSpec, held: precision.WeightsSize, memory: int) -> bool:
+    room = precision.DeviceRoom(free=memory, bitsandbytes=precision.has_bitsandbytes())
+    return precision.use_4bit(
         spec.language_model.load_in_4bit, lora=spec.language_model.lora is not None, weights=held, room=room
     )
 
 
-def _weights(spec: RunSpec) -> four_bit.Weights:
+def _weights(spec: RunSpec) -> precision.WeightsSize:
     """The model's weights, counted in its files on this machine; a count of None where they are not here."""
-    itemsize = 4 if precision.settled(spec.language_model).dtype == "float32" else 2
-    return four_bit.Weights(count=_count(spec.language_model), itemsize=itemsize)
+    itemsize = 4 if precision.resolve_dtype(spec.language_model).dtype == "float32" else 2
+    return precision.WeightsSize(count=_count(spec.language_model), itemsize=itemsize)
 
 
 def _count(model: ModelSpec) -> int | None:
@@ -116,13 +117,13 @@ def _count(model: ModelSpec) -> int | None:
         return 2**20
     file = Path(os.path.expanduser(model.source))
     if file.is_file():
-        from core.models.gguf_file import content
+        from core.models.sources.gguf_file import read_content
 
-        return content(file).parameters
-    folder = inventory.here(model.source, model.revision)
+        return read_content(file).parameters
+    folder = catalogue.local_folder(model.source, model.revision)
     if folder is None:
         return None
-    size = sum(one.stat().st_size for one in weights.weight_files(folder) if one.is_file())
+    size = sum(one.stat().st_size for one in local.weight_files(folder) if one.is_file())
     return (
-        weights.parameters(folder) or -(-size // 2) or None
+        local.count_parameters(folder) or -(-size // 2) or None
     )  # files without a count: two bytes a weight, as published

@@ -10,35 +10,33 @@ import pytest
 
 from tests.architecture.source import Import, imports, imports_of, inside, loaded_with, modules
 
-# core's parts in their order; a part imports parts of its own rank and of lower ones.
-RANK = {
-    "errors": 0, "text": 0, "metrics": 0, "plugins": 0, "algorithms": 0,
-    "spec": 1, "health": 1,
-    "tasks": 2, "policies": 2, "models": 2, "rollout": 2,
-    "training": 3,
-    "faults": 4,
-    "assemble": 5,
-}  # fmt: skip
-# grpoctl's parts, lowest first: each has a rank of its own and imports lower ones only (docs/decisions/0017-ranks.md).
-ORDER = (
+# core's parts, lowest first: each has a rank of its own and imports lower ones only.
+CORE = (
+    "errors", "text", "metrics", "plugins", "algorithms", "spec", "health",  # names, maths and rules
+    "randomness", "models", "tasks", "policies",  # what is trained, and on what
+    "training", "faults", "assemble",
+)  # fmt: skip
+# grpoctl's parts likewise (docs/decisions/0017-ranks.md).
+GRPOCTL = (
     "version", "wording", "sections", "files", "children", "credentials", "console",  # they know of no run
     "config", "resources", "runs", "tracking",  # a spec, what it needs, its directory, the copy in MLflow
     "analysis", "dataset", "diagnose", "exports",  # what is said of runs and studies, from their files
     "executors", "sweeps", "api",  # what runs them, and says at their end what came out
     "scaffold", "cli", "app",
 )  # fmt: skip
+ORDER = {"core": CORE, "grpoctl": GRPOCTL}
 # Who alone may import what.
 OWNERS = {
     "mlflow": ("grpoctl.tracking",),
     "optuna": ("grpoctl.sweeps",),
-    "peft": ("core.models",),
+    "peft": ("core.models", "core.policies.lm.fast"),
     "typer": ("grpoctl.app", "grpoctl.cli"),
     "rich": ("grpoctl.console", "grpoctl.cli.progress", "grpoctl.cli.sweep_progress"),
 }
 # Whatever costs seconds to import; only these parts may have it loaded with them.
 HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pandas", "matplotlib", "scipy", "numpy",
          "safetensors", "tokenizers", "huggingface_hub")  # fmt: skip
-MAY_BE_HEAVY = ("core.algorithms", "core.policies", "core.models", "core.rollout", "core.training", "core.faults",
+MAY_BE_HEAVY = ("core.algorithms", "core.randomness", "core.policies", "core.models", "core.training", "core.faults",
                 "core.assemble", "grpoctl.tracking")  # fmt: skip
 
 
@@ -47,45 +45,32 @@ def part(name: str) -> str:
     return name.split(".")[1]
 
 
-def of_core() -> list[str]:
-    return [name for name in modules() if name.startswith("core.")]
+def of(package: str) -> list[str]:
+    """The modules of core, or of grpoctl."""
+    return [name for name in modules() if name.startswith(f"{package}.")]
 
 
-def test_every_part_of_core_has_a_place_in_the_order() -> None:
-    assert {part(name) for name in of_core()} == set(RANK)
+@pytest.mark.parametrize("package", ORDER)
+def test_every_part_has_a_rank_of_its_own(package: str) -> None:
+    assert sorted({part(name) for name in of(package)}) == sorted(ORDER[package])
 
 
 def test_core_knows_nothing_of_what_stands_around_it() -> None:
     around = ("grpoctl", "typer", "click", "rich", "optuna", "mlflow")
-    assert [f"{m} line {i.line}: {i.target}" for m in of_core() for i in imports(m) if inside(i.target, *around)] == []
+    known = [f"{m} line {i.line}: {i.target}" for m in of("core") for i in imports(m) if inside(i.target, *around)]
+    assert known == []
 
 
-def test_core_imports_run_one_way() -> None:
-    upwards = [
-        f"{name} line {one.line}: {one.target}"
-        for name in of_core()
-        for one in imports(name)
-        if inside(one.target, "core") and (one.target == "core" or RANK[part(one.target)] > RANK[part(name)])
-    ]
-    assert upwards == []
-
-
-def of_grpoctl() -> list[str]:
-    return [name for name in modules() if name.startswith("grpoctl.")]
-
-
-def test_every_part_of_grpoctl_has_a_rank_of_its_own() -> None:
-    assert sorted({part(name) for name in of_grpoctl()}) == sorted(ORDER)
-
-
-def test_grpoctl_imports_run_down_only() -> None:
+@pytest.mark.parametrize("package", ORDER)
+def test_imports_run_down_only(package: str) -> None:
     """Inside functions and for type checkers, too. Nobody imports the package itself, which is above all of them."""
+    order = ORDER[package]
     upwards = [
         f"{name} line {one.line}: {one.target}"
-        for name in of_grpoctl()
+        for name in of(package)
         for one in imports(name)
-        if inside(one.target, "grpoctl")
-        and (one.target == "grpoctl" or ORDER.index(part(one.target)) > ORDER.index(part(name)))
+        if inside(one.target, package)
+        and (one.target == package or order.index(part(one.target)) > order.index(part(name)))
     ]
     assert upwards == []
 
@@ -94,7 +79,7 @@ def test_algorithms_import_arrays_and_each_other_and_nothing_else() -> None:
     allowed = {"numpy", "torch", "__future__", *sys.stdlib_module_names}
     strangers = [
         f"{name} line {one.line}: {one.target}"
-        for name in of_core()
+        for name in of("core")
         if inside(name, "core.algorithms")
         for one in imports(name)
         if one.target.split(".")[0] not in allowed and not inside(one.target, "core.algorithms")

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from core.algorithms.masking import token_mean
 from core.faults import DropoutInScoring, MissingEos, RolloutInTrainMode, StaleSamplerWeights
-from core.policies.base import Policy, Rollout, RowKey, Sampling
+from core.policies.base import Policy, Rollout, Sampling
+from core.randomness import RowKey
 from core.tasks.text import text_example
 from core.training.update import Update
 from tests.fakes import batch_of, grpo_stage, loss_of, small_policy

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.models import tiny
+from core.models.sources import builtin
 from core.policies.lm.build import tiny_pairs
 from tests.end_to_end import scenarios
 from tests.end_to_end.cli import Cli, Zygote
@@ -26,9 +26,9 @@ SCENARIOS = {
 
 
 @pytest.fixture(scope="session", autouse=True)
-def builtin() -> None:
+def builtin_model() -> None:
     """The built-in model, made ready: who finds another process at it says so, and what is said is looked at here."""
-    tiny.load(tiny_pairs())
+    builtin.load(tiny_pairs())
 
 
 @pytest.fixture(scope="session")

@@ -98,11 +98,11 @@ def test_the_adapter_of_the_best_step_loads_with_peft(p31: FullRun) -> None:
     from peft import PeftModel
     from safetensors.torch import load_file
 
-    from core.models import sources
+    from core.models import loading
     from core.policies.lm.build import tiny_pairs
 
     run = p31.dir
-    base, _ = sources.load(read_resolved(run.spec).model, tiny_pairs)
+    base, _ = loading.load(read_resolved(run.spec).model, tiny_pairs)
     adapted = PeftModel.from_pretrained(base, run.adapter)
     loaded = {name: value for name, value in adapted.state_dict().items() if "lora_" in name}
     best = run.checkpoints / f"step-{p31.done.document['best']['step']:06d}"

@@ -13,7 +13,7 @@ from core.algorithms.kl import kl_loss
 from core.algorithms.reductions import token_weights
 from core.algorithms.schedules import value
 from core.algorithms.surrogates import Trust, surrogate
-from core.models.four_bit import Room, Weights, in_4bit
+from core.models.precision import DeviceRoom, WeightsSize, use_4bit
 from core.spec import AdvantageSpec, ModelSpec
 from core.spec.guards import stops
 from core.tasks.gsm8k.answers import answer_in
@@ -52,7 +52,9 @@ def pruned() -> Any:
         lambda: stops(NEW),
         lambda: ModelSpec.model_construct(dtype=NEW).itemsize,
         lambda: ModelSpec.model_construct(mixed_precision=NEW, load_in_4bit="never").computes_in,
-        lambda: in_4bit(NEW, lora=True, weights=Weights(count=1, itemsize=2), room=Room(free=1, bitsandbytes=True)),
+        lambda: use_4bit(
+            NEW, lora=True, weights=WeightsSize(count=1, itemsize=2), room=DeviceRoom(free=1, bitsandbytes=True)
+        ),
         lambda: answer_in("#### 1", NEW),
         lambda: prompt_text(NEW, "math", "1 + 1"),
         lambda: sign(NEW),

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from core.policies.base import Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.causal_lm import CausalLMPolicy
+from core.policies.base import Rollout, Sampling, Scores, Weights
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.randomness import RowKey
 from core.spec import GrpoStage
 from core.spec.methods import METHODS
 from core.tasks.text import text_example

@@ -1,1 +1,1 @@
-"""The policy `lm`: a causal language model."""
+"""The policy `lm`: a causal language model; text in, text out, one factor per token."""

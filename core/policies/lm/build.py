@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from core.errors import ModelError
-from core.models import adapters, exported, sources, threads
+from core.models import adapters, devices, loading
 from core.models.catalogue import known_parameters
-from core.models.origin import Origin
-from core.policies.causal_lm import CausalLMPolicy
+from core.models.sources.base import Origin
+from core.policies.lm.causal_lm import CausalLMPolicy
 from core.spec import ArithmeticTaskSpec, ModelSpec, RunSpec
 from core.tasks import arithmetic
 from core.tasks.workflow_dsl import demonstrations as workflow_dsl
@@ -52,12 +52,12 @@ def build(spec: RunSpec) -> tuple[CausalLMPolicy, Origin]:
     return policy, loaded.origin
 
 
-def _loaded(spec: ModelSpec) -> sources.Loaded:
+def _loaded(spec: ModelSpec) -> loading.LoadedModel:
     """The model as it is loaded, and torch on as many threads as pay at its size."""
     if (parameters := known_parameters(spec.source)) is not None:
-        threads.take(parameters)  # before: the built-in model is trained where it is not in the cache
-    loaded = sources.load_noting(spec, tiny_pairs)
-    threads.take(sum(weight.numel() for weight in loaded.model.parameters()))
+        devices.set_threads(parameters)  # before: the built-in model is trained where it is not in the cache
+    loaded = loading.load_with_origin(spec, tiny_pairs)
+    devices.set_threads(sum(weight.numel() for weight in loaded.model.parameters()))
     return loaded
 
 
@@ -68,7 +68,7 @@ def build_sampler(spec: ModelSpec, adapter: Path | None = None) -> CausalLMPolic
     """
     loaded = _loaded(spec)
     model, tokenizer = loaded.model, loaded.tokenizer
-    model = model if adapter is None else exported.with_adapter(model, adapter)
+    model = model if adapter is None else adapters.load_adapter(model, adapter)
     return CausalLMPolicy(model, tokenizer, mixed_precision=spec.mixed_precision)
 
 
@@ -94,8 +94,8 @@ def write_merged(spec: ModelSpec, adapter: Path, folder: Path) -> None:
     Raises ModelError where the base is held in 4 bits, or either cannot be loaded.
     """
     try:
-        model, tokenizer = sources.load(spec, tiny_pairs)
-        exported.save(exported.merge(exported.with_adapter(model, adapter)), folder)
+        model, tokenizer = loading.load(spec, tiny_pairs)
+        adapters.save(adapters.merge_adapter(adapters.load_adapter(model, adapter)), folder)
     except torch.OutOfMemoryError as error:
         raise ModelError("no memory to merge the weights in; try again when nothing else runs here") from error
     tokenizer.save_pretrained(folder)

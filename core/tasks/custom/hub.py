@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import SpecError
-from core.models import hub
-from core.models.notice import through_root
+from core.models.messages import log_through_root
+from core.models.sources import hub
 from core.tasks.custom.parquet import counted
 from core.tasks.custom.row import Row
 
@@ -22,7 +22,7 @@ def read(name: str, config: str | None, split: str, revision: str | None) -> lis
     with _quiet(), _offline_where_unreachable():
         import datasets
 
-        through_root("datasets")
+        log_through_root("datasets")
         try:
             found = datasets.load_dataset(name, config, split=split, revision=revision)
             rows: list[dict[str, object]] = list(found)
@@ -57,7 +57,7 @@ def _quiet() -> Iterator[None]:
 @contextlib.contextmanager
 def _offline_where_unreachable() -> Iterator[None]:
     """The cache alone where the hub does not answer: `datasets` would try for half a minute, and say so each time."""
-    if hub.unreachable() is None:
+    if hub.why_unreachable() is None:
         yield
         return
     import datasets.config

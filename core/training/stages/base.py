@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.health.finding import Row
-from core.policies.base import Policy, Rollout, RowKey, Sampling, Weights
+from core.policies.base import Policy, Rollout, Sampling, Weights
 from core.policies.savings import Savings
-from core.rollout.uniforms import DROPOUT, ORDER, TRAIN, permutation
+from core.randomness import DROPOUT, ORDER, TRAIN, RowKey, permutation
 from core.spec import RunSpec, Schedule, StageBase
 from core.tasks.base import Example, Task
 from core.training.callbacks.base import Ending

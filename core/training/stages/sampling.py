@@ -13,11 +13,11 @@ from torch import Tensor
 
 from core.algorithms.advantages import dead_groups
 from core.policies.base import ENTROPY, Sampling
-from core.rollout.collect import Groups
 from core.spec import GrpoStage
 from core.tasks.base import names_of
 from core.training.callbacks.base import Ending
 from core.training.clock import Spent
+from core.training.groups import Groups
 from core.training.requests import Request, Reward, Score
 from core.training.stages.base import NOTHING, Done, Here
 from core.training.stages.rewards import kept_candidates

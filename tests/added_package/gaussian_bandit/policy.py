@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from core.errors import CheckpointError
-from core.policies.base import ENTROPY, Policy, Rollout, RowKey, Sampling, Scores, Weights
-from core.rollout.uniforms import INIT, uniforms
+from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
+from core.randomness import INIT, RowKey, uniforms
 from core.tasks.base import Example
 from gaussian_bandit.settings import GaussianBanditConfig
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from core.models import tiny
+from core.models.sources import builtin
 from core.policies.lm.build import tiny_pairs
 
 
 @pytest.fixture(scope="session")
-def builtin() -> tuple[Any, Any]:
+def tiny_model() -> tuple[Any, Any]:
     """(model, tokenizer) of `builtin:tiny`."""
-    return tiny.load(tiny_pairs())
+    return builtin.load(tiny_pairs())

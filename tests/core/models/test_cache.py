@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import ModelError, StorageError
-from core.models.cache import intact, kept, room, size_of
+from core.models.cache import check_free_space, folder_bytes, get_or_make, intact
 
 
 def one_file(work: Path) -> None:
@@ -25,24 +25,24 @@ def names(root: Path) -> list[str]:
 
 
 def test_an_entry_is_made_once(tmp_path: Path) -> None:
-    folder = kept(tmp_path / "entry", one_file, files=["a"], what="make it")
+    folder = get_or_make(tmp_path / "entry", one_file, files=["a"], what="make it")
     assert (folder / "a").read_text() == "x"
-    assert kept(folder, never, files=["a"], what="make it") == folder
+    assert get_or_make(folder, never, files=["a"], what="make it") == folder
     assert names(tmp_path) == ["entry", "entry.lock"]
-    assert size_of(folder) == 1 + (folder / "checksums.json").stat().st_size
+    assert folder_bytes(folder) == 1 + (folder / "checksums.json").stat().st_size
 
 
 @pytest.mark.parametrize("damage", ["y", ""])
 def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
-    folder = kept(tmp_path / "entry", one_file, files=["a"], what="make it")
+    folder = get_or_make(tmp_path / "entry", one_file, files=["a"], what="make it")
     (folder / "a").write_text(damage)
     assert not intact(folder)
-    kept(folder, one_file, files=["a"], what="make it")
+    get_or_make(folder, one_file, files=["a"], what="make it")
     assert intact(folder)
 
 
 def test_an_entry_without_a_file_that_belongs_to_it_is_not_intact(tmp_path: Path) -> None:
-    folder = kept(tmp_path / "entry", one_file, files=["a"], what="make it")
+    folder = get_or_make(tmp_path / "entry", one_file, files=["a"], what="make it")
     assert intact(folder, ["a"])
     assert not intact(folder, ["a", "b"])
 
@@ -68,7 +68,7 @@ def test_what_fails_half_way_leaves_nothing(
     tmp_path: Path, error: BaseException, becomes: type[BaseException], says: str
 ) -> None:
     with pytest.raises(becomes, match=says):
-        kept(tmp_path / "entry", half(error), files=["a"], what="make it")  # type: ignore[arg-type]
+        get_or_make(tmp_path / "entry", half(error), files=["a"], what="make it")  # type: ignore[arg-type]
     assert names(tmp_path) == ["entry.lock"]
 
 
@@ -76,7 +76,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     (tmp_path / "entry.work-killed").mkdir()
     (tmp_path / "entry.work-killed" / "a").write_text("half")
     (tmp_path / "entry2.work-other").mkdir()  # another entry's, perhaps at work
-    kept(tmp_path / "entry", one_file, files=["a"], what="make it")
+    get_or_make(tmp_path / "entry", one_file, files=["a"], what="make it")
     assert names(tmp_path) == ["entry", "entry.lock", "entry2.work-other"]
 
 
@@ -84,21 +84,21 @@ def test_who_comes_second_waits_and_makes_nothing(tmp_path: Path, capsys: pytest
     folder = tmp_path / "entry"
     with (tmp_path / "entry.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        second = threading.Thread(target=kept, args=(folder, never), kwargs={"files": ["a"], "what": "make it"})
+        second = threading.Thread(target=get_or_make, args=(folder, never), kwargs={"files": ["a"], "what": "make it"})
         second.start()
         while "another process is making this model ready" not in capsys.readouterr().err:
             second.join(0.01)
             assert second.is_alive()
         kept_by_the_first = tmp_path / "first"
-        kept(kept_by_the_first, one_file, files=["a"], what="make it").rename(folder)
+        get_or_make(kept_by_the_first, one_file, files=["a"], what="make it").rename(folder)
     second.join(10)
     assert not second.is_alive()
     assert intact(folder)
 
 
 def test_room_is_asked_of_the_disk_that_the_folder_will_be_on(tmp_path: Path) -> None:
-    room(tmp_path / "not" / "yet", 1, "make it")
+    check_free_space(tmp_path / "not" / "yet", 1, "make it")
     with pytest.raises(
         StorageError, match=r"cannot make it in .*: it takes 1073741824\.00 GiB, the disk has .*XDG_CACHE"
     ):
-        room(tmp_path / "not" / "yet", 2**60, "make it")
+        check_free_space(tmp_path / "not" / "yet", 2**60, "make it")

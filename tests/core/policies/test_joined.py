@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.policies.base import ENTROPY, Policy, Rollout, RowKey, Sampling, joined
+from core.policies.base import ENTROPY, Policy, Rollout, Sampling, joined
+from core.randomness import RowKey
 from core.tasks.text import text_example
 from tests.fakes import small_policy
 

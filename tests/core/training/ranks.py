@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.policies.base import Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.causal_lm import CausalLMPolicy
+from core.policies.base import Rollout, Sampling, Scores, Weights
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.randomness import RowKey
 from core.spec import RceStage, SftStage
 from core.tasks.base import Example
 from core.training.drive import drive

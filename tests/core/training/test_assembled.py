@@ -12,7 +12,7 @@ from core import faults
 from core.assemble import assemble, open_checkpoints
 from core.errors import CheckpointError
 from core.faults import RolloutInTrainMode
-from core.policies.causal_lm import CausalLMPolicy
+from core.policies.lm.causal_lm import CausalLMPolicy
 from core.spec import RunSpec
 from core.spec.run import IN_THE_POLICY, IN_THE_TASK, Fault
 from core.tasks.arithmetic import ArithmeticTask

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from core.health.finding import Row
-from core.policies.base import RowKey
-from core.rollout.uniforms import ORDER, permutation
+from core.randomness import ORDER, RowKey, permutation
 from core.training.callbacks.base import Callback, Ending
 from core.training.drive import drive
 from core.training.requests import Learn, Sample, StepDone

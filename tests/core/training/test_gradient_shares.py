@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from core.policies.base import Rollout, RowKey, Sampling, Scores
+from core.policies.base import Rollout, Sampling, Scores
+from core.randomness import RowKey
 from core.training.update import LossParts, Update
 from tests.fakes import (
     PricedTask,

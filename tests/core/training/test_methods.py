@@ -16,7 +16,8 @@ from torch.nn import Parameter
 
 import core.training.grpo_loss
 from core.algorithms.surrogates import Surrogate, surrogate
-from core.policies.base import ENTROPY, Rollout, RowKey, Sampling, Scores, Weights, joined
+from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
+from core.randomness import RowKey
 from core.spec import GrpoStage
 from core.spec.methods import METHODS
 from core.tasks.base import Example

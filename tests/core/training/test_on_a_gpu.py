@@ -11,9 +11,9 @@ import torch
 
 from core.faults import IN_THE_POLICY
 from core.models import adapters
-from core.policies.causal_lm import CausalLMPolicy
-from core.rollout import fixed, recording
-from core.rollout.recording import Run
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.policies.lm.fast import cuda_graph, decoder_step
+from core.policies.lm.fast.cuda_graph import Launch
 from core.training.drive import drive
 from core.training.trainer import Trainer
 from tests.fakes import PricedTask, Recorder, grpo_stage, ran, small_policy, trainer_of
@@ -122,24 +122,24 @@ def test_micro_batches_are_launched_without_waiting_for_the_one_before() -> None
 def test_a_drawn_token_is_asked_for_its_end_every_eighth_time_and_waits_for_nothing_else() -> None:
     short, long = waits(max_completion_length=8), waits(max_completion_length=40)
     more = long - short
-    assert set(more) == {"core/rollout/decoding.py decode: tolist"}
+    assert set(more) == {"core/policies/lm/decoding.py decode: tolist"}
     rollouts = 2 + 2  # two steps, the start's evaluation and the end's
     assert more.total() <= rollouts * (40 - 8) // 8
 
 
 def test_nothing_waits_while_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fixed, "FEW", 0)
+    monkeypatch.setattr(decoder_step, "MIN_RECORDED", 0)
     recorded = []
     with pretended_gpu() as gpu:
 
-        def strict(run: Run) -> Run:
+        def strict(run: Launch) -> Launch:
             before = gpu.waits.total()
             replay = replayed(run)
             assert gpu.waits.total() == before
             recorded.append(run)
             return replay
 
-        monkeypatch.setitem(recording.RECORDERS, "cuda", strict)
+        monkeypatch.setitem(cuda_graph.RECORDERS, "cuda", strict)
         found = rows("plain", gpu=True, lora=True)
     assert recorded
     assert_same(found, rows("plain", gpu=False, lora=True))

@@ -13,7 +13,8 @@ import torch
 
 from core.assemble import assemble, open_checkpoints
 from core.errors import SpecError
-from core.policies.base import Policy, Rollout, RowKey, Sampling
+from core.policies.base import Policy, Rollout, Sampling
+from core.randomness import RowKey
 from core.spec.fit import check_fit
 from core.tasks.base import Example
 from core.training.drive import drive

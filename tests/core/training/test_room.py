@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from core.errors import RunError
-from core.policies.base import Rollout, RowKey, Sampling, Scores, Weights
-from core.policies.causal_lm import CausalLMPolicy
+from core.policies.base import Rollout, Sampling, Scores, Weights
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.randomness import RowKey
 from core.tasks.base import Example
 from core.tasks.text import text_example
 from core.training.drive import drive

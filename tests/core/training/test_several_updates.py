@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.rollout.uniforms import DROPOUT
+from core.randomness import DROPOUT
 from core.training.requests import Learn
 from core.training.stages.base import averaged
 from tests.fakes import PricedTask, ScriptedPolicy, TabularPolicy, asked, grpo_stage, ran, trainer_of

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from core.policies.base import Rollout, RowKey, Sampling
+from core.policies.base import Rollout, Sampling
+from core.randomness import RowKey
 from core.tasks.base import Example
 from core.training.drive import drive
 from core.training.grpo_loss import GrpoLoss

@@ -10,10 +10,10 @@ import torch
 
 from core.metrics import METRICS
 from core.policies.base import Rollout, Sampling, Scores
-from core.rollout.collect import Groups
 from core.tasks.base import Outcome
 from core.tasks.text import text_example
 from core.training.evaluate import evaluation_metrics, gain_errors, prompt_rewards
+from core.training.groups import Groups
 from core.training.step_metrics import integrity_metrics, rollout_metrics, sample_rows
 from tests.fakes import PricedTask
 

@@ -9,7 +9,7 @@ import torch
 
 from core.assemble import assemble, build_policy, open_checkpoints
 from core.errors import SpecError
-from core.policies.causal_lm import CausalLMPolicy
+from core.policies.lm.causal_lm import CausalLMPolicy
 from core.spec import RunSpec
 from core.training.drive import drive
 from grpoctl.config import load

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from core.health.finding import Row, StepTable
-from core.policies.base import Rollout, RowKey, Sampling, Scores, Weights
+from core.policies.base import Rollout, Sampling, Scores, Weights
+from core.randomness import RowKey
 from core.spec import EarlyStoppingSpec, GuardSpec
 from core.tasks.base import Example
 from core.training.callbacks.base import Callback, Ending

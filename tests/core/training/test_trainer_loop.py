@@ -8,7 +8,7 @@ from math import nan
 import pytest
 
 from core.algorithms.schedules import learning_rate
-from core.rollout.uniforms import DROPOUT
+from core.randomness import DROPOUT
 from core.spec import GrpoStage
 from core.training.requests import Learn, Score, StepDone
 from core.training.trainer import Trainer

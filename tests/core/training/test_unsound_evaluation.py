@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.policies.base import Rollout, RowKey, Sampling
-from core.rollout.uniforms import EVALUATE
+from core.policies.base import Rollout, Sampling
+from core.randomness import EVALUATE, RowKey
 from core.spec import GuardSpec
 from core.tasks.base import Example
 from core.training.callbacks.rollout_integrity import RolloutIntegrity

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from core.errors import CheckpointError
-from core.policies.base import Policy, Rollout, RowKey, Sampling, Scores
+from core.policies.base import Policy, Rollout, Sampling, Scores
+from core.randomness import RowKey
 from core.training.update import LossParts, Update
 from tests.fakes import PricedTask, TabularPolicy, batch_of, grpo_stage, small_policy
 

@@ -51,7 +51,7 @@ def test_what_does_not_fit_is_told_how_it_would(grpoctl: Grpoctl) -> None:
 
 
 def test_of_an_open_dtype_what_a_run_here_would_take_is_counted(grpoctl: Grpoctl) -> None:
-    size = 2 if precision.here().bfloat16 else 4
+    size = 2 if precision.machine_facts().bfloat16 else 4
     found = resources(grpoctl, "p31", "model.dtype=auto", "--memory", "48")
     assert found["disk"]["model_to_download"] == size * 7_615_616_512
     assert {part["name"]: part["bytes"] for part in found["parts"]}["weights"] == size * 7_615_616_512

@@ -311,5 +311,5 @@ def test_a_model_is_drawn_from_in_the_dtype_that_a_run_with_an_adapter_would_hav
     lora = LoraSpec(r=2, lora_alpha=2.0, target_modules=("q_proj",))
     like = ModelSpec(source="some/model", lora=lora)
     other, tiny = (Subject(name=name, source=name).model(like) for name in ("some/other", "builtin:tiny"))
-    assert (other.lora, other.dtype) == (None, precision.settled(like).dtype)  # bfloat16 where the machine has it
+    assert (other.lora, other.dtype) == (None, precision.resolve_dtype(like).dtype)  # bfloat16 where the machine has it
     assert tiny.dtype == "float32"

@@ -125,7 +125,7 @@ def test_a_missing_reward_comes_before_the_worst(grpoctl: Grpoctl, recorded: Rec
 
 
 def test_a_dtype_of_auto_is_settled_and_said_before_a_run_has_a_name(grpoctl: Grpoctl) -> None:
-    fastest = "bfloat16" if precision.here().bfloat16 else "float32"
+    fastest = "bfloat16" if precision.machine_facts().bfloat16 else "float32"
     asked = ("run", "p31", "--dry-run", "--profile", "small", "--json")
     said, stated = (grpoctl(*asked, f"model.dtype={dtype}") for dtype in ("auto", fastest))
     assert said.document == stated.document  # the same run, whoever chose

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from core.models.precision import Facts
+from core.models.precision import MachineFacts
 from grpoctl.config import Loaded, load, read_resolved, run_stem, spec_sha
 from grpoctl.runs import dtype
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home
 
-HAS_IT, LACKS_IT = Facts(cpu={"avx512_bf16": True}), Facts()
+HAS_IT, LACKS_IT = MachineFacts(cpu={"avx512_bf16": True}), MachineFacts()
 SAID = "dtype bfloat16 (auto: this CPU has it)"
 
 
@@ -20,12 +20,12 @@ def small(value: str = "auto", *overrides: str) -> Loaded:
     return load("p31", profile="small", overrides=[f"model.dtype={value}", *overrides])
 
 
-def nobody() -> Facts:
+def nobody() -> MachineFacts:
     pytest.fail("no machine has to be asked")
 
 
 @pytest.mark.parametrize(("facts", "expected"), [(HAS_IT, "bfloat16"), (LACKS_IT, "float32")])
-def test_a_new_run_is_recorded_with_this_machines(home: Home, facts: Facts, expected: str) -> None:
+def test_a_new_run_is_recorded_with_this_machines(home: Home, facts: MachineFacts, expected: str) -> None:
     loaded = dtype.settled_run(small(), lambda: facts)
     run = prepare(Launch(loaded=loaded), home).run
     spec = read_resolved(run.spec)
@@ -49,7 +49,7 @@ def test_no_machine_is_asked_where_only_float32_will_do(overrides: tuple[str, ..
 
 
 @pytest.mark.parametrize(("begun", "facts"), [("float32", HAS_IT), ("bfloat16", LACKS_IT)])
-def test_a_resumed_run_keeps_the_one_it_was_started_with(home: Home, begun: str, facts: Facts) -> None:
+def test_a_resumed_run_keeps_the_one_it_was_started_with(home: Home, begun: str, facts: MachineFacts) -> None:
     run = prepare(Launch(loaded=small(begun)), home).run
     loaded = dtype.settled_run(small(), lambda: facts, resume=home)
     assert prepare(Launch(loaded=loaded, resume=True), home).run == run

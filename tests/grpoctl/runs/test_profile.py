@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
-from core.models.catalogue import SMOLLM2, SMOLLM2_WHEEL
+from core.models.sources.wheel import SMOLLM2, SMOLLM2_WHEEL
 from grpoctl.config import Loaded, load
 from grpoctl.runs import profile
 
@@ -113,7 +113,7 @@ def test_4_bits_count_where_they_can_be_had(
     local(tmp_path / "model", 10 * GIB)
     loaded = load("p31", overrides=[f"model.source={tmp_path / 'model'}", "load_in_4bit=auto"])
     with_memory(monkeypatch, free)
-    monkeypatch.setattr(profile.four_bit, "has_bitsandbytes", lambda: bitsandbytes)
+    monkeypatch.setattr(profile.precision, "has_bitsandbytes", lambda: bitsandbytes)
     if says.startswith("a CUDA"):
         assert profile.choose(loaded) == ("full", says)
     else:

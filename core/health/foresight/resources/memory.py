@@ -33,13 +33,14 @@ from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 
 PROCESS: Mapping[Device, int] = {"cpu": 425 * 2**20, "cuda": 600 * 2**20}  # the libraries; CUDA's context and workspace
 FOUR_BIT = 0.5 + 4 / 64  # bytes of a weight: nf4, and a scale in fp32 for each 64
-SAMPLED_WORD = 24  # bytes of a row's vocabulary entry, as core.policies.batches bounds them
+SAMPLED_WORD = 24  # bytes of a row's vocabulary entry, as core.policies.lm.batches bounds them
 HEAP = 0.7  # of all blocks' activations: what the C library does not give back on the CPU, checkpointing or not
 SAMPLING_LOGITS = 20  # of a row's: logits, log-probs, probabilities in fp32, their sum in fp64
 SCORED_EVALUATION = 8  # rows of an evaluation that are scored
-JOINED = 2**30  # core.rollout.lean: bytes of weights that sampling on the CPU copies to have them side by side
-ROOM: Mapping[Device, int] = {"cpu": 64, "cuda": 256}  # core.rollout.grid: drawn tokens there is room for at first
-SAMPLING_ROOM: Mapping[Device, float] = {"cpu": 2**30, "cuda": 0.25}  # bytes, or a share: core.policies.batches' bound
+# Bytes of weights that sampling on the CPU copies to have them side by side (core.policies.lm.fast.decoder_step).
+JOINED = 2**30
+ROOM: Mapping[Device, int] = {"cpu": 64, "cuda": 256}  # lm.fast.shared_cache: drawn tokens there is room for at first
+SAMPLING_ROOM: Mapping[Device, float] = {"cpu": 2**30, "cuda": 0.25}  # bytes, or a share: the bound of lm.batches
 Parts = Mapping[str, int]
 
 

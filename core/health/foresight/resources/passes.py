@@ -17,10 +17,10 @@ from core.health.foresight.resources.shapes import ATTENTION, MLP, Shape
 from core.spec import ModelSpec
 
 Device = Literal["cpu", "cuda"]
-QUICK = ("llama", "qwen2", "qwen3")  # core.models.plain
-SCORES = 2**26  # core.models.attention: bytes up to which attention is plain products
-CHUNK: Mapping[Device, int] = {"cpu": 2**26, "cuda": 2**28}  # core.policies.head
-WIDTHS, INNERS = 10, 4  # core.policies.batches: what a token takes there
+QUICK = ("llama", "qwen2", "qwen3")  # core.policies.lm.fast.decoder_weights
+SCORES = 2**26  # core.policies.lm.fast.attention: bytes up to which attention is plain products
+CHUNK: Mapping[Device, int] = {"cpu": 2**26, "cuda": 2**28}  # core.policies.lm.head
+WIDTHS, INNERS = 10, 4  # core.policies.lm.batches: what a token takes there
 LOGITS = 12  # bytes of a completion token's vocabulary entry where all are there: three fp32 copies, either way
 
 
@@ -81,7 +81,7 @@ def shares(shape: Shape) -> bool:
 
 
 def tokens_at_once(model: ModelSpec, shape: Shape, room: float) -> int:
-    """The tokens of a micro-batch at most, in this much memory; core.policies.batches' own rule."""
+    """The tokens of a micro-batch at most, in this much memory; core.policies.lm.batches' own rule."""
     held = model.itemsize
     return max(1, int(room // (shape.layers * (WIDTHS * shape.hidden + INNERS * shape.intermediate) * held)))
 

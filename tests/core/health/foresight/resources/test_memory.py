@@ -10,8 +10,8 @@ import pytest
 from core.health.foresight.resources import memory
 from core.health.foresight.resources.memory import Place, Tokens, peak, phases, weights
 from core.health.foresight.resources.passes import Rows, block, tokens_at_once
-from core.policies import batches
-from core.rollout import grid, lean
+from core.policies.lm import batches
+from core.policies.lm.fast import decoder_step, shared_cache
 from core.spec import RunSpec
 from core.training import trainer
 from tests.core.health.foresight.resources.paper import PAPER, run
@@ -197,7 +197,7 @@ def test_sampling_is_bounded_as_the_policy_bounds_it() -> None:
     assert memory.SAMPLED_WORD == batches.PER_WORD
     assert memory.SAMPLING_ROOM == {"cpu": batches.ON_CPU, "cuda": batches.OF_A_DEVICE}
     assert memory.SCORED_EVALUATION == trainer.EVALUATION_CHECKED
-    assert (memory.JOINED, memory.ROOM) == (lean.MOST, grid.ROOM)
+    assert (memory.JOINED, memory.ROOM) == (decoder_step.MAX_JOINED_BYTES, shared_cache.FIRST_ROOM)
     # Room for 5 rows, groups of 2: 4 rows; of a group there is always one.
     row = 2 * 2 * 4 * 4 * 8 + 24 * 100
     five = Place(device="cuda", memory=4 * 5 * row)

@@ -1,0 +1,1 @@
+"""The kinds of places that weights come from, a file each."""

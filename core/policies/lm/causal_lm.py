@@ -1,0 +1,219 @@
+"""The causal-LM policy: text in, text out, one factor per token.
+
+Not here: the decode loop (core.policies.lm.decoding), where weights come from (core.models), which mode a model is in
+(core.policies.lm.modes), how it is made ready to sample (core.policies.lm.fast.folded_adapter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from core.errors import CheckpointError, TaskError
+from core.models.adapters import save, using_weights
+from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
+from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
+from core.policies.lm.decoding import decode, stack_draws
+from core.policies.lm.fast.folded_adapter import folded_sampling
+from core.policies.lm.forward import micro_batch, rows_by_prompt, score_rows
+from core.policies.lm.modes import SamplingContext, clean_mode, plain_sampling, update_mode
+from core.policies.savings import Savings
+from core.randomness import RowKey, uniforms
+from core.tasks.base import Example
+from core.tasks.text import prompt_of
+
+
+class CausalLMPolicy:
+    """A transformers causal LM and its tokenizer as a Policy.
+
+    `reference` are the weights that the KL term compares with, copies of those that are trained; None where `model` is
+    a PEFT model, whose reference is the same model with its adapter switched off. `mixed_precision` bf16: every forward
+    runs under autocast. `savings`: all unless a measurement switches one off. The attribute `sampling_mode`, where
+    it is set, is the context a rollout runs in; it gives the model to draw from.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        reference: Mapping[str, Tensor] | None = None,
+        checkpointing: bool = False,
+        mixed_precision: Literal["no", "bf16"] = "no",
+        savings: Savings | None = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.reference = reference
+        self.savings = savings or Savings()
+        self.checkpointing = checkpointing
+        self.sampling_mode: SamplingContext | None = None
+        self.mixed_precision = mixed_precision
+        end = {tokenizer.eos_token_id, *_as_list(model.generation_config.eos_token_id)} - {None}
+        # The tokenizer's own end comes first: it closes what is replayed and fills what is padded. Qwen's chat models
+        # stop at a second one as well, which has the smaller number.
+        ordered = sorted(end, key=lambda token: (token != tokenizer.eos_token_id, token))
+        self.end_ids = torch.tensor(ordered)
+        self.sampling_bytes = sampling_budget(model.device)
+        self._itemsize = model.dtype.itemsize
+
+    def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
+        """K completions of each prompt, log-probs recorded; `keys` has P*K entries. Bounded batches draw the same."""
+        ids_PS, mask_PS = self._encode(prompts)
+        tokens = ids_PS.shape[1] + how.max_completion_length
+        size = max(1, rows_at_once(self.model.config, self._itemsize, tokens, self.sampling_bytes) // k)
+        sampling_mode = self.sampling_mode or (folded_sampling if self.savings.folded_adapter else plain_sampling)
+        with self._autocast(), sampling_mode(self.model) as model, torch.no_grad():
+            parts = [
+                decode(
+                    model,
+                    (ids_PS[first : first + size], mask_PS[first : first + size]),
+                    how=how,
+                    uniforms_NT=uniforms(keys[first * k : (first + size) * k], how.max_completion_length),
+                    end_ids=self.end_ids,
+                    savings=self.savings,
+                )
+                for first in range(0, len(prompts), size)
+            ]
+        draws = stack_draws(parts, end=int(self.end_ids[0]))
+        prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
+        rows = _unpadded(draws.ids_NT, draws.mask_NT)
+        return Rollout(
+            prompts=prompts,
+            prompt_N=prompt_N,
+            actions={"prompt_ids": ids_PS[prompt_N], "prompt_mask": mask_PS[prompt_N], "ids": draws.ids_NT},
+            mask_NT=draws.mask_NT,
+            drawn_NT=draws.logprobs_NT,
+            outputs=self.tokenizer.batch_decode(rows, skip_special_tokens=True),
+            truncated_N=draws.truncated_N,
+            how=how,
+            tokens=rows,
+        )
+
+    def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
+        """One row per (prompt, output), the end token included; scored at temperature 1."""
+        ids_NS, prompt_mask_NS = self._encode(prompts)
+        end = int(self.end_ids[0])
+        rows = [[*row, end] for row in self.tokenizer(list(outputs), add_special_tokens=False)["input_ids"]]
+        width = max(len(row) for row in rows)
+        lengths_N = torch.tensor([len(row) for row in rows])
+        return Rollout(
+            prompts=prompts,
+            prompt_N=torch.arange(len(prompts)),
+            actions={
+                "prompt_ids": ids_NS,
+                "prompt_mask": prompt_mask_NS,
+                "ids": torch.tensor([row + [end] * (width - len(row)) for row in rows]),
+            },
+            mask_NT=torch.arange(width) < lengths_N.unsqueeze(-1),
+            drawn_NT=None,
+            outputs=list(outputs),
+            truncated_N=torch.zeros(len(rows), dtype=torch.bool),
+            how=Sampling(temperature=1.0, max_completion_length=width),
+            tokens=rows,
+        )
+
+    def join(self, rollouts: Sequence[Rollout]) -> Rollout:
+        """Prompts are padded on the left, completions on the right, to the widest."""
+        padding = {"prompt_ids": self.tokenizer.pad_token_id, "ids": int(self.end_ids[0])}
+        return joined(rollouts, padding=padding, left=frozenset({"prompt_ids", "prompt_mask"}))
+
+    def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
+        """Whole groups of like length as far as they fit, at most `limit` rows and a bounded number of tokens each."""
+        if not self.savings.by_length:
+            return [rows[start : start + limit] for start in range(0, len(rows), limit)]
+        budget = tokens_at_once(self.model.config, self._itemsize, self.sampling_bytes)
+        return list(micro_batches(rows_by_prompt(rollout, rows), limit=limit, budget=budget))
+
+    def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
+        """Log-probs at the sampling temperature, (R, T). With gradients enabled: train mode, left so for backward."""
+        learning = torch.is_grad_enabled() and weights == "current"
+        if learning:
+            update_mode(self.model, checkpointing=self.checkpointing)
+        batch, entropy = micro_batch(rollout, rows), ENTROPY in wants
+        with nullcontext() if learning else clean_mode(self.model), self._at(weights), self._autocast():
+            scores = score_rows(self.model, batch, entropy=entropy, savings=self.savings)
+        return Scores(logprobs_NT=scores[0], entropies_NT=scores[1] if entropy else None)
+
+    def trainable(self) -> Mapping[str, Parameter]:
+        """Parameters with requires_grad: the adapter's, or all."""
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Copies of the trainable weights, by name, on the CPU."""
+        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self.trainable().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Set the trainable weights. Raises CheckpointError where names or shapes differ."""
+        trainable = self.trainable()
+        if set(trainable) != set(state):
+            odd = sorted(set(trainable) ^ set(state))
+            raise CheckpointError(f"weights do not fit this model: {len(odd)} names differ, first {odd[0]!r}")
+        with torch.no_grad():
+            for name, parameter in trainable.items():
+                if parameter.shape != state[name].shape:
+                    got, want = tuple(state[name].shape), tuple(parameter.shape)
+                    raise CheckpointError(f"weights do not fit this model: {name!r} has shape {got}, expected {want}")
+                parameter.copy_(state[name])
+
+    def export(self, folder: Path) -> None:
+        """A PEFT adapter, or a transformers model where weights of its own were trained; with the tokenizer."""
+        save(self.model, folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        """The precision of every forward, sampling, scoring and learning alike; the log-softmax stays fp32."""
+        if self.mixed_precision == "no":
+            return nullcontext()
+        return torch.autocast(self.model.device.type, dtype=torch.bfloat16)
+
+    def _at(self, weights: Weights) -> AbstractContextManager[object]:
+        """The context in which the model has these weights."""
+        if weights == "current":
+            return nullcontext()
+        if self.reference is not None:
+            return using_weights(self.model, self.reference)
+        adapter_off: AbstractContextManager[object] = self.model.disable_adapter()
+        return adapter_off
+
+    def _encode(self, prompts: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """Left-padded prompt ids and mask, (P, S)."""
+        rows = self.tokenizer([prompt_text(self.tokenizer, one) for one in prompts], add_special_tokens=False)[
+            "input_ids"
+        ]
+        width = max(len(row) for row in rows)
+        pad = self.tokenizer.pad_token_id
+        ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows])
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        return ids, mask
+
+
+def _unpadded(ids_NT: Tensor, mask_NT: Tensor) -> list[list[int]]:
+    """The drawn tokens of each row, the end token included."""
+    return [row[:length] for row, length in zip(ids_NT.tolist(), mask_NT.sum(-1).tolist(), strict=True)]
+
+
+def prompt_text(tokenizer: Any, example: Example) -> str:
+    """What the model is given of an example: through the chat template where the tokenizer has one.
+
+    Raises TaskError where the example is a conversation and the tokenizer has none.
+    """
+    templated = bool(getattr(tokenizer, "chat_template", None))
+    prompt = prompt_of(example)
+    if prompt.messages is not None and not templated:
+        raise TaskError(f"example {example.id} is a conversation, and this model has no chat template; give a prompt")
+    if prompt.plain or not templated:
+        return prompt.text
+    chat = prompt.messages if prompt.messages is not None else [{"role": "user", "content": prompt.text}]
+    text: str = tokenizer.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=True)
+    return text
+
+
+def _as_list(value: int | list[int] | None) -> list[int | None]:
+    return list(value) if isinstance(value, list) else [value]

@@ -1,0 +1,244 @@
+"""The sampler: one decode loop over a transformers causal LM.
+
+Each prompt is run once for its K completions; a row that draws the end leaves the batch.
+Not here: how a token is drawn (drawing.py), how it is run where that is quick (fast/decoder_step.py), in which mode
+the model is (modes.py), text (causal_lm.py).
+
+Shape suffixes: P prompts, K completions each, N = P*K rows, S prompt tokens, T completion tokens, L = S + T,
+V vocabulary, R rows still drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from core.models.devices import to_device
+from core.policies.base import Sampling
+from core.policies.lm.drawing import draw_tokens
+from core.policies.lm.fast.cuda_graph import RECORDERS
+from core.policies.lm.fast.decoder_step import decoder_step
+from core.policies.lm.fast.decoder_weights import takes_ready_mask
+from core.policies.lm.fast.window_cache import keep_rows, repeat_with_room, rows_after_leaving
+from core.policies.savings import Savings
+
+ALL = Savings()
+LOOK_EVERY = {"cpu": 1, "cuda": 8}  # tokens: asking whether rows have ended makes a GPU wait
+
+
+class _Progress:
+    """Tells how far a sampling is, over all of its batches."""
+
+    def __init__(self, tell: Callable[[int, int], None]) -> None:
+        self._tell, self._before = tell, 0
+
+    def drawn(self, ended: int, token: int) -> None:
+        """So many rows of this batch have ended by this token."""
+        self._tell(self._before + ended, token)
+
+    def finished(self, rows: int) -> None:
+        """The batch is done."""
+        self._before += rows
+
+
+_progress: ContextVar[_Progress | None] = ContextVar("what is told how far a sampling is", default=None)
+
+
+@contextmanager
+def on_progress(tell: Callable[[int, int], None]) -> Iterator[None]:
+    """`tell` is called inside as tokens are drawn: rows that have ended in all, and the token of the batch (from 1)."""
+    token = _progress.set(_Progress(tell))
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnTokens:
+    """N rows of up to T drawn tokens; outside the mask stand the first end id and log-prob 0."""
+
+    ids_NT: Tensor
+    mask_NT: Tensor
+    logprobs_NT: Tensor
+    truncated_N: Tensor
+
+
+def stack_draws(parts: Sequence[DrawnTokens], *, end: int) -> DrawnTokens:
+    """The rows of all draws under each other, as wide as the widest."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.ids_NT.shape[1] for part in parts)
+
+    def widened(rows_NT: Tensor, fill: float) -> Tensor:
+        return torch.nn.functional.pad(rows_NT, (0, width - rows_NT.shape[1]), value=fill)
+
+    return DrawnTokens(
+        ids_NT=torch.cat([widened(part.ids_NT, end) for part in parts]),
+        mask_NT=torch.cat([widened(part.mask_NT, False) for part in parts]),
+        logprobs_NT=torch.cat([widened(part.logprobs_NT, 0.0) for part in parts]),
+        truncated_N=torch.cat([part.truncated_N for part in parts]),
+    )
+
+
+def position_ids(mask: Tensor) -> Tensor:
+    """Position of every token when the left padding does not count: (rows, tokens) mask -> ids from 0."""
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
+class TokenStep(Protocol):
+    """What runs a token of every row that is still drawing."""
+
+    def step(self, tokens_R: Tensor, t: int) -> Tensor:
+        """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
+
+    def keep(self, kept: Tensor) -> None:
+        """The rows at these places (a tensor on the CPU) go on, in this order; the others have left."""
+
+
+class ModelStep:
+    """A token through the model's own forward: any causal LM of transformers, each row with its prompt's cache."""
+
+    def __init__(self, model: Any, cache: DynamicCache, mask_PS: Tensor, k: int, limit: int) -> None:
+        """`cache` and mask (on the CPU) of the prompts, each for k rows of up to `limit` tokens that are run."""
+        # A model that drops its cache also sees no more than one token: a mask for all of them would not fit.
+        self._ready = takes_ready_mask(model.config) and cache.get_seq_length() == mask_PS.shape[1]
+        self._model, self._cache, self._prompt = model, cache, mask_PS.shape[1]
+        repeat_with_room(cache, k, limit)
+        self._next_R1 = to_device(mask_PS.long().sum(-1, keepdim=True).repeat_interleave(k, 0), model.device)
+        self._seen_RL: Tensor | None = None  # no padding at all
+        if not bool(mask_PS.all()):
+            seen_PL = torch.nn.functional.pad(mask_PS.bool(), (0, limit), value=True)
+            self._seen_RL = to_device(seen_PL.repeat_interleave(k, 0), model.device)
+
+    def step(self, tokens_R: Tensor, t: int) -> Tensor:
+        """The logits that follow the rows' token number `t`: (R,) -> (R, V)."""
+        logits: Tensor = self._model(
+            input_ids=tokens_R.unsqueeze(-1),
+            attention_mask=self._mask(self._prompt + t + 1),
+            position_ids=self._next_R1 + t,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).logits[:, -1]
+        return logits
+
+    def keep(self, kept: Tensor) -> None:
+        """The rows at these places; the others leave the cache."""
+        kept_R = to_device(kept, self._next_R1.device)
+        keep_rows(self._cache, kept, kept_R.device)
+        self._next_R1 = self._next_R1[kept_R]
+        self._seen_RL = None if self._seen_RL is None else self._seen_RL[kept_R]
+
+    def _mask(self, width: int) -> Tensor | None:
+        """What the next token sees of `width` tokens: (R, width), or the (R, 1, 1, width) that attention takes."""
+        if self._seen_RL is None:
+            return None
+        seen = self._seen_RL[:, :width]
+        return seen[:, None, None] if self._ready else seen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Drawn:
+    """One token of every row that was still in the batch; which rows those are is known on the CPU."""
+
+    numbers_R: Tensor
+    tokens_R: Tensor
+    logprobs_R: Tensor
+
+
+def decode(
+    model: Any,
+    prompts_PS: tuple[Tensor, Tensor],
+    *,
+    how: Sampling,
+    uniforms_NT: Tensor,
+    end_ids: Tensor,
+    savings: Savings = ALL,
+) -> DrawnTokens:
+    """K completions of each left-padded prompt (ids, mask), K = rows of uniforms_NT / P; rows of a group adjacent.
+
+    What is given and what is found stands on the CPU, whatever the model runs on.
+    """
+    limit = how.max_completion_length
+    logits_RV, token_step = _prefill(model, prompts_PS, uniforms_NT.shape, savings)
+    device = logits_RV.device
+    uniforms_RT, ends = to_device(uniforms_NT, device), to_device(end_ids, device)
+    numbers_R = torch.arange(len(uniforms_RT))
+    over_R = torch.zeros(len(uniforms_RT), dtype=torch.bool, device=device)
+    look_every = LOOK_EVERY.get(device.type, 1)
+    steps, progress, n = [], _progress.get(), len(uniforms_NT)
+    for t in range(limit):
+        tokens_R, logprobs_R = draw_tokens(logits_RV, uniforms_RT[:, t], how, inverse_cdf=savings.inverse_cdf)
+        steps.append(_Drawn(numbers_R=numbers_R, tokens_R=tokens_R, logprobs_R=logprobs_R))
+        over_R = over_R | (tokens_R.unsqueeze(-1) == ends).any(-1)
+        if t + 1 == limit:
+            break
+        if (t + 1) % look_every == 0:
+            over = over_R.tolist()
+            if progress is not None:
+                progress.drawn(n - len(over) + sum(over), t + 1)
+            if all(over):
+                break
+            if savings.finished_leave and any(over):
+                kept = torch.tensor(rows_after_leaving(over))
+                token_step.keep(kept)
+                numbers_R, kept_R = numbers_R[kept], to_device(kept, device)
+                uniforms_RT, tokens_R, over_R = uniforms_RT[kept_R], tokens_R[kept_R], over_R[kept_R]
+        logits_RV = token_step.step(tokens_R, t)
+    if progress is not None:
+        progress.finished(n)
+    return _side_by_side(steps, n=n, end_ids=end_ids)
+
+
+def _prefill(
+    model: Any, prompts_PS: tuple[Tensor, Tensor], shape_NT: Sequence[int], savings: Savings
+) -> tuple[Tensor, TokenStep]:
+    """The logits of every row's first token, (N, V), and what runs the others, all rows drawing.
+
+    One forward per prompt, whatever its rows need of it repeated or shared; without that saving one per row.
+    """
+    n, limit = shape_NT
+    k = n // len(prompts_PS[0])
+    ids, mask = prompts_PS if savings.shared_prefill else (table.repeat_interleave(k, 0) for table in prompts_PS)
+    k, cache, device = n // len(ids), DynamicCache(), model.device
+    # As an index and not as the number 1: transformers would cut a view, which makes torch copy the head for each row.
+    last = to_device(torch.tensor([ids.shape[1] - 1]), device)
+    logits = model(
+        input_ids=to_device(ids, device),
+        attention_mask=to_device(mask, device),
+        position_ids=to_device(position_ids(mask), device),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=last,
+    ).logits[:, -1]
+    # The last token of a row is not run.
+    record = RECORDERS.get(device.type) if savings.recorded_steps else None
+    quick = decoder_step(model, cache, mask, k, limit - 1, record) if savings.lean_steps else None
+    return logits.repeat_interleave(k, 0), quick or ModelStep(model, cache, mask, k, limit - 1)
+
+
+def _side_by_side(steps: Sequence[_Drawn], *, n: int, end_ids: Tensor) -> DrawnTokens:
+    """The steps side by side, each row up to its first end, by one assignment for all."""
+    width = len(steps)
+    row_at = torch.cat([step.numbers_R for step in steps])
+    step_at = torch.arange(width).repeat_interleave(torch.tensor([len(step.numbers_R) for step in steps]))
+    ids_NT = end_ids[0].repeat(n, width)
+    logprobs_NT = torch.zeros(n, width)
+    ids_NT[row_at, step_at] = torch.cat([step.tokens_R for step in steps]).cpu()
+    logprobs_NT[row_at, step_at] = torch.cat([step.logprobs_R for step in steps]).cpu()
+    ends_NT = (ids_NT.unsqueeze(-1) == end_ids).any(-1)
+    mask_NT = ends_NT.cumsum(-1) - ends_NT.long() == 0  # nothing that came before is an end
+    longest = int(mask_NT.sum(-1).max())
+    return DrawnTokens(
+        ids_NT=ids_NT.masked_fill(~mask_NT, int(end_ids[0]))[:, :longest],
+        mask_NT=mask_NT[:, :longest],
+        logprobs_NT=logprobs_NT.masked_fill(~mask_NT, 0.0)[:, :longest],
+        truncated_N=~ends_NT.any(-1),
+    )

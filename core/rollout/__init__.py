@@ -1,1 +1,0 @@
-"""Sampling: where its randomness comes from, the decode loop, and scored groups."""
