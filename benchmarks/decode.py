@@ -35,13 +35,13 @@ from torch import Tensor
 from benchmarks.trl_step.equality import moved
 from benchmarks.trl_step.facts import facts
 from benchmarks.trl_step.weights import TINY_LLAMA, random_model
+from core.config import LoraSpec, ModelSpec
 from core.models import adapters, loading
 from core.policies.base import Rollout, Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.modes import clean_mode
 from core.policies.savings import Savings
 from core.randomness import RowKey
-from core.spec import LoraSpec, ModelSpec
 from core.tasks.base import Example
 
 SOURCE = "HuggingFaceTB/SmolLM2-135M-Instruct"

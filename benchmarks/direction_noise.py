@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from core.assemble import build_policy
+from core.config import GrpoStage
 from core.health.simulation.averages import mean_of
 from core.health.simulation.expected import summed
 from core.health.simulation.measured import measured
@@ -29,7 +30,6 @@ from core.health.simulation.rewards import RewardModel
 from core.health.simulation.signal import Bandit, signal_of
 from core.policies.base import Sampling
 from core.randomness import RowKey
-from core.spec import GrpoStage
 from core.tasks import registry
 from core.training.groups import collect
 from grpoctl.config import load

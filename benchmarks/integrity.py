@@ -16,11 +16,11 @@ from collections.abc import Sequence
 import torch
 
 from core.assemble import build_policy
+from core.config import RunSpec
 from core.health.integrity import max_gap
 from core.policies.base import ENTROPY, Sampling
 from core.policies.lm.modes import update_mode
 from core.randomness import TRAIN, RowKey
-from core.spec import RunSpec
 from core.tasks import registry
 from core.training.step_metrics import integrity_metrics
 from grpoctl.config import load

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from core.algorithms.advantages import advantages
+from core.config import AdvantageSpec
 from core.health.noise import answers_needed, difference_se
 from core.health.trend import chance_beyond
-from core.spec import AdvantageSpec
 
 LOGGED = 0.0062
 BEAMS, QUERIES = 5, 20_000

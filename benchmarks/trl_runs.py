@@ -47,9 +47,9 @@ def train(kind: Kind, output: Path, *, seed: int, steps: int, log_every: int = 1
     from datasets import Dataset, disable_progress_bars
     from trl import GRPOConfig, GRPOTrainer
 
+    from core.config.task import ArithmeticTaskSpec
     from core.models.sources import builtin
     from core.policies.lm.build import tiny_pairs
-    from core.spec.task import ArithmeticTaskSpec
     from core.tasks.arithmetic import ArithmeticTask
 
     disable_progress_bars()

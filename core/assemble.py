@@ -7,12 +7,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from core.config import RunSpec
+from core.config.fit import check_fit
 from core.faults import FaultyTrainer, faulty_policy, faulty_task
 from core.health.finding import Row
 from core.policies import registry as policies
 from core.policies.base import Policy
-from core.spec import RunSpec
-from core.spec.fit import check_fit
 from core.tasks import registry as tasks
 from core.tasks.readiness import check_slices
 from core.training.callbacks.base import Callback, Ending

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from core.config import RunSpec
 from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
 from core.policies.lm.modes import update_mode
 from core.randomness import DROPOUT, TRAIN, RowKey, seeded
-from core.spec import RunSpec
 from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
 from core.training.groups import Groups
 from core.training.grpo_loss import GrpoLoss

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from core.config import RunSpec
 from core.errors import NotFoundError
-from core.spec import RunSpec
 from grpoctl.analysis.sweeps.reading import read_study
 from grpoctl.config import read_resolved
 from grpoctl.files import read_json, read_rows

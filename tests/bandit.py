@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from core.spec import RunSpec
+from core.config import RunSpec
 
 PACKAGE = Path(__file__).with_name("added_package")
 STAGE: dict[str, Any] = {

@@ -104,10 +104,10 @@ def small_model() -> tuple[Any, Any]:
 
     One for the whole session: leave it as it is, put adapters on a `copy.deepcopy`. Its folder is `model.name_or_path`.
     """
+    from core.config import ModelSpec
     from core.errors import GrpoError
     from core.models import loading
     from core.models.sources.wheel import SMOLLM2
-    from core.spec import ModelSpec
 
     def none() -> list[tuple[str, str]]:
         return []

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from core.spec import RunSpec
+from core.config import RunSpec
 from grpoctl.config import Library, shipped_folder
 from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import Home

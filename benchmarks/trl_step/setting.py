@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from core.spec import RunSpec
+from core.config import RunSpec
 
 RATE, CLIPPED_AT, TARGETS = 1e-5, 1.0, ("q_proj", "k_proj", "v_proj", "o_proj")
 LORA_R, LORA_ALPHA = 16, 32

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from core.config import ModelSpec
 from core.models import loading
 from core.models.messages import no_progress_bars
-from core.spec import ModelSpec
 
 END, PAD = "<|end|>", "<|pad|>"
 CHAT = (

@@ -71,7 +71,7 @@ SCALES: Mapping[Scale, ScaleTraits] = {
 
 
 class Normaliser(Protocol):
-    """One point of the table transform x baseline x scale; `core.spec.AdvantageSpec` is one.
+    """One point of the table transform x baseline x scale; `core.config.AdvantageSpec` is one.
 
     scale_rewards: `batch` is the std of the RAW rewards of the batch (TRL, LitePPO: arXiv 2508.08221), so that a spread
         in difficulty between prompts shrinks every advantage; `batch_centred` that of the centred ones (REINFORCE++,

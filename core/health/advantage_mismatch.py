@@ -52,10 +52,10 @@ from itertools import groupby
 from statistics import pstdev
 
 from core.algorithms.normalisers import SCALES, BaselineTraits, ScaleTraits
+from core.config import AdvantageSpec
 from core.health.case import Case, Sample
 from core.health.finding import Finding, RuledOut
 from core.health.settings import Settings
-from core.spec import AdvantageSpec
 
 SAME = 1e-6  # of an advantage, and of a reward: what float32 leaves of their difference
 TINY = 0.01  # an advantage that rounding over a tiny deviation can give: rounding-as-signal is about those

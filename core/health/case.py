@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from core.config import GuardSpec, RunSpec
 from core.health.finding import Row, StepTable, steps_of
 from core.health.settings import Settings, settings_of
-from core.spec import GuardSpec, RunSpec
 
 Answer = TypeVar("Answer")
 

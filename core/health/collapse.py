@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.config import GuardSpec
 from core.health.finding import Finding, Row, StepTable, steps_of
-from core.spec import GuardSpec
 
 LOOK_BACK = 40  # times patience: how far back a metric that not every step has is looked for
 _WATCHED_FOR_NAN = ("loss", "grad_norm", "kl", "entropy", "rollout/logprob_gap")

@@ -30,12 +30,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.config import RunSpec
 from core.health.case import Case
 from core.health.finding import Finding, Row, StepTable
 from core.health.noise import advice, larger
 from core.health.statistics import POWER, Interval, clipped, mean, sample_sd, t_interval
 from core.metrics import limits
-from core.spec import RunSpec
 
 HEADLINE = "eval/reward"
 SAMPLED = ("grpo", "rce")  # kinds of stage whose gain the policy's own completions must have made

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from core.algorithms.normalisers import BASELINES, SCALES, BaselineTraits, ScaleTraits
-from core.spec import GrpoStage, RunSpec
+from core.config import GrpoStage, RunSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,10 +19,10 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
+from core.config import LoraSpec
 from core.errors import ModelError, SpecError, StorageError
 from core.models.messages import first_line, no_progress_bars
 from core.randomness import INIT, RowKey, seeded
-from core.spec import LoraSpec
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerFast
 
+from core.config import ModelSpec
 from core.errors import ModelError
 from core.models.devices import set_gpu_kernels
 from core.models.messages import first_line, no_progress_bars, note
@@ -20,7 +21,6 @@ from core.models.precision import WeightsSize, device_room, resolve_dtype, use_4
 from core.models.sources import builtin, local
 from core.models.sources.base import Origin, Pairs, unfit_file_errors
 from core.models.sources.registry import SOURCES
-from core.spec import ModelSpec
 
 NF4 = "4-bit (nf4, bitsandbytes), products in bfloat16"
 

@@ -1,7 +1,7 @@
 """In which precision weights are loaded here: `model.dtype: auto`, and whether in 4 bits. Decisions over facts.
 
 What is here: the decisions, asking this machine (only that imports torch), and saying what came out. Not here: which
-models take float32 on every machine (core.spec.model), when a run's spec is settled (grpoctl.runs.dtype), loading
+models take float32 on every machine (core.config.model), when a run's spec is settled (grpoctl.runs.dtype), loading
 itself (core.models.loading), and what a whole run takes (core.health.foresight).
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
+from core.config import Dtype, ModelSpec
 from core.errors import SpecError
-from core.spec import Dtype, ModelSpec
 
 BF16_CAPABILITY = (8, 0)  # compute capability: from Ampere on products in bfloat16 have hardware of their own
 # What torch.cpu.get_capabilities calls it. Not torch.ops.mkldnn._is_mkldnn_bf16_supported: that is true of any CPU with

@@ -133,7 +133,7 @@ def read_weights(file: Path) -> Mapping[str, Tensor]:
 class Policy(Protocol):
     """A trainable distribution over outputs: text, picks among candidates, vectors, images.
 
-    A subclass inherits the methods that have a body; what its kind can do, its settings say (core.spec.policy).
+    A subclass inherits the methods that have a body; what its kind can do, its settings say (core.config.policy).
     """
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:

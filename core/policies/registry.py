@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from core import plugins
+from core.config import LmPolicyConfig, RunSpec
+from core.config.policy import BUILT_IN
 from core.errors import SpecError
 from core.models.sources.base import Origin
 from core.policies.base import Policy
-from core.spec import LmPolicyConfig, RunSpec
-from core.spec.policy import BUILT_IN
 
 
 def build(spec: RunSpec) -> tuple[Policy, Origin | None]:

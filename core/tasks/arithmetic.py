@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import islice
 from random import Random
 
+from core.config.task import ArithmeticTaskSpec
 from core.errors import SpecError, TaskError
-from core.spec.task import ArithmeticTaskSpec
 from core.tasks.base import Example, Outcome, Split, Table
 from core.tasks.text import TextTask, prompt_of, text_example
 

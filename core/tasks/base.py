@@ -67,7 +67,7 @@ class Task(Protocol):
     """Problems of a seed, and the scores of what a policy answers to them.
 
     Outputs are whatever the policy gives (text, indices, vectors): a task declares which it can score in its settings
-    (`scores`, core.spec.task.TaskConfig). A subclass of this protocol inherits the methods that have a body.
+    (`scores`, core.config.task.TaskConfig). A subclass of this protocol inherits the methods that have a body.
     """
 
     def examples(self, split: Split) -> Sequence[Example]:

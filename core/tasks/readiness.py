@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from core.config.run import RunSpec
+from core.config.task import CustomTaskSpec
 from core.errors import SpecError
-from core.spec.run import RunSpec
-from core.spec.task import CustomTaskSpec
 from core.tasks import registry
 from core.tasks.base import Task
 from core.tasks.rewards.resolving import NotFound, check_file, is_file

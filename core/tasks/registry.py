@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core import plugins
-from core.errors import SpecError
-from core.spec.task import (
+from core.config.task import (
     BUILT_IN,
     ArithmeticTaskSpec,
     CustomTaskSpec,
@@ -12,6 +11,7 @@ from core.spec.task import (
     TaskConfig,
     WorkflowDslTaskSpec,
 )
+from core.errors import SpecError
 from core.tasks.arithmetic import ArithmeticTask
 from core.tasks.base import Task
 from core.tasks.workflow_dsl.task import WorkflowDslTask

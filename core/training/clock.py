@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, assert_never
 
+from core.config import RunSpec, StageBase
 from core.health.finding import Row
-from core.spec import RunSpec, StageBase
 from core.training.checkpoint import Progress
 
 Unit = Literal["steps", "completions", "tokens"]

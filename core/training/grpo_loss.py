@@ -17,9 +17,9 @@ from core.algorithms.kl import k3, kl_loss
 from core.algorithms.names import Reduction
 from core.algorithms.reductions import token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
+from core.config import GrpoStage, Schedule, StageBase
 from core.models.devices import to_device
 from core.policies.base import ENTROPY, Scores
-from core.spec import GrpoStage, Schedule, StageBase
 from core.training.update import LossParts, add_own_losses
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from core.config.expectation import parse
 from core.health.finding import Row, StepTable, all_invalid, steps_of
 from core.health.gains import Gain
 from core.health.rollout_mode import contrast
 from core.metrics import declared
-from core.spec.expectation import parse
 
 COUNTED = ("completions", "tokens")  # up to a row: what a run spent is what its last row says
 LAST = 10  # step metrics are noisy: `final` is their mean over this many last steps

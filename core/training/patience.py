@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.config import EarlyStoppingSpec
 from core.health.finding import Row
-from core.spec import EarlyStoppingSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

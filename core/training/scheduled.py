@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from core.algorithms.schedules import learning_rate, plateau_factor, value
+from core.config import PlateauSpec, Schedule, StageBase
 from core.health.finding import Row
-from core.spec import PlateauSpec, Schedule, StageBase
 from core.training.clock import Clock
 
 

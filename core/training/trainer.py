@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from core.config import RunSpec, Stage
 from core.errors import CheckpointError
 from core.health.finding import Row
 from core.health.integrity import evaluation_integrity
@@ -19,7 +20,6 @@ from core.models.sources.base import Origin
 from core.policies.base import ENTROPY, Policy, Sampling
 from core.policies.savings import Savings
 from core.randomness import EVALUATE, RowKey
-from core.spec import RunSpec, Stage
 from core.tasks.base import Task, names_of
 from core.training.callbacks.base import Callback, Ending
 from core.training.checkpoint import Progress, Snapshot

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from core.config import StageBase
 from core.errors import CheckpointError
 from core.policies.base import Policy, Rollout, Scores
 from core.randomness import RowKey, seeded
-from core.spec import StageBase
 from core.training.gradients import add_gradients, norm_of, numbers_of, shares_of
 from core.training.machine import Machine
 from core.training.room import LEARN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.spec import METHODS, GrpoStage, RunSpec, named_point, point
+from core.config import METHODS, GrpoStage, RunSpec, named_point, point
 from grpoctl.config.layers import leaves
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from core.config.expectation import parse
 from core.health.gains import HEADLINE, Ruler, gain_since
 from core.health.statistics import clipped, t_interval
 from core.metrics import EVAL, limits
-from core.spec.expectation import parse
 from grpoctl.analysis.collect import RunRecord, number
 from grpoctl.sections import Line, Tone
 from grpoctl.wording import estimate_text, label, metric_text, plural

@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from core.config import RunSpec
 from core.errors import UserError
 from core.health.finding import Finding
-from core.spec import RunSpec
 from core.tasks import registry
 from core.tasks.base import Example, Task
 from grpoctl import console

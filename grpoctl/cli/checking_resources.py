@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.config import RunSpec
+from core.config.fit import check_fit
 from core.errors import GrpoError, UserError
 from core.health.foresight.resources.memory import Place, peak, phases
 from core.health.foresight.resources.shapes import Shape
 from core.models import precision
-from core.spec import RunSpec
-from core.spec.fit import check_fit
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.cli.checking import wrapped

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from core.config import ModelSpec, RunSpec
 from core.errors import NotFoundError, SpecError, UserError
-from core.spec import ModelSpec, RunSpec
 from core.tasks import registry
 from core.tasks.base import Example, Split, Task
 from grpoctl import console

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.config import ModelSpec, RunSpec
 from core.errors import UserError
-from core.spec import ModelSpec, RunSpec
 from core.tasks.base import Example
 from core.tasks.text import text_example
 from grpoctl import console

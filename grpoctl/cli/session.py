@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from core.config import RunSpec
+from core.config.fit import check_fit
 from core.health.collapse import LOOK_BACK, policy_collapse
 from core.health.finding import Row
 from core.health.integrity import rollout_integrity
 from core.models import precision
-from core.spec import RunSpec
-from core.spec.fit import check_fit
 from core.tasks.readiness import check_task
 from grpoctl import console
 from grpoctl.cli.live_warnings import LiveWarnings

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
+from core.config import RunSpec
 from core.errors import NotFoundError, SpecError, StorageError, UserError
-from core.spec import RunSpec
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.analysis.methods import described

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.config import ModelSpec, RunSpec
 from core.errors import NotFoundError, UserError
 from core.models import precision
-from core.spec import ModelSpec, RunSpec
 from grpoctl.cli.places import run_or_study
 from grpoctl.exports.weights import Exported, find_exported, kept, newest_kept, noted_source
 from grpoctl.runs.run_dir import Home, RunDir, path_of

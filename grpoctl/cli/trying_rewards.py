@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from core.config import RunSpec
 from core.errors import GrpoError, TaskError
-from core.spec import RunSpec
 from core.tasks import registry
 from core.tasks.base import Example, Outcome, Task
 from core.tasks.custom.scoring import outcomes_of

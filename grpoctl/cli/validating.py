@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.config.fit import check_fit
 from core.errors import UserError
-from core.spec.fit import check_fit
 from core.tasks.readiness import check_task
 from grpoctl.config import Library, load
 from grpoctl.runs.launch import revisions_of

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from core.spec import RunSpec
+from core.config import RunSpec
 from grpoctl.config.resolved import plain
 
 _EXACT = 2**53  # up to here every integral float is one integer

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.spec.methods import set_aside
+from core.config.methods import set_aside
 
 Keys = tuple[str | int, ...]
 TELLS_APART: dict[Keys, str] = {("task",): "name", ("policy",): "kind"}  # part -> the key that says which one it is

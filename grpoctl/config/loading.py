@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from core.config import RunSpec
 from core.errors import NotFoundError, SpecError
-from core.spec import RunSpec
 from grpoctl.config.authored import FULL, Authored, read_authored
 from grpoctl.config.layers import Layer, Place, leaves, merge
 from grpoctl.config.library import Library

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.config.methods import filled
 from core.errors import SpecError
-from core.spec.methods import filled
 from grpoctl.config.aliases import ALIASES
 from grpoctl.config.authored import OF_THE_FILE
 from grpoctl.config.documents import read_value

@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
+from core.config.task import task_names
 from core.errors import SpecError
-from core.spec.task import task_names
 from grpoctl.config.layers import Keys, Layer, dotted
 from grpoctl.config.nearest import hint
 from grpoctl.config.schema import Field, allowed, choices, fields, item_fields, keys_of, stage_kinds

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
-from core.spec import Part, RunSpec
+from core.config import Part, RunSpec
 from grpoctl.config.documents import read_document
 from grpoctl.config.layers import merge
 from grpoctl.config.overrides import override_layer

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.config import RunSpec
 from core.errors import NotFoundError, SpecError
-from core.spec import RunSpec
 from grpoctl.config.documents import read_text
 from grpoctl.config.identity import authored_sha
 from grpoctl.files import create_text, storage_errors

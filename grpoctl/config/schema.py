@@ -12,11 +12,11 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
+from core.config import ModelSpec, RunSpec, Schedule
+from core.config.policy import LM, PolicyConfig, policy_config, policy_kinds
+from core.config.stage import kind_of
+from core.config.task import TaskConfig, task_config, task_names
 from core.errors import SpecError
-from core.spec import ModelSpec, RunSpec, Schedule
-from core.spec.policy import LM, PolicyConfig, policy_config, policy_kinds
-from core.spec.stage import kind_of
-from core.spec.task import TaskConfig, task_config, task_names
 from grpoctl.config.layers import Keys
 
 MISSING: Final = object()

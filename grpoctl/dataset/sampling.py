@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
+from core.config import GrpoStage, RceStage, RunSpec
 from core.health.dataset.pass_rates import ENOUGH, SIZES, fitted, highest_unseen
 from core.health.finding import Finding
 from core.health.foresight.dead_groups import dead_group
 from core.health.statistics import wilson
-from core.spec import GrpoStage, RceStage, RunSpec
 from core.tasks.base import Example, Outcome, Task
 from grpoctl.analysis.evaluation import quantity
 

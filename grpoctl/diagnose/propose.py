@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from core.config import GrpoStage
+from core.config.fit import check_fit
 from core.errors import SpecError, UserError
 from core.health.settings import OF_STAGE
-from core.spec import GrpoStage
-from core.spec.fit import check_fit
 from core.tasks import registry
 from grpoctl.config import Library, load, plain
 from grpoctl.config.authored import Authored, read_authored

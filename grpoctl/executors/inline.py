@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from core.config import RunSpec
 from core.errors import GrpoError, SpecError, StorageError, in_words
 from core.health.finding import sampled
-from core.spec import RunSpec
 from grpoctl.config import read_resolved, spec_sha
 from grpoctl.executors.control import asked_together, asking
 from grpoctl.executors.interrupts import Terminated, signals_as_interrupts

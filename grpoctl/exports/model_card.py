@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.config import GrpoStage, ModelSpec, RunSpec, StageBase
+from core.config.task import CustomTaskSpec, Gsm8kTaskSpec
 from core.metrics import EVAL
 from core.models.catalogue import TINY
-from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
-from core.spec.task import CustomTaskSpec, Gsm8kTaskSpec
 from core.text import harmless
 from grpoctl.analysis.outcome import evaluated_text, legend_of, met_in_words, no_better_than_start, stage_lines
 from grpoctl.config.resolved import block_yaml, plain

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from core.config import ModelSpec, RunSpec
 from core.errors import NotFoundError, StorageError, UserError
-from core.spec import ModelSpec, RunSpec
 from grpoctl.config import read_resolved
 from grpoctl.exports.model_card import hub_id, model_card
 from grpoctl.files import read_json, replace_json, replace_text, storage_errors

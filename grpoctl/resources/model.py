@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.config import ModelSpec
 from core.errors import ModelError
 from core.health.foresight.resources.shapes import PUBLISHED, Shape, from_config
 from core.models import catalogue
-from core.spec import ModelSpec
 
 CONFIG = "config.json"
 _KEYS = {  # a GGUF file's names for what a config.json says

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from core.spec import RunSpec
+from core.config import RunSpec
 from grpoctl.children import child_environment, python_module
 from grpoctl.config.resolved import plain
 

@@ -24,8 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from core.config import RunSpec
 from core.errors import GrpoError
-from core.spec import RunSpec
 from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
 from core.tasks.text import prompt_of
 

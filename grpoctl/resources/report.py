@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from core.config import RunSpec
 from core.health.foresight.resources.disk import disk
 from core.health.foresight.resources.levers import Levers, levers
 from core.health.foresight.resources.memory import Phase, Place, peak, phases, weights
 from core.health.foresight.resources.pace import evaluation_seconds, evaluations, paces, speed
 from core.health.foresight.resources.shapes import Shape
-from core.spec import RunSpec
 from grpoctl.resources.machine import cores, disk_free
 from grpoctl.resources.model import Known
 from grpoctl.resources.probe import Probe

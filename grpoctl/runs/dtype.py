@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from core.config import Dtype, RunSpec
 from core.models import precision
-from core.spec import Dtype, RunSpec
 from grpoctl.config import Loaded, run_stem
 from grpoctl.runs.run_dir import Home
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.config import RunSpec
 from core.errors import CheckpointError, NotFoundError
-from core.spec import RunSpec
 from grpoctl.files import read_json
 from grpoctl.runs.listing import summary
 from grpoctl.runs.run_dir import Home, RunDir

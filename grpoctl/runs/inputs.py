@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.spec import RunSpec
-from core.spec.task import CustomTaskSpec, DataSpec, Gsm8kTaskSpec
+from core.config import RunSpec
+from core.config.task import CustomTaskSpec, DataSpec, Gsm8kTaskSpec
 from grpoctl.config.paths import is_file
 from grpoctl.files import read_json, replace_json
 from grpoctl.runs.run_dir import RunDir

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.config import RunSpec
 from core.errors import BusyError, GrpoError, NotFoundError
-from core.spec import RunSpec
 from grpoctl.config import Loaded, Revisions, dump, read_resolved, run_stem, spec_sha
 from grpoctl.files import read_json, read_rows, replace_text, storage_errors
 from grpoctl.runs import provenance, status

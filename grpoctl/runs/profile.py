@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from core.config import ModelSpec, RunSpec
 from core.errors import SpecError, UserError
 from core.models import catalogue, precision
 from core.models.sources import local
-from core.spec import ModelSpec, RunSpec
 from grpoctl.config import Loaded, Revisions, load
 
 AUTO, TINY, MEDIUM, FULL = "auto", "tiny", "medium", "full"

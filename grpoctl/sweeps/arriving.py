@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from core.config import RunSpec
+from core.config.fit import check_fit
 from core.errors import SpecError
-from core.spec import RunSpec
-from core.spec.fit import check_fit
 from core.tasks import registry
 from grpoctl.config import canonical, plain
 from grpoctl.config.authored import Authored

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from core.spec import Part
-from core.spec.part import refusal
+from core.config import Part
+from core.config.part import refusal
 from grpoctl.config.identity import canonical
 
 Number = int | float

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.config import RunSpec
 from core.errors import SpecError
-from core.spec import RunSpec
 from grpoctl.config import Library, Loaded, Revisions, canonical, spec_sha
 from grpoctl.config.authored import Authored
 from grpoctl.config.loading import read_any, resolve

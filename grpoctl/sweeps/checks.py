@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.config import GrpoStage, RunSpec
 from core.errors import SpecError
 from core.health.foresight.inert import inert_in_all
 from core.metrics import declared
-from core.spec import GrpoStage, RunSpec
 from grpoctl.config import Library, canonical, spec_sha
 from grpoctl.sweeps.arriving import some_points
 from grpoctl.sweeps.candidates import Candidates

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from core.config import RunSpec
 from core.errors import StorageError
-from core.spec import RunSpec
 from grpoctl.files import read_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import studies

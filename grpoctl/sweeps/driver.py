@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Protocol
 
+from core.config import RunSpec
 from core.errors import BusyError, StorageError
 from core.health import finding
 from core.health.gains import Ruler, gain_since, mean_gain, stage_gains
-from core.spec import RunSpec
 from core.training.outcome import check_expectations
 from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
 from grpoctl.config import Loaded

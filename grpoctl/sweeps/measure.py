@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.config import RunSpec
 from core.health.finding import StepTable
 from core.health.gains import Gain, Ruler, gain_metric, gain_since, stage_gains
-from core.spec import RunSpec
 from grpoctl.sweeps.spec import SweepSpec
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.config import RunSpec
+from core.config.fit import check_fit
 from core.errors import NotFoundError, SpecError, UserError
-from core.spec import RunSpec
-from core.spec.fit import check_fit
 from core.tasks import registry
 from grpoctl.config import Library, load, plain, read_resolved
 from grpoctl.config.layers import leaves

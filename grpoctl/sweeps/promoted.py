@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from core.config import RunSpec
 from core.health.gains import gain_metric
-from core.spec import RunSpec
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.config.authored import FULL

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from core.config import Expectation, Part
+from core.config.part import Count, Fraction, Name, Positive, PositiveInt, refusal
 from core.metrics import declared, unknown_metric
-from core.spec import Expectation, Part
-from core.spec.part import Count, Fraction, Name, Positive, PositiveInt, refusal
 from grpoctl.config.identity import canonical
 from grpoctl.sweeps.axis import Axis, Number
 from grpoctl.sweeps.pruning import Direction, PrunerName

@@ -12,7 +12,7 @@ from tests.architecture.source import Import, imports, imports_of, inside, loade
 
 # core's parts, lowest first: each has a rank of its own and imports lower ones only.
 CORE = (
-    "errors", "text", "metrics", "plugins", "algorithms", "spec", "health",  # names, maths and rules
+    "errors", "text", "metrics", "plugins", "algorithms", "config", "health",  # names, maths and rules
     "randomness", "models", "tasks", "policies",  # what is trained, and on what
     "training", "faults", "assemble",
 )  # fmt: skip
@@ -114,7 +114,7 @@ def test_what_check_computes_with_loads_no_torch(name: str) -> None:
 def test_what_may_be_heavy_is_seen_to_be() -> None:
     """The rule above can see: a language model loads torch and transformers through others, and never MLflow."""
     loaded = loaded_with("core.policies.lm.build")
-    assert {"torch", "transformers", "core.spec", "core"} <= set(loaded)
+    assert {"torch", "transformers", "core.config", "core"} <= set(loaded)
     assert not any(inside(name, "mlflow", "grpoctl") for name in loaded)
 
 

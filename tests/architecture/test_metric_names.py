@@ -10,11 +10,11 @@ from typing import get_args
 import pytest
 import torch
 
+from core.config import EarlyStoppingSpec, GuardSpec
 from core.health.case import FOREIGN
 from core.health.collapse import policy_collapse
 from core.health.integrity import rollout_integrity
 from core.metrics import EVAL, FAMILIES, METRICS, RUN, START, STEP, Metric, declared
-from core.spec import EarlyStoppingSpec, GuardSpec
 from core.training.drive import drive
 from core.training.initial import initial_weights
 from core.training.outcome import run_metrics

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from core.spec import RunSpec
+from core.config import RunSpec
 from tests.architecture.source import modules
 from tests.fakes import run_spec
 
-CARRIERS = ("core.spec", "grpoctl.config", "core.health.foresight")  # the last only foretells what others do
+CARRIERS = ("core.config", "grpoctl.config", "core.health.foresight")  # the last only foretells what others do
 # Told apart by their type before anyone reads them.
 BY_TYPE = {"stages.*.kind"}
 # The spec itself makes another number of these: that one is what others read.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from core.config import CheckpointSpec
 from core.faults import FaultyTrainer
 from core.policies.base import Policy
-from core.spec import CheckpointSpec
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.checkpoint import Checkpoints
 from core.training.drive import drive

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from core import plugins
+from core.config.policy import PolicyConfig, policy_config, policy_kinds
+from core.config.task import task_config, task_names
 from core.errors import SpecError
-from core.spec.policy import PolicyConfig, policy_config, policy_kinds
-from core.spec.task import task_config, task_names
 from tests.bandit import PACKAGE
 
 Install = Callable[..., None]

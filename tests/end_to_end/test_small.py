@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.spec import ModelSpec
+from core.config import ModelSpec
 from grpoctl.config import load
 from grpoctl.executors.inline import Hooks, execute
 from grpoctl.runs.launch import Launch, prepare

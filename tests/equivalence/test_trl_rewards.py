@@ -8,7 +8,7 @@ import torch
 from core.algorithms.advantages import Array, advantages, dead_groups
 from core.algorithms.normalisers import Scale
 from core.algorithms.shaping import overlong_penalty
-from core.spec import AdvantageSpec
+from core.config import AdvantageSpec
 from tests.equivalence.conftest import REWARDS, SIZE, Trl
 
 TOLERANCE = 1e-5

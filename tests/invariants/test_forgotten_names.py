@@ -13,9 +13,9 @@ from core.algorithms.kl import kl_loss
 from core.algorithms.reductions import token_weights
 from core.algorithms.schedules import value
 from core.algorithms.surrogates import Trust, surrogate
+from core.config import AdvantageSpec, ModelSpec
+from core.config.guards import stops
 from core.models.precision import DeviceRoom, WeightsSize, use_4bit
-from core.spec import AdvantageSpec, ModelSpec
-from core.spec.guards import stops
 from core.tasks.gsm8k.answers import answer_in
 from core.tasks.workflow_dsl.prompts import prompt_text
 from grpoctl.sweeps.pruning import decide, sign

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from core.config import GrpoStage
+from core.config.methods import METHODS
 from core.policies.base import Rollout, Sampling, Scores, Weights
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
-from core.spec import GrpoStage
-from core.spec.methods import METHODS
 from core.tasks.text import text_example
 from core.training.requests import Learn, Score
 from core.training.update import Update

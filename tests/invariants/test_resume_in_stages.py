@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from core.config import CheckpointSpec
 from core.faults import RolloutInTrainMode
 from core.policies.base import Policy
-from core.spec import CheckpointSpec
 from core.training.callbacks.base import Ending
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.checkpoint import Checkpoints

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.config import CheckpointSpec, GrpoStage, GuardSpec
 from core.faults import RolloutInTrainMode
 from core.policies.base import Policy
-from core.spec import CheckpointSpec, GrpoStage, GuardSpec
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.callbacks.collapse_guard import CollapseGuard
 from core.training.checkpoint import Checkpoints

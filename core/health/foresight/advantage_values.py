@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.algorithms.normalisers import SCALES, TRANSFORMS
+from core.config import AdvantageSpec, GrpoStage
 from core.health.foresight.view import Rewards, StageView
-from core.spec import AdvantageSpec, GrpoStage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

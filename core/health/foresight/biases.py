@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 
 from core.algorithms.normalisers import SCALES
+from core.config import CustomTaskSpec, GrpoStage
 from core.health.finding import Finding, Severity
 from core.health.foresight.budget import least_value
 from core.health.foresight.knob import number
 from core.health.foresight.ratio_knobs import acts_on_noise, noise, ratio_is_one
 from core.health.foresight.view import BEST_REWARD, BFLOAT16_NATS, StageView
-from core.spec import CustomTaskSpec, GrpoStage
 
 WIDE_FOR_GSPO = 0.05  # its paper's bounds are 3e-4 and 4e-4
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
+from core.config import Schedule
 from core.health.foresight.run_budget import Bounds, of_a_step, room, steps
 from core.health.foresight.view import StageView
-from core.spec import Schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import comb
 
 from core.algorithms.normalisers import BASELINES, SCALES
+from core.config import GrpoStage
 from core.health.foresight.advantage_values import advantage_table, kept
-from core.spec import GrpoStage
 
 PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 

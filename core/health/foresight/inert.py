@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from core.config import METHODS, RunSpec
 from core.health.foresight import advantage_knobs, other_knobs, ratio_knobs
 from core.health.foresight.knob import Inert, Rule, Why
 from core.health.foresight.view import StageView, views
-from core.spec import METHODS, RunSpec
 
 RULES: Mapping[str, Rule] = {**ratio_knobs.RULES, **advantage_knobs.RULES, **other_knobs.RULES}
 SWEPT = ("epsilon", "kl_estimator")  # people sweep these: named although they are at their default

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core.algorithms.normalisers import BASELINES, SCALES
+from core.config import GrpoStage, RunSpec, Schedule
 from core.health.finding import Finding
 from core.health.foresight.advantage_knobs import floor_covers_all
 from core.health.foresight.advantage_values import largest_std, of_identical_groups, smallest_std
@@ -15,7 +16,6 @@ from core.health.foresight.knob import number
 from core.health.foresight.other_knobs import never_leaves_warmup
 from core.health.foresight.run_budget import Bounds, room, steps
 from core.health.foresight.view import StageView, views
-from core.spec import GrpoStage, RunSpec, Schedule
 
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from core.config import GrpoStage
 from core.health.foresight.knob import Rule, Why, number
 from core.health.foresight.view import BFLOAT16_NATS, StageView
-from core.spec import GrpoStage
 
 # Which constants a surrogate reads; core.algorithms.surrogates.Trust holds them.
 READS: Mapping[str, frozenset[str]] = {

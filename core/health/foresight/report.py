@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from core.algorithms.normalisers import scopes
+from core.config import RunSpec
 from core.health.finding import Finding
 from core.health.foresight.advantage_values import AdvantageRow, advantage_table, kept, largest
 from core.health.foresight.budget import Budget, budget
@@ -14,7 +15,6 @@ from core.health.foresight.inert import inert
 from core.health.foresight.knob import Inert
 from core.health.foresight.pitfalls import warnings
 from core.health.foresight.view import StageView, views
-from core.spec import RunSpec
 
 # Document 000, section 4.1: what it says of K, each end of its ranges by itself
 SAID_OF_K: Mapping[int, str] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from core.spec import (
+from core.config import (
     ArithmeticTaskSpec,
     CustomTaskSpec,
     GrpoStage,

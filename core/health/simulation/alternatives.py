@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.spec import GrpoStage
-from core.spec.grpo_stage import DynamicSamplingSpec
+from core.config import GrpoStage
+from core.config.grpo_stage import DynamicSamplingSpec
 
 SIZES = (2, 4, 8, 16, 32)
 Kind = Literal["own", "size", "normaliser", "filter"]

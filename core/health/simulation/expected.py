@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from core.algorithms.normalisers import scopes
+from core.config import GrpoStage
 from core.health.simulation.averages import GroupMeans, Means, Population, StepMeans, mean_of, of_group
 from core.health.simulation.outcomes import Counts, Groups, all_counts, how_many
 from core.health.simulation.rewards import RewardModel
-from core.spec import GrpoStage
 
 EXACT = 10_000  # ways to come out, over all prompts, that are summed up
 BLOCKS = 20  # of draws

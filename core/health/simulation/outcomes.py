@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import comb
 
+from core.config import GrpoStage
 from core.health.foresight.advantage_values import kept
 from core.health.simulation.rewards import RewardModel
-from core.spec import GrpoStage
 
 Counts = tuple[int, ...]  # L: completions of a group that earned each level
 _REMEMBERED = 4096  # steps

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from core.config import GrpoStage
 from core.health.simulation.alternatives import Kind, Setting, settings
 from core.health.simulation.rewards import RewardModel
 from core.health.simulation.signal import Bandit, Signal, signal_of
-from core.spec import GrpoStage
 
 PASS_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)  # where nothing is known
 MORE = 0.005  # of a worth: less is no difference in the two places that are shown

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from core.config import GrpoStage
+from core.config.schedule import constant
 from core.health.simulation.averages import StepMeans
 from core.health.simulation.expected import expected
 from core.health.simulation.rewards import RewardModel, of_pass_rates
-from core.spec import GrpoStage
-from core.spec.schedule import constant
 
 THOUSAND = 1000.0
 

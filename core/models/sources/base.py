@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from core.spec import ModelSpec
+from core.config import ModelSpec
 
 ORIGIN = "origin.json"  # in a cache entry that was made of a GGUF file
 ADVICE = "give a local directory as model.source, make the hub reachable, or use --profile tiny"

@@ -24,13 +24,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from core.algorithms.schedules import learning_rate
+from core.config import ModelSpec
 from core.errors import ModelError
 from core.models.cache import cache_root, get_or_make
 from core.models.catalogue import TINY
 from core.models.messages import no_progress_bars
 from core.models.sources.base import Origin, Pairs
 from core.randomness import INIT, ORDER, RowKey, permutation, seeded
-from core.spec import ModelSpec
 
 Pair = tuple[str, str]
 END, PAD = "<|end|>", "<|pad|>"

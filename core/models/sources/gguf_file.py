@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from core.config import ModelSpec
 from core.errors import ModelError, StorageError
 from core.models.cache import cache_root, check_free_space, get_or_make, sha256_of
 from core.models.messages import first_line, no_progress_bars, note
 from core.models.sources.base import ADVICE, ORIGIN, Origin, Pairs, path_of, read_origin, unfit_file_errors
-from core.spec import ModelSpec
 
 FILES = ("config.json", "model.safetensors", "tokenizer_config.json", ORIGIN)
 MAGIC = b"GGUF"

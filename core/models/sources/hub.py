@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
+from core.config import ModelSpec
 from core.errors import ModelError
 from core.models.cache import intact
 from core.models.messages import note
 from core.models.sources import gguf_file, local, wheel
 from core.models.sources.base import ADVICE, Origin, Pairs
 from core.models.sources.local import CONFIG, is_complete, weight_files
-from core.spec import ModelSpec
 
 PATIENCE = 3.0  # seconds; the hub's own client would try for nearly a minute
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")

@@ -11,10 +11,10 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from core.config import ModelSpec
 from core.errors import ModelError
 from core.models.cache import sha256_of
 from core.models.sources.base import ADVICE, Origin, Pairs, path_of
-from core.spec import ModelSpec
 
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
 OLD_INDEX, OLD_SINGLE = "pytorch_model.bin.index.json", "pytorch_model.bin"

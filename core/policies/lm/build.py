@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from core.config import ArithmeticTaskSpec, ModelSpec, RunSpec
 from core.errors import ModelError
 from core.models import adapters, devices, loading
 from core.models.catalogue import known_parameters
 from core.models.sources.base import Origin
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.spec import ArithmeticTaskSpec, ModelSpec, RunSpec
 from core.tasks import arithmetic
 from core.tasks.workflow_dsl import demonstrations as workflow_dsl
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from core.config.task import CustomTaskSpec
 from core.errors import SpecError
-from core.spec.task import CustomTaskSpec
 from core.tasks.base import Example, Split
 from core.tasks.custom.row import Row
 from core.tasks.custom.rows import no_column

@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
+from core.config.task import DataSpec
 from core.errors import SpecError
-from core.spec.task import DataSpec
 from core.tasks.custom import delimited, hub, jsonl, parquet
 from core.tasks.custom.row import Row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from core.spec.task import RewardSpec
+from core.config.task import RewardSpec
 from core.tasks.base import Outcome
 from core.tasks.rewards.judge import Verdict
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from core.config.task import CustomTaskSpec, DataSpec
 from core.errors import SpecError
-from core.spec.task import CustomTaskSpec, DataSpec
 from core.tasks.base import Example, Split
 from core.tasks.custom.prompts import Prompts
 from core.tasks.custom.row import Row

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from core.config.task import CustomTaskSpec
 from core.errors import TaskError
-from core.spec.task import CustomTaskSpec
 from core.tasks.base import Example, Outcome, Split, Table
 from core.tasks.custom.prompts import Prompts
 from core.tasks.custom.scoring import outcomes_of

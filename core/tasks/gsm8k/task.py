@@ -13,8 +13,8 @@ from functools import cached_property
 from random import Random
 from typing import assert_never
 
+from core.config.task import Gsm8kTaskSpec
 from core.errors import SpecError, TaskError
-from core.spec.task import Gsm8kTaskSpec
 from core.tasks.base import Example, Outcome, Split, Table
 from core.tasks.gsm8k.answers import answer_in, lenient_answer, written
 from core.tasks.gsm8k.problems import Problem, problems

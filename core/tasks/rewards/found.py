@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.spec.task import RewardSpec
+from core.config.task import RewardSpec
 
 EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL hands to functions besides rows
 ROWS = ("prompts", "completions", "completion_ids")

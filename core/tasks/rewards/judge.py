@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.config.task import RewardSpec
 from core.errors import SpecError, TaskError
-from core.spec.task import RewardSpec
 from core.tasks.rewards.found import EXTRAS, Reward, found
 from core.tasks.rewards.notes import Notes, gist
 from core.tasks.rewards.process import LostError, RewardProcess

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from core.spec.task import Domain
+from core.config.task import Domain
 from core.tasks.workflow_dsl.ast import Call, Conditional, Loop, Operator, Parallel, Step, Steps, Workflow
 from core.tasks.workflow_dsl.outcomes import DOMAINS
 from core.tasks.workflow_dsl.printer import render

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from core.spec.task import Domain
+from core.config.task import Domain
 from core.tasks.workflow_dsl.ast import Workflow
 from core.tasks.workflow_dsl.calibration import FALLBACK, PATTERNS, VALID, Counts
 from core.tasks.workflow_dsl.distribution import Distribution, from_weights, moved_to, topped_up

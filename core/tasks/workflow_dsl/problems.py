@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
-from core.spec.task import Domain
+from core.config.task import Domain
 
 Share = Literal["train", "eval", "demonstration"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
-from core.spec.task import Domain
+from core.config.task import Domain
 
 Style = Literal["short", "instruct"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from core.spec.task import Domain
+from core.config.task import Domain
 from core.tasks.workflow_dsl.ast import ENSEMBLES, Call, Conditional, Loop, Operator, Parallel, Steps, Workflow, walk
 from core.tasks.workflow_dsl.structure import blocks, operators
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal, assert_never
 
+from core.config.task import Domain, WorkflowDslTaskSpec
 from core.errors import TaskError
-from core.spec.task import Domain, WorkflowDslTaskSpec
 from core.tasks.base import Example, Outcome, Split, Table
 from core.tasks.text import TextTask, text_example
 from core.tasks.workflow_dsl import demonstrations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from core.config import CheckpointSpec
 from core.health.finding import StepTable
-from core.spec import CheckpointSpec
 from core.training.callbacks.base import Callback, Ending
 from core.training.checkpoint import Checkpoints, Snapshot
 

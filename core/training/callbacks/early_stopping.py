@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from core.config import EarlyStoppingSpec
 from core.health.finding import StepTable
-from core.spec import EarlyStoppingSpec
 from core.training.callbacks.base import Callback, Ending
 from core.training.patience import wait
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from core.config import GuardSpec
+from core.config.guards import stops
 from core.health.finding import Finding, Row, StepTable
 from core.health.integrity import evaluation_integrity, rollout_integrity
-from core.spec import GuardSpec
-from core.spec.guards import stops
 from core.training.callbacks.base import Callback, Ending
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from core.config import RunSpec
 from core.health.case import case_of
 from core.health.examine import examine
 from core.health.finding import Finding, Severity, StepTable
-from core.spec import RunSpec
 from core.training.callbacks.base import Callback, Ending
 
 LEVELS = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}

@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.config import RunSpec, Schedule, StageBase
 from core.health.finding import Row
 from core.policies.base import Policy, Rollout, Sampling, Weights
 from core.policies.savings import Savings
 from core.randomness import DROPOUT, ORDER, TRAIN, RowKey, permutation
-from core.spec import RunSpec, Schedule, StageBase
 from core.tasks.base import Example, Task
 from core.training.callbacks.base import Ending
 from core.training.checkpoint import Progress

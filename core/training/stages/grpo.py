@@ -14,8 +14,8 @@ from core.algorithms.advantages import Running, advantages, updated
 from core.algorithms.controllers import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
 from core.algorithms.importance import truncated_weights
 from core.algorithms.normalisers import BASELINES, SCALES, scopes
+from core.config import AdvantageSpec, GrpoStage
 from core.policies.base import ENTROPY, Rollout, Sampling
-from core.spec import AdvantageSpec, GrpoStage
 from core.training.grpo_loss import GrpoLoss, numbers
 from core.training.imitation_loss import ImitationLoss
 from core.training.requests import Request

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from core.algorithms.candidates import candidate_weights, whole
+from core.config import RceStage
 from core.policies.base import Sampling
-from core.spec import RceStage
 from core.training.grpo_loss import own_losses
 from core.training.imitation_loss import ImitationLoss
 from core.training.stages.base import Here, StepRun

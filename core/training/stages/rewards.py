@@ -13,8 +13,8 @@ from core.algorithms.candidates import kept_counts, whole
 from core.algorithms.entropy_weights import sequence_weights, token_weights
 from core.algorithms.kl import kl_penalty
 from core.algorithms.shaping import overlong_penalty
+from core.config import GrpoStage
 from core.policies.base import Rollout
-from core.spec import GrpoStage
 from core.training.groups import Groups
 from core.training.stages.base import Here
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from core.algorithms.advantages import dead_groups
+from core.config import GrpoStage
 from core.policies.base import ENTROPY, Sampling
-from core.spec import GrpoStage
 from core.tasks.base import names_of
 from core.training.callbacks.base import Ending
 from core.training.clock import Spent

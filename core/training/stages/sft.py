@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.spec import SftStage
+from core.config import SftStage
 from core.training.clock import Spent
 from core.training.grpo_loss import own_losses
 from core.training.imitation_loss import ImitationLoss

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.config import RunSpec
 from core.errors import SpecError
 from core.health.case import Case, case_of
-from core.spec import RunSpec
 from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.text import head
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, is_grpo_configuration, plain_value

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from core.config import RunSpec
 from core.errors import GrpoError, NotFoundError
 from core.health.case import Case, Notice, case_of
-from core.spec import RunSpec
 from grpoctl.config import read_resolved
 from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.notices import Notices

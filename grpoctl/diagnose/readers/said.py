@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from core.config import GrpoStage
+from core.config.grpo_stage import AdvantageSpec
 from core.errors import SpecError
 from core.health.settings import OF_STAGE, Settings
-from core.spec import GrpoStage
-from core.spec.grpo_stage import AdvantageSpec
 from grpoctl.config.aliases import ALIASES
 
 UNKNOWN = "null"  # takes a setting back that a reader found

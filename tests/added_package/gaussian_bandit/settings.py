@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from core.spec import PolicyConfig, RunSpec, TaskConfig
+from core.config import PolicyConfig, RunSpec, TaskConfig
 
 if TYPE_CHECKING:
     from core.policies.base import Policy

@@ -13,7 +13,7 @@ import pytest
 
 from core.algorithms.advantages import Array, Level, advantages
 from core.algorithms.normalisers import BASELINES, SCALES, TRANSFORMS, Baseline, Scale, Transform, scopes
-from core.spec import AdvantageSpec
+from core.config import AdvantageSpec
 
 TINY = 1e-12  # an eps that does not show in nine digits
 GROUP_BASELINES = [name for name, traits in BASELINES.items() if traits.scope == "group"]

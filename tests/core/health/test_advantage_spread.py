@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from core.algorithms.advantages import advantages
+from core.config import AdvantageSpec
 from core.health.advantage_spread import least_rank_std, rank_std, seen_in, spread_of
 from core.health.case import Case
 from core.health.settings import Settings, settings_of
-from core.spec import AdvantageSpec
 from tests.fakes import grpo_stage, run_spec
 
 

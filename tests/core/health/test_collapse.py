@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from core.config import GuardSpec
 from core.health.collapse import limits, policy_collapse
 from core.health.finding import Row
-from core.spec import GuardSpec
 
 GUARDS = GuardSpec(patience=3)
 HEALTHY: Row = {

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from core.config import GuardSpec
 from core.health.case import Case
 from core.health.finding import Row
 from core.health.lasting import Break, breaks, drawn, harmed
 from core.health.policy_collapse import policy_collapse
-from core.spec import GuardSpec
 
 GUARDS = GuardSpec(patience=3)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from core.config import EarlyStoppingSpec
 from core.health.case import Case
 from core.health.finding import Row
 from core.health.missed_stop import early_stop, missed_stop, shortest_patience
-from core.spec import EarlyStoppingSpec
 from core.training.patience import wait
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from core.config import GuardSpec
 from core.health.case import Case
 from core.health.finding import Finding, Row
 from core.health.policy_collapse import policy_collapse
 from core.health.settings import Settings
-from core.spec import GuardSpec
 
 GUARDS = GuardSpec(patience=3)
 SOUND: Row = {

@@ -7,11 +7,11 @@ from time import process_time
 
 import pytest
 
+from core.config import GuardSpec
 from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Finding, Row, all_invalid, steps_of
 from core.health.signal import missing_rewards, no_updates
-from core.spec import GuardSpec
 
 GUARDS = GuardSpec(patience=3)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from core.config import GuardSpec
 from core.health.case import Case
 from core.health.finding import Row
 from core.health.unsound_start import unsound_start
-from core.spec import GuardSpec
 
 
 def case(metric: str, *values: float, **more: float) -> Case:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from core.config import LoraSpec
 from core.errors import SpecError
 from core.models.adapters import frozen_copy, train_only, using_weights, with_lora
-from core.spec import LoraSpec
 from tests.fakes import small_qwen2
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from core.config import ModelSpec
 from core.models import catalogue, loading
 from core.models.catalogue import KNOWN, TINY, resolve_alias
 from core.models.sources.gguf_file import cache_folder
 from core.models.sources.wheel import SMOLLM2, SMOLLM2_WHEEL, wheel_of
-from core.spec import ModelSpec
 from tests.core.models import ggufs
 
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from core.config import LoraSpec, ModelSpec
 from core.errors import ModelError, SpecError
 from core.models import loading
-from core.spec import LoraSpec, ModelSpec
 
 
 @pytest.fixture

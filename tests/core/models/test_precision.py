@@ -10,11 +10,11 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from core.config import LoraSpec, ModelSpec
 from core.errors import ModelError
 from core.models import loading, precision
 from core.models.adapters import with_lora
 from core.models.precision import MachineFacts, fastest_dtype, resolve_dtype
-from core.spec import LoraSpec, ModelSpec
 from tests.fakes import small_qwen2
 
 LORA = LoraSpec(r=4, lora_alpha=8.0, target_modules=("q_proj", "v_proj"))

@@ -12,13 +12,13 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, pipeline
 
+from core.config import LoraSpec
 from core.errors import ModelError
 from core.models import adapters
 from core.models.adapters import with_lora
 from core.policies.base import Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey, seeded
-from core.spec import LoraSpec
 from core.tasks.text import text_example
 from tests.fakes import LetterTokenizer, small_qwen2
 

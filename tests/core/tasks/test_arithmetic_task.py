@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from core.config.task import ArithmeticTaskSpec
 from core.errors import SpecError, TaskError
-from core.spec.task import ArithmeticTaskSpec
 from core.tasks.arithmetic import ArithmeticTask
 from core.tasks.registry import build
 from core.tasks.text import prompt_of, text_example

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from core.config.task import WorkflowDslTaskSpec
 from core.errors import TaskError
-from core.spec.task import WorkflowDslTaskSpec
 from core.tasks.base import Example
 from core.tasks.registry import build
 from core.tasks.text import prompt_of, text_example

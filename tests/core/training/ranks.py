@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.config import RceStage, SftStage
 from core.policies.base import Rollout, Sampling, Scores, Weights
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
-from core.spec import RceStage, SftStage
 from core.tasks.base import Example
 from core.training.drive import drive
 from core.training.machine import Machine

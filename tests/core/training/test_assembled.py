@@ -10,11 +10,11 @@ import torch
 
 from core import faults
 from core.assemble import assemble, open_checkpoints
+from core.config import RunSpec
+from core.config.run import IN_THE_POLICY, IN_THE_TASK, Fault
 from core.errors import CheckpointError
 from core.faults import RolloutInTrainMode
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.spec import RunSpec
-from core.spec.run import IN_THE_POLICY, IN_THE_TASK, Fault
 from core.tasks.arithmetic import ArithmeticTask
 from core.training.drive import drive
 from core.training.trainer import Trainer

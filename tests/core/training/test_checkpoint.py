@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.config import CheckpointSpec
 from core.errors import CheckpointError, StorageError
-from core.spec import CheckpointSpec
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.checkpoint import Checkpoints, Progress, Snapshot
 from core.training.drive import drive

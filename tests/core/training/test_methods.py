@@ -16,10 +16,10 @@ from torch.nn import Parameter
 
 import core.training.grpo_loss
 from core.algorithms.surrogates import Surrogate, surrogate
+from core.config import GrpoStage
+from core.config.methods import METHODS
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
 from core.randomness import RowKey
-from core.spec import GrpoStage
-from core.spec.methods import METHODS
 from core.tasks.base import Example
 from core.training.drive import drive
 from core.training.requests import Learn

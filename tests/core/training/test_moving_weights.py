@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.spec import Schedule
+from core.config import Schedule
 from core.training.requests import Learn, Sample, StepDone
 from core.training.scheduled import at
 from tests.fakes import ConsistentPolicy, PricedTask, TabularPolicy, asked, grpo_stage, ran, trainer_of

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from core.assemble import assemble, open_checkpoints
+from core.config.fit import check_fit
 from core.errors import SpecError
 from core.policies.base import Policy, Rollout, Sampling
 from core.randomness import RowKey
-from core.spec.fit import check_fit
 from core.tasks.base import Example
 from core.training.drive import drive
 from core.training.requests import Learn

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from core.config import Schedule
 from core.health.finding import Row
-from core.spec import Schedule
 from core.training.drive import drive
 from core.training.requests import Learn, Sample
 from core.training.scheduled import at

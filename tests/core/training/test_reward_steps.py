@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.spec.task import CustomTaskSpec, DataSpec, RewardSpec
+from core.config.task import CustomTaskSpec, DataSpec, RewardSpec
 from core.tasks.custom.task import CustomTask
 from core.training.requests import Reward
 from tests.fakes import TabularPolicy, asked, grpo_stage, trainer_of

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from core.assemble import assemble, build_policy, open_checkpoints
+from core.config import RunSpec
 from core.errors import SpecError
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.spec import RunSpec
 from core.training.drive import drive
 from grpoctl.config import load
 

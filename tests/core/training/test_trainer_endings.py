@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from core.config import EarlyStoppingSpec, GuardSpec
 from core.health.finding import Row, StepTable
 from core.policies.base import Rollout, Sampling, Scores, Weights
 from core.randomness import RowKey
-from core.spec import EarlyStoppingSpec, GuardSpec
 from core.tasks.base import Example
 from core.training.callbacks.base import Callback, Ending
 from core.training.callbacks.collapse_guard import CollapseGuard

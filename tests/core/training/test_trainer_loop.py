@@ -8,8 +8,8 @@ from math import nan
 import pytest
 
 from core.algorithms.schedules import learning_rate
+from core.config import GrpoStage
 from core.randomness import DROPOUT
-from core.spec import GrpoStage
 from core.training.requests import Learn, Score, StepDone
 from core.training.trainer import Trainer
 from tests.fakes import PricedTask, Recorder, TabularPolicy, asked, grpo_stage, ran, trainer_of

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from core.config import GuardSpec
 from core.policies.base import Rollout, Sampling
 from core.randomness import EVALUATE, RowKey
-from core.spec import GuardSpec
 from core.tasks.base import Example
 from core.training.callbacks.rollout_integrity import RolloutIntegrity
 from core.training.drive import drive

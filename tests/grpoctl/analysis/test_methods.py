@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.spec import METHODS
+from core.config import METHODS
 from grpoctl.analysis.methods import described
 from grpoctl.config import load
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from core.config import GrpoStage
 from core.health.case import Sample
 from core.health.simulation.alternatives import settings
-from core.spec import GrpoStage
 from grpoctl.cli.checking_simulation import groups_of
 from grpoctl.config import load
 from tests.grpoctl.cli.conftest import Grpoctl

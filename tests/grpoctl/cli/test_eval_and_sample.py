@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.config import LoraSpec, ModelSpec
 from core.models import precision
-from core.spec import LoraSpec, ModelSpec
 from grpoctl.cli.subjects import Subject
 from grpoctl.exports.weights import note, whole_folder, write_card
 from grpoctl.runs.run_dir import Home, RunDir

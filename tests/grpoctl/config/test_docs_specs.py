@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from core.config import Part, RunSpec, Schedule
+from core.config.task import task_names
 from core.errors import SpecError
-from core.spec import Part, RunSpec, Schedule
-from core.spec.task import task_names
 from grpoctl.config import load
 from grpoctl.config.layers import Keys, dotted
 from grpoctl.config.schema import MISSING, allowed, fields, stage_kinds

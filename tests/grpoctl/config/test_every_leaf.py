@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
+from core.config import RunSpec
 from core.errors import SpecError
-from core.spec import RunSpec
 from grpoctl.config import Library, dump, load, plain, read_resolved, run_stem, spec_sha
 from grpoctl.config.authored import OF_THE_FILE, read_authored
 from grpoctl.config.layers import dotted, merge

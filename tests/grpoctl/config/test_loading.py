@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from core.config import ArithmeticTaskSpec, LoraSpec, Schedule
 from core.errors import SpecError
-from core.spec import ArithmeticTaskSpec, LoraSpec, Schedule
 from grpoctl.config import Change, Library, Loaded, load
 from grpoctl.config.layers import dotted
 from grpoctl.config.schema import fields, has_parts
@@ -319,7 +319,7 @@ def test_the_base_must_stand_on_its_own(write: Write) -> None:
 def test_loading_imports_nothing_heavy(write: Write) -> None:
     assert isinstance(load("base", library=write()), Loaded)
     heavy = {"torch", "transformers", "mlflow", "optuna", "pandas"}
-    ours = [module for name, module in sys.modules.items() if name.startswith(("grpoctl.config", "core.spec"))]
+    ours = [module for name, module in sys.modules.items() if name.startswith(("grpoctl.config", "core.config"))]
     assert len(ours) > 15
     for module in ours:  # a test of what a fresh process imports is in tests/architecture
         assert not heavy & set(vars(module)), module.__name__

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.spec import RunSpec
+from core.config import RunSpec
 from grpoctl.config import Revisions, dump, load, read_resolved
 
 SPEC = """

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
+from core.config.run import Fault
 from core.errors import SpecError
-from core.spec.run import Fault
 from grpoctl.config import Library, load
 from grpoctl.config.aliases import ALIASES
 from grpoctl.config.nearest import nearest

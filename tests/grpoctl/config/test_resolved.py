@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from core.config import RunSpec
 from core.errors import NotFoundError, SpecError
-from core.spec import RunSpec
 from grpoctl.config import dump, load, plain, read_resolved
 
 SPEC = load("p31", overrides=["early_stopping={patience: 3}"]).spec

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from core.config import GrpoStage
+from core.config.expectation import parse
+from core.config.schedule import constant
 from core.errors import SpecError
 from core.health.foresight.inert import inert
-from core.spec import GrpoStage
-from core.spec.expectation import parse
-from core.spec.schedule import constant
 from grpoctl.config import Library, dump, experiments, load, read_resolved, shipped_folder, spec_sha
 from grpoctl.config.documents import read_document
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.spec import RunSpec, Schedule
-from core.spec.schedule import constant
+from core.config import RunSpec, Schedule
+from core.config.schedule import constant
 from grpoctl.config import Library, load, plain
 from grpoctl.config.layers import leaves
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.spec import RunSpec
+from core.config import RunSpec
 from core.tasks.base import Outcome
 from grpoctl.config import load
 from grpoctl.dataset.sampling import Plan, earned, findings, needs, planned

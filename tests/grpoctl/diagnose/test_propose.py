@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from core.config import GrpoStage, RunSpec
 from core.errors import UserError
 from core.health.finding import Decider, Finding
 from core.health.settings import Settings
-from core.spec import GrpoStage, RunSpec
 from grpoctl.config import Library, load
 from grpoctl.diagnose.propose import propose
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from core.spec import RunSpec
-from core.spec.task import CustomTaskSpec
+from core.config import RunSpec
+from core.config.task import CustomTaskSpec
 from grpoctl.config import load
 from grpoctl.exports.model_card import hub_id, model_card
 

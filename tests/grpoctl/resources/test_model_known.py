@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from core.config import ModelSpec
 from core.errors import ModelError
-from core.spec import ModelSpec
 from grpoctl.resources.model import known
 
 CONFIG = {

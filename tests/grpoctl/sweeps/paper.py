@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.spec import RunSpec
+from core.config import RunSpec
 from grpoctl.config import read_resolved
 from grpoctl.executors.base import Died, Ended, Event, Job, JobDone, Row
 from grpoctl.executors.control import read_order

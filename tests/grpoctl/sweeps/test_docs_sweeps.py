@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from core.config import Part
 from core.errors import SpecError
-from core.spec import Part
 from grpoctl.config.layers import dotted
 from grpoctl.config.schema import MISSING
 from grpoctl.sweeps import space

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from core.config import RunSpec
 from core.errors import StorageError
-from core.spec import RunSpec
 from grpoctl.config import canonical, dump, plain, read_resolved
 from grpoctl.executors.base import Died, Ended, Event
 from grpoctl.files import replace_json

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from core.config import RunSpec
 from core.errors import NotFoundError, StorageError, UserError
-from core.spec import RunSpec
 from grpoctl.cli.validating import check
 from grpoctl.config import load, plain
 from grpoctl.runs.run_dir import Home

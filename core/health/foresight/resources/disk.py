@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.config import RunSpec
 from core.health.foresight.budget import budget
 from core.health.foresight.resources.memory import weights
 from core.health.foresight.resources.passes import Device
 from core.health.foresight.resources.shapes import Shape
 from core.health.foresight.view import views
-from core.spec import RunSpec
 
 STEP = 2_500  # bytes of a step in metrics.jsonl, timings.jsonl and the MLflow store
 SAMPLE, TOKEN = 300, 5  # bytes of a completion in samples.jsonl: around its text, and of each token

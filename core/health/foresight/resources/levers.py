@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.config import LoraSpec, RunSpec
 from core.health.foresight.resources.memory import PROCESS, Place, Tokens, peak, phases
 from core.health.foresight.resources.shapes import Shape
-from core.spec import LoraSpec, RunSpec
 
 SHORTEST = 32  # tokens: no completion is made shorter than this
 AS_LORA = LoraSpec(r=16, lora_alpha=32, target_modules=("q_proj", "k_proj", "v_proj", "o_proj"))

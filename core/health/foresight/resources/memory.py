@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from core.config import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.health.foresight.resources.passes import (
     QUICK,
     Device,
@@ -29,7 +30,6 @@ from core.health.foresight.resources.passes import (
     tokens_at_once,
 )
 from core.health.foresight.resources.shapes import Shape
-from core.spec import GrpoStage, ModelSpec, RunSpec, StageBase
 
 PROCESS: Mapping[Device, int] = {"cpu": 425 * 2**20, "cuda": 600 * 2**20}  # the libraries; CUDA's context and workspace
 FOUR_BIT = 0.5 + 4 / 64  # bytes of a weight: nf4, and a scale in fp32 for each 64

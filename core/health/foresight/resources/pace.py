@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from core.config import GrpoStage, RunSpec
 from core.health.foresight.resources.memory import Tokens, weights
 from core.health.foresight.resources.passes import Device
 from core.health.foresight.resources.shapes import Shape
 from core.health.foresight.run_budget import steps
 from core.health.foresight.view import StageView, views
-from core.spec import GrpoStage, RunSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from core.config import ModelSpec
 from core.health.foresight.resources.shapes import ATTENTION, MLP, Shape
-from core.spec import ModelSpec
 
 Device = Literal["cpu", "cuda"]
 QUICK = ("llama", "qwen2", "qwen3")  # core.policies.lm.fast.decoder_weights

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.config import RunSpec
 from core.health.foresight.view import StageView, views
-from core.spec import RunSpec
 
 STAGE: dict[str, Any] = {
     "max_steps": 100,

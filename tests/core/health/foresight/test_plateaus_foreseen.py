@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from core.config import GrpoStage, RceStage, RunSpec, Schedule
 from core.health.foresight.budget import least_value
 from core.health.foresight.inert import inert, inert_axis
 from core.health.foresight.other_knobs import SCHEDULES
 from core.health.foresight.pitfalls import warnings
 from core.health.foresight.view import views
-from core.spec import GrpoStage, RceStage, RunSpec, Schedule
 from core.training.callbacks.base import Ending
 from core.training.drive import drive
 from tests.core.health.foresight.conftest import STAGE, run_spec, view

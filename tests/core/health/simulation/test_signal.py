@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from core.algorithms.advantages import advantages
+from core.config import AdvantageSpec
 from core.health.simulation.rewards import RewardModel, of_pass_rates
 from core.health.simulation.signal import Bandit, signal, signal_of
-from core.spec import AdvantageSpec
 from tests.core.health.simulation.test_expected import stage
 
 ALL_SHARED = Bandit(ways=3, sharing=1.0)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from core.config import WorkflowDslTaskSpec
 from core.errors import StorageError
 from core.models.cache import cache_root, intact
 from core.models.sources import builtin
@@ -20,7 +21,6 @@ from core.policies.base import Sampling
 from core.policies.lm.build import tiny_pairs
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
-from core.spec import WorkflowDslTaskSpec
 from core.tasks.registry import build
 from core.tasks.workflow_dsl.ast import Operator
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from core.config import ModelSpec
 from core.errors import ModelError, StorageError
 from core.models import loading
 from core.models.cache import intact
 from core.models.sources import gguf_file
-from core.spec import ModelSpec
 from tests.core.models import ggufs
 
 WHOLE = 58_048  # 2 ends of 260 x 64, q and o and three of ffn of 64 x 64, k and v of 32 x 64, 3 norms of 64

@@ -129,7 +129,7 @@ LOAD = """
 import sys
 from core.errors import GrpoError
 from core.models import loading
-from core.spec import ModelSpec
+from core.config import ModelSpec
 for source in sys.argv[1:]:
     try:
         loaded = loading.load_with_origin(ModelSpec(source=source), list)

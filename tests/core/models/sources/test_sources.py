@@ -9,11 +9,11 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from core.config import ModelSpec
 from core.errors import ModelError
 from core.models import loading
 from core.models.sources import builtin, gguf_file, hub, local
 from core.models.sources.registry import SOURCES
-from core.spec import ModelSpec
 
 
 def test_a_directory_is_loaded(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from core.config import ModelSpec
 from core.errors import ModelError, StorageError
 from core.models import loading
 from core.models.cache import sha256_of
 from core.models.sources import gguf_file, wheel
 from core.models.sources.wheel import Wheel
-from core.spec import ModelSpec
 from tests.core.models import ggufs
 
 SOURCE = "nobody/in-a-wheel"

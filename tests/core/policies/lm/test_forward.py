@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2ForCausalLM
 
+from core.config import LoraSpec
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy
@@ -18,7 +19,6 @@ from core.policies.lm.fast import fused_layers
 from core.policies.lm.fast.decoder_weights import is_plain_decoder
 from core.policies.savings import PLAIN, Savings
 from core.randomness import INIT, RowKey, seeded
-from core.spec import LoraSpec
 from core.tasks.text import text_example
 from tests.fakes import VOCABULARY, LetterTokenizer, small_llama, small_policy, small_qwen2
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.spec.task import CustomTaskSpec
+from core.config.task import CustomTaskSpec
 
 Spec = Callable[..., CustomTaskSpec]
 

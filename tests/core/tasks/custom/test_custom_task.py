@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from core.config.task import CustomTaskSpec
 from core.errors import SpecError, TaskError
-from core.spec.task import CustomTaskSpec
 from core.tasks.custom.tables import sample_tables
 from core.tasks.custom.task import CustomTask
 from core.tasks.readiness import check_slices

@@ -11,8 +11,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from core.config.task import DataSpec
 from core.errors import SpecError
-from core.spec.task import DataSpec
 from core.tasks.custom.row import plain
 from core.tasks.custom.rows import rows_of
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from core.spec.task import RewardSpec
+from core.config.task import RewardSpec
 from core.tasks.custom.scoring import outcomes_of
 from core.tasks.rewards.judge import Verdict
 

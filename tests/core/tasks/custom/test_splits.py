@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from core.config.task import CustomTaskSpec
 from core.errors import SpecError
-from core.spec.task import CustomTaskSpec
 from core.tasks.base import Example
 from core.tasks.custom.prompts import LONGEST, Prompts
 from core.tasks.custom.splits import splits_of

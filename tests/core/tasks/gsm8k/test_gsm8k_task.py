@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from core.config.task import Gsm8kTaskSpec
 from core.errors import SpecError, TaskError
-from core.spec.task import Gsm8kTaskSpec
 from core.tasks.gsm8k.task import Gsm8kTask
 from core.tasks.registry import build
 from core.tasks.text import prompt_of, text_example

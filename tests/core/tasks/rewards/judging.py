@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from core.spec.task import RewardSpec
+from core.config.task import RewardSpec
 from core.tasks.rewards.found import Reward
 from core.tasks.rewards.judge import Judge
 

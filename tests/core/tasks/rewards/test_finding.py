@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from core.config.task import RewardSpec
 from core.errors import SpecError, TaskError
-from core.spec.task import RewardSpec
 from core.tasks.rewards.judge import Judge
 from tests.core.tasks.rewards.judging import Judging
 

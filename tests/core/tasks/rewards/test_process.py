@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from core.spec.task import RewardSpec
+from core.config.task import RewardSpec
 from core.tasks.rewards.judge import Judge
 from tests.core.tasks.rewards.judging import Judging, descendants, running, values
 
@@ -81,7 +81,7 @@ def test_a_judge_that_is_dropped_ends_its_process(judging: Judging, tmp_path: Pa
 PARENT = """
 import sys
 from pathlib import Path
-from core.spec.task import RewardSpec
+from core.config.task import RewardSpec
 from core.tasks.rewards.judge import Judge
 
 judge = Judge([RewardSpec(function="mine:f", timeout=600)], base=Path.cwd())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.spec.task import RewardSpec
+from core.config.task import RewardSpec
 from core.tasks.rewards.judge import Judge
 from tests.core.tasks.rewards.judging import Judging, values
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from core.config import RunSpec
 from core.health.foresight.resources import memory
 from core.health.foresight.resources.memory import Place, Tokens, peak, phases, weights
 from core.health.foresight.resources.passes import Rows, block, tokens_at_once
 from core.policies.lm import batches
 from core.policies.lm.fast import decoder_step, shared_cache
-from core.spec import RunSpec
 from core.training import trainer
 from tests.core.health.foresight.resources.paper import PAPER, run
 

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from core.config.expectation import Expectation, parse
+from core.config.grpo_stage import GrpoStage
+from core.config.guards import GuardSpec
+from core.config.model import Dtype, ModelSpec
+from core.config.part import LATE, Count, Name, Part, Positive, PositiveInt, refusal
+from core.config.policy import AnyPolicy, LmPolicyConfig
+from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, kind_of, steps_of_epochs
+from core.config.task import TaskSpec
 from core.errors import SpecError
 from core.metrics import declared, unknown_metric
-from core.spec.expectation import Expectation, parse
-from core.spec.grpo_stage import GrpoStage
-from core.spec.guards import GuardSpec
-from core.spec.model import Dtype, ModelSpec
-from core.spec.part import LATE, Count, Name, Part, Positive, PositiveInt, refusal
-from core.spec.policy import AnyPolicy, LmPolicyConfig
-from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, kind_of, steps_of_epochs
-from core.spec.task import TaskSpec
 
 Fault = Literal[
     "rollout-in-train-mode",

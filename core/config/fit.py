@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from core.config.grpo_stage import GrpoStage
+from core.config.policy import LmPolicyConfig, PolicyConfig
+from core.config.run import IN_A_LANGUAGE_MODEL, RunSpec
+from core.config.stage import SftStage, StageBase
+from core.config.task import CustomTaskSpec
 from core.errors import SpecError
-from core.spec.grpo_stage import GrpoStage
-from core.spec.policy import LmPolicyConfig, PolicyConfig
-from core.spec.run import IN_A_LANGUAGE_MODEL, RunSpec
-from core.spec.stage import SftStage, StageBase
-from core.spec.task import CustomTaskSpec
 
 
 def check_fit(spec: RunSpec) -> None:

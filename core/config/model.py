@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Field, model_validator
 
-from core.spec.part import Part, Positive, PositiveInt, refusal
+from core.config.part import Part, Positive, PositiveInt, refusal
 
 Dtype = Literal["float32", "bfloat16"]
 Dropout = Annotated[float, Field(ge=0, lt=1)]

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from core.algorithms.schedules import Shape
-from core.spec.part import LATE, Count, Name, NonNegative, Part, Positive, PositiveInt, refusal
-from core.spec.schedule import EvalMetric, PlateauSpec, PositiveSchedule, Schedule, constant
+from core.config.part import LATE, Count, Name, NonNegative, Part, Positive, PositiveInt, refusal
+from core.config.schedule import EvalMetric, PlateauSpec, PositiveSchedule, Schedule, constant
 
 
 class EarlyStoppingSpec(Part):

@@ -1,16 +1,16 @@
 """RunSpec and its parts: typed, frozen, validated; imports no torch. Reading files is not here (grpoctl.config)."""
 
-from core.spec.expectation import Expectation
-from core.spec.grpo_stage import AdaptiveBetaSpec, AdaptiveEntropySpec, AdvantageSpec, GrpoStage, named_point, point
-from core.spec.guards import Action, GuardSpec
-from core.spec.methods import METHODS, Method
-from core.spec.model import Dtype, LoraSpec, ModelSpec
-from core.spec.part import Part
-from core.spec.policy import LmPolicyConfig, PolicyConfig
-from core.spec.run import BudgetSpec, CheckpointSpec, EvaluationSpec, ExportSpec, RunSpec, Stage
-from core.spec.schedule import PlateauSpec, Schedule
-from core.spec.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase
-from core.spec.task import (
+from core.config.expectation import Expectation
+from core.config.grpo_stage import AdaptiveBetaSpec, AdaptiveEntropySpec, AdvantageSpec, GrpoStage, named_point, point
+from core.config.guards import Action, GuardSpec
+from core.config.methods import METHODS, Method
+from core.config.model import Dtype, LoraSpec, ModelSpec
+from core.config.part import Part
+from core.config.policy import LmPolicyConfig, PolicyConfig
+from core.config.run import BudgetSpec, CheckpointSpec, EvaluationSpec, ExportSpec, RunSpec, Stage
+from core.config.schedule import PlateauSpec, Schedule
+from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase
+from core.config.task import (
     ArithmeticTaskSpec,
     CustomTaskSpec,
     DataSpec,

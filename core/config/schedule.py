@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from core.spec.part import Count, NonNegative, Part, PositiveInt, refusal
+from core.config.part import Count, NonNegative, Part, PositiveInt, refusal
 
 Shape = Literal["linear", "cosine", "exponential"]
 EvalMetric = Literal["eval/reward", "eval/valid"]

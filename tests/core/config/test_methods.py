@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.spec import METHODS, GrpoStage, RunSpec, named_point
-from core.spec.methods import AXES, filled, set_aside
-from tests.core.spec.test_spec_parts import RUN, STAGE
+from core.config import METHODS, GrpoStage, RunSpec, named_point
+from core.config.methods import AXES, filled, set_aside
+from tests.core.config.test_spec_parts import RUN, STAGE
 
 
 def stage(**settings: Any) -> GrpoStage:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
 
 from core import plugins
+from core.config.part import Count, Finite, Fraction, NonNegative, Part, Positive, PositiveInt, refusal
 from core.errors import SpecError
-from core.spec.part import Count, Finite, Fraction, NonNegative, Part, Positive, PositiveInt, refusal
 
 Domain = Literal["math", "qa", "code"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
-from core.spec.part import Fraction, NonNegative, Part, Positive, PositiveInt
+from core.config.part import Fraction, NonNegative, Part, Positive, PositiveInt
 
 Action = Literal["stop", "warn", "off"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from core.spec import AdvantageSpec, GrpoStage, ModelSpec, RunSpec, Schedule
-from core.spec.expectation import parse
+from core.config import AdvantageSpec, GrpoStage, ModelSpec, RunSpec, Schedule
+from core.config.expectation import parse
 
 STAGE: dict[str, Any] = {"max_steps": 10, "num_generations": 2, "prompts_per_step": 3, "learning_rate": 1e-3}
 RUN: dict[str, Any] = {

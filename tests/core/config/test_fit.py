@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from core.config.fit import check_fit
+from core.config.run import RunSpec
 from core.errors import SpecError
-from core.spec.fit import check_fit
-from core.spec.run import RunSpec
 
 STEPS = {"max_steps": 1, "prompts_per_step": 1, "learning_rate": 1e-4}
 GRPO = {**STEPS, "num_generations": 2}

@@ -8,10 +8,10 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from core.algorithms.names import KlEstimator, Reduction, SurrogateKind
 from core.algorithms.normalisers import TRANSFORMS, Baseline, Scale, Transform, Weighting, scopes
-from core.spec.methods import AXES, METHODS, filled
-from core.spec.part import Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
-from core.spec.schedule import PositiveSchedule, Schedule, constant
-from core.spec.stage import StageBase
+from core.config.methods import AXES, METHODS, filled
+from core.config.part import Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
+from core.config.schedule import PositiveSchedule, Schedule, constant
+from core.config.stage import StageBase
 
 Clip = Annotated[float, Field(gt=0)]
 SomeReward = Annotated[float, Field(ge=-1e6, le=1e6)]

@@ -8,9 +8,9 @@ from pydantic import PlainValidator, SerializeAsAny
 from pydantic_core import PydanticCustomError
 
 from core import plugins
+from core.config.model import Dtype
+from core.config.part import Part, refusal
 from core.errors import SpecError
-from core.spec.model import Dtype
-from core.spec.part import Part, refusal
 
 LM = "lm"
 BUILT_IN = (LM,)

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from core.spec import GrpoStage, Part, RceStage, Schedule, SftStage
-from core.spec.methods import METHODS
+from core.config import GrpoStage, Part, RceStage, Schedule, SftStage
+from core.config.methods import METHODS
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text(encoding="utf-8")
 NAME = re.compile(r"[a-z_]+(\.[a-z_]+)*(: [a-z0-9_/]+)?")
