@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core.config.grpo_stage import GrpoStage
-from core.config.policy import LmPolicyConfig, PolicyConfig
+from core.config.policy import LmPolicyConfig, PolicyConfig, policy_kinds
 from core.config.run import IN_A_LANGUAGE_MODEL, RunSpec
 from core.config.stage import SftStage, StageBase
-from core.config.task import CustomTaskSpec
+from core.config.task import CustomTaskSpec, task_names
 from core.errors import SpecError
 
 
 def check_fit(spec: RunSpec) -> None:
-    """Raises SpecError for the first setting that asks of the policy, or of the task, what it does not have."""
+    """Raises SpecError for the first setting that asks of the policy, or of the task, what it does not have.
+
+    And where a package adds a policy or task under a name that another, or grpoctl itself, has.
+    """
+    policy_kinds()
+    task_names()
     unanswered = isinstance(spec.task, CustomTaskSpec) and spec.task.answer is None
     for name, stage in spec.stages.items():
         imitates = isinstance(stage, SftStage) or (isinstance(stage, GrpoStage) and stage.supervised_weight.ever)

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from core import plugins
+from core.config.fit import check_fit
 from core.config.policy import PolicyConfig, policy_config, policy_kinds
 from core.config.task import task_config, task_names
 from core.errors import SpecError
 from tests.bandit import PACKAGE
+from tests.fakes import run_spec
 
 Install = Callable[..., None]
 
@@ -79,3 +81,10 @@ def test_nothing_is_imported_before_it_is_named(install: Install) -> None:
     assert policy_config("blue") is None
     assert "red" in plugins.added("grpoctl.policies", ())
     assert issubclass(policy_config("lm") or int, PolicyConfig)
+
+
+def test_a_spec_that_does_not_name_it_is_refused_beside_a_package_that_takes_a_built_in_name(install: Install) -> None:
+    check_fit(run_spec())
+    install("red", "grpoctl.tasks", "gsm8k", "red_thing:THING")
+    with pytest.raises(SpecError, match="package red adds 'gsm8k'"):
+        check_fit(run_spec())
