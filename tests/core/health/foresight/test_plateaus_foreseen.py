@@ -36,7 +36,7 @@ def test_every_schedule_of_every_stage_is_known() -> None:
         name
         for kind in (GrpoStage, RceStage)
         for name, info in kind.model_fields.items()
-        if "Schedule" in str(info.annotation)
+        if "Schedule" in str(info.annotation) and name != "loss_weights"  # whose names are the policy's
     }
     assert found == set(SCHEDULES)
 
