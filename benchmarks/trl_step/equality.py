@@ -14,6 +14,7 @@ from benchmarks.trl_step.ours import Frozen, close, frozen, own_trainer, policy_
 from benchmarks.trl_step.setting import Own, Setting
 from benchmarks.trl_step.theirs import Start, Theirs, frozen_batch
 from core.policies.savings import Savings
+from core.tasks.text import prompt_of
 
 LOSS, GRADIENT = 1e-4, 1e-3  # the most that may lie between them: absolute, and of the gradient's norm
 UNCLIPPED = 1e9
@@ -100,7 +101,7 @@ def _theirs(
     rollout = ours.rollout
     masks = rollout.actions["prompt_mask"].bool()
     prompt_ids = [ids[mask].tolist() for ids, mask in zip(rollout.actions["prompt_ids"], masks, strict=True)]
-    asked = [rollout.prompts[index].prompt for index in rollout.prompt_N.tolist()]
+    asked = [prompt_of(rollout.prompts[index]).text for index in rollout.prompt_N.tolist()]
     with tempfile.TemporaryDirectory() as output:
         start = Start(model=model, questions=asked[:: setting.size], adapter=adapter, output=Path(output))
         theirs = Theirs(setting, "fp32", start, steps=1)

@@ -22,6 +22,7 @@ from benchmarks.trl_step.reward import variety
 from benchmarks.trl_step.rows import Run, Samples, headline
 from benchmarks.trl_step.setting import PROMPTS, Own, Setting, Step, questions, write_questions
 from benchmarks.trl_step.weights import TINY_LLAMA, random_model, tokenizer_of
+from core.tasks.text import prompt_of
 from core.training.callbacks.base import Ending
 from core.training.drive import drive
 from core.training.requests import Sample, StepDone
@@ -183,7 +184,7 @@ def test_both_are_asked_the_same_prompts_and_no_end_is_drawn(llama: Path, tmp_pa
     while len(asked) < 4:
         request = steps.send(answer)
         if isinstance(request, Sample) and request.name == "sample":
-            asked += [example.prompt for example in request.prompts]
+            asked += [prompt_of(example).text for example in request.prompts]
         answer = None if isinstance(request, StepDone) else request.run()
     close(trainer)
     assert asked == ordered_questions(trainer)[:4]

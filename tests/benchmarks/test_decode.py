@@ -10,6 +10,7 @@ import pytest
 from benchmarks import decode
 from benchmarks.decode import Took, examples, summed_up
 from benchmarks.trl_step.weights import byte_tokenizer
+from core.tasks.text import prompt_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers by an old name
 SMALL = ["--prompts", "2", "--prompt-tokens", "12", "--size", "2", "--new-tokens", "3", "--threads", "1"]
@@ -42,7 +43,7 @@ def test_speed_is_of_generates_median() -> None:
 
 def test_prompts_have_as_many_words_as_fit() -> None:
     # A token a byte. The longest of the three first words is `the sum`: 7; `sum of` and `of all` are shorter.
-    assert [one.prompt for one in examples(byte_tokenizer(), 3, 7)] == ["the sum", "sum of", "of all"]
+    assert [prompt_of(one).text for one in examples(byte_tokenizer(), 3, 7)] == ["the sum", "sum of", "of all"]
 
 
 def test_an_unknown_saving_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
