@@ -94,7 +94,8 @@ def test_a_policy_of_continuous_actions_learns_and_is_looked_at_by_every_command
 
 
 def test_killed_and_resumed_it_writes_the_bytes_of_an_undisturbed_run(user: Cli) -> None:
-    long = ("stages.grpo.max_steps=400", "--seed", "3")
+    rarely = ("evaluation.eval_steps=40", "checkpoints.save_steps=10")
+    long = ("stages.grpo.max_steps=400", *rarely, "--seed", "3")
     started = user.start("run", "bandit", "-p", "tiny", "--quiet", *long)
     eventually(lambda: step_of(user.first_run) >= 9, "some steps are recorded")
     started.send(signal.SIGKILL)
