@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.health.advantage_mismatch import advantage_mismatch
-from core.health.case import Case, Sample
-from core.health.settings import Settings
+from core.health.case import Case, Sample, Settings
+from core.health.rules.advantage_sign import advantage_mismatch
 
 MEAN_ONLY = Settings(
     num_generations=2, transform="none", baseline="group", scale_rewards="none", ddof=0, eps=1e-8, std_floor=0.0,

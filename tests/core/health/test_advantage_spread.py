@@ -10,9 +10,8 @@ import torch
 
 from core.algorithms.advantages import advantages
 from core.config import AdvantageSpec
-from core.health.advantage_spread import least_rank_std, rank_std, seen_in, spread_of
-from core.health.case import Case
-from core.health.settings import Settings, settings_of
+from core.health.case import Case, Settings, settings_of
+from core.health.rules.advantage_size import least_rank_std, rank_std, seen_in, spread_of
 from tests.fakes import grpo_stage, run_spec
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.health.bounds import bounded, huge
-from core.health.case import Case, Sample
+from core.health.case import Case, Sample, bounded, huge
 from core.health.examine import examine
 from core.health.facts import facts
 from core.health.finding import Row

@@ -9,7 +9,7 @@ from types import FrameType
 from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.learning_rate import too_large
+from core.health.rules.learning_rate import too_large
 
 
 def test_a_question_is_asked_once_of_a_case() -> None:

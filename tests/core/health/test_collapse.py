@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core.config import GuardSpec
-from core.health.collapse import limits, policy_collapse
 from core.health.finding import Row
+from core.health.rules.breaks import limits, policy_collapse
 
 GUARDS = GuardSpec(patience=3)
 HEALTHY: Row = {

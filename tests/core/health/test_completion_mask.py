@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
-from core.health.completion_mask import completion_mask
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.settings import Settings
+from core.health.rules.end_token import completion_mask
 
 
 def rows_of(*pairs: tuple[float | None, float | None]) -> list[Row]:

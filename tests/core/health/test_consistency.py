@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from core.health.case import Case
-from core.health.consistency import consistency
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.settings import Settings
+from core.health.rules.other_losses import consistency
 
 
 def case(*values: float) -> Case:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case, Sample
-from core.health.constant_reward import constant_reward
+from core.health.case import Case, Sample, Settings
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.settings import Settings
+from core.health.rules.rewards import constant_reward
 
 
 def rows(steps: int = 20, *, mean: float = 0.5, std: float = 0.0, **more: float) -> list[Row]:

@@ -6,11 +6,9 @@ import random
 
 import pytest
 
-from core.health.case import Case, Sample
-from core.health.dead_groups import Contrast, contrast, dead_groups, yes_or_no
+from core.health.case import Case, Sample, Settings
 from core.health.finding import Finding, Row
-from core.health.group_outcomes import groups_of
-from core.health.settings import Settings
+from core.health.rules.groups import Contrast, contrast, dead_groups, groups_of, yes_or_no
 
 
 def dead(*shares: float | None) -> list[Row]:

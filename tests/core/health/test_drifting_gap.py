@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.health.case import Case
-from core.health.drifting_gap import drifting_gap
+from core.health.case import Case, Settings
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.settings import Settings
+from core.health.rules.integrity import drifting_gap
 
 
 def case(gap: Callable[[int], float], *, entropy: Callable[[int], float] = lambda _: 0.4, steps: int = 40) -> Case:

@@ -6,11 +6,10 @@ import math
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.gains import Gain, Ruler, gain_since, mean_gain, no_gain, stage_gains
-from core.health.settings import Settings
+from core.health.rules.gains import Gain, Ruler, gain_since, mean_gain, no_gain, stage_gains
 from core.health.statistics import t_quantile
 
 SE = 0.02

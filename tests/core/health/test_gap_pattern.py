@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Finding, Row
-from core.health.gap_pattern import gaps, integrity, rank_correlation
-from core.health.settings import Settings
+from core.health.rules.integrity import gaps, integrity, rank_correlation
 
 SOUND = 1e-7  # the limit in float32 at temperature 1 is 1e-4
 

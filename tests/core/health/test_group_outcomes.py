@@ -7,8 +7,8 @@ import random
 import pytest
 
 from core.health.case import Sample
-from core.health.dataset.pass_rates import PassRates
-from core.health.group_outcomes import Group, dead_share, dealt, groups_of, level_shares, likeness_of
+from core.health.dataset import PassRates
+from core.health.rules.groups import Group, dead_share, dealt, groups_of, level_shares, likeness_of
 
 
 def group(*levels: float, step: int = 1) -> Group:

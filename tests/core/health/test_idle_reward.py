@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.idle_reward import idle_reward
+from core.health.rules.rewards import idle_reward
 
 
 def rows(steps: int = 30, *, rise: float = 0.01, correct: float = 0.0) -> list[Row]:

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.examine import examine
 from core.health.finding import Finding, Row
-from core.health.impossible_advantage import impossible_advantage
-from core.health.settings import Settings
+from core.health.rules.advantage_size import impossible_advantage
 
 # Section 2.1 of document 001: KL, PPO loss, Adv Std, Adv Max of three epochs; and the settings it states.
 EPOCHS = ((0.094, 0.00034, 0.0063, 0.0072), (0.081, 0.00083, 0.0062, 0.0090), (0.074, 0.00092, 0.0062, 0.0090))
@@ -118,7 +117,7 @@ Z = Settings(num_generations=8, scale_rewards="group", baseline="group", ddof=0,
         (Z, everyone(0.5, dead=0.6), False),  # sqrt(0.4) = 0.63 in one batch, 0.4 over many
         (Z, everyone(0.15, dead=0.6), True),  # below half of 0.4
         (Z, everyone(0.3, dead=0.8), False),  # 0.2 to sqrt(0.2)
-        (Z, everyone(0.15), False),  # few live groups, perhaps: core.health.small_advantage
+        (Z, everyone(0.15), False),  # few live groups, perhaps: core.health.rules.advantage_size
         (Z, everyone(1.2), True),
         (replace(Z, std_floor=0.1), everyone(0.15, dead=0.0), False),
         (replace(Z, eps=0.1), everyone(0.15, dead=0.0), False),  # eps is a floor here

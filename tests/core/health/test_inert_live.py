@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.inert_live import inert_live
-from core.health.settings import Settings
+from core.health.rules.ratio import inert_live
 
 
 def case(ratios: list[float], clipped: list[float] | None = None, settings: Settings | None = None) -> Case:

@@ -7,7 +7,7 @@ from math import inf, nan
 
 import pytest
 
-from core.health.integrity import evaluation_integrity, max_gap, rollout_integrity, worst_integrity
+from core.health.rules.integrity import evaluation_integrity, max_gap, rollout_integrity, worst_integrity
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Finding, Row
-from core.health.kl import kl
-from core.health.settings import Settings
+from core.health.rules.kl import kl
 
 KNOWN = Settings(beta=0.5, kl_in="loss", kl_estimator="k2")
 

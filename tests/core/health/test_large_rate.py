@@ -7,11 +7,10 @@ import random
 
 import pytest
 
-from core.health.case import Case, Sample
+from core.health.case import Case, Sample, Settings
 from core.health.finding import Row
-from core.health.large_rate import struck
-from core.health.learning_rate import learning_rate
-from core.health.settings import Settings
+from core.health.rules.first_updates import struck
+from core.health.rules.learning_rate import learning_rate
 
 RATE = 0.03  # 1.5 times the 0.02 that weights begin with
 KNOWN = Settings(prompts_per_step=4)

@@ -9,8 +9,8 @@ import pytest
 from core.config import GuardSpec
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.lasting import Break, breaks, drawn, harmed
-from core.health.policy_collapse import policy_collapse
+from core.health.rules.breaks import Break, breaks, drawn, harmed
+from core.health.rules.policy_collapse import policy_collapse
 
 GUARDS = GuardSpec(patience=3)
 

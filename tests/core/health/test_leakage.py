@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.health.case import Case, Sample
 from core.health.finding import Row
-from core.health.leakage import leakage
+from core.health.rules.validation import leakage
 
 HELD_OUT = frozenset({"eval-0", "eval-1"})
 

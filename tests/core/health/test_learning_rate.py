@@ -7,11 +7,10 @@ import random
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.learning_rate import learning_rate
-from core.health.settings import Settings
+from core.health.rules.learning_rate import learning_rate
 
 RATE = 0.05
 SOUND: Row = {
@@ -210,7 +209,7 @@ def test_a_log_without_validity_kl_and_update_marks() -> None:
 
 def test_where_the_sampler_is_at_fault_nothing_is_said_of_the_weights() -> None:
     assert learning_rate(run({"kl": 0.0}, {"kl": 0.4, **BROKEN, "rollout/logprob_gap": 3.0})) == ()
-    # All-invalid after each update, healed after each skipped one: a wrong mode (core.health.rollout_mode).
+    # All-invalid after each update, healed after each skipped one: a wrong mode (core.health.rules.rollout_mode).
     rows = [
         {"step": i, **SOUND, "update": int(i % 3 == 1), "kl": 0.4, "completions/valid": 0.0 if i % 3 == 2 else 0.8}
         for i in range(1, 40)

@@ -7,7 +7,7 @@ import pytest
 from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.level_break import level_break
+from core.health.rules.level_break import level_break
 
 SOUND: Row = {"update": 1, "learning_rate": 1e-4, "reward/mean": 0.6, "kl": 0.02, "entropy": 0.4,
               "completions/length": 120.0, "completions/truncated": 0.05}  # fmt: skip

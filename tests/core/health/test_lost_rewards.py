@@ -9,7 +9,7 @@ import pytest
 from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.lost_rewards import lost_rewards
+from core.health.rules.rewards import lost_rewards
 
 
 def rows(*rewards: float | None) -> list[Row]:

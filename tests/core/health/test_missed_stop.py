@@ -7,7 +7,7 @@ import pytest
 from core.config import EarlyStoppingSpec
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.missed_stop import early_stop, missed_stop, shortest_patience
+from core.health.rules.validation import early_stop, missed_stop, shortest_patience
 from core.training.patience import wait
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.missing_eos import missing_eos
-from core.health.settings import Settings
+from core.health.rules.end_token import missing_eos
 
 
 def case_of(start: float | None, *cut: float, drawn: float | None = 320.0) -> Case:

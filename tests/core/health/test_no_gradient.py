@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.no_gradient import no_gradient
+from core.health.rules.learning_rate import no_gradient
 
 
 def case(steps: int = 20, **columns: float) -> Case:

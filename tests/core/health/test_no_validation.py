@@ -6,7 +6,7 @@ import pytest
 
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.no_validation import no_validation
+from core.health.rules.validation import no_validation
 
 
 def rows(steps: int, **more: float) -> list[Row]:

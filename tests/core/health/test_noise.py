@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.noise import answers_needed, best_of, difference_se, evaluations, noise
-from core.health.settings import Settings
+from core.health.rules.gains import answers_needed, best_of, difference_se, evaluations, noise
 
 
 @pytest.mark.parametrize(

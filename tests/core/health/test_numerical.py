@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Finding, Row
-from core.health.numerical import numerical
-from core.health.settings import Settings
+from core.health.rules.numerical import numerical
 
 LIVE: Row = {"update": 1, "learning_rate": 0.1, "grad_norm": 1.0, "loss": 0.01, "groups/dead": 0.0}
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.odd_advantages import odd_advantages
-from core.health.settings import Settings
+from core.health.rules.advantage_size import odd_advantages
 
 Z_SCORE = Settings(baseline="group", scale_rewards="group", transform="none")
 

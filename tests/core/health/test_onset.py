@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.health.finding import Row
-from core.health.onset import acted, onset, parted, precedence_p, spread
+from core.health.rules.breaks import acted, onset, parted, precedence_p, spread
 
 
 @pytest.mark.parametrize(

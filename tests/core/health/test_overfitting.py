@@ -6,7 +6,7 @@ import pytest
 
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.overfitting import overfitting
+from core.health.rules.validation import overfitting
 
 
 def run(train: float, evals: list[float], se: float = 0.02) -> Case:

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from core.config import GuardSpec
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Finding, Row
-from core.health.policy_collapse import policy_collapse
-from core.health.settings import Settings
+from core.health.rules.policy_collapse import policy_collapse
 
 GUARDS = GuardSpec(patience=3)
 SOUND: Row = {
@@ -123,7 +122,7 @@ def test_what_no_update_did_is_not_the_policys() -> None:
 
 
 def test_what_a_number_that_is_none_broke_is_not_said_twice() -> None:
-    assert policy_collapse(run((30, {"loss": None}), (32, INVALID))) == ()  # core.health.numerical says that
+    assert policy_collapse(run((30, {"loss": None}), (32, INVALID))) == ()  # core.health.rules.numerical says that
 
 
 def test_a_collapse_that_heals_without_an_update_is_not_the_policys() -> None:
@@ -142,7 +141,7 @@ def test_a_collapse_that_heals_without_an_update_is_not_the_policys() -> None:
 def test_no_limit_broken_no_finding() -> None:
     assert policy_collapse(run()) == ()
     assert policy_collapse(run((59, INVALID))) == ()
-    assert policy_collapse(run((30, {"kl": None}))) == ()  # core.health.numerical says that
+    assert policy_collapse(run((30, {"kl": None}))) == ()  # core.health.rules.numerical says that
     assert policy_collapse(run((20, INVALID), (40, SOUND))) == ()  # it came back
     assert policy_collapse(run((30, {**INVALID, "rollout/logprob_gap": 3.0}))) == ()  # the sampler is at fault
 

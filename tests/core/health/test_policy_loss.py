@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.policy_loss import policy_loss
-from core.health.settings import Settings
+from core.health.rules.ratio import policy_loss
 
 WOBBLE = (0.1, -0.1, 0.05, -0.05)  # adds up to 0 over four steps
 

@@ -6,7 +6,7 @@ import pytest
 
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.rate_zero import rate_zero
+from core.health.rules.learning_rate import rate_zero
 
 
 def case(used: int, still: int, **more: int) -> Case:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.reward_hacking import reward_hacking
-from core.health.settings import Settings
+from core.health.rules.validation import reward_hacking
 
 
 def case(reward: float, valid: float, *, steps: int = 40, **more: float) -> Case:

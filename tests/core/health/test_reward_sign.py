@@ -6,10 +6,9 @@ import random
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.reward_sign import reward_sign
-from core.health.settings import Settings
+from core.health.rules.advantage_sign import reward_sign
 
 WAVE = [0.05, -0.05, 0.0, 0.02, -0.02]
 

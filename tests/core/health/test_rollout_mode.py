@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from core.health.case import Case, Notice, Sample
+from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import Finding, Row, StepTable
-from core.health.rollout_mode import Contrast, contrast, fisher_p, rollout_mode
-from core.health.settings import Settings
+from core.health.rules.rollout_mode import Contrast, contrast, fisher_p, rollout_mode
 
 
 def counts(after_update: int, collapsed_after_update: int, after_skip: int, collapsed_after_skip: int) -> Contrast:

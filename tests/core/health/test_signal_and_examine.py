@@ -11,7 +11,8 @@ from core.config import GuardSpec
 from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Finding, Row, all_invalid, steps_of
-from core.health.signal import missing_rewards, no_updates
+from core.health.rules.learning_rate import no_updates
+from core.health.rules.rewards import missing_rewards
 
 GUARDS = GuardSpec(patience=3)
 

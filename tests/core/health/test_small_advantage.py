@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Finding
-from core.health.settings import Settings
-from core.health.small_advantage import small_advantage
+from core.health.rules.advantage_size import small_advantage
 
 Z = Settings(num_generations=5, scale_rewards="group", baseline="group", ddof=1)
 
@@ -42,7 +41,7 @@ def test_without_a_floor_few_groups_are_live() -> None:
     assert finding is not None
     assert (finding.id, finding.confidence) == ("dead-groups", "certain")
     assert finding.evidence["implied_live_share"] == pytest.approx(0.0062 / 0.8**0.5)
-    assert of(0.0062, replace(Z, std_floor=0.0), **{"groups/dead": 0.99}) is None  # known: core.health.dead_groups
+    assert of(0.0062, replace(Z, std_floor=0.0), **{"groups/dead": 0.99}) is None  # known: core.health.rules.groups
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_without_a_floor_few_groups_are_live() -> None:
         (1.0, Z),
         (0.0062, Settings()),
         (0.0062, replace(Z, scale_rewards="none")),  # no z-score: as small as its rewards
-        (0.0062, replace(Z, transform="rank")),  # core.health.impossible_advantage
+        (0.0062, replace(Z, transform="rank")),  # core.health.rules.advantage_size
         (0.0062, replace(Z, reshaped=True)),
     ],
 )

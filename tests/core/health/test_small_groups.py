@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from core.health.case import Case
-from core.health.dead_groups import dead_groups
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.settings import Settings
-from core.health.small_groups import small_groups
+from core.health.rules.groups import dead_groups, small_groups
 
 Z_SCORE = Settings(num_generations=2, baseline="group", scale_rewards="group", ddof=0, eps=1e-8)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case, Notice
+from core.health.case import Case, Notice, Settings
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.rollout_mode import rollout_mode
-from core.health.settings import Settings
-from core.health.standstill import Standstill, agrees, standstill
+from core.health.rules.rollout_mode import Standstill, agrees, rollout_mode, standstill
 
 
 def log(
@@ -40,7 +38,7 @@ def test_it_is_found() -> None:
         (log([1.0, *[0.2] * 9], metric="completions/valid"), False),
         (log(WARM, rates=[1e-6] * 10), False),  # the first update moved weights
         (log(WARM, rates=[0.0] * 10), False),  # rates may be rounded to 0
-        (log([1.0] * 10), False),  # it began so: core.health.missing_eos
+        (log([1.0] * 10), False),  # it began so: core.health.rules.end_token
         (log([0.02, 0.02, *[1.0] * 8]), False),  # one update had acted
         (log([0.02, *[1.0] * 5, *[0.1] * 4]), False),  # it did not last
         (log([0.02, *[1.0] * 4]), False),  # four steps since are too few

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Row
-from core.health.settings import Settings
-from core.health.supervised_flat import supervised_flat
+from core.health.rules.other_losses import supervised_flat
 
 
 def case(start: float, end: float, *, noise: float = 0.01, steps: int = 41) -> Case:

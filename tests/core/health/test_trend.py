@@ -7,7 +7,7 @@ import math
 import pytest
 
 from core.health.finding import Row
-from core.health.trend import chance_above, chance_beyond, series, shown_p, trend
+from core.health.statistics import chance_above, chance_beyond, series, shown_p, trend
 
 
 def test_a_slope_worked_by_hand() -> None:

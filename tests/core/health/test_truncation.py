@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.examine import examine
 from core.health.finding import Finding, Row
-from core.health.settings import Settings
-from core.health.truncation import truncation
+from core.health.rules.truncation import truncation
 
 K, PROMPTS, LIMIT = 8, 2, 100  # 16 completions a step
 

@@ -7,7 +7,7 @@ import pytest
 from core.config import GuardSpec
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.unsound_start import unsound_start
+from core.health.rules.policy_collapse import unsound_start
 
 
 def case(metric: str, *values: float, **more: float) -> Case:

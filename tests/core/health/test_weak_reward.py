@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from core.health.case import Case, Sample
-from core.health.weak_reward import gap, weak_reward
+from core.health.rules.rewards import gap, weak_reward
 
 V, X = True, False
 

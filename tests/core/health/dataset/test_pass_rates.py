@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.dataset.lengths import Lengths, lengths
-from core.health.dataset.pass_rates import PassRates, fitted, highest_unseen
+from core.health.dataset import Lengths, PassRates, fitted, highest_unseen, lengths
 
 
 def test_one_pass_rate_for_all() -> None:

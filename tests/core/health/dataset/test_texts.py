@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.dataset.texts import Nearness, leaks, likeness, normalised, repeats, shingles_of
+from core.health.dataset import Nearness, leaks, likeness, normalised, repeats, shingles_of
 
 
 @pytest.mark.parametrize(

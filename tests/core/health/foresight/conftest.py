@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.config import RunSpec
-from core.health.foresight.view import StageView, views
+from core.health.before.view import StageView, views
 
 STAGE: dict[str, Any] = {
     "max_steps": 100,

@@ -11,13 +11,8 @@ import pytest
 from numpy.typing import ArrayLike
 
 from core.algorithms.advantages import Array, advantages, centred_ranks, group_std
-from core.health.foresight.advantage_values import (
-    advantage_table,
-    largest,
-    largest_std,
-    smallest_std,
-)
-from core.health.foresight.view import StageView, views
+from core.health.before.advantages import advantage_table, largest, largest_std, smallest_std
+from core.health.before.view import StageView, views
 from tests.core.algorithms.test_advantages import TABLE, VARIANTS
 from tests.core.health.foresight.conftest import run_spec, view
 

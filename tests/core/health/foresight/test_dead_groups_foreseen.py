@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from core.algorithms.advantages import Level, advantages, dead_groups
-from core.health.foresight.dead_groups import PASS_RATES, dead_group, dead_groups_table, silent_step
+from core.health.before.advantages import PASS_RATES, dead_group, dead_groups_table, silent_step
 from tests.core.health.foresight.conftest import view
 
 

@@ -15,9 +15,7 @@ from core.algorithms.names import SurrogateKind
 from core.algorithms.schedules import learning_rate, plateau_factor
 from core.algorithms.surrogates import Trust, surrogate
 from core.config import GrpoStage, RunSpec
-from core.health.foresight.inert import RULES, inert, inert_axis, inert_in_all
-from core.health.foresight.other_knobs import SCHEDULES
-from core.health.foresight.ratio_knobs import READS
+from core.health.before.inert import READS, RULES, SCHEDULES, inert, inert_axis, inert_in_all
 from tests.core.health.foresight.conftest import BFLOAT16, DROPOUT, FAULT, run_spec
 
 KINDS: tuple[SurrogateKind, ...] = ("clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.health.foresight.pitfalls import warnings
+from core.health.before.pitfalls import warnings
 from tests.core.health.foresight.conftest import BFLOAT16, DROPOUT, FAULT, STAGE, run_spec
 
 FALLING = {"start": 1.0, "end": 0.0, "steps": 25}

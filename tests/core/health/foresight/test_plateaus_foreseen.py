@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from core.config import GrpoStage, RceStage, RunSpec, Schedule
-from core.health.foresight.budget import least_value
-from core.health.foresight.inert import inert, inert_axis
-from core.health.foresight.other_knobs import SCHEDULES
-from core.health.foresight.pitfalls import warnings
-from core.health.foresight.view import views
+from core.health.before.budget import least_value
+from core.health.before.inert import SCHEDULES, inert, inert_axis
+from core.health.before.pitfalls import warnings
+from core.health.before.view import views
 from core.training.callbacks.base import Ending
 from core.training.drive import drive
 from tests.core.health.foresight.conftest import STAGE, run_spec, view
@@ -31,12 +30,12 @@ def listed(spec: RunSpec) -> set[str]:
     return {knob.key for knob in inert(spec)}
 
 
-def test_every_schedule_of_every_stage_is_known() -> None:
+def test_every_schedule_with_a_name_of_ours_is_known() -> None:
     found = {
         name
         for kind in (GrpoStage, RceStage)
         for name, info in kind.model_fields.items()
-        if "Schedule" in str(info.annotation)
+        if "Schedule" in str(info.annotation) and "dict" not in str(info.annotation)  # a dict's keys are the policy's
     }
     assert found == set(SCHEDULES)
 

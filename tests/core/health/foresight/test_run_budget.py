@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.health.foresight.budget import budget, evaluations_before_the_end
-from core.health.foresight.pitfalls import warnings
-from core.health.foresight.report import foresee
-from core.health.foresight.run_budget import Bounds, room, steps
-from core.health.foresight.view import StageView, views
+from core.health.before.budget import Bounds, budget, evaluations_before_the_end, room, steps
+from core.health.before.pitfalls import warnings
+from core.health.before.report import foresee
+from core.health.before.view import StageView, views
 from core.training.checkpoint import Progress
 from core.training.clock import clock
 from core.training.drive import drive

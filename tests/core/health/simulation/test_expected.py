@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from core.config import GrpoStage
-from core.health.simulation import expected as module
-from core.health.simulation.averages import Population, StepMeans, of_group
-from core.health.simulation.expected import by_groups, by_steps, expected
-from core.health.simulation.outcomes import Groups, all_counts, how_many
+from core.health.simulation import signal as module
+from core.health.simulation.outcomes import Groups, Population, StepMeans, all_counts, how_many, of_group
 from core.health.simulation.rewards import RewardModel, of_pass_rates
+from core.health.simulation.signal import by_groups, by_steps, expected
 from tests.core.health.foresight.conftest import STAGE
 
 MIXED = RewardModel(levels=(0.0, 0.4, 1.0), prompts=((0.5, 0.3, 0.2), (0.1, 0.1, 0.8)), source="")

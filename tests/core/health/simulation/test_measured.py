@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from core.health.dataset.pass_rates import fitted
-from core.health.simulation.measured import MOST_LEVELS, likeness, measured
+from core.health.dataset import fitted
+from core.health.simulation.rewards import MOST_LEVELS, likeness, measured
 
 
 def binary(rates: list[float], size: int, seed: int = 0) -> list[list[float]]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.health.simulation.alternatives import SIZES, settings
-from core.health.simulation.report import Simulation, simulate
+from core.health.simulation.report import SIZES, Simulation, settings, simulate
 from core.health.simulation.rewards import RewardModel, of_pass_rates
 from tests.core.health.simulation.test_expected import stage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.config import RunSpec
-from core.health.foresight.resources.shapes import Shape
+from core.health.before.resources.shapes import Shape
 
 # Two blocks, hidden 8, four heads of 2, two of them for keys, MLP 12, 100 words, untied: 2600 weights.
 PAPER = Shape(

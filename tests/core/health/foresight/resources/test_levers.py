@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.foresight.resources.levers import Lever, levers
-from core.health.foresight.resources.memory import PROCESS, Place, Tokens, peak, phases
-from core.health.foresight.resources.shapes import PUBLISHED
+from core.health.before.resources.levers import Lever, levers
+from core.health.before.resources.memory import PROCESS, Place, Tokens, peak, phases
+from core.health.before.resources.shapes import PUBLISHED
 from tests.core.health.foresight.resources.paper import PAPER, run
 
 TOKENS = Tokens(prompt=3, answer=4)

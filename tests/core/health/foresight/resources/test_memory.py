@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from core.config import RunSpec
-from core.health.foresight.resources import memory
-from core.health.foresight.resources.memory import Place, Tokens, peak, phases, weights
-from core.health.foresight.resources.passes import Rows, block, tokens_at_once
+from core.health.before.resources import memory
+from core.health.before.resources.memory import Place, Tokens, peak, phases, weights
+from core.health.before.resources.passes import Rows, block, tokens_at_once
 from core.policies.lm import batches
 from core.policies.lm.fast import decoder_step, shared_cache
 from core.training import trainer

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.foresight.resources import disk as disks
-from core.health.foresight.resources.disk import disk
-from core.health.foresight.resources.memory import Tokens
-from core.health.foresight.resources.pace import BACKWARD, CALL, LAYER, Speed, evaluation_seconds, evaluations, paces
+from core.health.before.resources import memory as disks
+from core.health.before.resources.memory import Tokens, disk
+from core.health.before.resources.pace import BACKWARD, CALL, LAYER, Speed, evaluation_seconds, evaluations, paces
 from tests.core.health.foresight.resources.paper import PAPER, run
 
 TOKENS = Tokens(prompt=3, answer=4)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.health.foresight.resources import passes
-from core.health.foresight.resources.passes import Rows, attention, block, head, kept, shares, tokens_at_once
+from core.health.before.resources import passes
+from core.health.before.resources.passes import Rows, attention, block, head, kept, shares, tokens_at_once
 from core.policies.lm import batches
 from core.policies.lm import head as head_of_policies
 from core.policies.lm.fast import attention as attention_of_models

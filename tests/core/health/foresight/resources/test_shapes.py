@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from core.errors import ModelError
-from core.health.foresight.resources.shapes import PUBLISHED, from_config
+from core.health.before.resources.shapes import PUBLISHED, from_config
 from tests.core.health.foresight.resources.paper import PAPER
 
 SMALL = {
