@@ -82,7 +82,7 @@ def _added_rules() -> Sequence[Rule]:
 
 
 def examine(case: Case) -> list[Finding]:
-    """The findings of all rules, the gravest first and of those the most certain; [] for a healthy run.
+    """The findings of all rules, the most severe first and of those the most certain; [] for a healthy run.
 
     A finding that another one, at least as certain, rules out by its id is left out.
     """

@@ -105,7 +105,7 @@ def _bound(key: str) -> Rule:
             return None
         if key not in READS[stage.surrogate]:
             readers = " or ".join(kind for kind, keys in READS.items() if key in keys)
-            return Why(reason=f"the surrogate {stage.surrogate} has no use for it", acts=f"surrogate: {readers}")
+            return Why(reason=f"the surrogate {stage.surrogate} does not use it", acts=f"surrogate: {readers}")
         if key == "dppo_delta" and stage.dppo_delta >= 1:
             return Why(reason="no probability moves by more than 1", acts="a value below 1", any_value=False)
         return _at_ratio_one(view, stage, key)
@@ -214,7 +214,7 @@ def _eps(view: StageView) -> Why | None:
 
 
 def _transform(view: StageView) -> Why | None:
-    """Two different rewards have ranks -1/2 and 1/2, and a z-score forgets the size of the gap."""
+    """Two different rewards have ranks -1/2 and 1/2, and a z-score ignores the size of the difference."""
     stage = view.grpo
     if stage is None:
         return None
@@ -291,7 +291,7 @@ def _of_adaptive_rule(rule_name: str) -> Rule:
         adaptive = view.grpo.adaptive_beta if view.grpo else None
         if adaptive is None or adaptive.rule == rule_name:
             return None
-        return Why(reason=f"the rule {adaptive.rule} has no use for it", acts=f"adaptive_beta.rule: {rule_name}")
+        return Why(reason=f"the rule {adaptive.rule} does not use it", acts=f"adaptive_beta.rule: {rule_name}")
 
     return rule
 

@@ -185,7 +185,7 @@ _ORDER = {"error": 0, "warning": 1, "info": 2}
 
 
 def warnings(spec: RunSpec) -> list[Finding]:
-    """All that is to be said of a spec, the gravest first."""
+    """All that is to be said of a spec, the most severe first."""
     found = list(_of_run(spec))
     for view in views(spec):
         found += [
@@ -208,7 +208,9 @@ def _of_run(spec: RunSpec) -> Iterator[Finding]:
         yield Finding(
             id="faults",
             severity="warning",
-            summary=f"injected on purpose: {', '.join(spec.faults)}. Its rewards tell of the fault, not of the method",
+            summary=(
+                f"fault injected by this spec ({', '.join(spec.faults)}): rewards reflect the fault, not the method"
+            ),
             evidence={"faults": ", ".join(spec.faults)},
         )
 
@@ -231,8 +233,8 @@ def _of_advantages(view: StageView) -> Iterator[Finding]:
     if baseline.scope != "group":
         yield finding(
             view, "difficulty-in-advantage", "info",
-            f"with baseline {how.baseline} a group of equal rewards still pushes: how hard a prompt is enters the "
-            "advantage",
+            f"with baseline {how.baseline} a group of equal rewards still has a gradient: how hard a prompt is "
+            "enters the advantage",
         )  # fmt: skip
     if scale.scope == "batch" and not scale.centred and baseline.scope != "batch":
         yield finding(
@@ -244,8 +246,8 @@ def _of_advantages(view: StageView) -> Iterator[Finding]:
     if how.transform == "rank" and size > 2 and len(view.rewards.levels or ()) != 2:
         yield finding(
             view, "rank-forgets-gaps", "info",
-            "rank keeps the order of rewards and forgets their gaps; in a group with only two different rewards it is "
-            "the plain advantage times a constant",
+            "rank keeps the order of rewards and ignores their differences; in a group with only two different rewards "
+            "it is the plain advantage times a constant",
         )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ class StageForesight:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Foresight:
-    """A spec's stages in order, its inert knobs and its warnings, the gravest first."""
+    """A spec's stages in order, its inert knobs and its warnings, the most severe first."""
 
     stages: list[StageForesight]
     inert: list[Inert]

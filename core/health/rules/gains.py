@@ -299,7 +299,7 @@ def by_stages(case: Case) -> bool:
 
 
 def no_gain(case: Case) -> Sequence[Finding]:
-    """A warning for each GRPO or RCE stage that adds nothing to the held-out reward beyond the noise of evaluations.
+    """A warning for each GRPO or RCE stage without a significant gain of the held-out reward.
 
     What each stage of a run gained on held-out prompts, and whether that is more than the noise of its evaluations.
 
@@ -355,7 +355,7 @@ def _finding(case: Case, name: str, gain: Gain) -> Finding:
         more = (POWER * se / gain.gain) ** 2 if gain.gain else math.inf
         evidence |= {"low": low, "high": high, "se": se}
     worse = gain.interval is not None and gain.interval[1] < 0
-    verdict = "loses held-out reward" if worse else "adds nothing beyond noise"
+    verdict = "loses held-out reward" if worse else "has no significant gain"
     kind = f"95 % interval over prompts, {'paired' if gain.paired else 'the two evaluations as if independent'}"
     if gain.interval is None:
         verdict, kind = "ends as it began", "nothing tells how much noise is in that"

@@ -293,16 +293,16 @@ def _words(numbers: dict[str, float], found: Contrast | None, differ: bool) -> s
     """The rest of the sentence."""
     if not numbers:
         return ": a larger num_generations, more varied prompts or a finer reward would use the samples"
-    kinds = f" ({numbers['dead_right']:.0%} all right, {numbers['dead_other']:.0%} all equal below that)"
+    kinds = f" ({numbers['dead_right']:.0%} at the best reward, {numbers['dead_other']:.0%} at a lower one)"
     if found is None:
         return kinds
-    chance = f"{found.expected:.0%} are chance at these rewards"
-    why = (
-        f", the other {found.excess:.0%} prompts that differ, or completions that do not ({shown_p(found.p)})"
-        if differ
-        else ""
+    chance = f"{kinds}; {found.expected:.0%} expected by chance"
+    if not differ:
+        return chance
+    return (
+        f"{chance}, excess {100 * found.excess:.0f} points: prompts differ in difficulty, or completions do not differ "
+        f"({shown_p(found.p)})"
     )
-    return f"{kinds}; {chance}{why}"
 
 
 def _of_stage(case: Case) -> list[Sample]:
@@ -353,9 +353,11 @@ def _advice(numbers: dict[str, float], share: float, still: Mapping[str, float])
     if numbers.get("one_text", 0.0) >= MOSTLY * share:
         return "most dead groups are one text over and over: a higher temperature or an entropy bonus comes first"
     if numbers["dead_right"] >= MOSTLY * share:
-        return f"most dead groups are all right: leave solved prompts out, or take harder ones; {half}"
+        return f"most dead groups are at the best reward: leave solved prompts out, or take harder ones; {half}"
     if numbers["dead_other"] >= MOSTLY * share:
-        return f"most dead groups are not right: begin with easier prompts, a warm start or a finer reward; {half}"
+        return (
+            f"most dead groups are at a lower reward: begin with easier prompts, a warm start or a finer reward; {half}"
+        )
     return f"prompts are too easy or too hard: choose them by their pass rate; {half}"
 
 

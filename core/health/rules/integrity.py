@@ -293,8 +293,8 @@ def _healed(plain: Finding, seen: Sequence[Seen]) -> Finding | None:
         summary=(
             f"the sampler did not draw from the policy the trainer scores on {broken} of {len(updated)} steps after "
             f"an update (first on step {plain.evidence['step']}, gap {_shown(plain.evidence['logprob_gap'])} nats a "
-            f"token), and on {left} of {len(skipped)} after a skipped one: an update leaves a mode behind that "
-            "sampling does not undo (train mode, a dropped KV cache)"
+            f"token), and on {left} of {len(skipped)} after a skipped one: updates leave the model in a mode "
+            "that sampling does not reset (train mode, a dropped KV cache)"
         ),
         evidence={**plain.evidence, **counts, "after_skip": len(skipped), "broken_after_skip": left},
         rules_out=(

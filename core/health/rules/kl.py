@@ -36,8 +36,7 @@ def kl(case: Case) -> Sequence[Finding]:
     Severity: warning (strong where the mean of the logs is three standard errors above the limit, else moderate); weak
     without gradient shares.
 
-    Means: beta pulls the policy back to the reference a tenth as hard as the rewards push, or more, at 0.01 nats a
-    token.
+    Means: at 0.01 nats a token the KL's gradient is a tenth of the reward gradient, or more.
 
     Looks at: `grad_share/kl` and `kl`. The share is 0 at the start whatever beta is, since the KL is; the KL's gradient
     goes with the square root of the KL. So each measured step gives one number that does not depend on how far the run
@@ -121,7 +120,8 @@ def _by_gradient(case: Case, pulls: Sequence[float]) -> Finding | None:
 
     Severity: info (strong).
 
-    Means: at 0.01 nats a token beta pulls under a thousandth as hard as the rewards push: the KL term does nothing.
+    Means: at 0.01 nats a token the KL's gradient is under a thousandth of the reward gradient: the KL term does
+    nothing.
 
     Looks at: the same as `kl-weight`.
 
@@ -141,7 +141,10 @@ def _by_gradient(case: Case, pulls: Sequence[float]) -> Finding | None:
         return Finding(
             id="kl-idle",
             severity="info",
-            summary=f"beta {beta:g} does nothing: {REACH} nats away it pulls {pull:.1g} times as hard as rewards do",
+            summary=(
+                f"beta {beta:g} does nothing: at {REACH} nats/token its gradient is {pull:.1g} times the reward "
+                "gradient"
+            ),
             evidence=evidence,
             rules_out=_loss_share(case.stage_rows),
             suggest=("beta=0",),
@@ -155,8 +158,8 @@ def _by_gradient(case: Case, pulls: Sequence[float]) -> Finding | None:
         id="kl-weight",
         severity="warning",
         summary=(
-            f"beta {beta:g} is heavy: {REACH} nats a token from the reference it pulls {pull:.2g} times as hard as "
-            f"the rewards push ({share:.0%} of the gradient lately)"
+            f"beta {beta:g} is large: at {REACH} nats/token its gradient is {pull:.2g} times the reward gradient "
+            f"({share:.0%} of the gradient lately)"
         ),
         evidence=evidence,
         rules_out=_loss_share(case.stage_rows),

@@ -17,13 +17,13 @@ RISEN = 1.2  # the last third over the first: less is not worth a word
 def consistency(case: Case) -> Sequence[Finding]:
     """A warning where it rises by a fifth and more, with p < 0.001 over steps.
 
-    Does the consistency loss rise? Then the policy drifts from what the term holds together, and the term loses.
+    Does the consistency loss rise? Then the outputs that it regularises diverge, and the term is outweighed.
 
     ## consistency-rising
 
     Severity: warning (moderate).
 
-    Means: the consistency loss rises: the policy drifts apart from what the term holds together, and the term is
+    Means: the consistency loss rises: the outputs that the term regularises diverge, and the term is
     outweighed. Document 003's guide suggests a smaller weight ("too strong"); that is ruled out, because a term that
     had its way would be low.
 
@@ -48,7 +48,7 @@ def consistency(case: Case) -> Sequence[Finding]:
             severity="warning",
             summary=(
                 f"the consistency loss rose from {early:.3g} to {late:.3g} over {len(points)} steps ({shown_p(p)}): "
-                "what it holds together drifts apart"
+                "the regularised outputs diverge"
             ),
             evidence={
                 "early": early, "late": late, "p": p, "steps": len(points),

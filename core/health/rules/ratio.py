@@ -62,7 +62,7 @@ def _never_clips(case: Case) -> Finding | None:
 
     Confounder: a surrogate that does not clip the ratio from both sides (`reinforce`, `sapo`, `cispo`).
 
-    Do: nothing is wrong. There is nothing to sweep in epsilon; `num_iterations=2` makes it act.
+    Do: nothing is wrong. Do not sweep epsilon; `num_iterations=2` makes it act.
 
     Measured: `grpoctl run p31 --profile tiny`: 0 on 71 of 71 updates, the ratio within 4e-6 of 1; with
     `num_iterations=4` (seeds 100, 101): 0.5 % and 0.6 % of the tokens, ratios up to 1.9 and 2.4.
@@ -87,7 +87,7 @@ def _never_clips(case: Case) -> Finding | None:
         summary=f"not one token was clipped in {len(shares)} steps{' by construction' if built_in else ''}: {why}",
         evidence=evidence,
         rules_out=_no_trust_region(built_in),
-        advice="epsilon and the surrogate change nothing here; nothing is wrong with that, and nothing to be swept",
+        advice="epsilon and the surrogate change nothing here; nothing is wrong with that; do not sweep it",
         confidence="certain" if built_in else "strong",
         decider=Decider(
             question="does epsilon change anything once a rollout is learned from twice?",
@@ -242,11 +242,11 @@ def _finding(case: Case, points: Sequence[tuple[float, float]], line: Trend, p: 
     evidence = {"early": early, "late": late, "slope": line.slope, "se": line.se, "p": p, "steps": len(points)}
     said = f"the policy's loss rose from {early:.3g} to {late:.3g} over {len(points)} steps ({shown_p(p)})"
     if _at_ratio_one(case):
-        why = "old and new log-probs are equal, so its value is minus the mean advantage and tells nothing of learning"
+        why = "old and new log-probs are equal, so its value is minus the mean advantage, whatever is learned"
         return Finding(
             id="policy-loss",
             severity="info",
-            summary=f"{said}, which says nothing: {why}",
+            summary=f"{said}, which is not informative: {why}",
             evidence=evidence,
             rules_out=(RuledOut(id="policy-loss-rising", why=why),),
             advice="look at the reward and at eval/reward instead",

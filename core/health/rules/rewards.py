@@ -397,14 +397,14 @@ def weak_reward(case: Case) -> Sequence[Finding]:
     if kept < KEPT:
         return ()
     clear = found.value > CLEAR * found.se
-    pays = "pays, but little," if clear else "hardly pays"
+    pays = "validity earns little, but significantly more" if clear else "validity earns hardly more"
     return (
         Finding(
             id="weak-reward",
             severity="info" if clear else "warning",
             summary=(
                 f"an invalid completion earned {found.invalid:.3f} and a valid one {found.valid:.3f} (difference "
-                f"{found.value:.3f}, standard error {found.se:.3f} over steps): the reward {pays} for a valid one"
+                f"{found.value:.3f}, standard error {found.se:.3f} over steps): {pays}"
             ),
             evidence={
                 "valid": found.valid,

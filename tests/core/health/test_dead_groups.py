@@ -69,7 +69,6 @@ def test_prompts_that_are_alike_have_the_dead_groups_of_chance() -> None:
     assert finding.evidence["expected"] == pytest.approx(0.656, abs=0.07)
     assert abs(float(finding.evidence["excess"])) < 0.04  # type: ignore[arg-type]
     assert float(finding.evidence["p"]) > 0.001  # type: ignore[arg-type]
-    assert "prompts that differ" not in finding.summary
 
 
 def test_prompts_that_are_always_or_never_solved_are_no_chance() -> None:
@@ -78,7 +77,7 @@ def test_prompts_that_are_always_or_never_solved_are_no_chance() -> None:
     assert finding is not None
     assert finding.evidence["share"] == 1.0
     assert float(finding.evidence["p"]) < 1e-9  # type: ignore[arg-type]
-    assert "prompts that differ" in finding.summary
+    assert float(finding.evidence["excess"]) > 0.5  # type: ignore[arg-type]
     assert finding.evidence["dead_right"] == pytest.approx(0.5, abs=0.12)
     assert "too easy or too hard" in finding.advice
     assert finding.suggest == ()  # likeness 1: no size helps, nor do refills

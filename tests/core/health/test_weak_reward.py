@@ -99,7 +99,6 @@ def test_a_small_difference_beyond_doubt_is_only_told() -> None:
     """0.4 and 0.55 on ten times the steps: some eight standard errors, and a third of a standard deviation."""
     (found,) = weak_reward(case(0.55, 0.40, steps=600))
     assert found.severity == "info"
-    assert "pays, but little, for a valid one" in found.summary
     assert float(str(found.evidence["difference"])) > 3 * float(str(found.evidence["se"]))
 
 

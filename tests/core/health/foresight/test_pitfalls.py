@@ -66,7 +66,7 @@ def test_a_warning(name: str, severity: str, bad: dict[str, Any], good: dict[str
     assert name == "evaluation-noise" or name not in {finding.id for finding in warnings(run_spec(**good))}
 
 
-def test_the_gravest_come_first() -> None:
+def test_the_most_severe_come_first() -> None:
     found = warnings(run_spec(positive_reward=2.0, top_p=0.9, warmup_steps=3))
     order = [("error", "warning", "info").index(finding.severity) for finding in found]
     assert order == sorted(order)
