@@ -9,7 +9,7 @@ import pytest
 
 from core.health.simulation.report import SIZES, Simulation, settings, simulate
 from core.health.simulation.rewards import RewardModel, of_pass_rates
-from tests.core.health.simulation.test_expected import stage
+from tests.core.health.simulation.test_signal import stage
 
 
 def found(rates: tuple[float, ...] = (0.5,), **changed: Any) -> Simulation:
