@@ -17,6 +17,19 @@ from core.config import GrpoStage, GuardSpec, RunSpec
 from core.health.finding import Row, StepTable, steps_of
 from core.health.statistics import HUGE
 
+Answer = TypeVar("Answer")
+
+# Columns of a step table that only foreign logs have; all others are declared in core.metrics.
+FOREIGN = {
+    "advantage/std_all": "std over all advantages of a step, those of dead groups (0) included: what most logs call it",
+    "advantage/max": "the largest advantage, signed",
+    "groups/right": "share of groups whose completions all earned the best reward",
+    "kl_loss": "the KL's contribution to the loss, weighted",
+    "consistency/loss": "a consistency term's loss",
+    "eval/loss": "loss on held-out data",
+    "samples": "completions of the step that the log has",
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
@@ -113,7 +126,8 @@ def settings_of(spec: RunSpec) -> Settings:
         return Settings(**known)
     index, stage = stages[-1]
     known |= {name: attrgetter(path)(stage) for name, path in OF_STAGE.items()}
-    known |= {field.name: getattr(stage, field.name) for field in fields(Settings) if _shared(stage, field.name, known)}
+    shared = [one.name for one in fields(Settings) if one.name not in known and hasattr(stage, one.name)]
+    known |= {name: getattr(stage, name) for name in shared}
     known |= {"dynamic_sampling": stage.dynamic_sampling is not None, "overlong": stage.overlong is not None}
     known |= {"offline": False, "old_is_reference": False}
     return Settings(**known | {"ranks_break_ties": False, "reshaped": _reshaped(stage), "stage": index})
@@ -123,55 +137,6 @@ def _reshaped(stage: GrpoStage) -> bool:
     """Whether advantages are of other rewards than those of the step's completions, or of some of them only."""
     partial = (stage.advantage.virtual_best, stage.keep_candidates, stage.positive_reward, stage.overlong)
     return any(one is not None for one in partial) or (stage.kl_in == "reward" and stage.beta.ever)
-
-
-def _shared(stage: GrpoStage, name: str, known: dict[str, Any]) -> bool:
-    return name not in known and hasattr(stage, name)
-
-
-def bounded(case: Case) -> Case:
-    """The case with every number of HUGE or more as None (recorded, and no number); the same case where none is."""
-    if not huge(case):
-        return case
-    return replace(
-        case, rows=[_row(row) for row in case.rows], samples=tuple(_sample(sample) for sample in case.samples)
-    )
-
-
-def huge(case: Case) -> int:
-    """How many numbers of the case are of HUGE or more; steps are not asked."""
-    cells = sum(_is_huge(value) for row in case.rows for name, value in row.items() if name != "step")
-    return cells + sum(_is_huge(value) for one in case.samples for value in (one.reward, one.advantage))
-
-
-def _is_huge(value: float | None) -> bool:
-    return value is not None and abs(value) >= HUGE
-
-
-def _row(row: Row) -> Row:
-    return {name: None if name != "step" and _is_huge(value) else value for name, value in row.items()}
-
-
-def _sample(sample: Sample) -> Sample:
-    return replace(
-        sample,
-        reward=None if _is_huge(sample.reward) else sample.reward,
-        advantage=None if _is_huge(sample.advantage) else sample.advantage,
-    )
-
-
-Answer = TypeVar("Answer")
-
-# Columns of a step table that only foreign logs have; all others are declared in core.metrics.
-FOREIGN = {
-    "advantage/std_all": "std over all advantages of a step, those of dead groups (0) included: what most logs call it",
-    "advantage/max": "the largest advantage, signed",
-    "groups/right": "share of groups whose completions all earned the best reward",
-    "kl_loss": "the KL's contribution to the loss, weighted",
-    "consistency/loss": "a consistency term's loss",
-    "eval/loss": "loss on held-out data",
-    "samples": "completions of the step that the log has",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,4 +200,35 @@ def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) ->
         guards=spec.guards,
         stages={name: stage.kind for name, stage in spec.stages.items()},
         reward_range=spec.task.reward_range,
+    )
+
+
+def bounded(case: Case) -> Case:
+    """The case with every number of HUGE or more as None (recorded, and no number); the same case where none is."""
+    if not huge(case):
+        return case
+    return replace(
+        case, rows=[_row(row) for row in case.rows], samples=tuple(_sample(sample) for sample in case.samples)
+    )
+
+
+def huge(case: Case) -> int:
+    """How many numbers of the case are of HUGE or more; steps are not asked."""
+    cells = sum(_is_huge(value) for row in case.rows for name, value in row.items() if name != "step")
+    return cells + sum(_is_huge(value) for one in case.samples for value in (one.reward, one.advantage))
+
+
+def _is_huge(value: float | None) -> bool:
+    return value is not None and abs(value) >= HUGE
+
+
+def _row(row: Row) -> Row:
+    return {name: None if name != "step" and _is_huge(value) else value for name, value in row.items()}
+
+
+def _sample(sample: Sample) -> Sample:
+    return replace(
+        sample,
+        reward=None if _is_huge(sample.reward) else sample.reward,
+        advantage=None if _is_huge(sample.advantage) else sample.advantage,
     )

@@ -140,7 +140,7 @@ def lengths(values: Sequence[int]) -> Lengths | None:
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 ENOUGH = 0.5  # of the groups dead at most
-_MOST_ALIKE = 0.999  # a likeness of 1 would be prompts that are always or never answered well
+MOST_ALIKE = 0.999  # a likeness of 1 would be prompts that are always or never answered well
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,7 +187,7 @@ def fitted(counts: Sequence[tuple[int, int]]) -> PassRates | None:
         return PassRates(mean=mean, correlation=0.0)
     across = (sum(rates) ** 2 - sum(rate * rate for rate in rates)) / (len(rates) * (len(rates) - 1))
     correlation = (sum(pairs) / len(pairs) - across) / (mean * (1.0 - mean))
-    return PassRates(mean=mean, correlation=min(max(correlation, 0.0), _MOST_ALIKE))
+    return PassRates(mean=mean, correlation=min(max(correlation, 0.0), MOST_ALIKE))
 
 
 def highest_unseen(samples: int, confidence: float = 0.95) -> float:

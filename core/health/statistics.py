@@ -20,6 +20,8 @@ Method = Literal["paired", "welch", "none"]
 CONFIDENCE = 0.95
 NORMAL_DF = 1e8  # degrees of freedom from which on Student's t is the normal law, to nine digits
 POWER = 2.8  # standard errors: a true change of so many is found in 4 of 5 tries (1.96 + 0.84)
+ENOUGH = 8  # points of a line: the normal law is too narrow for fewer
+HUGE = 1e100  # of a number's size: no training computes in such, and sums of their squares overflow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,10 +191,6 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
 
 def _away_from_zero(value: float) -> float:
     return value if abs(value) > 1e-300 else 1e-300
-
-
-ENOUGH = 8  # points: the normal law is too narrow for fewer
-HUGE = 1e100  # of a number's size: no training computes in such, and sums of their squares overflow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 Values are for rewards of 0 and 1, before entropy weights, which move credit inside a group. A bound is a formula of its
 own for each normaliser: of one that has none here nothing is known, and the answer is None (for `smallest_std` 0). Dead
-groups are a function of one pass rate for all prompts: real prompts differ, which makes more of their groups dead.
+groups are those of independent rewards at one pass rate for all prompts: real prompts differ, and more are dead.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from core.algorithms.normalisers import BASELINES, SCALES
 from core.config import CustomTaskSpec, GrpoStage, RunSpec, Schedule
 from core.health.before.advantages import largest_std, of_identical_groups, silent_step, smallest_std
-from core.health.before.budget import Bounds, evaluation_error, least_value, room, steps
+from core.health.before.budget import evaluation_error, least_value, room, steps
 from core.health.before.inert import acts_on_noise, floor_covers_all, never_leaves_warmup, noise, number, ratio_is_one
 from core.health.before.view import BEST_REWARD, BFLOAT16_NATS, StageView, views
-from core.health.finding import Finding, Severity
+from core.health.finding import SEVERITIES, Finding, Severity
 
 WIDE_FOR_GSPO = 0.05  # its paper's bounds are 3e-4 and 4e-4
 
@@ -181,9 +181,6 @@ def evaluation_noise(error: tuple[float, float], prompts: int, each: int) -> Fin
     )
 
 
-_ORDER = {"error": 0, "warning": 1, "info": 2}
-
-
 def warnings(spec: RunSpec) -> list[Finding]:
     """All that is to be said of a spec, the most severe first."""
     found = list(_of_run(spec))
@@ -200,7 +197,7 @@ def warnings(spec: RunSpec) -> list[Finding]:
     found.append(
         evaluation_noise(evaluation_error(next(views(spec))), task.eval_prompts, evaluation.num_generations_eval)
     )
-    return sorted(found, key=lambda one: _ORDER[one.severity])
+    return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
 
 
 def _of_run(spec: RunSpec) -> Iterator[Finding]:
@@ -360,9 +357,10 @@ def _of_budget(view: StageView) -> Iterator[Finding]:
         return
     taken, ticks = steps(view), view.stage.max_steps
     tick = left.most / ticks
+    span = str(taken.most) if taken.least == taken.most else f"{taken.least} to {taken.most}"
     yield finding(
         view, "budget-is-the-clock", "info",
-        f"it goes on until the run's {budget.amount} {budget.unit} are spent ({_between(taken)} steps): max_steps "
+        f"it goes on until the run's {budget.amount} {budget.unit} are spent ({span} steps): max_steps "
         f"{ticks} only says that schedules, learning rate and eval_steps count {ticks} ticks of {number(tick)} "
         f"{budget.unit}",
         budget=budget.amount, least_steps=taken.least, most_steps=taken.most, tick=tick,
@@ -373,7 +371,3 @@ def _of_budget(view: StageView) -> Iterator[Finding]:
             f"one step spends all of the {left.most} {budget.unit} there are: nothing moves and nothing is annealed",
             budget=budget.amount,
         )  # fmt: skip
-
-
-def _between(found: Bounds) -> str:
-    return str(found.most) if found.least == found.most else f"{found.least} to {found.most}"

@@ -38,12 +38,11 @@ class Step:
 def advantage_mismatch(case: Case) -> Sequence[Finding]:
     """An error where the advantages are not the rewards', under the id of what was done to them.
 
-    Are the recorded advantages those of the recorded rewards? Computed again from each step's samples.
-
-    Where they are not: minus them (a sign is flipped), those of another grouping (rows and rewards are in different
-    orders), or neither. Only where nothing but the run's normaliser stands between rewards and advantages, and its
-    settings are known; running statistics are not followed. Where a log only lacks `scale_rewards`, a sign or an order
-    that gives every step's advantages under one scale is found all the same, and nothing else is said.
+    They are computed again from each step's samples. Where they differ: minus them (a sign is flipped), those of
+    another grouping (rows and rewards are in different orders), or neither. Only where nothing but the run's normaliser
+    stands between rewards and advantages, and its settings are known; running statistics are not followed. Where a log
+    only lacks `scale_rewards`, a sign or an order that gives every step's advantages under one scale is found all the
+    same, and nothing else is said.
 
     ## group-order
 
@@ -317,14 +316,12 @@ class Beside:
 
 def reward_sign(case: Case) -> Sequence[Finding]:
     """An error where evaluations fall along minus the reward that is paid; a warning where they only begin mirrored,
-    or the reward falls as if asked to.
+    or the reward falls steadily.
 
-    Is the policy taught to earn less? By the curves alone; core.health.rules.advantage_sign says it surely.
-
-    Three pictures. Evaluations fall along minus what training pays, while that rises: a sign was flipped on the way to
-    the trainer. The first steps are paid minus what the evaluation before them paid: perhaps, since prompts can differ
-    so. Or the training reward falls steadily while the policy moves away from its start, soundly: it follows its
-    gradient the wrong way.
+    By the curves alone; `advantage_mismatch` says it surely. Three pictures. Evaluations fall along minus what training
+    pays, while that rises: a sign was flipped on the way to the trainer. The first steps are paid minus what the
+    evaluation before them paid: perhaps, since prompts can differ so. Or the training reward falls steadily while the
+    policy moves away from its start, soundly: it follows its gradient the wrong way.
 
     ## reward-sign
 

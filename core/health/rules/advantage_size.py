@@ -136,8 +136,6 @@ ADVICE = (
 def small_advantage(case: Case) -> Sequence[Finding]:
     """A warning where a z-score's advantages are far below 1: its floor presses them down, or few groups are live.
 
-    What small advantages imply: how far rewards inside groups differ, or how few groups have any that do.
-
     Under a z-score's floor A = (r - mean) / floor, so a std of s means that rewards inside groups have s * floor. Or a
     share q of the groups lies above the floor: the advantages of a batch then have sqrt(q) u, u = sqrt((n - 1) / n) at
     least, and a log that averages over batches q u at least. Everything between the two is possible too.
@@ -164,7 +162,7 @@ def small_advantage(case: Case) -> Sequence[Finding]:
     """
     spread, seen = spread_of(case.settings), seen_in(case)
     if spread is None or spread.name == "ranks":
-        return ()  # nothing presses ranks down: core.health.rules.advantage_size
+        return ()  # nothing presses ranks down: impossible_advantage
     s = seen.live if seen.everyone is None else seen.everyone
     if s is None or s >= FAR * spread.most:
         return ()
@@ -272,11 +270,8 @@ HALF = 0.5  # of the least a z-score gives: more than eps and a few small batche
 def impossible_advantage(case: Case) -> Sequence[Finding]:
     """An error where the normaliser of the settings cannot give the advantages of the log.
 
-    Advantages that the configured normaliser cannot have produced.
-
-    A normaliser fixes the spread of a group's advantages before any training (core.health.rules.advantage_size). So a
-    logged standard deviation says by itself whether this normaliser ran. One row is enough: this is arithmetic, not a
-    test.
+    A normaliser fixes the spread of a group's advantages before any training (`Spread`). So a logged
+    standard deviation says by itself whether this normaliser ran. One row is enough: this is arithmetic, not a test.
 
     ## impossible-advantage
 
@@ -427,9 +422,6 @@ SPREAD = (0.5, 2.0)  # around 1: outside of it a scale does not do what it is th
 
 def odd_advantages(case: Case) -> Sequence[Finding]:
     """A warning for a mean that a group's own baseline cannot leave, or a spread far from 1 under a moving scale.
-
-    Are advantages centred where the baseline centres them, and of a spread about 1 where a moving scale is to see to
-    it?
 
     ## odd-advantages
 

@@ -47,6 +47,11 @@ def number(row: Row, metric: str) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def values_of(rows: Sequence[Row], metric: str) -> list[float]:
+    """The numbers of a column, where rows have one."""
+    return [value for row in rows if (value := number(row, metric)) is not None]
+
+
 def parted(table: StepTable) -> tuple[list[Row], list[tuple[int, Row]]]:
     """The rows drawn before an update acted, the evaluation before step 1 included; and the later ones that sampled
     something, each with the number of updates that had acted before it. Updates before the first draw count nowhere.
@@ -208,7 +213,7 @@ class Break:
     @property
     def values(self) -> list[float]:
         """The column since then."""
-        return _known(self.since, self.limit.metric)
+        return values_of(self.since, self.limit.metric)
 
     @property
     def share(self) -> float:
@@ -223,7 +228,7 @@ class Break:
 def drawn(case: Case) -> list[Row]:
     """The steps from the first on that drew completions: a supervised stage before it has nothing to say."""
     rows = steps_of(case.rows)
-    first = next((index for index, row in enumerate(rows) if sampled(row) or "reward/mean" in row), 0)
+    first = next((index for index, row in enumerate(rows) if drew(row)), 0)
     return rows[first:]
 
 
@@ -277,14 +282,14 @@ def _last_streak(broken: Sequence[bool], patience: int) -> int:
 
 def harmed(one: Break) -> str | None:
     """What suffered since, in words; "" where nothing did, None where neither reward nor validity is known."""
-    then, now = (_known(rows, "completions/valid") for rows in (one.before, one.since))
+    then, now = (values_of(rows, "completions/valid") for rows in (one.before, one.since))
     if then and now and fmean(now) < 0.5 * fmean(then):
         return f"valid completions fell from {fmean(then):.0%} to {fmean(now):.0%}"
-    before, since = (_known(rows, "reward/mean") for rows in (one.before, one.since))
+    before, since = (values_of(rows, "reward/mean") for rows in (one.before, one.since))
     if not before or not since:
         return "" if then and now else None
     start = next((at for at, row in enumerate(one.before, 1) if acted(row)), len(one.before))  # drawn before an update
-    best = max([*_stretches(before), _known(one.before[:start], "reward/mean") or before], key=fmean)
+    best = max([*_stretches(before), values_of(one.before[:start], "reward/mean") or before], key=fmean)
     fell = _fell(best, since, span=max(before + since) - min(before + since))
     return f"the reward fell from {fmean(best):.3g} to {fmean(since):.3g}" if fell else ""
 
@@ -303,7 +308,3 @@ def _fell(before: Sequence[float], since: Sequence[float], *, span: float) -> bo
     squares = [sum((one - fmean(side)) ** 2 for one in side) / (len(side) - 1) for side in (before, since) if side[1:]]
     error = math.sqrt(max(squares) * (1 / len(before) + 1 / len(since)))
     return fall > CLEAR * error
-
-
-def _known(rows: Sequence[Row], metric: str) -> list[float]:
-    return [value for row in rows if (value := number(row, metric)) is not None]

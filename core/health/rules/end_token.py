@@ -18,8 +18,6 @@ ACCEPTED = 0.5  # share of valid completions: the task takes texts that are cut 
 def missing_eos(case: Case) -> Sequence[Finding]:
     """An error where every completion is cut off, from the first step on; a warning where the task accepts them so.
 
-    Does no completion ever end by itself? Then the end token is not recognised, or nothing fits into the limit.
-
     From the first step on: a policy that collapses into endless text ends its completions at first
     (core.health.rules.policy_collapse, learning_rate). A limit that is too small lets a short answer through now and
     then, one that is far too small does not, and some tasks want texts of a fixed length: no count can tell these
@@ -101,9 +99,8 @@ ROUNDING = 1e-6  # of a count: means over several optimiser steps
 def completion_mask(case: Case) -> Sequence[Finding]:
     """An error where the loss counted other tokens than were drawn in the completions it learned from.
 
-    Does the loss learn from the tokens that were drawn? A mask that is off by one loses the end token, or the first.
-
-    Both counts are integers of the same completions, so any difference is a fault.
+    A mask that is off by one loses the end token, or the first. Both counts are integers of the same completions, so
+    any difference is a fault.
 
     ## completion-mask
 

@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.rules.breaks import Beyond, acted, drew, number, parted, precedence_p, spread
+from core.health.rules.breaks import Beyond, acted, drew, number, parted, precedence_p, spread, values_of
 from core.health.statistics import chance_above, series, trend
 
 FIRST = 10.0  # updates at the largest rate, those of a warm-up counted by their share of it: later is not their doing
@@ -263,11 +263,6 @@ def _fell(before: Row, after: Row) -> bool:
     if paid is None or now is None or errors[0] is None or errors[1] is None:
         return False
     return paid - now >= SURE * math.hypot(errors[0], errors[1]) > 0
-
-
-def values_of(rows: Sequence[Row], metric: str) -> list[float]:
-    """The numbers of a column, where rows have one."""
-    return [value for row in rows if (value := number(row, metric)) is not None]
 
 
 WEIGHT = 0.02  # what a transformer's weights begin with: their std

@@ -68,9 +68,7 @@ def noise(case: Case) -> Sequence[Finding]:
     Errors of the two are added as if independent. Where both used the same prompts and draws the difference is known
     a little better, so this may call a small true change noise, and never the other way.
 
-    Is what evaluations say of a run more than their noise? The last against the first, with a standard error.
-
-    And the best of many: the largest of M equal numbers that are measured with noise lies above them.
+    Of the best of many: the largest of M equal numbers that are measured with noise lies above them.
 
     ## noise
 
@@ -301,11 +299,6 @@ def by_stages(case: Case) -> bool:
 def no_gain(case: Case) -> Sequence[Finding]:
     """A warning for each GRPO or RCE stage without a significant gain of the held-out reward.
 
-    What each stage of a run gained on held-out prompts, and whether that is more than the noise of its evaluations.
-
-    A stage starts from the last evaluation before its first step and ends with its own last one, so that the stages'
-    gains add up to the run's.
-
     ## no-gain
 
     Severity: warning (strong; weak where no interval is known).
@@ -332,13 +325,9 @@ def no_gain(case: Case) -> Sequence[Finding]:
     return [
         _finding(case, name, gain)
         for name, gain in gains.items()
-        if case.stages[name] in SAMPLED and gain.gain is not None and not gain.clear and not _unknown(gain)
+        if case.stages[name] in SAMPLED and gain.gain is not None and not gain.clear
+        if gain.interval is not None or gain.gain == 0  # else nothing says how much noise is in the change
     ]
-
-
-def _unknown(gain: Gain) -> bool:
-    """True where the reward changed and nothing says how much noise is in it."""
-    return gain.interval is None and gain.gain != 0
 
 
 def _finding(case: Case, name: str, gain: Gain) -> Finding:

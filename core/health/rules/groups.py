@@ -10,19 +10,17 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, sqrt
 from statistics import fmean, median, stdev
 
 from core.health.before.advantages import dead_group
 from core.health.case import Case, Sample
-from core.health.dataset import all_of
+from core.health.dataset import MOST_ALIKE, all_of
 from core.health.finding import Decider, Finding, Row, steps_of
 from core.health.rules.breaks import number
 from core.health.rules.rollout_mode import tied_to_updates
 from core.health.statistics import chance_above, shown_p
 
 DIGITS = 9
-MOST_ALIKE = 0.999  # a likeness of 1 would be prompts that are always answered alike
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +70,7 @@ def dealt(groups: Sequence[Group]) -> float:
     """
     size = len(groups[0].levels)
     counts = Counter(level for group in groups for level in group.levels)
-    return sum(comb(count, size) for count in counts.values()) / comb(size * len(groups), size)
+    return sum(math.comb(count, size) for count in counts.values()) / math.comb(size * len(groups), size)
 
 
 def dead_share(shares: Iterable[float], size: int, likeness: float = 0.0) -> float:
@@ -130,8 +128,6 @@ def dead_groups(case: Case) -> Sequence[Finding]:
 
     An info where fewer did and prompts differ, or where dynamic sampling refilled them: then they only cost samples.
     A larger group is suggested where chance makes the dead ones, and not where prompts or a policy without entropy do.
-
-    How many groups taught nothing, against what chance gives, why, and what would find groups that teach.
 
     A group of K equal rewards has advantage 0. Prompts that are alike have a share p^K + (1 - p)^K of them; more means
     that prompts differ, some always solved and some never, or that the completions of a prompt do not.
@@ -219,7 +215,8 @@ def contrast(case: Case, rows: Sequence[Row], groups: Sequence[Group]) -> Contra
     if groups:
         steps = _by_step(groups)
         if fmean(len(step) for step in steps) < 2:
-            steps = [[group for step in some for group in step] for some in _runs(steps)]
+            runs = [steps[start : start + TOGETHER] for start in range(0, len(steps), TOGETHER)]
+            steps = [[group for step in run for group in step] for run in runs]
         pairs = [(fmean(one.dead for one in step), dealt(step)) for step in steps if len(step) > 1]
     else:
         size = case.settings.num_generations
@@ -253,10 +250,6 @@ def _by_step(groups: Sequence[Group]) -> list[list[Group]]:
     for group in groups:
         steps[group.step].append(group)
     return [steps[step] for step in sorted(steps)]
-
-
-def _runs(steps: Sequence[list[Group]]) -> list[Sequence[list[Group]]]:
-    return [steps[start : start + TOGETHER] for start in range(0, len(steps), TOGETHER)]
 
 
 def _numbers(case: Case, rows: Sequence[Row], groups: Sequence[Group], share: float) -> dict[str, float]:
@@ -336,12 +329,9 @@ def _suggest(case: Case, numbers: dict[str, float]) -> tuple[str, ...]:
     """
     if case.settings.offline or not numbers:
         return ()
-    sizes = [int(name.removeprefix("dead_at_")) for name, dead in numbers.items() if _size(name) and dead <= MANY]
+    larger = {name.removeprefix("dead_at_"): dead for name, dead in numbers.items()}  # and pass_rate_half, no size
+    sizes = [int(size) for size, dead in larger.items() if size.isdigit() and dead <= MANY]
     return (f"num_generations={min(sizes)}",) if sizes else ()
-
-
-def _size(name: str) -> bool:
-    return name.removeprefix("dead_at_").isdigit()
 
 
 def _advice(numbers: dict[str, float], share: float, still: Mapping[str, float]) -> str:
@@ -366,12 +356,10 @@ _SMALL = 1e-4  # an eps or floor of at most this changes an advantage by 2 % whe
 
 
 def small_groups(case: Case) -> Sequence[Finding]:
-    """A warning at two completions a group with a group's z-score, a word at three; silent for four and more.
+    """A warning at two completions a group with a group's z-score, an info at three; silent for four and more.
 
-    Does the size of the group alone decide the advantages? A z-score of two is +a and -a, whatever they earned.
-
-    Arithmetic, not a contrast: (r1 - mean) / std of two rewards has the size 1 with the population standard deviation
-    and 0.707 with the sample one.
+    A z-score of two is +a and -a, whatever they earned. Arithmetic, not a contrast: (r1 - mean) / std of two rewards
+    has the size 1 with the population standard deviation and 0.707 with the sample one.
 
     ## small-groups
 
@@ -393,7 +381,9 @@ def small_groups(case: Case) -> Sequence[Finding]:
     k = case.settings.num_generations
     if k is None or not 2 <= k <= TOO_FEW or not steps_of(case.rows) or not _is_z_score(case):
         return ()
-    ddof, sizes, seen = case.settings.ddof, _sizes(k, case.settings.ddof), _largest(case)
+    ddof, seen = case.settings.ddof, _largest(case)
+    # The size of both advantages of a pair, for each standard deviation that may have been meant.
+    sizes = [math.sqrt((k - one) / k) for one in ((0, 1) if ddof is None else (ddof,))]
     if k == 2 and seen is not None and not any(0.95 * size < seen < 1.05 * size for size in sizes):
         return ()  # the settings do not tell all: these advantages were made in another way
     dead = [float(share) for row in steps_of(case.rows) if (share := row.get("groups/dead")) is not None]
@@ -438,11 +428,6 @@ def _largest(case: Case) -> float | None:
     """The largest advantage of the run, None where there is none or it is not known."""
     rows = steps_of(case.rows)
     return max((float(size) for row in rows if (size := row.get("advantage/max_abs"))), default=None)
-
-
-def _sizes(k: int, ddof: int | None) -> list[float]:
-    """The size of both advantages of a pair, for each standard deviation that may have been meant."""
-    return [sqrt((k - one) / k) for one in ((0, 1) if ddof is None else (ddof,))]
 
 
 def _summary(k: int, sizes: Sequence[float]) -> str:

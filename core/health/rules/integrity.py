@@ -50,12 +50,10 @@ def max_gap_of(dtype: str | None, override: float | None) -> Callable[[float], f
 
 
 def worst_integrity(table: StepTable, *, dtype: str | None, override: float | None = None) -> Finding | None:
-    """The first step's finding, with how many steps had one; an evaluation's where no rollout has one.
+    """The finding of the first step with a gap, and how many steps have one; of an evaluation where no rollout has one.
 
     A warning where a few of many steps are above the limit, or many just above it; moderate then, and where the limit
     is a guess. A guard that looks at one step alone does not ask that.
-
-    Rollout integrity: do the log-probs recorded while sampling equal those of a clean forward?
 
     A sound sampler differs from the trainer's forward only by rounding: some 4e-6 nats per token in fp32, 0.045 in bf16
     (SmolLM2-135M, at temperatures 1 to 0.15). P30's fault gives 2.7 or more at each of them. docs/algorithms.md has the
@@ -167,7 +165,7 @@ def integrity(case: Case) -> Sequence[Finding]:
 
     From the start, before any update: the scoring is noisy (dropout), or sampler and trainer are not one model. After
     updates, and healed by a step without one: the mode the update left behind. After updates, and not healed or
-    growing: the sampler keeps old weights. What fits none of these is told as what it is (core.health.rules.integrity).
+    growing: the sampler keeps old weights. What fits none of these is told as what it is.
     """
     dtype, override = case.settings.dtype, case.guards.max_logprob_gap
     plain = worst_integrity(case.rows, dtype=dtype, override=override)
@@ -440,7 +438,9 @@ def drifting_gap(case: Case) -> Sequence[Finding]:
     limit = median(one.limit for one in later)
     if last < DRIFTED * first or last < NEAR * limit:
         return ()
-    rho, p = max((growth(seen) for seen in (later, _without_entropy(later))), key=lambda one: one[1])
+    # Not in units of the entropy alone: that of a policy that gets surer grows by itself.
+    as_they_are = [replace(one, entropy=0.0) for one in later]
+    rho, p = max((growth(seen) for seen in (later, as_they_are)), key=lambda one: one[1])
     if p >= SIGNIFICANT:
         return ()
     return (
@@ -461,8 +461,3 @@ def drifting_gap(case: Case) -> Sequence[Finding]:
             ),
         ),
     )
-
-
-def _without_entropy(seen: Sequence[Seen]) -> list[Seen]:
-    """The same gaps as they are, not in units of the entropy: that of a policy that gets surer grows by itself."""
-    return [replace(one, entropy=0.0) for one in seen]

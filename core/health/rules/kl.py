@@ -18,9 +18,8 @@ from core.health.statistics import series
 MEASURED = 3  # steps with gradient shares: fewer say nothing
 REACH = 0.01  # nats a token: the KL at which weights are compared, whatever a run has come to
 MEASURABLE = 1e-6  # nats a token: below it the KL and its gradient are rounding
-HEAVY_PULL = (
-    0.1  # of the rewards' gradient at REACH. beta 0.005 has 0.003 to 0.03 in runs of ours, 0.5 0.3 to 0.8, 5 4 to 6
-)
+# Of the rewards' gradient at REACH: beta 0.005 has 0.003 to 0.03 in runs of ours, 0.5 has 0.3 to 0.8, 5 has 4 to 6.
+HEAVY_PULL = 0.1
 IDLE = 1e-3
 AIM = 0.01  # what the suggested beta should have
 WORTH = 0.01  # of the gradient: below this the wrong half of an estimator is not worth a word

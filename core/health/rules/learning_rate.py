@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
-from core.health.rules.breaks import acted, number
+from core.health.rules.breaks import acted, number, values_of
 from core.health.rules.first_updates import (
     FAR,
     SIGNIFICANT,
@@ -24,7 +24,6 @@ from core.health.rules.first_updates import (
     jump,
     largest_rate,
     struck,
-    values_of,
 )
 from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
@@ -40,8 +39,6 @@ MOVED = 1e-5  # nats per token: equal evaluations are then a solved task's
 
 def learning_rate(case: Case) -> Sequence[Finding]:
     """An error for a rate that broke the policy, a warning for one that may have, or that moved nothing.
-
-    Was the learning rate far too large, or too small to move anything?
 
     Too large: the first updates made another policy, for good, and a worse one (core.health.rules.first_updates has the
     evidence of the curves and the arithmetic). Too small: evaluations that draw the same every time give the same
@@ -323,8 +320,6 @@ SHARE = 0.1  # of the run
 def rate_zero(case: Case) -> Sequence[Finding]:
     """A warning where the last tenth of a run or more, and at least ten steps, had a rate of exactly 0.
 
-    Did the learning rate end before the run did? Updates at a rate of exactly 0 move nothing.
-
     ## rate-zero
 
     Severity: warning (strong).
@@ -372,8 +367,6 @@ def no_gradient(case: Case) -> Sequence[Finding]:
 
     A warning where no KL is known: some trainers do not log the norm and write 0. Silent where the KL grew: they do.
 
-    Does a gradient reach any weight? A loss that is not 0 and a gradient that always is: nothing is trained.
-
     ## no-gradient
 
     Severity: error (certain) where a KL that stays below 1e-7 agrees; else warning (moderate).
@@ -417,8 +410,6 @@ def no_updates(table: StepTable) -> Finding | None:
     """A warning where not one of the steps moved a weight, with what the steps had instead of a signal.
 
     None where a step does not say whether it did. An update at a learning rate of exactly 0 moves none.
-
-    Was anything learned at all? Runs without one update.
 
     ## no-updates
 
@@ -470,8 +461,6 @@ _WHAT = {
 
 def initial_weights(table: StepTable) -> Finding | None:
     """A warning where init_from left something unmatched; None where all fitted or nothing was asked.
-
-    Did the weights that a run was to start from fit it?
 
     ## init-from
 

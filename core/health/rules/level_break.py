@@ -15,8 +15,7 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut
-from core.health.rules.breaks import acted, drew, spread
-from core.health.rules.first_updates import values_of
+from core.health.rules.breaks import acted, drew, spread, values_of
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse
 

@@ -188,7 +188,7 @@ def _spikes(case: Case) -> Finding | None:
 
 
 def _always_clipped(case: Case) -> Finding | None:
-    """An info where nearly every gradient is clipped, so that the clip sets the step size.
+    """An info where nearly every gradient is clipped, so that every update has one length.
 
     ## always-clipped
 
@@ -280,7 +280,7 @@ def _is_rounding(row: Row) -> bool:
 
 
 def _zero_loss(case: Case) -> Finding | None:
-    """A warning, or an info, where the loss is exactly 0 on nearly all steps.
+    """A warning where loss and gradient are exactly 0 on every step; an info where only the loss is.
 
     ## zero-loss
 

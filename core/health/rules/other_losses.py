@@ -15,17 +15,15 @@ RISEN = 1.2  # the last third over the first: less is not worth a word
 
 
 def consistency(case: Case) -> Sequence[Finding]:
-    """A warning where it rises by a fifth and more, with p < 0.001 over steps.
-
-    Does the consistency loss rise? Then the outputs that it regularises diverge, and the term is outweighed.
+    """A warning where the consistency loss rises by a fifth or more, with p < 0.001 over steps.
 
     ## consistency-rising
 
     Severity: warning (moderate).
 
-    Means: the consistency loss rises: the outputs that the term regularises diverge, and the term is
-    outweighed. Document 003's guide suggests a smaller weight ("too strong"); that is ruled out, because a term that
-    had its way would be low.
+    Means: the consistency loss rises: the outputs that the term regularises diverge, and the term is outweighed.
+    Document 003's guide suggests a smaller weight ("too strong"); that is ruled out, because a term that had its way
+    would be low.
 
     Looks at: the consistency loss over 20 steps or more: p < 0.001, the last third a fifth above the first.
 
@@ -77,9 +75,7 @@ SURE = 3.0  # standard errors between what it does and such a fall
 
 
 def supervised_flat(case: Case) -> Sequence[Finding]:
-    """A warning where the loss clearly does not fall by a tenth over its steps, from a level worth learning at.
-
-    Does the supervised loss fall? Where not, its weight, its rate or its data teach nothing, or nothing is left.
+    """A warning where the supervised loss clearly does not fall by a tenth although there is something to learn.
 
     ## supervised-flat
 

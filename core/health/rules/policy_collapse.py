@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Confidence, Decider, Finding, Row, RuledOut
+from core.health.finding import Confidence, Decider, Finding, RuledOut
 from core.health.rules.breaks import (
     MOST,
     Beyond,
     Break,
     Limit,
-    Onset,
     acted,
     breaks,
     drawn,
@@ -22,20 +21,26 @@ from core.health.rules.breaks import (
     limits,
     number,
     onset,
+    values_of,
 )
 from core.health.rules.end_token import missing_eos
-from core.health.rules.first_updates import NEAR, values_of
+from core.health.rules.first_updates import NEAR
 from core.health.rules.learning_rate import counted, not_the_sampler, sampler_at_fault, too_large
 from core.health.rules.numerical import not_finite
 from core.health.rules.rollout_mode import rollout_mode
 from core.health.statistics import chance_above, series, trend
 
-FIRST = 5  # steps of the collapse whose KL is asked
+FIRST = 5  # steps of the collapse whose KL counts
 SHARES = ("completions/valid", "completions/truncated")  # limits on the chance of an event
 
 
 def unmoved(one: Break, updates: int) -> Finding | None:
-    """The error of a sampler that is not the policy; None where no KL says so, or the KL allows the collapse."""
+    """The error of a sampler that is not the policy; None where no KL says so, or the KL allows the collapse.
+
+    Completions went bad while the weights had hardly moved. A policy that is d nats a token away from its start gives
+    no event a chance that differs by more than sqrt(d x length / 2) from what it was (Pinsker). Not here: collapses
+    that follow updates and heal without them (core.health.rules.rollout_mode).
+    """
     metric = one.limit.metric
     first = one.since[:FIRST]
     kls, lengths = values_of(first, "kl"), values_of(first, "completions/length")
@@ -50,7 +55,7 @@ def unmoved(one: Break, updates: int) -> Finding | None:
         id="rollout-mode",
         severity="error",
         summary=(
-            f"{one}, after {updates} update{'' if updates == 1 else 's'}, while the policy is at most {max(kls):.2g} "
+            f"{one}, after {counted(updates)}, while the policy is at most {max(kls):.2g} "
             f"nats a token away from its start: {metric} changed by {change:.2g}, and so small a KL allows "
             f"{allowed:.2g}; completions are not drawn from that policy, or the prompts changed there"
         ),
@@ -78,9 +83,8 @@ def unsound_start(case: Case) -> Sequence[Finding]:
     A warning too where a few completions are valid all the time, as on a task that is too hard: a limit between them
     and the next count of a step is passed by chance.
 
-    Was a run broken from the first step that drew completions? Then its training did not do it.
-
-    Silent where it healed: then it was learned. And where core.health.rules.end_token says the same of the end token.
+    What was broken from the first step that drew completions on, training did not break. Silent where it healed: then
+    it was learned. And where core.health.rules.end_token says the same of the end token.
 
     ## unsound-start
 
@@ -350,7 +354,7 @@ def _kind(case: Case, one: Break) -> Named:
     if (of_the_rate := _of_the_rate(case, one)) is not None:
         return of_the_rate
     rows = drawn(case)
-    found = [(left.step, index) for index, kind in enumerate(KINDS) if (left := _left(rows, kind)) is not None]
+    found = [(left.step, index) for index, kind in enumerate(KINDS) if (left := onset(rows, kind.metric, kind.beyond))]
     if before := [each for each in found if each[0] <= one.first]:
         step, index = min(before)
         kind = KINDS[index]
@@ -380,7 +384,7 @@ def _of_the_rate(case: Case, one: Break) -> Named | None:
         return "learning-rate", "the learning rate broke it", large.suggest, "completions/valid > 0.5"
     if case.averaged_over > 1:
         return None
-    rates = _rates(one)
+    rates = [rate for row in one.before if acted(row) and (rate := number(row, "learning_rate"))]
     if _updates_before(one) <= AT_ONCE:
         if not any(number(row, "rollout/logprob_gap") is not None for row in one.since):
             return _RATE_OR_SAMPLER
@@ -395,15 +399,6 @@ def _of_the_rate(case: Case, one: Break) -> Named | None:
         tuple(f"learning_rate={rate / 10:.1g}" for rate in rates[-1:]),
         "completions/valid > 0.5",
     )
-
-
-def _rates(one: Break) -> list[float]:
-    """Those of the updates before the break."""
-    return [rate for row in one.before if acted(row) and (rate := number(row, "learning_rate"))]
-
-
-def _left(rows: Sequence[Row], kind: Kind) -> Onset | None:
-    return onset(rows, kind.metric, kind.beyond)
 
 
 def _rewards_went_up(one: Break) -> bool:

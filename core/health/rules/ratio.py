@@ -22,13 +22,7 @@ BOUNDLESS = ("reinforce", "sapo", "cispo")  # surrogates that do not clip a rati
 
 
 def inert_live(case: Case) -> Sequence[Finding]:
-    """What never clipped, what is always clipped against the reference, and ratios beyond all bounds.
-
-    What could not act while it ran: a clip that never clipped, an "old" policy that is the reference for good.
-
-    core.health.before.inert says the same before a run, by its spec; here the log says it, whoever wrote it. Also
-    ratios that explode.
-    """
+    """What never clipped, what is always clipped against the reference, and ratios beyond all bounds."""
     found = (_never_clips(case), _frozen_old(case), _explodes(case))
     return [one for one in found if one is not None]
 
@@ -149,7 +143,7 @@ def _growth(case: Case) -> tuple[str, float] | None:
 
 
 def _explodes(case: Case) -> Finding | None:
-    """A warning where a token's importance ratio exceeded EXPLODED on 5 % of the steps.
+    """A warning where a token's importance ratio exceeded EXPLODED on 5 % of the steps or more.
 
     ## ratio-explosion
 
@@ -197,12 +191,9 @@ ABOUT_ONE = 0.01
 
 
 def policy_loss(case: Case) -> Sequence[Finding]:
-    """A warning where it rises (p < 0.001) and could mean something; an info where it rises and cannot.
+    """A warning where the policy's loss rises (p < 0.001); an info at a ratio of 1, where that means nothing.
 
-    Does the policy's loss rise over the run? Document 003's guide takes that for trouble; at a ratio of 1 it is
-    nothing.
-
-    There the loss is minus the mean advantage: 0 by construction where advantages are centred, whatever is learned.
+    At a ratio of 1 the loss is minus the mean advantage: 0 where advantages are centred, whatever is learned.
 
     ## policy-loss
 

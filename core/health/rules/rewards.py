@@ -14,7 +14,7 @@ from statistics import fmean, pstdev
 
 from core.health.case import Case
 from core.health.finding import Confidence, Finding, Row, RuledOut, Severity, StepTable, steps_of
-from core.health.rules.first_updates import values_of
+from core.health.rules.breaks import values_of
 from core.health.rules.groups import DIGITS, groups_of
 from core.health.statistics import chance_above, series, trend
 
@@ -31,8 +31,6 @@ def constant_reward(case: Case) -> Sequence[Finding]:
     wrong. Silent too where anything else in the run earned another reward, an evaluation or a completion; but where
     evaluations differ among themselves and training always paid one number that is no end of a scale, that is a
     warning.
-
-    Does the reward depend on the completion at all?
 
     ## constant-reward
 
@@ -65,11 +63,13 @@ def constant_reward(case: Case) -> Sequence[Finding]:
     if (valid and max(valid) == 0) or not _differ(case, rows) or _other_completions(case, rows):
         return ()
     value = round(float(rows[0]["reward/mean"] or 0.0), DIGITS)
-    if _evaluations(case, other_than=value):
+    if any(not _equal(reward, value) for _, reward in series(case.rows, "eval/reward")):
         return _in_training_only(case, len(rows), value)
     mixed = bool(valid) and min(valid) < 1
     varied, part = sum(group.texts > 1 for group in groups), _part_that_differs(rows)
-    confidence, severity = _certainty(mixed or part is not None, value)
+    sure = (mixed or part is not None) and not _may_be_an_end(value)
+    confidence: Confidence = "strong" if sure else "moderate"
+    severity: Severity = "error" if sure else "warning"
     return (
         Finding(
             id="constant-reward",
@@ -123,11 +123,6 @@ def _other_completions(case: Case, rows: Sequence[Row]) -> bool:
     return any(not _equal(one.reward, value) for one in case.samples if one.reward is not None)
 
 
-def _evaluations(case: Case, *, other_than: float) -> bool:
-    """Whether an evaluation had another reward."""
-    return any(not _equal(reward, other_than) for _, reward in series(case.rows, "eval/reward"))
-
-
 def _equal(reward: float, value: float) -> bool:
     return abs(reward - value) <= EQUAL * max(1.0, abs(value))
 
@@ -170,17 +165,11 @@ def _may_be_an_end(value: float) -> bool:
     return abs(value - round(value)) <= EQUAL
 
 
-def _certainty(mixed: bool, value: float) -> tuple[Confidence, Severity]:
-    return ("strong", "error") if mixed and not _may_be_an_end(value) else ("moderate", "warning")
-
-
 FEW = 0.01  # share of completions without a reward that is not worth a word
 
 
 def missing_rewards(table: StepTable) -> Finding | None:
     """A warning where more than one completion in a hundred had no reward, however few steps there were.
-
-    Rewards that are missing.
 
     A missing reward is left out of its group, so it costs samples.
 
@@ -219,8 +208,6 @@ def lost_rewards(case: Case) -> Sequence[Finding]:
     """An error where no step has a reward that is a number, a warning where some have none; silent without rewards.
 
     A step that counts its completions without a reward is for missing-rewards.
-
-    Steps whose mean reward was recorded and is no number.
 
     ## lost-rewards
 
@@ -272,8 +259,6 @@ PREFIX = "rewards/"
 
 def idle_reward(case: Case) -> Sequence[Finding]:
     """An info where a column of one reward function is 0 on every step and another's rises (p < 0.001).
-
-    A reward function that never paid anything while another one did ever more: is it broken, or never earned?
 
     ## idle-reward
 
@@ -355,10 +340,8 @@ def weak_reward(case: Case) -> Sequence[Finding]:
     """A warning where the reward hardly tells valid completions from invalid ones.
 
     That is: an invalid one keeps at least half of what a valid one earns above the lowest reward, and the difference,
-    two standard errors added, is below half a standard deviation of the rewards. A word only where the difference is
+    two standard errors added, is below half a standard deviation of the rewards. An info only where the difference is
     small and beyond doubt: a policy can learn from that, slowly.
-
-    Does the reward pay for valid completions? Where an invalid one earns nearly as much, nothing teaches the form.
 
     The difference of means over all completions, with a standard error whose unit is the step: completions of one step
     share its prompts and its weights.

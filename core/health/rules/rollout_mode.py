@@ -185,8 +185,6 @@ def rollout_mode(case: Case) -> Sequence[Finding]:
     update at a learning rate of 0 that a collapse followed, what libraries printed, or text that repeats itself
     supports them. None of these proves anything by itself: a sound run can print the same.
 
-    Is a collapse tied to the update before it, and healed without one? Then the sampler is at fault, not the weights.
-
     Damaged weights do not heal on a step that changes nothing. So the contrast "all-invalid after an update / after a
     skipped one" tells a rollout in the wrong mode from a policy that collapsed. The unit is the step: samples of a step
     are not independent. Prompts in a fixed order can look the same: a gap between sampler and trainer that was measured
@@ -312,11 +310,6 @@ def _supported(case: Case, collapsed: Collapsed) -> bool:
     return agrees(case, broken) is False or _degenerate(case, broken)
 
 
-def _said(case: Case) -> bool:
-    """Whether a library spoke of caches and checkpointing."""
-    return any("checkpointing" in one.kind for one in case.notices)
-
-
 def _degenerate(case: Case, broken: Sequence[Row]) -> bool:
     """Whether most texts of these steps repeat themselves, and those of the other steps do not."""
     steps = {int(row["step"] or 0) for row in broken}
@@ -355,7 +348,7 @@ def _unmoved(case: Case) -> Sequence[Finding]:
                 RuledOut(id="unsound-start", why=f"{metric} was sound up to step {step}"),
                 RuledOut(id="group-size" if k is None else f"num_generations={k}", why=alone),
             ),
-            sure=_said(case),
+            sure=any("checkpointing" in one.kind for one in case.notices),
             grave=True,
         ),
     )

@@ -19,9 +19,7 @@ LONG_RUN = 50  # steps: a shorter run may be a trial
 
 
 def no_validation(case: Case) -> Sequence[Finding]:
-    """An info where more than MANY steps were trained and no row has an evaluation.
-
-    Was a run ever looked at on prompts it does not train on?
+    """An info where more than LONG_RUN steps were trained and no row has an evaluation.
 
     ## no-validation
 
@@ -102,8 +100,6 @@ def early_stop(table: StepTable) -> EarlyStop | None:
 def missed_stop(case: Case) -> Sequence[Finding]:
     """An info where at least a fifth of the steps came after an early stop that loses nothing on eval/reward.
 
-    The early stop that was missed: what the steps after the best evaluation cost, and which patience saves them.
-
     ## missed-stop
 
     Severity: info (certain).
@@ -162,8 +158,6 @@ def overfitting(case: Case) -> Sequence[Finding]:
 
     The fall is the last third of the evaluations against the best, and goes on. The best was chosen among M, which
     alone puts it above the others, so its p is taken M times. The rise is a regression on the steps after it.
-
-    Does a run get better on what it trains on and worse on what it does not? Both as trends over steps.
 
     ## overfitting
 
@@ -248,8 +242,6 @@ LOST = 0.1  # of the completions: what validity must have lost to be worth a wor
 def reward_hacking(case: Case) -> Sequence[Finding]:
     """A warning where reward/mean rises and completions/valid falls over the steps, both with p < 0.001.
 
-    Does the reward rise while what it stands for falls? Then it is the reward that is learned, and not the task.
-
     ## reward-hacking
 
     Severity: warning (moderate).
@@ -296,8 +288,6 @@ MANY_LEAKED = 0.01  # of the prompts: from here on an error
 
 def leakage(case: Case) -> Sequence[Finding]:
     """An error where prompts of evaluation were trained on, a warning where it was less than one in a hundred.
-
-    Is there training on what evaluation asks? Then its reward tells how well the problems were learned by heart.
 
     A problem is the same by its id or by its text: our runs record the share of each step's prompts
     (`groups/held_out`); of other logs, ids are compared.

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from core.health.dataset import MOST_ALIKE
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardModel:
@@ -62,7 +64,6 @@ def of_pass_rates(rates: Sequence[float], source: str = "") -> RewardModel:
 MOST_LEVELS = 6  # more different rewards are put together by equal shares
 _PROMPTS = {2: 64}  # by levels; else
 _MANY = 256
-_MOST_ALIKE = 0.999
 _SAME = 1e-9
 _RAKES = 20
 
@@ -101,7 +102,7 @@ def likeness(counts: Sequence[Sequence[int]]) -> float | None:
     across = (sum(total * total for total in totals) - own) / (len(counts) * (len(counts) - 1))
     if across >= 1.0:
         return 0.0
-    return float(min(max((fmean(pairs) - across) / (1.0 - across), 0.0), _MOST_ALIKE))
+    return float(min(max((fmean(pairs) - across) / (1.0 - across), 0.0), MOST_ALIKE))
 
 
 def _levels(rewards: Sequence[float]) -> list[float]:
