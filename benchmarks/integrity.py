@@ -3,9 +3,9 @@
     python benchmarks/integrity.py                 the built-in model
     python benchmarks/integrity.py small           SmolLM2-135M-Instruct (minutes)
 
-What the threshold of rollout integrity is chosen by (core.health.integrity, docs/algorithms.md): a sound sampler must
-stay below it in every row of this table, the fault above. The adapter is moved away from zero first, since a fresh one
-adds nothing, and rounding of nothing is nothing.
+What the threshold of rollout integrity is chosen by (core.health.rules.integrity, docs/algorithms.md): a sound sampler
+must stay below it in every row of this table, the fault above. The adapter is moved away from zero first, since a fresh
+one adds nothing, and rounding of nothing is nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from core.assemble import build_policy
 from core.config import RunSpec
-from core.health.integrity import max_gap
+from core.health.rules.integrity import max_gap
 from core.policies.base import ENTROPY, Sampling
 from core.policies.lm.modes import update_mode
 from core.randomness import TRAIN, RowKey

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from core.algorithms.advantages import advantages
 from core.config import AdvantageSpec
-from core.health.noise import answers_needed, difference_se
-from core.health.trend import chance_beyond
+from core.health.rules.gains import answers_needed, difference_se
+from core.health.statistics import chance_beyond
 
 LOGGED = 0.0062
 BEAMS, QUERIES = 5, 20_000

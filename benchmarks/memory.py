@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from core.health.foresight.resources.memory import Place, Tokens, phases
+from core.health.before.resources.memory import Place, Tokens, phases
 from grpoctl.config import load
 from grpoctl.resources.model import known
 from grpoctl.resources.probe import measure

@@ -2,7 +2,7 @@
 
     python docs/generate_rules.py
 
-A rule's module documents each finding that it can return in a section of its docstring: `## id`, then paragraphs that
+A rule documents each finding that it returns in a section of its function's docstring: `## id`, then paragraphs that
 begin with a label of LABELS. The modules are read, never imported.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 HEALTH = ROOT / "core" / "health"
-BEFORE_A_RUN = HEALTH / "foresight"  # the warnings of `grpoctl check`, which are no findings about a run
+BEFORE_A_RUN = HEALTH / "before"  # the warnings of `grpoctl check`, which are no findings about a run
 PAGE = ROOT / "docs" / "rules.md"
 LABELS = ("Severity", "Means", "Looks at", "Confounder", "Do")  # each section has all of these
 MORE_LABELS = ("Measured", "Rules out", "Too small", "What the reward pays")  # and these where they apply
@@ -36,7 +36,7 @@ keeps from accusing it. "Planted" are the runs with injected faults in
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """One finding's part of a module docstring."""
+    """One finding's part of a docstring."""
 
     id: str
     file: str
@@ -57,10 +57,13 @@ def modules() -> Mapping[str, ast.Module]:
 
 
 def sections() -> list[Section]:
-    """Every section of every docstring, by the finding's id."""
+    """Every section of every rule's docstring, by the finding's id."""
     found = []
-    for file, tree in modules().items():
-        for part in f"\n{ast.get_docstring(tree) or ''}".split("\n## ")[1:]:
+    functions = [
+        (file, node) for file, tree in modules().items() for node in tree.body if isinstance(node, ast.FunctionDef)
+    ]
+    for file, function in functions:
+        for part in (ast.get_docstring(function) or "").split("\n## ")[1:]:
             name, _, text = part.partition("\n")
             found.append(Section(id=name.strip(), file=file, text=text.strip()))
     return sorted(found, key=lambda section: section.id)

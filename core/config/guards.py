@@ -24,7 +24,7 @@ class GuardSpec(Part):
     """`collapse` trips after `patience` steps in a row beyond a limit (null: not watched), and at once on a NaN."""
 
     rollout_integrity: Action = "stop"
-    max_logprob_gap: Positive | None = None  # null: by dtype and temperature, core.health.integrity
+    max_logprob_gap: Positive | None = None  # null: by dtype and temperature, core.health.rules.integrity
     collapse: Action = "stop"
     patience: PositiveInt = 5
     min_valid: Fraction | None = 0.05

@@ -1,17 +1,21 @@
 """What a rule looks at: one run as a step table, its samples, what libraries said, and what is known of its settings.
 
-Ours or foreign: grpoctl.diagnose.readers makes a case of any log. A rule sees nothing else, and never a spec's faults.
+Ours or foreign: grpoctl.diagnose.readers makes a case of any log; a spec knows all settings, an old log some. A rule
+sees nothing else, and never a spec's faults. Numbers beyond HUGE are no numbers: a float32 ends at 3e38, a log's text
+can say 1e300, and sums of squares of that overflow in every rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from core.config import GuardSpec, RunSpec
+from core.algorithms.normalisers import BASELINES, SCALES, BaselineTraits, ScaleTraits
+from core.config import GrpoStage, GuardSpec, RunSpec
 from core.health.finding import Row, StepTable, steps_of
-from core.health.settings import Settings, settings_of
+from core.health.statistics import HUGE
 
 Answer = TypeVar("Answer")
 
@@ -25,6 +29,114 @@ FOREIGN = {
     "eval/loss": "loss on held-out data",
     "samples": "completions of the step that the log has",
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The settings that rules read; None where unknown. Names and meanings are the spec's (docs/specs.md).
+
+    Of a run with several stages: those of its last GRPO stage. Schedules are given by where they start.
+    """
+
+    num_generations: int | None = None
+    prompts_per_step: int | None = None
+    max_steps: int | None = None
+    max_completion_length: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    learning_rate: float | None = None
+    optimizer: str | None = None  # adamw, sgd, ...: as the trainer calls it
+    lr_scheduler_type: str | None = None
+    warmup_steps: int | None = None
+    max_grad_norm: float | None = None
+    gradient_accumulation_steps: int | None = None
+    beta: float | None = None
+    kl_estimator: str | None = None
+    kl_in: str | None = None
+    transform: str | None = None
+    ranks_break_ties: bool | None = None  # equal rewards get different ranks (a double argsort), not their mean rank
+    baseline: str | None = None
+    scale_rewards: str | None = None
+    ddof: int | None = None
+    eps: float | None = None
+    std_floor: float | None = None
+    advantage_clip: float | None = None
+    weighting: str | None = None
+    reshaped: bool | None = None  # more than a normaliser is between rewards and advantages: some are left out or added
+    surrogate: str | None = None
+    epsilon: float | None = None
+    updates_per_rollout: int | None = None
+    dynamic_sampling: bool | None = None
+    overlong: bool | None = None  # a price is taken off the reward of long completions
+    mask_truncated_completions: bool | None = None
+    supervised_weight: float | None = None
+    consistency_weight: float | None = None
+    skip_without_signal: bool | None = None
+    lora_dropout: float | None = None
+    gradient_checkpointing: bool | None = None
+    dtype: str | None = None
+    offline: bool | None = None  # completions were drawn and scored in advance
+    old_is_reference: bool | None = None  # the "old" log-probs are the reference's, for the whole run
+    eval_completions: int | None = None  # behind one evaluation
+    eval_prompts: int | None = None  # that they answer
+    stage: int | None = None  # index of the stage that these settings are of; None where a log has no stages
+    first_update_lr: float | None = None  # the rate of the first optimiser step, where the log or its code says it
+
+    @property
+    def baseline_traits(self) -> BaselineTraits | None:
+        """What is true of `baseline`; None where that is unknown."""
+        return next((traits for name, traits in BASELINES.items() if name == self.baseline), None)
+
+    @property
+    def scale_traits(self) -> ScaleTraits | None:
+        """What is true of `scale_rewards`; None where that is unknown."""
+        return next((traits for name, traits in SCALES.items() if name == self.scale_rewards), None)
+
+
+OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key of the same name
+    "temperature": "temperature.start",
+    "beta": "beta.start",
+    "epsilon": "epsilon.start",
+    "supervised_weight": "supervised_weight.start",
+    "consistency_weight": "consistency_weight.start",
+    "transform": "advantage.transform",
+    "baseline": "advantage.baseline",
+    "scale_rewards": "advantage.scale_rewards",
+    "ddof": "advantage.ddof",
+    "eps": "advantage.eps",
+    "std_floor": "advantage.std_floor",
+    "advantage_clip": "advantage.clip",
+    "weighting": "advantage.weighting",
+}
+
+
+def settings_of(spec: RunSpec) -> Settings:
+    """What a spec says. Only what does not depend on a GRPO stage is known where it has none."""
+    stages = [(index, one) for index, one in enumerate(spec.stages.values()) if isinstance(one, GrpoStage)]
+    known: dict[str, Any] = {
+        "lora_dropout": spec.model.lora.lora_dropout if spec.model is not None and spec.model.lora else 0.0,
+        "gradient_checkpointing": spec.model is not None and spec.model.gradient_checkpointing,
+        "dtype": spec.computes_in,
+        "optimizer": "adamw",  # core.training.update has no other
+        "eval_prompts": spec.task.eval_prompts,
+        "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
+    }
+    if not stages:
+        return Settings(**known)
+    index, stage = stages[-1]
+    known |= {name: attrgetter(path)(stage) for name, path in OF_STAGE.items()}
+    shared = [one.name for one in fields(Settings) if one.name not in known and hasattr(stage, one.name)]
+    known |= {name: getattr(stage, name) for name in shared}
+    known |= {"dynamic_sampling": stage.dynamic_sampling is not None, "overlong": stage.overlong is not None}
+    known |= {"offline": False, "old_is_reference": False}
+    return Settings(**known | {"ranks_break_ties": False, "reshaped": _reshaped(stage), "stage": index})
+
+
+def _reshaped(stage: GrpoStage) -> bool:
+    """Whether advantages are of other rewards than those of the step's completions, or of some of them only."""
+    partial = (stage.advantage.virtual_best, stage.keep_candidates, stage.positive_reward, stage.overlong)
+    return any(one is not None for one in partial) or (stage.kl_in == "reward" and stage.beta.ever)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,4 +200,35 @@ def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) ->
         guards=spec.guards,
         stages={name: stage.kind for name, stage in spec.stages.items()},
         reward_range=spec.task.reward_range,
+    )
+
+
+def bounded(case: Case) -> Case:
+    """The case with every number of HUGE or more as None (recorded, and no number); the same case where none is."""
+    if not huge(case):
+        return case
+    return replace(
+        case, rows=[_row(row) for row in case.rows], samples=tuple(_sample(sample) for sample in case.samples)
+    )
+
+
+def huge(case: Case) -> int:
+    """How many numbers of the case are of HUGE or more; steps are not asked."""
+    cells = sum(_is_huge(value) for row in case.rows for name, value in row.items() if name != "step")
+    return cells + sum(_is_huge(value) for one in case.samples for value in (one.reward, one.advantage))
+
+
+def _is_huge(value: float | None) -> bool:
+    return value is not None and abs(value) >= HUGE
+
+
+def _row(row: Row) -> Row:
+    return {name: None if name != "step" and _is_huge(value) else value for name, value in row.items()}
+
+
+def _sample(sample: Sample) -> Sample:
+    return replace(
+        sample,
+        reward=None if _is_huge(sample.reward) else sample.reward,
+        advantage=None if _is_huge(sample.advantage) else sample.advantage,
     )

@@ -6,46 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from core import plugins
-from core.health.advantage_mismatch import advantage_mismatch
-from core.health.bounds import bounded
-from core.health.case import Case
-from core.health.completion_mask import completion_mask
-from core.health.consistency import consistency
-from core.health.constant_reward import constant_reward
-from core.health.dead_groups import dead_groups
-from core.health.drifting_gap import drifting_gap
+from core.health.case import Case, bounded
 from core.health.finding import CONFIDENCES, SEVERITIES, Finding
-from core.health.gains import by_stages, no_gain
-from core.health.gap_pattern import integrity
-from core.health.idle_reward import idle_reward
-from core.health.impossible_advantage import impossible_advantage
-from core.health.inert_live import inert_live
-from core.health.initial import initial_weights
-from core.health.kl import kl
-from core.health.leakage import leakage
-from core.health.learning_rate import learning_rate
-from core.health.level_break import level_break
-from core.health.lost_rewards import lost_rewards
-from core.health.missed_stop import missed_stop
-from core.health.missing_eos import missing_eos
-from core.health.no_gradient import no_gradient
-from core.health.no_validation import no_validation
-from core.health.noise import noise
-from core.health.numerical import numerical
-from core.health.odd_advantages import odd_advantages
-from core.health.overfitting import overfitting
-from core.health.policy_collapse import policy_collapse
-from core.health.policy_loss import policy_loss
-from core.health.rate_zero import rate_zero
-from core.health.reward_hacking import reward_hacking
-from core.health.reward_sign import reward_sign
-from core.health.rollout_mode import rollout_mode
-from core.health.signal import missing_rewards, no_updates
-from core.health.small_advantage import small_advantage
-from core.health.small_groups import small_groups
-from core.health.supervised_flat import supervised_flat
-from core.health.truncation import truncation
-from core.health.weak_reward import weak_reward
+from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
+from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
+from core.health.rules.end_token import completion_mask, missing_eos
+from core.health.rules.gains import by_stages, no_gain, noise
+from core.health.rules.groups import dead_groups, small_groups
+from core.health.rules.integrity import drifting_gap, integrity
+from core.health.rules.kl import kl
+from core.health.rules.learning_rate import initial_weights, learning_rate, no_gradient, no_updates, rate_zero
+from core.health.rules.level_break import level_break
+from core.health.rules.numerical import numerical
+from core.health.rules.other_losses import consistency, supervised_flat
+from core.health.rules.policy_collapse import policy_collapse
+from core.health.rules.ratio import inert_live, policy_loss
+from core.health.rules.rewards import constant_reward, idle_reward, lost_rewards, missing_rewards, weak_reward
+from core.health.rules.rollout_mode import rollout_mode
+from core.health.rules.truncation import truncation
+from core.health.rules.validation import leakage, missed_stop, no_validation, overfitting, reward_hacking
 
 Rule = Callable[[Case], Sequence[Finding]]
 
@@ -103,7 +82,7 @@ def _added_rules() -> Sequence[Rule]:
 
 
 def examine(case: Case) -> list[Finding]:
-    """The findings of all rules, the gravest first and of those the most certain; [] for a healthy run.
+    """The findings of all rules, the most severe first and of those the most certain; [] for a healthy run.
 
     A finding that another one, at least as certain, rules out by its id is left out.
     """

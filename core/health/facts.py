@@ -7,8 +7,8 @@ from statistics import fmean
 
 from core.health.case import Case
 from core.health.finding import Row, steps_of
-from core.health.rollout_mode import contrast
-from core.health.trend import series
+from core.health.rules.rollout_mode import contrast
+from core.health.statistics import series
 
 SHOWN = 10  # rows that the first and the last reward are means of
 

@@ -2,7 +2,7 @@
 
 What is here: the decisions, asking this machine (only that imports torch), and saying what came out. Not here: which
 models take float32 on every machine (core.config.model), when a run's spec is settled (grpoctl.runs.dtype), loading
-itself (core.models.loading), and what a whole run takes (core.health.foresight).
+itself (core.models.loading), and what a whole run takes (core.health.before).
 """
 
 from __future__ import annotations

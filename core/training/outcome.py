@@ -8,8 +8,8 @@ from statistics import fmean
 
 from core.config.expectation import parse
 from core.health.finding import Row, StepTable, all_invalid, steps_of
-from core.health.gains import Gain
-from core.health.rollout_mode import contrast
+from core.health.rules.gains import Gain
+from core.health.rules.rollout_mode import contrast
 from core.metrics import declared
 
 COUNTED = ("completions", "tokens")  # up to a row: what a run spent is what its last row says

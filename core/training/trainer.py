@@ -15,7 +15,7 @@ from typing import Any
 from core.config import RunSpec, Stage
 from core.errors import CheckpointError
 from core.health.finding import Row
-from core.health.integrity import evaluation_integrity
+from core.health.rules.integrity import evaluation_integrity
 from core.models.sources.base import Origin
 from core.policies.base import ENTROPY, Policy, Sampling
 from core.policies.savings import Savings

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from core.errors import UserError
-from core.health.gains import HEADLINE, Gain, mean_gain, stage_gains
+from core.health.rules.gains import HEADLINE, Gain, mean_gain, stage_gains
 from core.health.statistics import Difference, Estimate, clipped, mean_interval, paired, welch
 from core.metrics import EVAL, RUN, limits
 from grpoctl.analysis import remarks

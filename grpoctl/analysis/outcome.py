@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.config.expectation import parse
-from core.health.gains import HEADLINE, Ruler, gain_since
+from core.health.rules.gains import HEADLINE, Ruler, gain_since
 from core.health.statistics import clipped, t_interval
 from core.metrics import EVAL, limits
 from grpoctl.analysis.collect import RunRecord, number

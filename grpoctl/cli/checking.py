@@ -10,9 +10,8 @@ from typing import Any
 from core.algorithms.schedules import learning_rate
 from core.config import RunSpec, StageBase
 from core.config.fit import check_fit
-from core.health.foresight.advantage_values import AdvantageRow, kept
-from core.health.foresight.dead_groups import DeadGroups
-from core.health.foresight.report import K_PASS_RATES, Foresight, StageForesight, foresee
+from core.health.before.advantages import AdvantageRow, DeadGroups, kept
+from core.health.before.report import K_PASS_RATES, Foresight, StageForesight, foresee
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.config import load, spec_sha

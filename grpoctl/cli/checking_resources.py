@@ -12,8 +12,8 @@ from typing import Any
 from core.config import RunSpec
 from core.config.fit import check_fit
 from core.errors import GrpoError, UserError
-from core.health.foresight.resources.memory import Place, peak, phases
-from core.health.foresight.resources.shapes import Shape
+from core.health.before.resources.memory import Place, peak, phases
+from core.health.before.resources.shapes import Shape
 from core.models import precision
 from core.tasks import registry
 from grpoctl import console

@@ -10,9 +10,8 @@ from typing import Any
 from core.config import GrpoStage
 from core.errors import UserError
 from core.health.case import Sample
-from core.health.simulation.measured import measured
 from core.health.simulation.report import PASS_RATES, Row, Simulation, per, said, simulate
-from core.health.simulation.rewards import RewardModel, of_pass_rates
+from core.health.simulation.rewards import RewardModel, measured, of_pass_rates
 from grpoctl import console
 from grpoctl.cli.checking import wrapped
 from grpoctl.config import load

@@ -9,9 +9,9 @@ from typing import Any
 
 from core.config import RunSpec
 from core.config.fit import check_fit
-from core.health.collapse import LOOK_BACK, policy_collapse
 from core.health.finding import Row
-from core.health.integrity import rollout_integrity
+from core.health.rules.breaks import LOOK_BACK, policy_collapse
+from core.health.rules.integrity import rollout_integrity
 from core.models import precision
 from core.tasks.readiness import check_task
 from grpoctl import console

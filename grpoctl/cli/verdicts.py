@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from core.health.gains import HEADLINE, Gain
+from core.health.rules.gains import HEADLINE, Gain
 from grpoctl.analysis.compare import Comparison, Row, Side
 from grpoctl.analysis.curves import chart
 from grpoctl.analysis.outcome import GAIN_LEGEND, beside_the_record, evaluations, legend_of, sentences

@@ -15,8 +15,7 @@ from typing import Any
 
 from core.config import ModelSpec, RunSpec
 from core.errors import SpecError, TaskError
-from core.health.dataset.lengths import lengths
-from core.health.dataset.texts import Nearness, Overlap, leaks, repeats
+from core.health.dataset import Nearness, Overlap, leaks, lengths, repeats
 from core.health.finding import Finding
 from core.tasks.base import Example, Split, Task
 from core.tasks.text import prompt_of

@@ -1,6 +1,6 @@
 """What the spec's model earns on a few training problems before it is trained: is there anything to learn from?
 
-Not here: the arithmetic of pass rates (core.health.dataset.pass_rates).
+Not here: the arithmetic of pass rates (core.health.dataset).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from core.config import GrpoStage, RceStage, RunSpec
-from core.health.dataset.pass_rates import ENOUGH, SIZES, fitted, highest_unseen
+from core.health.before.advantages import dead_group
+from core.health.dataset import ENOUGH, SIZES, fitted, highest_unseen
 from core.health.finding import Finding
-from core.health.foresight.dead_groups import dead_group
 from core.health.statistics import wilson
 from core.tasks.base import Example, Outcome, Task
 from grpoctl.analysis.evaluation import quantity

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from core.health.bounds import bounded, huge
+from core.health.case import bounded, huge
 from core.health.examine import examine
 from core.health.facts import facts
 from core.health.finding import SEVERITIES, Finding, Severity
-from core.health.trend import HUGE
+from core.health.statistics import HUGE
 from grpoctl.diagnose.readers.base import Read
 from grpoctl.files import finite
 

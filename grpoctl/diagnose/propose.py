@@ -15,7 +15,7 @@ from pathlib import Path
 from core.config import GrpoStage
 from core.config.fit import check_fit
 from core.errors import SpecError, UserError
-from core.health.settings import OF_STAGE
+from core.health.case import OF_STAGE
 from core.tasks import registry
 from grpoctl.config import Library, load, plain
 from grpoctl.config.authored import Authored, read_authored

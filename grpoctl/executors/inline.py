@@ -210,7 +210,7 @@ def _write_cards(run: RunDir) -> None:
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:
     """result.json: what was reached, by the rows of metrics.jsonl; also for a run that failed before its first step."""
-    from core.health.gains import Ruler, gain_since, stage_gains
+    from core.health.rules.gains import Ruler, gain_since, stage_gains
     from core.training.outcome import check_expectations, outcome
 
     reached = outcome(rows)

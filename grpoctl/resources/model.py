@@ -10,7 +10,7 @@ from typing import Any
 
 from core.config import ModelSpec
 from core.errors import ModelError
-from core.health.foresight.resources.shapes import PUBLISHED, Shape, from_config
+from core.health.before.resources.shapes import PUBLISHED, Shape, from_config
 from core.models import catalogue
 
 CONFIG = "config.json"

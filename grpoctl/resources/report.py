@@ -1,6 +1,6 @@
 """What `grpoctl check --resources` says, as one JSON document: estimates, and beside them what a probe measured.
 
-Bytes and seconds throughout. Not here: the arithmetic (core.health.foresight.resources), the words (wording).
+Bytes and seconds throughout. Not here: the arithmetic (core.health.before.resources), the words (wording).
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from core.config import RunSpec
-from core.health.foresight.resources.disk import disk
-from core.health.foresight.resources.levers import Levers, levers
-from core.health.foresight.resources.memory import Phase, Place, peak, phases, weights
-from core.health.foresight.resources.pace import evaluation_seconds, evaluations, paces, speed
-from core.health.foresight.resources.shapes import Shape
+from core.health.before.resources.levers import Levers, levers
+from core.health.before.resources.memory import Phase, Place, disk, peak, phases, weights
+from core.health.before.resources.pace import evaluation_seconds, evaluations, paces, speed
+from core.health.before.resources.shapes import Shape
 from grpoctl.resources.machine import cores, disk_free
 from grpoctl.resources.model import Known
 from grpoctl.resources.probe import Probe

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.config import RunSpec
-from core.health.foresight.resources.memory import Tokens
+from core.health.before.resources.memory import Tokens
 from core.tasks.base import Example, Task
 from core.tasks.text import prompt_of
 

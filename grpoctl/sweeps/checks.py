@@ -13,7 +13,7 @@ from typing import Any
 
 from core.config import GrpoStage, RunSpec
 from core.errors import SpecError
-from core.health.foresight.inert import inert_in_all
+from core.health.before.inert import inert_in_all
 from core.metrics import declared
 from grpoctl.config import Library, canonical, spec_sha
 from grpoctl.sweeps.arriving import some_points

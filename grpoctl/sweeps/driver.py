@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from core.config import RunSpec
 from core.errors import BusyError, StorageError
 from core.health import finding
-from core.health.gains import Ruler, gain_since, mean_gain, stage_gains
+from core.health.rules.gains import Ruler, gain_since, mean_gain, stage_gains
 from core.training.outcome import check_expectations
 from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
 from grpoctl.config import Loaded

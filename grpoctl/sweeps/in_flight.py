@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import StorageError
 from core.health.finding import StepTable
-from core.health.gains import mean_gain
+from core.health.rules.gains import mean_gain
 from grpoctl.files import read_json, read_rows, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir

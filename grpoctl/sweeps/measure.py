@@ -8,7 +8,7 @@ from typing import Any
 
 from core.config import RunSpec
 from core.health.finding import StepTable
-from core.health.gains import Gain, Ruler, gain_metric, gain_since, stage_gains
+from core.health.rules.gains import Gain, Ruler, gain_metric, gain_since, stage_gains
 from grpoctl.sweeps.spec import SweepSpec
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from core.config import RunSpec
-from core.health.gains import gain_metric
+from core.health.rules.gains import gain_metric
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.config.authored import FULL

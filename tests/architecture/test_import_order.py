@@ -41,7 +41,7 @@ MAY_BE_HEAVY = ("core.algorithms", "core.randomness", "core.policies", "core.mod
 
 
 def part(name: str) -> str:
-    """core.health.signal -> health."""
+    """core.health.rules.rewards -> health."""
     return name.split(".")[1]
 
 

@@ -12,8 +12,8 @@ import torch
 
 from core.config import EarlyStoppingSpec, GuardSpec
 from core.health.case import FOREIGN
-from core.health.collapse import policy_collapse
-from core.health.integrity import rollout_integrity
+from core.health.rules.breaks import policy_collapse
+from core.health.rules.integrity import rollout_integrity
 from core.metrics import EVAL, FAMILIES, METRICS, RUN, START, STEP, Metric, declared
 from core.training.drive import drive
 from core.training.initial import initial_weights

@@ -19,7 +19,7 @@ from core.config import RunSpec
 from tests.architecture.source import modules
 from tests.fakes import run_spec
 
-CARRIERS = ("core.config", "grpoctl.config", "core.health.foresight")  # the last only foretells what others do
+CARRIERS = ("core.config", "grpoctl.config", "core.health.before")  # the last only foretells what others do
 # Told apart by their type before anyone reads them.
 BY_TYPE = {"stages.*.kind"}
 # The spec itself makes another number of these: that one is what others read.

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.lever_plus import COMPARED, LOGGED, normalised
-from core.health.noise import difference_se
+from core.health.rules.gains import difference_se
 
 
 def test_what_gives_the_logged_number() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from core.config import GuardSpec
 from core.config.guards import stops
-from core.health.collapse import policy_collapse
 from core.health.finding import StepTable
+from core.health.rules.breaks import policy_collapse
 from core.training.callbacks.base import Callback, Ending
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.config import GuardSpec
 from core.config.guards import stops
 from core.health.finding import Finding, Row, StepTable
-from core.health.integrity import evaluation_integrity, rollout_integrity
+from core.health.rules.integrity import evaluation_integrity, rollout_integrity
 from core.training.callbacks.base import Callback, Ending
 
 

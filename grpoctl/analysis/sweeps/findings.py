@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core.health.gains import gain_metric
+from core.health.rules.gains import gain_metric
 from grpoctl.analysis.collect import number
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps import deciding

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from core.health.gains import Ruler
+from core.health.rules.gains import Ruler
 from core.health.statistics import CONFIDENCE, Interval, clipped, mean, sample_sd, t_bound, t_quantile
 from core.metrics import limits
 from grpoctl.analysis import outcome

@@ -1,4 +1,4 @@
-"""What the user says of a source's configuration: --set KEY=VALUE -> typed fields of core.health.settings.Settings.
+"""What the user says of a source's configuration: --set KEY=VALUE -> typed fields of core.health.case.Settings.
 
 A key is a field's name or any ending of its key in a spec (beta, stages.grpo.beta, advantage.scale_rewards).
 """
@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from core.config import GrpoStage
 from core.config.grpo_stage import AdvantageSpec
 from core.errors import SpecError
-from core.health.settings import OF_STAGE, Settings
+from core.health.case import OF_STAGE, Settings
 from grpoctl.config.aliases import ALIASES
 
 UNKNOWN = "null"  # takes a setting back that a reader found

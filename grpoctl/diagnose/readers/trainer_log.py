@@ -13,9 +13,8 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
-from core.health.case import Case, Notice, Sample
+from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import StepTable
-from core.health.settings import Settings
 from grpoctl.diagnose.readers.sample_columns import columns_of
 from grpoctl.diagnose.readers.trl_names import (
     ARGUMENTS_OF_GRPO,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.health.finding import Row
-from core.health.gains import Gain
+from core.health.rules.gains import Gain
 from core.training.outcome import check_expectations, outcome, run_metrics
 
 UNKNOWN = Gain(start=None, end=None)

@@ -14,7 +14,7 @@ import torch
 from core.algorithms.schedules import learning_rate
 from core.config import CheckpointSpec
 from core.health.case import case_of
-from core.health.gains import Ruler, gain_since, no_gain, stage_gains
+from core.health.rules.gains import Ruler, gain_since, no_gain, stage_gains
 from core.training.callbacks.checkpointing import Checkpointing
 from core.training.checkpoint import Checkpoints
 from core.training.drive import drive

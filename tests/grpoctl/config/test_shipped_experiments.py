@@ -10,7 +10,7 @@ from core.config import GrpoStage
 from core.config.expectation import parse
 from core.config.schedule import constant
 from core.errors import SpecError
-from core.health.foresight.inert import inert
+from core.health.before.inert import inert
 from grpoctl.config import Library, dump, experiments, load, read_resolved, shipped_folder, spec_sha
 from grpoctl.config.documents import read_document
 

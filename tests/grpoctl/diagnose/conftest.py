@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Decider, Finding, RuledOut
-from core.health.settings import Settings
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.readers.base import Read
 

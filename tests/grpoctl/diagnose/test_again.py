@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Decider, Row
-from core.health.gap_pattern import integrity
-from core.health.settings import Settings
+from core.health.rules.integrity import integrity
 from grpoctl.config import load
 from grpoctl.diagnose import again
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import Finding
-from core.health.settings import Settings
 from grpoctl.diagnose.diagnosis import diagnose
 from grpoctl.diagnose.readers.base import Read
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, ROWS, Diagnosed

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
+from core.health.case import Settings
 from core.health.finding import Finding, RuledOut
-from core.health.settings import Settings
 from grpoctl.diagnose.figures import figure_svg
 from grpoctl.diagnose.html import page, write_html
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, ROWS, Diagnosed

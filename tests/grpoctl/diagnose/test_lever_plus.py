@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.health.finding import Finding
-from core.health.impossible_advantage import impossible_advantage
+from core.health.rules.advantage_size import impossible_advantage
 from grpoctl.diagnose.diagnosis import diagnose
 from grpoctl.diagnose.readers.base import Asked
 from grpoctl.diagnose.readers.opening import open_source

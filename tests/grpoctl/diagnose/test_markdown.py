@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from core.health.case import Settings
 from core.health.finding import Finding
-from core.health.settings import Settings
 from grpoctl.diagnose.markdown import code, markdown, plain
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
 

@@ -10,8 +10,8 @@ import pytest
 
 from core.config import GrpoStage, RunSpec
 from core.errors import UserError
+from core.health.case import Settings
 from core.health.finding import Decider, Finding
-from core.health.settings import Settings
 from grpoctl.config import Library, load
 from grpoctl.diagnose.propose import propose
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed

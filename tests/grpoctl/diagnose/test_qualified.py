@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import core.health
+import core.health.rules
+from core.health.case import Settings
 from core.health.finding import Decider
-from core.health.settings import Settings
 from grpoctl.config import Library, load
 from grpoctl.config.authored import Authored, read_authored
 from grpoctl.config.loading import resolve
@@ -23,7 +23,7 @@ from grpoctl.diagnose.qualified import qualified
 from tests.grpoctl.diagnose.conftest import GRAVE, Diagnosed
 
 _WHOLE, _BEGUN = re.compile(r"[a-z_.]+=[\w.+-]+"), re.compile(r"[a-z_.]+=")
-_RULES = Path(core.health.__file__).parent
+_RULES = Path(core.health.rules.__file__).parent
 _COUNTS = ("num_generations", "max_completion_length", "patience", "eval_prompts", "max_attempts", "eval_steps")
 
 

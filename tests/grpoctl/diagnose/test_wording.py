@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from core.health.case import Settings
 from core.health.finding import Finding
-from core.health.settings import Settings
 from grpoctl.diagnose import wording
 from grpoctl.diagnose.html import page
 from grpoctl.diagnose.report import report

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.health.foresight.resources.memory import Place
+from core.health.before.resources.memory import Place
 from grpoctl.resources import machine
 from grpoctl.resources.probing import Gauge
 

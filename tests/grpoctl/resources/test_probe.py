@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.config import RunSpec
-from core.health.foresight.resources.memory import Place, Tokens, phases
+from core.health.before.resources.memory import Place, Tokens, phases
 from grpoctl.config import load
 from grpoctl.resources.model import known
 from grpoctl.resources.probe import Probe, measure, obituary

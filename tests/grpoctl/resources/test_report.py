@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.health.foresight.resources.memory import Place, Tokens
-from core.health.foresight.resources.shapes import PUBLISHED
+from core.health.before.resources.memory import Place, Tokens
+from core.health.before.resources.shapes import PUBLISHED
 from grpoctl.cli.checking_resources import size, span
 from grpoctl.config import load
 from grpoctl.resources.model import Known

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.health.gains import Ruler
+from core.health.rules.gains import Ruler
 from grpoctl.executors.control import read_order
 from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from core.health.settings import Settings
+from core.health.case import Settings
 from grpoctl.diagnose.readers.seed_log.parser import Log
 
 _ACCUMULATED = 8  # completions the trainer puts into one optimiser step: a step of no more makes one

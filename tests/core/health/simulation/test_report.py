@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from core.health.simulation.alternatives import SIZES, settings
-from core.health.simulation.report import Simulation, simulate
+from core.health.simulation.report import SIZES, Simulation, settings, simulate
 from core.health.simulation.rewards import RewardModel, of_pass_rates
-from tests.core.health.simulation.test_expected import stage
+from tests.core.health.simulation.test_signal import stage
 
 
 def found(rates: tuple[float, ...] = (0.5,), **changed: Any) -> Simulation:

@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 
 from core.algorithms.masking import token_mean
-from core.health.integrity import max_gap
+from core.health.rules.integrity import max_gap
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy

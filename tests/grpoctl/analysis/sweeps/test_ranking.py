@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from core.health.gains import Ruler
+from core.health.rules.gains import Ruler
 from core.health.statistics import t_quantile
 from grpoctl.analysis.sweeps.ranking import Noise, critical_value, learned, pooled, ranked
 from tests.studies import trial

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import NotFoundError, SpecError, StorageError
-from core.health.settings import settings_of
+from core.health.case import settings_of
 from grpoctl.config import load, plain
 from grpoctl.diagnose.readers.base import Asked
 from grpoctl.diagnose.readers.mlflow_runs import READER

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from core.errors import SpecError
-from core.health.settings import Settings
+from core.health.case import Settings
 from grpoctl.diagnose.readers.said import settings_said
 
 

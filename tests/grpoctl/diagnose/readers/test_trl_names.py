@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.health.case import FOREIGN
-from core.health.settings import Settings
+from core.health.case import FOREIGN, Settings
 from core.metrics import declared
 from grpoctl.diagnose.readers.trl_names import (
     OURS,

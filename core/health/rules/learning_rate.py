@@ -1,0 +1,489 @@
+"""Does the learning rate move the weights, and not too far? Rates too large, too small or 0, and runs without updates.
+
+Also weights that a run was to start from and that did not fit it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.health.case import Case
+from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
+from core.health.rules.breaks import acted, number, values_of
+from core.health.rules.first_updates import (
+    FAR,
+    SIGNIFICANT,
+    WEIGHT,
+    Elsewhere,
+    Jump,
+    Left,
+    Struck,
+    elsewhere,
+    jump,
+    largest_rate,
+    struck,
+)
+from core.health.rules.integrity import worst_integrity
+from core.health.rules.rollout_mode import contrast
+from core.health.statistics import shown_p
+
+AIM = 1e-4  # nats per token: what the suggested rate should give at first, since the KL goes with its square
+HEALED = 3  # all-invalid steps without an update that must have been seen before one can say whether they heal
+STILL = 20  # updates that must have acted before a policy can be said not to move
+FULL_RATE = 0.5  # of the rate that the settings name: a warm-up that has not come so far tells nothing of it
+UNMOVED = 1e-7  # nats per token, the largest of a run: no argmax and next to no draw is another
+MOVED = 1e-5  # nats per token: equal evaluations are then a solved task's
+
+
+def learning_rate(case: Case) -> Sequence[Finding]:
+    """An error for a rate that broke the policy, a warning for one that may have, or that moved nothing.
+
+    Too large: the first updates made another policy, for good, and a worse one (core.health.rules.first_updates has the
+    evidence of the curves and the arithmetic). Too small: evaluations that draw the same every time give the same
+    texts, whatever was learned. Silent where the sampler is at fault: its samples tell nothing of the weights
+    (core.health.rules.rollout_mode, integrity).
+
+    ## learning-rate
+
+    Severity: error (strong or moderate) where the first updates broke the policy; warning (moderate) where they threw
+    it far or seem to have broken it; warning (certain or moderate) where the rate is too small to move anything.
+
+    Means: the learning rate is far too large, or too small.
+
+    Looks at: of a rate that is too large, three kinds of evidence, of which one is enough. "The first updates" are
+    those of this stage, ten at the largest rate; those of a warm-up count by their share of it, and an update under a
+    tenth of that rate is blamed for nothing.
+
+    1. The KL to the start, in nats a token, goes from under 0.01 to 0.1 in at most three updates. Measured on the
+       built-in model: rate x1: 7e-6 to 2e-4 (4 updates a rollout: 9e-4 and 2e-3); x10: 4e-3 and 2e-2; x100: 0.2 to 0.7
+       (8 runs).
+    2. The steps after an update against all before it: two kinds of column left for good, one of them worse. Validity
+       and reward are one kind, truncation and length are one, entropy is one. A column has left for good where four
+       fifths of all later rows, to the end of the table, lie beyond every row before, the change is two of the run's
+       own spreads between steps, half of it was there within five steps, and the level is another one: validity under
+       half, reward lower by half of what the completions of a step differ by (differences, not ratios: rewards may be
+       negative), truncation up by 0.4, length outside 0.5 to 1.6 times, entropy outside 0.3 to 3 times. p is Nelson's
+       precedence test: were the order of the rows of no matter, the k lowest of m + n would all be among the later n
+       with the chance C(m + n - k, m) / C(m + n, m); twice that, times the updates after which a change was looked for,
+       and the larger of harm's and the second kind's. One step before the change gives 1 / (n + 1) at best, so it
+       proves nothing.
+    3. A rate of 0.01 or more, and one column worse on 4 of the 5 rows after the first such update and on four fifths of
+       all since. Adam divides a mean of gradients by the root of a mean of their squares (Kingma and Ba 2015, section
+       2.1): its first update moves each weight that has a gradient by the rate itself, whatever the gradient and
+       whatever `max_grad_norm`; later ones move it by at most (1 - 0.9) / sqrt(1 - 0.999) = 3.2 times the rate. A
+       transformer's weights begin with a standard deviation of 0.02 (`initializer_range` of GPT-2, Llama and Qwen): at
+       a rate of 0.01 half of a typical weight is exchanged in one update. Full fine-tuning uses 1e-6 to 1e-5, a small
+       model from scratch up to 3e-3. With LoRA the weights that count are scale x B A, scale = alpha / r. B begins at 0
+       and A uniform with std 1 / sqrt(3 d) for d inputs, so one update makes each entry of the product scale x rate x
+       sqrt(r) / sqrt(3 d): with alpha / r = 2, r = 16, d = 4096 and a rate of 1e-3 that is 7e-5, 0.4 % of 0.02; at 3e-2
+       it is 11 %, in few directions, where it counts for more. A reward counts as worse here where it fell by twice
+       what a step's completions differ by.
+
+    Too small: at least three evaluations with one reward and one mean length to the last digit, after 20 updates or
+    more (ours draw the same way every time, so their texts are the same; certain with a KL under 1e-5, moderate without
+    one, nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate). Silent
+    while a warm-up is below half of the rate that is known.
+
+    Grades of a rate that is too large:
+
+    - Error (strong): the KL jumped, and validity or reward left for good, or all evaluations since (two or more) are
+      worse by 4 standard errors or lost half of their validity.
+    - Error (moderate): no KL jump, and two kinds left with the third evidence; or p < 0.001 with validity or reward
+      among them, and a KL that rose with it to 0.01 or more and to ten times what it was; or the evaluations since are
+      worse. Strong where all-invalid steps without an update stayed so.
+    - Warning (moderate): the KL jumped and nothing is worse; or the third evidence alone; or two kinds left, validity,
+      reward or truncation among them, and the start is too short to prove it, or no KL tells it from prompts that
+      changed there.
+    - Nothing: the reward rose clearly; a KL measured since is under 0.01, or goes on as it did before the change; the
+      evaluations since (two or more) are on average no worse; the KL before is not near 0 or not known; a row stands
+      for several steps.
+
+    Rows need no KL, no validity and no update marks: TRL's are enough, though a log without a KL that breaks within its
+    first two or three steps is an error only with the third evidence.
+
+    Confounder: prompts that became harder or longer at that step (told apart by the KL; a warning without one). Prompt
+    vectors, tiny networks and wide-spread weights live with rates of 0.01, and SGD moves by its gradients: the rate
+    alone is never reported, and nothing where the optimiser is known to be SGD (`--set optimizer=sgd`; TRL's `optim` is
+    read), fewer than four prompts are known to have been answered before, the reward rose by half of what a step's
+    completions differ by or more, or a KL since is under 0.01. Silent where the sampler is at fault (a log-prob gap, or
+    collapses that heal without an update). `rollout-mode` is ruled out where all-invalid steps without an update stayed
+    all-invalid.
+
+    Do: the rate that gives a KL of 1e-4 an update (it goes with the square of the rate); without a KL a tenth of the
+    rate. To see both: `grpoctl run p31 --profile tiny learning_rate=5e-2` and `learning_rate=5e-7`.
+
+    Measured: p31 at rate x100: 10 of 10 errors; with a warm-up of 10 and of 30 steps: 3 of 3 errors; TRL 1.16 at 3e-2
+    instead of 3e-4, no KL: 10 of 10 (7 errors, 3 warnings). Accused: none of 30 sound runs. A rate x10 is not found: in
+    2 runs of 96 steps it reached the sound runs' reward and lost validity slowly, which is not the first updates'
+    doing. A rate / 1000 was found in 3 of 3 runs; / 100 changed some draws and was not. Simulated runs in which nothing
+    changes: [benchmarks](benchmarks.md#learning-rate).
+    """
+    if sampler_at_fault(case):
+        return ()
+    found = case.once(too_large) or _too_small(case)
+    return () if found is None else (found,)
+
+
+def sampler_at_fault(case: Case) -> bool:
+    """Whether samples are not the policy's: a broken integrity, or collapses that heal without an update."""
+    dtype = case.settings.dtype or "bfloat16"  # unknown: the coarser one accuses no sampler
+    seen = contrast(case.rows)
+    healed = seen.collapsed_and_skipped >= HEALED and seen.still_collapsed <= 0.1 * seen.collapsed_and_skipped
+    return healed or worst_integrity(case.rows, dtype=dtype, override=case.guards.max_logprob_gap) is not None
+
+
+def not_the_sampler(case: Case) -> tuple[RuledOut, ...]:
+    """Damage of the weights, where all-invalid steps were seen not to heal although nothing was updated."""
+    seen = contrast(case.rows)
+    if seen.collapsed_and_skipped < HEALED or seen.still_collapsed < 0.9 * seen.collapsed_and_skipped:
+        return ()
+    why = (
+        f"{seen.still_collapsed} of {seen.collapsed_and_skipped} all-invalid steps without an update were followed by "
+        "another: the weights are damaged, a wrong mode would have healed"
+    )
+    return (RuledOut(id="rollout-mode", why=why),)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What speaks for a rate that was too large; at least one of them."""
+
+    far: Jump | None
+    other: Elsewhere | None
+    hit: Struck | None
+
+    @property
+    def left(self) -> tuple[Left, ...]:
+        """The columns that left their start, by the evidence that asks the most."""
+        found = next((one for one in (self.other, self.far, self.hit) if one is not None), None)
+        return () if found is None else found.left
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the evaluations since are clearly worse."""
+        return any(one is not None and one.evaluated for one in (self.far, self.other))
+
+    @property
+    def proven(self) -> bool:
+        """Whether the curves, or curves and the size of an update, say that another policy came at once."""
+        return self.other is not None and (self.other.proven or (self.hit is not None and self.hit.worse))
+
+    @property
+    def broke(self) -> bool:
+        """Whether the policy was broken, as far as can be known."""
+        return self.proven or (self.far is not None and self.far.harmed)
+
+
+def too_large(case: Case) -> Finding | None:
+    """The finding where the first updates went too far; its evidence has all that left its start."""
+    seen = _Seen(far=jump(case), other=elsewhere(case), hit=struck(case))
+    if seen.far is None and seen.other is None and (seen.hit is None or not seen.hit.worse):
+        return None
+    rate = _rate(case)
+    change = () if rate is None else (f"learning_rate={_smaller(rate, seen.far):.1g}",)
+    sure = seen.far is not None or bool(not_the_sampler(case))
+    return Finding(
+        id="learning-rate",
+        severity="error" if seen.broke else "warning",
+        summary=f"learning rate {_shown(rate)} {'is' if seen.far or seen.broke else 'may be'} too large: {_said(seen)}",
+        evidence=_evidence(rate, seen),
+        rules_out=not_the_sampler(case),
+        suggest=change,
+        confidence="strong" if seen.broke and sure else "moderate",
+        decider=Decider(
+            question="does the same run stay itself at a smaller rate?",
+            overrides=change,
+            expects=(f"kl < {FAR}",) if seen.far is not None else (),
+        ),
+    )
+
+
+def _said(seen: _Seen) -> str:
+    parts, far, other, hit = [], seen.far, seen.other, seen.hit
+    if hit is not None:
+        times = f"{hit.rate / WEIGHT:.2g} times what a transformer's weights begin with ({WEIGHT})"
+        parts.append(f"an update of Adam moves a weight by about the rate, {times}")
+    if far is not None:
+        parts.append(f"the policy was {far.kl:.2g} nats a token away from its start after {counted(far.updates)}")
+    if other is not None:
+        before = f"the {other.before} before" if other.before > 1 else "the one before"
+        open_ = "" if far or seen.proven else _open(other)
+        parts.append(
+            f"the {other.after} steps after {counted(other.updates)} are of another policy than {before} "
+            f"({shown_p(other.p)}{open_})"
+        )
+    elif hit is not None and far is None:
+        parts.append(f"with {counted(hit.updates)} and for good")
+    if seen.left:
+        parts.append(", ".join(f"{one.metric} went from {one.start:.3g} to {one.now:.3g}" for one in seen.left))
+    if seen.evaluated:
+        parts.append("the evaluations since are clearly worse")
+    return "; ".join(parts)
+
+
+def _open(other: Elsewhere) -> str:
+    """What else it may be, where it is not proven."""
+    return ": too few to prove it" if other.p >= SIGNIFICANT else ", or the prompts changed there"
+
+
+def counted(count: int) -> str:
+    """So many updates, in words."""
+    return f"{count} update{'' if count == 1 else 's'}"
+
+
+def _shown(rate: float | None) -> str:
+    return "(unknown)" if rate is None else f"{rate:.3g}"
+
+
+def _rate(case: Case) -> float | None:
+    """The rate of the stage: the largest that was used, else what is known of its settings."""
+    return largest_rate(case.stage_rows) or case.settings.learning_rate
+
+
+def _evidence(rate: float | None, seen: _Seen) -> dict[str, float | str]:
+    found: dict[str, float | str] = {} if rate is None else {"learning_rate": rate}
+    if seen.hit is not None:
+        found |= {"update_over_weight": seen.hit.rate / WEIGHT}
+    if seen.far is not None:
+        found |= {"kl": seen.far.kl, "after_updates": seen.far.updates, "kl_limit": FAR}
+    if seen.other is not None:
+        found |= {"steps_before": seen.other.before, "steps_after": seen.other.after, "p": seen.other.p}
+    for one in (*(seen.hit.left if seen.hit else ()), *(seen.far.left if seen.far else ()), *seen.left):
+        found |= {f"{one.metric}_start": one.start, f"{one.metric}_since": one.now}
+    return found
+
+
+def _smaller(rate: float, far: Jump | None) -> float:
+    """By the KL, which goes with the square of the rate used until then; without one a tenth."""
+    if far is None:
+        return rate / 10.0
+    return (far.rate or rate) / min(max(math.sqrt(far.kl / AIM), 10.0), 100.0)
+
+
+def _too_small(case: Case) -> Finding | None:
+    """A warning where no update showed: the same evaluations to the last digit, or no KL at all."""
+    steps = case.stage_rows
+    moved = sum(map(acted, steps))
+    if moved < STILL or (rate := _rate(case)) is None:
+        return None
+    aim = case.settings.learning_rate or 0.0
+    if rate < FULL_RATE * aim:
+        return None  # still in its warm-up
+    moved *= case.averaged_over
+    kls = [value for row in steps if (value := number(row, "kl")) is not None]
+    same = _same_evaluations(case) if max(kls, default=0.0) < MOVED else 0
+    still = len(kls) >= STILL and max(kls) < UNMOVED
+    if not same and not still:
+        return None
+    kl = {"kl_max": max(kls)} if kls else {}
+    said = f"the last {same} evaluations gave the same texts" if same else "the KL to the start stayed below 1e-7 nats"
+    return Finding(
+        id="learning-rate",
+        severity="warning",
+        summary=f"learning rate {rate:.3g} is too small to move anything: after {moved} updates {said}",
+        evidence={"learning_rate": rate, "updates": moved, "same_evaluations": same, **kl},
+        suggest=(f"learning_rate={_larger(max(rate, aim), max(kls, default=0.0)):.1g}",),
+        confidence="certain" if same and kls and rate >= aim else "moderate",
+        decider=Decider(
+            question="does a larger rate move the evaluation?",
+            overrides=(f"learning_rate={_larger(max(rate, aim), max(kls, default=0.0)):.1g}",),
+            expects=("kl > 1e-5",) if kls else (),
+        ),
+    )
+
+
+def _larger(rate: float, kl: float) -> float:
+    return rate * (10.0 if kl <= 0 else min(max(math.sqrt(AIM / kl), 10.0), 100.0))
+
+
+def _same_evaluations(case: Case) -> int:
+    """How many evaluations there were, where all have one reward and one mean length to the last digit; else 0.
+
+    Ours draw the same way every time, so the texts are the same: no draw fell another way. Elsewhere draws are new, or
+    greedy, and two equal mean lengths are no chance either. Rewards that are all one (a solved task) say nothing.
+    """
+    seen = [
+        row for row in case.rows if number(row, "eval/length") is not None and number(row, "eval/reward") is not None
+    ]
+    done = [row for row in seen if (row.get("step") or 0) >= 1]
+    one = len({(row["eval/length"], row["eval/reward"], row.get("eval/valid")) for row in seen}) == 1
+    solved = any(row.get("eval/reward_se") == 0 for row in seen)
+    return len(seen) if one and not solved and len(done) >= 2 and len(seen) >= 3 else 0
+
+
+LAST_STEPS = 10  # steps at the end: a schedule's own last ones are fewer
+SHARE = 0.1  # of the run
+
+
+def rate_zero(case: Case) -> Sequence[Finding]:
+    """A warning where the last tenth of a run or more, and at least ten steps, had a rate of exactly 0.
+
+    ## rate-zero
+
+    Severity: warning (strong).
+
+    Means: the last tenth of the steps or more, and at least ten, had a learning rate of exactly 0: a schedule that is
+    shorter than the run, or one that a resumed run took up with another length.
+
+    Looks at: `learning_rate`.
+
+    Confounder: a log that rounds small rates.
+
+    Do: give the schedule the length of the run (`lr_scheduler_steps`, `max_steps`), or end the run there.
+    """
+    rows = [row for row in case.stage_rows if number(row, "learning_rate") is not None]
+    used = [index for index, row in enumerate(rows) if row["learning_rate"]]
+    if not used:
+        return ()
+    still = rows[used[-1] + 1 :]
+    if len(still) * case.averaged_over < LAST_STEPS or len(still) < SHARE * len(rows):
+        return ()
+    first, last = int(still[0].get("step") or 0), rows[used[-1]]["learning_rate"] or 0.0
+    return (
+        Finding(
+            id="rate-zero",
+            severity="warning",
+            summary=(
+                f"the learning rate is exactly 0 from step {first} on ({len(still)} of {len(rows)} rows; {last:.2g} "
+                "before): nothing was learned since. A schedule that is shorter than the run, one that a resumed run "
+                "took up with another length, or a log that rounds small rates"
+            ),
+            evidence={"first_step": first, "rows": len(still), "of": len(rows), "last_rate": last},
+            advice="give the schedule the length of the run (lr_scheduler_steps, max_steps), or end the run there",
+            confidence="strong",
+        ),
+    )
+
+
+ENOUGH = 10  # steps
+MOST = 0.5  # of them have a loss that is not 0
+NONE = 1e-8  # a loss: below it lies rounding
+
+
+def no_gradient(case: Case) -> Sequence[Finding]:
+    """An error where the gradient is exactly 0 on every step, losses are not, and a KL says that nothing moved.
+
+    A warning where no KL is known: some trainers do not log the norm and write 0. Silent where the KL grew: they do.
+
+    ## no-gradient
+
+    Severity: error (certain) where a KL that stays below 1e-7 agrees; else warning (moderate).
+
+    Means: the gradient norm is exactly 0 on all steps (ten or more) and the loss is not, on half of them or more: no
+    trained weight is reached.
+
+    Looks at: `grad_norm`, `loss` and `kl`. It rules out `learning-rate`: no rate moves a weight that has no gradient.
+
+    Confounder: trainers that have no norm and write 0: a warning only. Silent where the KL grew.
+
+    Do: count the parameters that the optimiser holds, and look at one of them before and after a step.
+    """
+    rows = [row for row in case.stage_rows if number(row, "grad_norm") is not None and number(row, "loss") is not None]
+    felt = [row for row in rows if abs(row["loss"] or 0.0) > NONE]
+    if len(rows) * case.averaged_over < ENOUGH or any(row["grad_norm"] for row in rows) or len(felt) < MOST * len(rows):
+        return ()
+    kls = values_of(rows, "kl")
+    if kls and max(kls) > UNMOVED:
+        return ()
+    why = f"the gradient is exactly 0 on all {len(rows)} rows, so no rate moves anything"
+    return (
+        Finding(
+            id="no-gradient",
+            severity="error" if kls else "warning",
+            summary=(
+                f"the gradient norm is exactly 0 on all {len(rows)} rows while the loss is not (on {len(felt)})"
+                + (f", and the KL to the start stays at {max(kls):.1g}" if kls else "")
+                + ": no gradient reaches a weight that is trained (a frozen or unregistered adapter, a detached loss)"
+                + ("" if kls else ", or the log has no norm and writes 0")
+            ),
+            evidence={"rows": len(rows), "with_loss": len(felt), **({"kl_max": max(kls)} if kls else {})},
+            rules_out=(RuledOut(id="learning-rate", why=why),),
+            advice="count the parameters that the optimiser holds, and look at one of them before and after a step",
+            confidence="certain" if kls else "moderate",
+        ),
+    )
+
+
+def no_updates(table: StepTable) -> Finding | None:
+    """A warning where not one of the steps moved a weight, with what the steps had instead of a signal.
+
+    None where a step does not say whether it did. An update at a learning rate of exactly 0 moves none.
+
+    ## no-updates
+
+    Severity: warning.
+
+    Means: no step made an update, or each had a learning rate of exactly 0: nothing moved.
+
+    Looks at: `update` and `learning_rate` of ten steps or more, and what the steps had instead of a signal (dead or
+    discarded groups).
+
+    Confounder: a log that does not say whether a step made an update: silent.
+
+    Do: see why every group was dead or left out (`dead-groups`, `positive_reward`, `dynamic_sampling`), or what the
+    schedule did.
+    """
+    rows = steps_of(table)
+    if len(rows) < ENOUGH or any(row.get("update") != 0 and row.get("learning_rate") != 0 for row in rows):
+        return None
+    discarded = [float(row["groups/discarded"] or 0.0) for row in rows if "groups/discarded" in row]
+    dead = [float(row["groups/dead"] or 0.0) for row in rows if "groups/dead" in row]
+    evidence: dict[str, float | str] = {"steps": len(rows)}
+    why = "no optimiser step had a finite loss"
+    at_zero = sum(row.get("update") == 1 for row in rows)
+    if dead:
+        share = sum(dead) / len(dead)
+        evidence |= {"dead": share, "discarded": sum(discarded)}
+        why = f"{share:.0%} of the groups had equal rewards"
+    if discarded and all(discarded):
+        why = f"every step left groups out ({sum(discarded):.0f} in all: positive_reward, dynamic_sampling), and {why}"
+    if at_zero:
+        evidence["at_rate_0"] = at_zero
+        why = f"{at_zero} of the updates had a learning rate of exactly 0 (a schedule that has ended?)"
+    return Finding(
+        id="no-updates",
+        severity="warning",
+        summary=f"no update moved anything in {len(rows)} steps: {why}"
+        if at_zero
+        else f"no update was made in {len(rows)} steps, so nothing was learned: {why}",
+        evidence=evidence,
+    )
+
+
+_WHAT = {
+    "init/missing": "of this policy were not there and kept their own start",
+    "init/odd_shape": "had another shape there and kept their own start",
+    "init/unknown": "of that run were left out, this policy has none of their name",
+}
+
+
+def initial_weights(table: StepTable) -> Finding | None:
+    """A warning where init_from left something unmatched; None where all fitted or nothing was asked.
+
+    ## init-from
+
+    Severity: warning.
+
+    Means: `init_from` found weights that this policy does not have, or did not find some that it has, or found another
+    shape: those kept their own start.
+
+    Looks at: `init/taken`, `init/missing`, `init/odd_shape` and `init/unknown`.
+
+    Confounder: a deliberate change of the architecture or of the adapter's size.
+
+    Do: compare the two specs' `model` if the counts are a surprise.
+    """
+    row = table[0] if table else {}
+    counts = {name: int(row.get(name) or 0) for name in ("init/taken", *_WHAT)}
+    odd = {name: count for name, count in counts.items() if name != "init/taken" and count}
+    if not odd:
+        return None
+    parts = "; ".join(f"{count} {_WHAT[name]}" for name, count in odd.items())
+    return Finding(
+        id="init-from",
+        severity="warning",
+        summary=f"init_from gave {counts['init/taken']} weights; {parts}",
+        evidence=dict(counts),
+    )

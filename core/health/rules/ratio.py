@@ -1,0 +1,265 @@
+"""The importance ratio: clips that never act, an "old" policy that never moves, exploding ratios, a rising loss.
+
+core.health.before.inert says the first before a run, by its spec; here the log says it. Not here: a ratio that is off 1
+although each rollout is learned from once (the sampler's fault, core.health.rules.integrity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from core.health.case import Case
+from core.health.finding import Decider, Finding, RuledOut
+from core.health.rules.breaks import number
+from core.health.statistics import Trend, chance_above, series, shown_p, trend
+
+ENOUGH = 10  # steps with an update
+NEAR_ONE = 1e-3  # float32 rounds a ratio to 1 +- 3e-6, bfloat16 to 1 +- 0.3 at its worst token
+EXPLODED = 10.0  # the largest ratio of a step; four updates a rollout give 1.9 at most in sound runs of ours
+SIGNIFICANT = 1e-3
+BOUNDLESS = ("reinforce", "sapo", "cispo")  # surrogates that do not clip a ratio from both sides
+
+
+def inert_live(case: Case) -> Sequence[Finding]:
+    """What never clipped, what is always clipped against the reference, and ratios beyond all bounds."""
+    found = (_never_clips(case), _frozen_old(case), _explodes(case))
+    return [one for one in found if one is not None]
+
+
+def _clipped(case: Case) -> list[float]:
+    """The share of clipped tokens of each step that has both; a log of one column has that one."""
+    found = []
+    for row in case.stage_rows:
+        sides = [value for name in ("policy/clip_low", "policy/clip_high") if (value := number(row, name)) is not None]
+        if sides:
+            found.append(sum(sides))
+    return found
+
+
+def _ratios(case: Case) -> list[tuple[float, float]]:
+    return series(case.stage_rows, "policy/ratio_max")
+
+
+def _never_clips(case: Case) -> Finding | None:
+    """An info: it is no fault, but whoever sweeps epsilon sweeps nothing.
+
+    ## inert-clip
+
+    Severity: info (certain by construction, else strong).
+
+    Means: not one token was clipped on any step, so epsilon and the surrogate change nothing: each rollout is learned
+    from once, or the largest ratio stayed within 0.001 of 1.
+
+    Looks at: `policy/clip_low` and `policy/clip_high` on ten steps with an update or more, `policy/ratio_max`, and the
+    updates per rollout.
+
+    Confounder: a surrogate that does not clip the ratio from both sides (`reinforce`, `sapo`, `cispo`).
+
+    Do: nothing is wrong. Do not sweep epsilon; `num_iterations=2` makes it act.
+
+    Measured: `grpoctl run p31 --profile tiny`: 0 on 71 of 71 updates, the ratio within 4e-6 of 1; with
+    `num_iterations=4` (seeds 100, 101): 0.5 % and 0.6 % of the tokens, ratios up to 1.9 and 2.4.
+    """
+    shares = _clipped(case)
+    if len(shares) < ENOUGH or any(shares) or case.settings.surrogate in BOUNDLESS:
+        return None
+    furthest = max((abs(value - 1.0) for _, value in _ratios(case)), default=None)
+    built_in = case.settings.updates_per_rollout == 1 or (furthest is not None and furthest < NEAR_ONE)
+    evidence: dict[str, float | str] = {"steps": len(shares), "clipped": 0.0}
+    if furthest is not None:
+        evidence["ratio_furthest_from_1"] = furthest
+    if case.settings.epsilon is not None:
+        evidence["epsilon"] = case.settings.epsilon
+    why = "each rollout is learned from once, so old and new log-probs are equal and the ratio is 1"
+    if not built_in:
+        far = "" if furthest is None else f": the ratio is within {furthest:.2g} of 1"
+        why = f"no ratio reached the bound{far}"
+    return Finding(
+        id="inert-clip",
+        severity="info",
+        summary=f"not one token was clipped in {len(shares)} steps{' by construction' if built_in else ''}: {why}",
+        evidence=evidence,
+        rules_out=_no_trust_region(built_in),
+        advice="epsilon and the surrogate change nothing here; nothing is wrong with that; do not sweep it",
+        confidence="certain" if built_in else "strong",
+        decider=Decider(
+            question="does epsilon change anything once a rollout is learned from twice?",
+            overrides=("num_iterations=2",),
+            expects=("policy/clip_high > 0",),
+        ),
+    )
+
+
+def _no_trust_region(built_in: bool) -> tuple[RuledOut, ...]:
+    if not built_in:
+        return ()
+    return (RuledOut(id="clip-range", why="a clip that never acts neither stabilises a run nor holds it back"),)
+
+
+def _frozen_old(case: Case) -> Finding | None:
+    """The ratio to a policy that never moves: it measures the way from the reference, and grows with it.
+
+    ## frozen-old-policy
+
+    Severity: info; warning (certain) where the largest ratio or the clipped share grows (p < 0.001).
+
+    Means: the "old" log-probs are the reference's for the whole run, so the clip and the KL pull at the same thing.
+
+    Looks at: the setting (`--set old_is_reference=true`), `policy/ratio_max` and the clipped share over steps.
+
+    Confounder: offline data, where no other old policy exists; the finding then says so.
+
+    Do: record the log-probs of the policy that drew the samples, and draw anew; or keep one of clip and KL.
+    """
+    known = case.settings
+    if not known.old_is_reference:
+        return None
+    grows = _growth(case)
+    offline = " to samples that were drawn in advance" if known.offline else ""
+    said = "" if grows is None else f"; {grows[0]} ({shown_p(grows[1])})"
+    p = {} if grows is None else {"p": grows[1]}
+    return Finding(
+        id="frozen-old-policy",
+        severity="info" if grows is None else "warning",
+        summary=(
+            f'the "old" log-probs are the reference\'s for the whole run: the importance ratio{offline} is the one to '
+            f"the reference, so the clip and the KL pull at the same thing{said}"
+        ),
+        evidence={"old_is_reference": 1, "offline": float(bool(known.offline)), **p},
+        advice="record the log-probs of the policy that drew the samples, and draw anew; or keep one of clip and KL",
+        confidence="certain",
+    )  # fmt: skip
+
+
+def _growth(case: Case) -> tuple[str, float] | None:
+    """What grows with the distance from the old policy, and its p; None where nothing does, or it is unknown."""
+    clipped = [(float(place), value) for place, value in enumerate(_clipped(case))]
+    for name, points in (("the largest ratio", _ratios(case)), ("the clipped share", clipped)):
+        line = trend(points)
+        if line is not None and line.slope > 0 and (p := chance_above(line.z)) < SIGNIFICANT:
+            return f"{name} grows from {points[0][1]:.3g} to {points[-1][1]:.3g}", p
+    return None
+
+
+def _explodes(case: Case) -> Finding | None:
+    """A warning where a token's importance ratio exceeded EXPLODED on 5 % of the steps or more.
+
+    ## ratio-explosion
+
+    Severity: warning (moderate).
+
+    Means: a token's importance ratio was above 10 on 5 % of the steps, where a rollout is learned from more than once:
+    its last updates learn from a policy that is far away.
+
+    Looks at: `policy/ratio_max`.
+
+    Confounder: a ratio off 1 although the rollout is learned from once is the sampler's fault (`rollout-integrity`).
+
+    Do: `num_iterations=1`, fewer updates a rollout, or a smaller learning rate; a clip bounds the objective and not the
+    ratio.
+    """
+    points = _ratios(case)
+    if case.settings.updates_per_rollout == 1 or case.settings.old_is_reference:
+        return None
+    far = [(int(step), value) for step, value in points if value > EXPLODED]
+    if len(points) < ENOUGH or len(far) < 0.05 * len(points):
+        return None
+    step, largest = max(far, key=lambda one: one[1])
+    return Finding(
+        id="ratio-explosion",
+        severity="warning",
+        summary=(
+            f"the importance ratio of a token exceeded {EXPLODED:g} on {len(far)} of {len(points)} steps (largest "
+            f"{largest:.3g} at step {step}): the last updates of a rollout learn from a policy that is far away"
+        ),
+        evidence={"steps": len(points), "beyond": len(far), "limit": EXPLODED, "largest": largest, "at_step": step},
+        suggest=("num_iterations=1",),
+        advice="fewer updates a rollout, or a smaller learning rate; a clip bounds the objective and not the ratio",
+        confidence="moderate",
+        decider=Decider(
+            question="is it the number of updates per rollout?",
+            overrides=("num_iterations=1",),
+            expects=("policy/ratio_max < 1.01",),
+        ),
+    )
+
+
+LOSS_STEPS = 20  # steps
+RISEN = 1.0  # standard deviations around its line that it must have risen by, over the run
+ABOUT_ONE = 0.01
+
+
+def policy_loss(case: Case) -> Sequence[Finding]:
+    """A warning where the policy's loss rises (p < 0.001); an info at a ratio of 1, where that means nothing.
+
+    At a ratio of 1 the loss is minus the mean advantage: 0 where advantages are centred, whatever is learned.
+
+    ## policy-loss
+
+    Severity: warning (weak); info (certain) at a ratio of 1.
+
+    Means: the policy's loss rises over the run. The value is a poor measure: at a ratio of 1 it is minus the mean
+    advantage and says nothing of learning. Document 003's guide takes a rise for trouble (see the
+    [glossary](glossary.md#documents)) and suggests the rate x 0.4, `max_grad_norm` and `epsilon` halved.
+
+    Looks at: `policy/loss` over 20 steps or more: trend p < 0.001, risen by one standard deviation around its line.
+
+    Confounder: a ratio of 1 (one update per rollout): the rise is then noise of the mean advantage.
+
+    Do: look at the reward and at `eval/reward`. Of the guide's changes the rate is the likeliest; under Adam a tighter
+    norm changes little; epsilon acts only after a first update on a rollout.
+    """
+    points = series(case.stage_rows, "policy/loss")
+    if len(points) < LOSS_STEPS or (line := trend(points)) is None or line.slope <= 0:
+        return ()
+    p, rise = chance_above(line.z), line.slope * (points[-1][0] - points[0][0])
+    left = [value - line.slope * step for step, value in points]
+    if p >= SIGNIFICANT or rise < RISEN * stdev(left):
+        return ()
+    return (_finding(case, points, line, p),)
+
+
+def _at_ratio_one(case: Case) -> bool:
+    ratios = [value for _, value in series(case.stage_rows, "policy/ratio_max")]
+    if ratios:
+        return max(abs(value - 1.0) for value in ratios) < ABOUT_ONE
+    return case.settings.updates_per_rollout == 1 and not case.settings.old_is_reference
+
+
+def _finding(case: Case, points: Sequence[tuple[float, float]], line: Trend, p: float) -> Finding:
+    third = max(1, len(points) // 3)
+    early, late = fmean(value for _, value in points[:third]), fmean(value for _, value in points[-third:])
+    evidence = {"early": early, "late": late, "slope": line.slope, "se": line.se, "p": p, "steps": len(points)}
+    said = f"the policy's loss rose from {early:.3g} to {late:.3g} over {len(points)} steps ({shown_p(p)})"
+    if _at_ratio_one(case):
+        why = "old and new log-probs are equal, so its value is minus the mean advantage, whatever is learned"
+        return Finding(
+            id="policy-loss",
+            severity="info",
+            summary=f"{said}, which is not informative: {why}",
+            evidence=evidence,
+            rules_out=(RuledOut(id="policy-loss-rising", why=why),),
+            advice="look at the reward and at eval/reward instead",
+            confidence="certain",
+        )
+    rate, norm = case.settings.learning_rate, case.settings.max_grad_norm
+    suggest = [] if rate is None else [f"learning_rate={0.4 * rate:.1g}"]
+    suggest += [f"max_grad_norm={0.5 * (norm or 1.0):g}", f"epsilon={0.5 * (case.settings.epsilon or 0.2):g}"]
+    return Finding(
+        id="policy-loss",
+        severity="warning",
+        summary=f"{said}: later updates push against its advantages, or its ratio is not what it should be",
+        evidence=evidence,
+        suggest=tuple(suggest),
+        advice=(
+            "in this order: the rate is the likeliest; a tighter max_grad_norm changes little under Adam, which "
+            "divides by the gradient's own size; a tighter epsilon acts only after a first update on a rollout"
+        ),
+        confidence="weak",
+        decider=Decider(
+            question="does the reward rise where the loss does not?",
+            overrides=tuple(suggest[:1]),
+            expects=("policy/loss < 0.01",),
+        ),
+    )

@@ -1,0 +1,338 @@
+"""Training against held-out prompts: no evaluation, a missed early stop, overfitting, reward hacking, leaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, pstdev
+from typing import Final
+
+from core.health.case import Case
+from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
+from core.health.rules.gains import Measured, evaluations
+from core.health.rules.learning_rate import sampler_at_fault
+from core.health.statistics import chance_above, series, shown_p, trend
+
+LONG_RUN = 50  # steps: a shorter run may be a trial
+
+
+def no_validation(case: Case) -> Sequence[Finding]:
+    """An info where more than LONG_RUN steps were trained and no row has an evaluation.
+
+    ## no-validation
+
+    Severity: info (certain).
+
+    Means: more than 50 steps and not one evaluation. P30's log is such a run.
+
+    Looks at: whether any row has an `eval/` metric.
+
+    Confounder: evaluations that were made and logged elsewhere.
+
+    Do: keep prompts apart from training and evaluate on them every so many steps (`evaluation.eval_steps`).
+    """
+    rows = steps_of(case.rows)
+    steps = len(rows) * case.averaged_over
+    if steps <= LONG_RUN or any(name.startswith("eval/") for row in case.rows for name in row):
+        return ()
+    return (
+        Finding(
+            id="no-validation",
+            severity="info",
+            summary=(
+                f"{steps} steps and no evaluation: whether anything was learned beyond the training prompts, and which "
+                "checkpoint is the best, cannot be said"
+            ),
+            evidence={"steps": steps},
+            suggest=("evaluation.eval_steps=10",),
+            advice="keep prompts apart from training and evaluate on them every so many steps",
+            confidence="certain",
+        ),
+    )
+
+
+LEAST: Final = 3  # evaluations without a better one: a shorter patience is luck, known afterwards
+WORTH = 0.2  # of the steps: less saved is not worth a word
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlyStop:
+    """Where a patience would have ended a run that kept its best evaluation."""
+
+    patience: int
+    best_step: int
+    best: float
+    stop_step: int
+    last_step: int
+
+
+def shortest_patience(rewards: Sequence[float]) -> int:
+    """The least patience, at least LEAST, with which early stopping reaches the best of these evaluations."""
+    best_index = rewards.index(max(rewards))
+    waited, best = 0, rewards[0]
+    longest = 0
+    for reward in rewards[1 : best_index + 1]:
+        waited, best = (0, reward) if reward > best else (waited + 1, best)
+        longest = max(longest, waited)
+    return max(LEAST, longest + 1)
+
+
+def early_stop(table: StepTable) -> EarlyStop | None:
+    """The stop that keeps the best evaluation of a table; None where it comes after the last one, or all are equal."""
+    points = series(table, "eval/reward")
+    rewards = [reward for _, reward in points]
+    if not rewards or max(rewards) == min(rewards):
+        return None
+    best_index, patience = rewards.index(max(rewards)), shortest_patience(rewards)
+    if best_index + patience >= len(points):
+        return None
+    return EarlyStop(
+        patience=patience,
+        best_step=int(points[best_index][0]),
+        best=rewards[best_index],
+        stop_step=int(points[best_index + patience][0]),
+        last_step=max(int(row.get("step") or 0) for row in table),
+    )
+
+
+def missed_stop(case: Case) -> Sequence[Finding]:
+    """An info where at least a fifth of the steps came after an early stop that loses nothing on eval/reward.
+
+    ## missed-stop
+
+    Severity: info (certain).
+
+    Means: an early stop would have kept the best evaluation and saved a fifth of the steps or more.
+
+    Looks at: the evaluations of the run. Evidence: `best_step`, `stop_step`, `steps_saved`, `completions_saved`.
+
+    Confounder: hindsight. The patience is known afterwards: it says what the steps cost, and is no law.
+
+    Do: the suggested `early_stopping.patience` is the shortest, and at least 3, with which the stop comes after the
+    best evaluation; none is suggested where the best evaluation is the one before training.
+    """
+    found = early_stop(case.rows)
+    if found is None or (saved := found.last_step - found.stop_step) < WORTH * found.last_step:
+        return ()
+    evidence: dict[str, float | str] = {
+        "best_step": found.best_step, "best": found.best, "patience": found.patience, "stop_step": found.stop_step,
+        "last_step": found.last_step, "steps_saved": saved, "share_saved": saved / found.last_step,
+    }  # fmt: skip
+    completions = _completions(case.rows, found.stop_step)
+    if completions is not None:
+        evidence["completions_saved"] = completions
+    return (
+        Finding(
+            id="missed-stop",
+            severity="info",
+            summary=(
+                f"no evaluation after step {found.best_step} was better than {found.best:.3g}: a patience of "
+                f"{found.patience} would have stopped at step {found.stop_step} of {found.last_step} and saved "
+                f"{saved / found.last_step:.0%} of the steps"
+                + ("" if completions is None else f", {completions:,} completions")
+            ),
+            evidence=evidence,
+            suggest=(f"early_stopping.patience={found.patience}",) if found.best_step > 0 else (),
+            advice=""
+            if found.best_step > 0
+            else "the best is the untrained model: there is nothing to stop at and keep",
+            confidence="certain",
+        ),
+    )
+
+
+def _completions(table: StepTable, stop_step: int) -> int | None:
+    """Completions sampled after the step, where the table counts them."""
+    counted = [(row.get("step") or 0, count) for row in table if (count := row.get("completions")) is not None]
+    before = [count for step, count in counted if step <= stop_step]
+    return int(max(count for _, count in counted) - max(before)) if before else None
+
+
+SIGNIFICANT = 1e-3
+
+
+def overfitting(case: Case) -> Sequence[Finding]:
+    """A warning where, from the best evaluation on, eval/reward falls and reward/mean rises, both with p < 0.001.
+
+    The fall is the last third of the evaluations against the best, and goes on. The best was chosen among M, which
+    alone puts it above the others, so its p is taken M times. The rise is a regression on the steps after it.
+
+    ## overfitting
+
+    Severity: warning (moderate).
+
+    Means: from the best evaluation on, `eval/reward` falls while `reward/mean` rises: what is learned holds for the
+    training prompts only.
+
+    Looks at: both trends, each with p < 0.001. The fall: the last evaluation and the mean of the last third against the
+    best, the later half since being the worse one; p times the number of evaluations (the best was chosen). Its
+    standard error is that of two evaluations, or the standard deviation of the steps from one evaluation to the next
+    since the best, where that is larger: weights wander between evaluations, and an evaluation's own error knows
+    nothing of it. The rise: a regression of `reward/mean` on the steps after the best evaluation.
+
+    Confounder: a reward that is gamed on the training prompts looks the same.
+
+    Do: keep the checkpoint of the best evaluation; train on more prompts or for fewer passes; read samples of the last
+    steps. `early_stopping.patience` is suggested unless the best evaluation is the one before training.
+
+    Measured: false alarms in 1 of 500 simulated runs whose `reward/mean` rises by 0.3 in 200 steps and whose 21
+    evaluations are all equal but for noise; in 11 of 200 whose evaluations wander (AR(1) with rho 0.8, standard
+    deviation 0.08, each measured to 0.02), where last against best alone found a quarter.
+    """
+    seen = evaluations(case)
+    if len(seen) < 3:
+        return ()
+    best, last = max(seen, key=lambda one: one.reward), seen[-1]
+    since = seen[seen.index(best) + 1 :]
+    se = math.hypot(best.se, last.se)
+    if last is best or se == 0 or not _falls_on(since):
+        return ()
+    se = max(se, _wander(since))
+    third = seen[-max(2, len(seen) // 3) :]
+    lost = best.reward - max(last.reward, fmean(one.reward for one in third))
+    fall = min(1.0, len(seen) * chance_above(lost / se))
+    trained = trend(series([row for row in case.stage_rows if (row["step"] or 0) > best.step], "reward/mean"))
+    if trained is None or (rise := chance_above(trained.z)) >= SIGNIFICANT or fall >= SIGNIFICANT:
+        return ()
+    return (_finding(case, (best, last), (trained.slope, rise), (fall, se)),)
+
+
+def _wander(since: Sequence[Measured]) -> float:
+    """How far one evaluation is from the next, apart from their drift: weights wander, and its own error has no say."""
+    return pstdev([b.reward - a.reward for a, b in pairwise(since)]) if len(since) > 2 else 0.0
+
+
+def _falls_on(since: Sequence[Measured]) -> bool:
+    """Whether the later half of what came after the best is the worse one."""
+    half = len(since) // 2
+    return half > 0 and fmean(one.reward for one in since[-half:]) < fmean(one.reward for one in since[:half])
+
+
+def _finding(
+    case: Case, evals: tuple[Measured, Measured], trained: tuple[float, float], fallen: tuple[float, float]
+) -> Finding:
+    (best, last), (slope, rise), (fall, se) = evals, trained, fallen
+    patience = shortest_patience([reward for _, reward in series(case.rows, "eval/reward")])
+    return Finding(
+        id="overfitting",
+        severity="warning",
+        summary=(
+            f"eval/reward fell from {best.reward:.3g} (step {best.step}) to {last.reward:.3g} while reward/mean rose "
+            f"by {100 * slope:.2g} in 100 steps: what is learned holds for the training prompts only"
+        ),
+        evidence={
+            "best_step": best.step, "best": best.reward, "last_step": last.step, "last": last.reward,
+            "se": se, "p_fall": fall, "rise_per_step": slope, "p_rise": rise,
+        },
+        suggest=(f"early_stopping.patience={patience}",) if best.step > 0 else (),  # else it keeps the untrained model
+        advice=(
+            "keep the checkpoint of the best evaluation, and train on more prompts or for fewer passes; a reward that "
+            "is gained on training prompts alone may also be one that is gamed: read samples of the last steps"
+        ),
+        confidence="moderate",  # the errors are those of an evaluation; how far weights wander between two is not known
+    )  # fmt: skip
+
+
+ENOUGH = 20  # steps
+LOST = 0.1  # of the completions: what validity must have lost to be worth a word
+
+
+def reward_hacking(case: Case) -> Sequence[Finding]:
+    """A warning where reward/mean rises and completions/valid falls over the steps, both with p < 0.001.
+
+    ## reward-hacking
+
+    Severity: warning (moderate).
+
+    Means: the reward rises while what it stands for falls: it pays for what is not valid.
+
+    Looks at: `reward/mean` rises and `completions/valid` falls over the steps of the last GRPO stage (20 or more), both
+    with p < 0.001, and validity loses a tenth or more between the first and the last third.
+
+    Confounder: two trends of one run also have other causes (prompts that change); the samples decide.
+
+    Do: pay invalid completions less than any valid one, and read samples of the last steps.
+    """
+    rows = case.stage_rows  # another stage may have other prompts and another reward
+    rewards, valid = series(rows, "reward/mean"), series(rows, "completions/valid")
+    up, down = trend(rewards), trend(valid)
+    if min(len(rewards), len(valid)) < ENOUGH or up is None or down is None or sampler_at_fault(case):
+        return ()
+    p_up, p_down, third = chance_above(up.z), chance_above(-down.z), len(valid) // 3
+    first, last = (fmean(value for _, value in part) for part in (valid[:third], valid[-third:]))
+    if max(p_up, p_down) >= SIGNIFICANT or first - last < LOST or not math.isfinite(up.slope):
+        return ()
+    return (
+        Finding(
+            id="reward-hacking",
+            severity="warning",
+            summary=(
+                f"the reward rises by {100 * up.slope:.2g} in 100 steps ({shown_p(p_up)}) while valid completions fall "
+                f"from {first:.0%} to {last:.0%} ({shown_p(p_down)}): it pays for what is not valid"
+            ),
+            evidence={
+                "reward_slope": up.slope, "p_reward": p_up, "valid_first": first, "valid_last": last,
+                "valid_slope": down.slope, "p_valid": p_down, "steps": len(valid),
+            },
+            advice="pay invalid completions less than any valid one, and read samples of the last steps",
+            confidence="moderate",
+            decider=Decider(question="does the reward still rise where invalid completions earn nothing?"),
+        ),
+    )  # fmt: skip
+
+
+MANY_LEAKED = 0.01  # of the prompts: from here on an error
+
+
+def leakage(case: Case) -> Sequence[Finding]:
+    """An error where prompts of evaluation were trained on, a warning where it was less than one in a hundred.
+
+    A problem is the same by its id or by its text: our runs record the share of each step's prompts
+    (`groups/held_out`); of other logs, ids are compared.
+
+    ## leakage
+
+    Severity: error from 1 % of the prompts on, or where only ids are compared; warning below (certain).
+
+    Means: there is training on prompts of the evaluation, so its reward is not that of unseen problems.
+
+    Looks at: `groups/held_out`, the share of a step's prompts that evaluation asks too, by id or by text. Of other logs
+    ids are compared.
+
+    Confounder: ids that are reused for other problems in a foreign log.
+
+    Do: take these problems out of one of the two sets, by their text and not by their ids alone.
+
+    Measured: 10 of 10 planted faults.
+    """
+    shares = [(row, share) for row in steps_of(case.rows) if (share := row.get("groups/held_out")) is not None]
+    evidence: dict[str, float | str | Sequence[str]] = {}
+    if shares:
+        share, hit = sum(share for _, share in shares) / len(shares), [row for row, share in shares if share > 0]
+        evidence |= {"share": share, "steps": len(shares), "steps_with_some": len(hit)}
+        evidence |= {"first_step": float(hit[0]["step"] or 0)} if hit else {}
+    drawn = dict.fromkeys(sample.group for sample in case.samples if sample.group is not None and sample.step > 0)
+    common = [group for group in drawn if group in case.eval_groups]
+    if common:
+        evidence |= {"prompts": common[:3], "prompts_in_both": len(common), "prompts_trained_on": len(drawn)}
+    share = float(str(evidence.get("share", len(common) / max(1, len(drawn)))))
+    if not share and not common:
+        return ()
+    return (
+        Finding(
+            id="leakage",
+            severity="error" if share >= MANY_LEAKED or not shares else "warning",
+            summary=(
+                f"{share:.1%} of the prompts that were trained on are prompts of the evaluation"
+                + (f", {common[0]} the first" if common else ", by their text")
+                + ": its reward is not that of unseen problems"
+            ),
+            evidence=evidence,
+            rules_out=(RuledOut(id="generalisation", why="a rising evaluation may be recall"),),
+            advice="take these problems out of one of the two sets, by their text and not by their ids alone",
+            confidence="certain",
+            decider=Decider(question="how does the run do on problems of neither set (grpoctl eval on a test split)?"),
+        ),
+    )

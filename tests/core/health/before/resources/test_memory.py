@@ -1,0 +1,205 @@
+"""Memory by part, on paper: P prompts of 3 tokens, completions of 5, a model of two blocks (paper.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.config import RunSpec
+from core.health.before.resources import memory
+from core.health.before.resources.memory import Place, Tokens, peak, phases, weights
+from core.health.before.resources.passes import Rows, block, tokens_at_once
+from core.policies.lm import batches
+from core.policies.lm.fast import decoder_step, shared_cache
+from core.training import trainer
+from tests.core.health.before.resources.paper import PAPER, run
+
+PLACE = Place(device="cuda", memory=2**30)
+TOKENS = Tokens(prompt=3, answer=4)
+ROWS = Rows(count=4, group=2, prompt=3, completion=5)
+
+
+def phase(spec: RunSpec, name: str, place: Place = PLACE) -> dict[str, int]:
+    (found,) = (one for one in phases(spec, PAPER, TOKENS, place) if one.name == name and one.stage)
+    return dict(found.parts)
+
+
+def test_what_is_held() -> None:
+    # 2600 weights of 4 bytes; r=2 on q (8 -> 8) and k (8 -> 4): 2 * (16 + 12) elements in each of two blocks
+    found = weights(run().model, PAPER, "cuda")
+    assert (found.total, found.trainable) == (2600, 112)
+    assert dict(found.held) == {"process": memory.PROCESS["cuda"], "weights": 10_400, "adapter": 448}
+    assert phase(run(), "learn")["moments"] == 2 * 448
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_"),
+    [
+        ({"dtype": "bfloat16"}, 5_200),
+        # 1640 elements outside the blocks' linear layers in 2 bytes; 960 in half a byte and 1/16 for their scales
+        ({"dtype": "bfloat16", "load_in_4bit": "always"}, 3_280 + 540),
+        ({"mixed_precision": "bf16"}, 10_400),
+    ],
+)
+def test_weights_by_precision(model: dict[str, Any], bytes_: int) -> None:
+    found = weights(run(model=model).model, PAPER, "cuda").held
+    assert (found["weights"], found["adapter"]) == (bytes_, 448)  # an adapter is fp32 beside any weights
+
+
+def test_without_an_adapter_all_weights_move_and_are_kept_twice() -> None:
+    found = weights(run(model={"lora": None}).model, PAPER, "cuda")
+    assert (found.trainable, found.each, found.held["reference"]) == (2600, 4, 10_400)
+    bf16 = weights(run(model={"lora": None, "dtype": "bfloat16"}).model, PAPER, "cuda")
+    assert (bf16.trainable, bf16.each, bf16.held["reference"]) == (2600, 2, 5_200)
+
+
+def test_a_frozen_backbone_moves_what_its_patterns_name() -> None:
+    spec = run(model={"lora": None, "trainable": ["model.layers.1.mlp.*"]})
+    found = weights(spec.model, PAPER, "cuda")
+    assert (found.trainable, found.held["reference"]) == (288, 1_152)  # three of 8 x 12
+    # Nothing below the second block keeps anything for backward.
+    assert phase(spec, "learn")["activations"] == block(spec.model, PAPER, ROWS, "cuda")
+
+
+def test_sampling() -> None:
+    # 2 prompts of 3 and 4 rows of 5 tokens; a token's keys and values are 2 * 4 elements in each of two blocks
+    parts = phase(run(), "sample")
+    assert parts["KV cache"] == (2 * 3 + 4 * 5) * 2 * 8 * 4
+    assert parts["folded weights"] == 2 * (64 + 32) * 4  # q and k of each block, in fp32
+    assert parts["logits"] == 4 * 100 * 20
+    assert parts["joined weights"] == 0  # a GPU reads them where they are
+    assert phase(run(model={"dtype": "bfloat16"}), "sample")["folded weights"] == 0
+
+
+def test_rows_that_draw_long_have_their_cache_doubled() -> None:
+    # 300 tokens are more than the first 256: the smaller room is there while the larger one is made.
+    for tokens, room in ((256, 256), (300, 450)):
+        parts = phase(run(grpo={"max_completion_length": tokens}), "sample")
+        assert parts["KV cache"] == (2 * 3 + 4 * room) * 2 * 8 * 4
+
+
+def test_autocast_on_a_gpu_samples_from_weights_that_are_cast_once() -> None:
+    parts = phase(run(model={"mixed_precision": "bf16"}), "sample")
+    assert parts["KV cache"] == phase(run(), "sample")["KV cache"] / 2
+    assert parts["joined weights"] == 2 * PAPER.block_linear * 2 + 100 * 8 * 2  # of two blocks and the head, in bf16
+
+
+def test_another_family_has_every_rows_prompt_in_its_cache() -> None:
+    # 4 rows of 8 tokens: two blocks, one block's copy while a token is added, its 2 * 8 elements repeated for each head
+    other = replace(PAPER, family="gemma")
+    (found,) = (one for one in phases(run(), other, TOKENS, Place(device="cpu", memory=2**30)) if one.name == "sample")
+    assert found.parts["KV cache"] == 4 * 8 * 4 * (2 * 8 + 8 + 16)
+    assert found.parts["joined weights"] == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_"),
+    [
+        ({}, 2 * 480 * 4),  # all linear layers of two blocks: 8 x 8 twice, 8 x 4 twice, 8 x 12 three times
+        ({"dtype": "bfloat16"}, 2 * 480 * 2),
+        ({"mixed_precision": "bf16"}, 2 * 480 * 2 + 100 * 8 * 2),  # and the head, which is cast
+        ({"dtype": "bfloat16", "load_in_4bit": "always"}, 0),
+    ],
+)
+def test_on_the_cpu_weights_are_put_side_by_side(model: dict[str, Any], bytes_: int) -> None:
+    cpu = Place(device="cpu", memory=2**30)
+    assert phase(run(model=model), "sample", cpu)["joined weights"] == bytes_
+
+
+def test_weights_that_are_too_many_stay_where_they_are() -> None:
+    cpu, large = Place(device="cpu", memory=2**30), replace(PAPER, layers=10_000, intermediate=2**12)
+    (found,) = (one for one in phases(run(), large, TOKENS, cpu) if one.name == "sample")
+    assert found.parts["joined weights"] == 0
+
+
+def test_scoring_takes_a_group_or_a_micro_batch_of_the_reference() -> None:
+    # Without a KL one group of 2 is scored; with one, all 4 rows in two micro-batches of 2, or at once.
+    assert phase(run(), "score")["logits"] == 2 * 5 * 100 * 4
+    whole = run(grpo={"beta": 0.1, "gradient_accumulation_steps": 1})
+    assert phase(whole, "score")["logits"] == 4 * 5 * 100 * 4
+    assert phase(run(grpo={"beta": 0.1, "gradient_accumulation_steps": 2}), "score")["logits"] == 2 * 5 * 100 * 4
+    # One layer's vectors of 26 tokens, and a mask of each row
+    assert phase(whole, "score")["activations"] == 26 * (3 * 12 + 4 * 8) * 4 + 4 * 64 * 4
+
+
+def test_learning() -> None:
+    # 4 rows of 2 prompts in one pass; two blocks
+    parts = phase(run(), "learn")
+    assert parts["activations"] == 2 * block(run().model, PAPER, ROWS, "cuda")
+    assert parts["logits"] == 20 * 100 * 4 + 20 * 8 * 4
+    assert parts["gradients"] == 448 * 2  # the sum, and the one term's share of it
+
+
+def test_a_micro_batch_is_what_its_budget_of_tokens_holds() -> None:
+    # A token takes 2 * 128 * 4 bytes; a quarter of the memory holds 13 of them, which are one group of two.
+    tight = Place(device="cuda", memory=4 * 13 * 1024)
+    assert tokens_at_once(run().model, PAPER, tight.sampling_room) == 13
+    one = Rows(count=2, group=2, prompt=3, completion=5)
+    assert phase(run(), "learn", tight)["activations"] == 2 * block(run().model, PAPER, one, "cuda")
+
+
+def test_on_the_cpu_the_heap_keeps_some() -> None:
+    cpu = phase(run(), "learn", Place(device="cpu", memory=2**30))
+    assert cpu["heap"] == int(cpu["activations"] * memory.HEAP)
+    checkpointed = run(model={"gradient_checkpointing": True})
+    blocks = 2 * block(checkpointed.model, PAPER, ROWS, "cpu")
+    assert phase(checkpointed, "learn", Place(device="cpu", memory=2**30))["heap"] == int(memory.HEAP * blocks)
+    assert phase(run(), "learn")["heap"] == 0
+
+
+def test_however_many_terms_one_gradient_stands_beside_the_sum() -> None:
+    spec = run(grpo={"beta": 0.1, "entropy_coef": 0.01})
+    parts = phase(spec, "learn")
+    assert parts["gradients"] == 448 * 2
+    assert parts["logits"] == 20 * 100 * 8 + 2 * 20 * 8 * 4  # entropies have a table and a vector of their own
+    assert phase(run(grpo={"beta": 0.1, "kl_in": "reward"}), "learn")["gradients"] == 448 * 2
+
+
+def test_checkpointing_keeps_block_inputs_and_one_block() -> None:
+    # 2 prompts x 3 and 4 rows x 5 tokens, x 8 x 4 bytes for each of two blocks; one block's, made again
+    spec = run(model={"gradient_checkpointing": True})
+    parts, one = phase(spec, "learn"), block(spec.model, PAPER, ROWS, "cuda")
+    assert parts["activations"] == 2 * 26 * 8 * 4 + max(0, one - parts["logits"])
+    assert one > parts["logits"]
+
+
+def test_supervised_stages_learn_from_answers() -> None:
+    spec = run(stages={"sft": {"kind": "sft", "max_steps": 1, "prompts_per_step": 3, "learning_rate": 0.1}})
+    (found,) = (one for one in phases(spec, PAPER, TOKENS, PLACE) if one.stage)
+    assert (found.name, found.parts["logits"]) == ("learn", 3 * 4 * (100 * 4 + 8 * 4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "lower"),
+    [
+        ({"grpo": {"gradient_accumulation_steps": 4}}, True),
+        ({"grpo": {"max_completion_length": 2}}, True),
+        ({"grpo": {"num_generations": 4}}, False),
+        ({"grpo": {"max_completion_length": 6}}, False),
+        ({"grpo": {"prompts_per_step": 3}}, False),
+        ({"model": {"dtype": "bfloat16"}}, True),
+    ],
+)
+def test_which_way_each_setting_moves_the_update(changes: dict[str, Any], lower: bool) -> None:
+    before, after = sum(phase(run(), "learn").values()), sum(phase(run(**changes), "learn").values())
+    assert (after < before) is lower
+    assert after != before
+
+
+def test_the_peak_is_the_largest_phase() -> None:
+    found = phases(run(), PAPER, TOKENS, PLACE)
+    assert peak(found).bytes == max(sum(one.parts.values()) for one in found)
+
+
+def test_sampling_is_bounded_as_the_policy_bounds_it() -> None:
+    assert memory.SAMPLED_WORD == batches.PER_WORD
+    assert memory.SAMPLING_ROOM == {"cpu": batches.ON_CPU, "cuda": batches.OF_A_DEVICE}
+    assert memory.SCORED_EVALUATION == trainer.EVALUATION_CHECKED
+    assert (memory.JOINED, memory.ROOM) == (decoder_step.MAX_JOINED_BYTES, shared_cache.FIRST_ROOM)
+    # Room for 5 rows, groups of 2: 4 rows; of a group there is always one.
+    row = 2 * 2 * 4 * 4 * 8 + 24 * 100
+    five = Place(device="cuda", memory=4 * 5 * row)
+    sizes = [memory.at_once(run().model, PAPER, group=group, width=8, place=five) for group in (1, 2, 8)]
+    assert sizes == [5, 4, 8]

@@ -1,0 +1,97 @@
+"""Clips that never clipped, an old policy that never moves, ratios that explode, and a policy loss that rises."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.case import Case, Settings
+from core.health.finding import Row
+from core.health.rules.ratio import inert_live, policy_loss
+
+
+def case(ratios: list[float], clipped: list[float] | None = None, settings: Settings | None = None) -> Case:
+    clipped = clipped or [0.0] * len(ratios)
+    rows: list[Row] = [
+        {"step": i, "policy/ratio_max": ratio, "policy/clip_low": 0.0, "policy/clip_high": share}
+        for i, (ratio, share) in enumerate(zip(ratios, clipped, strict=True), 1)
+    ]
+    return Case(rows=rows, settings=settings or Settings())
+
+
+def said(case: Case) -> list[str]:
+    return [f"{one.id} {one.severity} {one.confidence}" for one in inert_live(case)]
+
+
+def test_a_clip_that_cannot_act() -> None:
+    assert said(case([1.000003] * 10)) == ["inert-clip info certain"]
+    assert said(case([1.1] * 10)) == ["inert-clip info strong"]  # it could, and never did
+    assert said(case([1.1] * 10, settings=Settings(updates_per_rollout=1))) == ["inert-clip info certain"]
+    assert said(case([1.0] * 9)) == []
+    assert said(case([1.0] * 10, [0.0] * 9 + [1e-4])) == []  # one token
+    assert said(case([1.0] * 10, settings=Settings(surrogate="reinforce"))) == []  # has no clip
+
+
+def test_a_log_without_ratios() -> None:
+    # Document 003: a clip fraction of exactly 0, one update a batch.
+    rows: list[Row] = [{"step": i, "policy/clip_high": 0.0} for i in range(1, 21)]
+    (found,) = inert_live(Case(rows=rows, settings=Settings(epsilon=0.2, updates_per_rollout=1)))
+    assert "by construction" in found.summary
+    assert found.evidence == {"steps": 20, "clipped": 0.0, "epsilon": 0.2}
+    assert found.decider is not None
+    assert found.decider.overrides == ("num_iterations=2",)
+    assert inert_live(Case(rows=[{"step": 1}])) == []
+
+
+@pytest.mark.parametrize(("growing", "severity"), [(True, "warning"), (False, "info")])
+def test_an_old_policy_that_is_the_reference(growing: bool, severity: str) -> None:
+    ratios = [1.0 + (0.5 * i if growing else 0.01 * (i % 2)) for i in range(20)]
+    found = inert_live(case(ratios, [0.1] * 20, Settings(old_is_reference=True, offline=True)))
+    assert [(one.id, one.severity) for one in found] == [("frozen-old-policy", severity)]
+    assert ("grows from 1 to 10.5" in found[0].summary) == growing
+
+
+def test_ratios_that_explode() -> None:
+    # 2 of 20 steps are a tenth; 1 in 25 is under 5 %.
+    wild = [1.5] * 18 + [11.0, 40.0]
+    (found,) = inert_live(case(wild, [0.01] * 20))
+    assert (found.id, found.severity) == ("ratio-explosion", "warning")
+    assert (found.evidence["beyond"], found.evidence["largest"], found.evidence["at_step"]) == (2, 40.0, 20)
+    assert said(case([1.5] * 24 + [40.0], [0.01] * 25)) == []
+    assert said(case([1.5] * 18 + [9.9, 9.9], [0.01] * 20)) == []
+    assert said(case(wild, [0.01] * 20, Settings(updates_per_rollout=1))) == []  # the sampler's fault, said elsewhere
+
+
+WOBBLE = (0.1, -0.1, 0.05, -0.05)  # adds up to 0 over four steps
+
+
+def losses(slope: float, *, steps: int = 40, **settings: float | bool) -> Case:
+    rows: list[Row] = [{"step": i, "policy/loss": slope * i + WOBBLE[i % 4]} for i in range(1, steps + 1)]
+    return Case(rows=rows, settings=Settings(**settings))  # type: ignore[arg-type]
+
+
+def test_a_rise_is_a_weak_warning_with_the_guides_suggestions() -> None:
+    # The guide goes from 5e-6 to 2e-6, from 1 to 0.5 and from 0.2 to 0.1.
+    (found,) = policy_loss(losses(0.02, learning_rate=5e-6, max_grad_norm=1.0, epsilon=0.2))
+    assert (found.id, found.severity, found.confidence) == ("policy-loss", "warning", "weak")
+    assert found.suggest == ("learning_rate=2e-06", "max_grad_norm=0.5", "epsilon=0.1")
+    assert float(str(found.evidence["p"])) < 1e-3
+    # The first 13 steps are 0.02 * 7 on average and the last 13 0.02 * 34, the wobble of one left over in each.
+    assert abs(float(str(found.evidence["early"])) - 0.14) < 0.01
+    assert abs(float(str(found.evidence["late"])) - 0.68) < 0.01
+
+
+def test_what_falls_or_hardly_rises_is_let_be() -> None:
+    assert policy_loss(losses(-0.02)) == ()
+    assert policy_loss(losses(0.0)) == ()
+    assert policy_loss(losses(0.001)) == ()  # 0.04 in all, under the wobble's 0.08
+    assert policy_loss(losses(0.02, steps=19)) == ()
+
+
+def test_at_a_ratio_of_one_it_says_nothing() -> None:
+    (found,) = policy_loss(losses(0.02, updates_per_rollout=1))
+    assert (found.severity, found.confidence, found.suggest) == ("info", "certain", ())
+    assert [ruled.id for ruled in found.rules_out] == ["policy-loss-rising"]
+    (frozen,) = policy_loss(losses(0.02, updates_per_rollout=1, old_is_reference=True))
+    assert frozen.severity == "warning"
+    measured = [{**row, "policy/ratio_max": 1.3} for row in losses(0.02).rows]
+    assert policy_loss(Case(rows=measured, settings=Settings(updates_per_rollout=1)))[0].severity == "warning"
