@@ -169,9 +169,9 @@ def _say_memory(found: Mapping[str, Any]) -> None:
     parts = [(p["name"], size(p["bytes"]), size(p["measured_bytes"]), p["phase"]) for p in found["parts"]]
     console.print_table("Memory by part, each at its largest", ("part", "estimated", "measured", "largest in"), parts)
     rows = [(_where(phase), size(phase["bytes"]), size(phase["measured_bytes"])) for phase in found["phases"]]
-    console.print_table("Peak of each phase, all that is held then", ("phase", "estimated", "measured"), rows)
+    console.print_table("Peak of each phase, total", ("phase", "estimated", "measured"), rows)
     if not model["exact"]:
-        console.print_text(wrapped("  ", f"{model['family']} is taken to be built like Llama: a rough estimate."))
+        console.print_text(wrapped("  ", f"{model['family']} is assumed to be Llama-like: a rough estimate."))
     console.print_text(wrapped("", _verdict(found)))
     console.print_text("")
 

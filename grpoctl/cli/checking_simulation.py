@@ -44,7 +44,7 @@ def wanted(options: Options, kinds: Collection[str], name: str) -> RewardModel |
         return _read(source)
     if bad := [rate for rate in rates if not 0.0 < rate < 1.0]:
         raise UserError(f"got --pass-rate {bad[0]:g}; allowed: a number above 0 and below 1")
-    taken = "prompts of pass rate {}, taken as nothing was said (--pass-rate, --rewards)"
+    taken = "prompts of pass rate {}, by default (--pass-rate, --rewards)"
     default = taken.format(", ".join(f"{rate:g}" for rate in PASS_RATES))
     return of_pass_rates(rates) if rates else of_pass_rates(PASS_RATES, default)
 

@@ -75,7 +75,7 @@ def _of_size(sweep: SweepSpec) -> Iterator[str]:
     if number is not None and total is not None and total > number:
         yield f"trials is {total}, but there are only {number} points: the sweep ends when all have been tried"
     if len(sweep.seeds) < 2 and not sweep.ladder:
-        yield "one seed: no interval can be given, and the ranking is partly luck"
+        yield "one seed: no interval and no significance test"
     if sweep.pruner.min_trials is not None and total is not None and total <= sweep.pruner.min_trials:
         wanted = sweep.pruner.min_trials
         yield f"pruner {sweep.pruner.name} waits for {wanted} trials, and there are {total}: it never acts"
