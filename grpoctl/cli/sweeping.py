@@ -28,7 +28,7 @@ from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps import opening
 from grpoctl.sweeps.checks import notes
-from grpoctl.sweeps.concluding import GO_ON, conclude, how_it_ended, make_up
+from grpoctl.sweeps.conclusion import GO_ON, conclude, how_it_ended, make_up
 from grpoctl.sweeps.database import check_url
 from grpoctl.sweeps.driver import Driver, Plan
 from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha

@@ -1,6 +1,6 @@
 """What the report says in all its forms: the verdict, and numbers and evidence as short lines.
 
-What is not here: how a form looks (report, markdown, html), and the commands to go on with (again).
+What is not here: how a form looks (report, markdown, html), and the commands to continue with (rerun).
 """
 
 from __future__ import annotations
