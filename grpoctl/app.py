@@ -43,8 +43,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich's help imports a markdown parser and doubles the time of --help
     help="Finds a GRPO configuration that works on your task, and tells you, with evidence, why the others did not.",
-    epilog="Exit codes: 0 good, 1 found (diagnose --fail-on), 2 bad usage or spec, 3 failed, 4 stopped by a guard, "
-    "130 interrupted.",
+    epilog="Exit codes: 0 success, 1 finding at --fail-on severity, 2 bad usage or spec, 3 failed, "
+    "4 stopped by a guard, 130 interrupted.",
 )
 for command in (run, sweep, promote, new, ls, show, validate, check, compare, logs, stop, models, ui, doctor, sync):
     app.command()(command)

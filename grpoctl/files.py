@@ -190,7 +190,7 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
     except OSError as error:
         advice = ""
         if error.errno in _FULL:
-            advice = "; free some space, then go on with --resume"
+            advice = "; free some space, then continue with --resume"
         elif error.errno in _CLOSED:
             advice = "; make it accessible, or set GRPOCTL_HOME to a folder that is"
         raise StorageError(f"cannot {verb} {path}: {error.strerror or error}{advice}") from error

@@ -64,8 +64,8 @@ def gain_text(entry: Mapping[str, Any], metric: str = HEADLINE) -> str:
     if not interval:
         return text
     if interval[0] <= 0 <= interval[1]:
-        return f"{text}: within noise"
-    return f"{text}: {'a gain' if interval[0] > 0 else 'a loss'} beyond noise"
+        return f"{text}: not significant"
+    return f"{text}: a significant {'gain' if interval[0] > 0 else 'loss'}"
 
 
 def run_gain_of(result: Mapping[str, Any], part: str = "final") -> dict[str, Any]:
@@ -94,9 +94,9 @@ def no_better_than_start(result: Mapping[str, Any], step: int | None = None) -> 
         return None
     if gain["interval"] is not None and gain["interval"][0] > 0:
         return None
-    which = "the weights at the end" if last else "the best evaluation's weights, which are kept,"
-    beyond = " beyond noise" if gain["interval"] is not None else ""
-    return f"{which} are no better than before training{beyond}: {gain_text(gain)}"
+    which = "the weights at the end" if last else "the kept weights (best evaluation)"
+    better = "not significantly better" if gain["interval"] is not None else "no better"
+    return f"{which} are {better} than before training: {gain_text(gain)}"
 
 
 def evaluations(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:

@@ -57,13 +57,13 @@ def verdict(metric: str, names: tuple[str, str], a: Estimate | None, b: Estimate
     seeds = f"n={a.n} seeds" if a.n == b.n else f"n={a.n} and {b.n} seeds"
     if gap.interval is None:
         return (
-            f"cannot be told apart from seed noise: B - A is {_signed(gap.mean)} on {metric}, without an interval "
-            f"({seeds.replace('n=1 seeds', 'n=1 seed')}); run more, e.g. with --seeds 0,1,2"
+            f"no significance test ({seeds.replace('n=1 seeds', 'n=1 seed')}): B - A is {_signed(gap.mean)} on "
+            f"{metric}, without an interval; run more seeds, e.g. with --seeds 0,1,2"
         )
     low, high = gap.interval
     if low <= 0 <= high:
         span = f"[{_signed(low)}, {_signed(high)}]"
-        return f"cannot be told apart: B - A is {_signed(gap.mean)} {span} on {metric} ({gap.method}, {seeds})"
+        return f"no significant difference: B - A is {_signed(gap.mean)} {span} on {metric} ({gap.method}, {seeds})"
     letter, name = ("B", names[1]) if low > 0 else ("A", names[0])
     smaller, larger = sorted((abs(low), abs(high)))
     span = f"[{metric_text(metric, smaller)}, {metric_text(metric, larger)}]"
@@ -92,7 +92,7 @@ def _fault(a: Leaves, b: Leaves) -> list[str]:
 
 
 def _errors(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
-    """A side with an error: until it is explained, nothing can be put down to the settings."""
+    """A side with an error: until it is explained, nothing can be attributed to the settings."""
     said = []
     for letter, side in (("A", a), ("B", b)):
         with_error = [run for run in side if _found(run, "error")]
@@ -100,7 +100,7 @@ def _errors(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
             names = ", ".join(dict.fromkeys(name for run in with_error for name in _found(run, "error")))
             said.append(
                 f"{letter} has an error in {len(with_error)} of {plural(len(side), 'run')} ({names}): until it is "
-                "explained, no difference can be put down to the settings; its evidence: "
+                "explained, no difference can be attributed to the settings; evidence: "
                 f"grpoctl diagnose {with_error[0].run_id}"
             )
     return said
@@ -120,8 +120,8 @@ def _listed(faults: object) -> str:
 def _same_runs(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> list[str]:
     common = sorted({run.run_id for run in a} & {run.run_id for run in b})
     if common:
-        return [f"{', '.join(common)} stands on both sides"]
-    return [] if changed else ["no setting differs: what differs is noise, or the code"]
+        return [f"{', '.join(common)} {'is' if len(common) == 1 else 'are'} on both sides"]
+    return [] if changed else ["no setting differs: any difference is noise or a code change"]
 
 
 def _attribution(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> list[str]:
@@ -130,7 +130,8 @@ def _attribution(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Change
         key: pair for key, pair in changed.items() if not (ended_alone and key.startswith(_INERT_UNLESS_STOPPED))
     }
     count = len(knobs(weighing, a[0].spec, b[0].spec))
-    return [f"{count} settings differ: a difference is not attributable to one of them"] if count > 1 else []
+    alone = "either alone" if count == 2 else "any one alone"
+    return [f"{count} settings differ: a difference cannot be attributed to {alone}"] if count > 1 else []
 
 
 def _ruler(changed: Changed) -> list[str]:
@@ -172,7 +173,7 @@ def _seeds(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
     single = [letter for letter, side in (("A", a), ("B", b)) if len(side) == 1]
     if single:
         verb = "has" if len(single) == 1 else "have"
-        said.append(f"{' and '.join(single)} {verb} one seed: no interval, cannot tell from seed noise")
+        said.append(f"{' and '.join(single)} {verb} one seed: no interval, no significance test")
     seeds = [sorted(run.seed for run in side) for side in (a, b)]
     if seeds[0] != seeds[1]:
         shown = [", ".join(map(str, side)) for side in seeds]

@@ -15,35 +15,37 @@ def check(
     profile: Profile = "full",
     json: Json = False,
     data: Annotated[
-        bool, typer.Option("--data", help="Look at the task's problems, and try the model on some.")
+        bool, typer.Option("--data", help="Inspect the task's problems, and sample the model on some.")
     ] = False,
     probe: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="With --data: problems the model is tried on.  [default: 16]")
+        int | None, typer.Option(metavar="N", min=1, help="With --data: problems to sample.  [default: 16]")
     ] = None,
-    no_model: Annotated[bool, typer.Option("--no-model", help="With --data: do not try the model.")] = False,
+    no_model: Annotated[bool, typer.Option("--no-model", help="With --data: do not load the model.")] = False,
     model_samples: Annotated[
-        bool, typer.Option("--model-samples", help="With --data --json: what the model wrote, too.")
+        bool, typer.Option("--model-samples", help="With --data --json: include the model's completions.")
     ] = False,
     resources: Annotated[
-        bool, typer.Option("--resources", help="Memory, time and disk: estimated, and measured by a step.")
+        bool, typer.Option("--resources", help="Estimate memory, time and disk, and measure a step.")
     ] = False,
     memory: Annotated[
-        float | None, typer.Option(metavar="GIB", help="With --resources: fit into this, not into what is free here.")
+        float | None,
+        typer.Option(metavar="GIB", help="With --resources: memory to fit into; default: what is free here."),
     ] = None,
     no_probe: Annotated[
         bool, typer.Option("--no-probe", help="With --resources: estimate only, load no model.")
     ] = False,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="What K, B, normaliser and filter are worth, in a bandit.")
+        bool, typer.Option("--simulate", help="Compare K, B, normaliser and filter in a simulated bandit.")
     ] = False,
     pass_rate: Annotated[
-        list[float] | None, typer.Option(metavar="P", help="With --simulate: of the prompts; may be repeated.")
+        list[float] | None, typer.Option(metavar="P", help="With --simulate: a prompt pass rate; may be repeated.")
     ] = None,
     rewards: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="With --simulate: as earned by what `diagnose` reads.")
+        str | None,
+        typer.Option(metavar="SOURCE", help="With --simulate: rewards from a run or log that diagnose reads."),
     ] = None,
 ) -> None:
-    """Say what a spec can and cannot do: advantages, dead groups, knobs that do nothing, problems and their rewards."""
+    """Check a spec before it runs. Shows advantages, dead groups, settings without effect, data and rewards."""
     from grpoctl import console
     from grpoctl.cli import checking, checking_data, checking_resources, checking_simulation, checking_sweep
     from grpoctl.runs.launch import revisions_of

@@ -52,10 +52,10 @@ def say(spec: RunSpec, seen: Foresight) -> None:
     console.print_text(f"{spec.name}@{spec.revision}, profile {spec.profile}, sha {spec_sha(spec)[:8]}\n")
     for stage in seen.stages:
         _say_stage(stage)
-    console.print_text("Knobs that do nothing" + ("" if seen.inert else ": none found"))
+    console.print_text("Settings without effect" + ("" if seen.inert else ": none"))
     for knob in seen.inert:
         value = "" if isinstance(knob.value, dict) else f" = {setting_text(knob.value)}"
-        console.print_text(wrapped("  ", f"{knob.key}{value}: {knob.reason}. It would act with: {knob.acts}."))
+        console.print_text(wrapped("  ", f"{knob.key}{value}: {knob.reason}. To make it act: {knob.acts}."))
     console.print_text("\nWarnings")
     for finding in seen.warnings:
         console.print_text(wrapped("  ", f"{finding.severity}: {finding.summary}."))
@@ -110,7 +110,7 @@ def _say_stage(seen: StageForesight) -> None:
         return
     rows = [(str(row.successes), _signed(row.success), _signed(row.failure)) for row in _some(seen.advantages)]
     console.print_table(
-        f"Advantages, rewards 1 and 0, K={view.num_generations}", ("right", "of a right one", "of a wrong one"), rows
+        f"Advantages, rewards 1 and 0, K={view.num_generations}", ("correct", "advantage if correct", "if wrong"), rows
     )
     most = "unbounded" if seen.largest_advantage is None else f"at most {seen.largest_advantage:.4f}"
     console.print_text(wrapped("  ", f"|advantage| for any rewards: {most}{'; ' if seen.note else ''}{seen.note}"))
@@ -119,9 +119,9 @@ def _say_stage(seen: StageForesight) -> None:
     if view.grpo.dynamic_sampling is not None:
         columns = (*columns, "samplings", "completions", "groups missing")
     few = kept(view.grpo)
-    whose = f"the best {few} of a group" if few < view.num_generations else "all rewards of a group"
+    kept_only = f" (best {few} kept)" if few < view.num_generations else ""
     console.print_table(
-        f"Chance that {whose} are equal, and that a step teaches nothing",
+        f"Probability of a dead group{kept_only}, and of a step without signal",
         columns,
         [_dead(row) for row in seen.dead_groups],
     )
@@ -135,8 +135,8 @@ def _say_stage(seen: StageForesight) -> None:
         for row in seen.group_sizes
     ]
     console.print_table(
-        "Other K: dead groups at pass rate p, largest |advantage|, document 000 (4.1)",
-        ("K", *(f"p = {rate:g}" for rate in K_PASS_RATES), "largest", "the document"),
+        "Other K: dead groups at pass rate p, largest |advantage|",
+        ("K", *(f"p = {rate:g}" for rate in K_PASS_RATES), "largest", "advice (document 000)"),
         sizes,
     )
 
@@ -154,9 +154,9 @@ def _budget(seen: StageForesight) -> str:
     )
     few = f"{b.min_steps} to " * (b.min_steps < b.max_steps)
     return (
-        f"A step: {each}{plural(per, noun)}, {plural(b.updates_per_step, 'update')} from "
-        f"{b.completions_per_update:g} each (in passes of {b.micro_batch}). {few}{plural(b.max_steps, 'step')}: at "
-        f"most {plural(b.max_updates, 'update')}{sampled}, {b.passes:.3g} passes over the prompts. Learning rate "
+        f"A step: {each}{plural(per, noun)}, {plural(b.updates_per_step, 'update')} of "
+        f"{b.completions_per_update:g} (micro-batch {b.micro_batch}). {few}{plural(b.max_steps, 'step')}: at "
+        f"most {plural(b.max_updates, 'update')}{sampled}, {b.passes:.3g} epochs. Learning rate "
         f"{first:.3g} at the first update, {last:.3g} at the last."
     )
 

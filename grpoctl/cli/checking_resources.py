@@ -167,11 +167,11 @@ def _say_memory(found: Mapping[str, Any]) -> None:
     console.print_text(wrapped("", _head(found)))
     console.print_text("")
     parts = [(p["name"], size(p["bytes"]), size(p["measured_bytes"]), p["phase"]) for p in found["parts"]]
-    console.print_table("Memory by part, each at its largest", ("part", "estimated", "measured", "largest in"), parts)
+    console.print_table("Memory by part, peak of each", ("part", "estimated", "measured", "peak in"), parts)
     rows = [(_where(phase), size(phase["bytes"]), size(phase["measured_bytes"])) for phase in found["phases"]]
-    console.print_table("Peak of each phase, all that is held then", ("phase", "estimated", "measured"), rows)
+    console.print_table("Peak of each phase, total", ("phase", "estimated", "measured"), rows)
     if not model["exact"]:
-        console.print_text(wrapped("  ", f"{model['family']} is taken to be built like Llama: a rough estimate."))
+        console.print_text(wrapped("  ", f"{model['family']} is assumed to be Llama-like: a rough estimate."))
     console.print_text(wrapped("", _verdict(found)))
     console.print_text("")
 
@@ -214,13 +214,13 @@ def _say_time(found: Mapping[str, Any]) -> None:
     rows.append(
         ("evaluations", str(whole["times"]), span(whole["estimated_seconds"]), span(whole["measured_seconds"]), "-")
     )
-    console.print_table("Time of one", ("", "times", "estimated", "as drawn now", "at full length"), rows)
+    console.print_table("Time of each", ("", "count", "estimated", "at current length", "at full length"), rows)
     hours = found["hours"]
     most = span(3600 * hours["most"])
     if hours["measured"]:
-        text = f"The run: about {span(3600 * hours['least'])} with completions as long as now, {most} at full length."
+        text = f"Whole run: about {span(3600 * hours['least'])} at current completion length, {most} at full length."
     else:
-        text = f"The run: about {most}, by an assumed speed of this kind of machine; a probe would measure it."
+        text = f"Whole run: about {most}, from an assumed speed of this kind of machine; a probe would measure it."
     console.print_text(wrapped("  ", text))
     console.print_text("")
 

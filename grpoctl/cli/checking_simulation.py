@@ -43,7 +43,7 @@ def wanted(options: Options, kinds: Collection[str], name: str) -> RewardModel |
         return _read(source)
     if bad := [rate for rate in rates if not 0.0 < rate < 1.0]:
         raise UserError(f"got --pass-rate {bad[0]:g}; allowed: a number above 0 and below 1")
-    taken = "prompts of pass rate {}, taken as nothing was said (--pass-rate, --rewards)"
+    taken = "prompts of pass rate {}, by default (--pass-rate, --rewards)"
     default = taken.format(", ".join(f"{rate:g}" for rate in PASS_RATES))
     return of_pass_rates(rates) if rates else of_pass_rates(PASS_RATES, default)
 
@@ -100,11 +100,12 @@ def say(stage: str, found: Simulation) -> None:
 def _legend(found: Simulation) -> str:
     bandit = found.bandit
     return (
-        f"worth: completions of the stage's own setting that one is worth, for equal signal to noise (SNR) of the "
-        f"gradient's direction, in a bandit with {bandit.ways} answers for each reward whose prompts' gradients have "
-        f"cosine {bandit.sharing:g} (measured on builtin:tiny); (prompts): were answers that earn the same no noise at "
-        f"all, only prompts. aim: the cosine that endless sampling would leave. Lengths of gradients are learning "
-        f"rates, and not compared. One update at fixed weights: nothing on which learning rate holds."
+        f"SNR/1000: signal-to-noise ratio of the gradient's direction for 1,000 completions. worth: how many "
+        f"completions of the stage's own setting one completion replaces at equal SNR. (prompts): the worth if only "
+        f"prompts were noise. live: completions of a step in groups with signal. silent: probability of a step without "
+        f"signal. aim: cosine to the true gradient after endless sampling. Model: a bandit of {bandit.ways} answers "
+        f"for each reward whose prompts' gradients have cosine {bandit.sharing:g} (measured on builtin:tiny). It says "
+        f"nothing about learning rates: gradient lengths are not compared, and it is one update at fixed weights."
     )
 
 

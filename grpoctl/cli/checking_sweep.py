@@ -93,17 +93,13 @@ def _cost(sweep: SweepSpec, found: dict[str, Any]) -> str:
     budget = found["budget"]
     unit = "completions" if budget["completions"] else "tokens"
     each = budget[unit]
-    whole = f"{each:,} {unit} a run, {each * found['runs']:,} in all" if each else "no budget"
+    whole = f"{each:,} {unit} per run, {each * found['runs']:,} in total" if each else "no budget"
     low, high = found["evaluations"]
     looks = str(low) if low == high else f"{low} to {high}"
-    of = "no end of points" if found["points"] is None else plural(found["points"], "point")
-    drawn = (
-        f", its first {found['startup']} trials at random and one more for each further worker"
-        if found["startup"]
-        else ""
-    )
+    of = "a continuous space" if found["points"] is None else plural(found["points"], "point")
+    drawn = f", first {found['startup']} trials random, +1 per additional worker" if found["startup"] else ""
     return (
-        f"{plural(found['trials'], 'trial')} of {of} ({sweep.sampler}{drawn}, pruner {sweep.pruner.name}) x "
+        f"{plural(found['trials'], 'trial')} from {of} ({sweep.sampler}{drawn}, pruner {sweep.pruner.name}) x "
         f"{plural(len(sweep.seeds), 'seed')} = {plural(found['runs'], 'run')}: {whole}; {looks} evaluations after the "
-        f"start. {sweep.direction} {sweep.take} {sweep.metric}; a run that collapses counts as {sweep.worst:g}."
+        f"start; score: {sweep.take} {sweep.metric} ({sweep.direction}); a collapsed run scores {sweep.worst:g}."
     )

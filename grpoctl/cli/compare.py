@@ -11,7 +11,7 @@ from grpoctl.cli.options import Json
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="Experiment (its finished runs, one per seed) or run.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other side.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Experiment or run to compare with A.")],
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Only runs of this profile.")] = None,
     json: Json = False,
 ) -> None:

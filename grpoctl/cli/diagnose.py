@@ -19,26 +19,30 @@ def diagnose(
         ),
     ],
     json: Json = False,
-    md: Annotated[bool, typer.Option("--md", help="The report as Markdown on standard output.")] = False,
+    md: Annotated[bool, typer.Option("--md", help="Print the report as Markdown.")] = False,
     html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="The report with figures as one HTML file, too.")
+        str | None, typer.Option("--html", metavar="FILE", help="Also write the report with figures as one HTML file.")
     ] = None,
     fail_on: Annotated[
         str,
-        typer.Option("--fail-on", metavar="SEVERITY", help="error, warning or never: exit code 1 where there is one."),
+        typer.Option(
+            "--fail-on",
+            metavar="SEVERITY",
+            help="Exit code 1 on a finding of this severity or worse: error, warning or never.",
+        ),
     ] = "never",
     propose: Annotated[
         str | None,
         typer.Option("--propose", metavar="NAME", help="Write the deciding experiment to ./experiments/NAME.yaml."),
     ] = None,
     columns: Annotated[
-        list[str] | None, typer.Option("--map", metavar="COLUMN=METRIC", help="A CSV's column is this metric.")
+        list[str] | None, typer.Option("--map", metavar="COLUMN=METRIC", help="Read a CSV column as this metric.")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the run that its log lacks.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that the log does not contain.")
     ] = None,
 ) -> None:
-    """Say what went wrong: findings with evidence, the causes it rules out, and the next experiment."""
+    """Diagnose a run. Lists findings with evidence, causes ruled out, and the next experiment."""
     from grpoctl.cli import diagnosing, page_file
 
     form = diagnosing.form(json=json, md=md)

@@ -12,7 +12,8 @@ from grpoctl.cli.options import Json
 Rest = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SPEC] [KEY=VALUE]...", help="Experiment whose task it is tried on (of a run: its own), and settings."
+        metavar="[SPEC] [KEY=VALUE]...",
+        help="Experiment whose task is measured (default for a run: its own), and settings.",
     ),
 ]
 Samples = Annotated[Path | None, typer.Option(help="Write every completion to this JSONL file.", metavar="FILE")]
@@ -22,18 +23,19 @@ def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="Run, builtin:tiny, small, folder, hub id.")],
     rest: Rest = None,
     step: Annotated[
-        int | None, typer.Option(help="Of a run: its checkpoint of step N, not its best weights.", min=0, metavar="N")
+        int | None,
+        typer.Option(help="Use a run's checkpoint of step N instead of its best weights.", min=0, metavar="N"),
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option("--profile", "-p", help="Profile of SPEC; the one that fits the model.", metavar="NAME"),
+        typer.Option("--profile", "-p", help="Profile of SPEC; default: the one that fits the model.", metavar="NAME"),
     ] = None,
     split: Annotated[str, typer.Option(help="eval, test or train.", metavar="SPLIT")] = "eval",
     prompts: Annotated[int | None, typer.Option(help="Only the first N prompts.", min=1)] = None,
-    num_generations: Annotated[int | None, typer.Option(help="Completions of each prompt.", min=1)] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of sampling; 0 is --greedy.", min=0)] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="The likeliest token each time.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Of the draws; the run's.", min=0)] = None,
+    num_generations: Annotated[int | None, typer.Option(help="Completions per prompt.", min=1)] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature; 0 = greedy.", min=0)] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Greedy decoding, as --temperature 0.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Sampling seed; default: the spec's.", min=0)] = None,
     samples: Samples = None,
     json: Json = False,
 ) -> None:

@@ -13,11 +13,11 @@ from grpoctl.cli.options import Json
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run (id, directory), or experiment (its newest run).")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is not there yet, or is empty.")],
-    merged: Annotated[bool, typer.Option("--merged", help="The adapter added into the weights of its base.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    merged: Annotated[bool, typer.Option("--merged", help="Merge the adapter into the weights of its base.")] = False,
     json: Json = False,
 ) -> None:
-    """Copy a run's weights, as an adapter or merged into its base, with their model card."""
+    """Copy a run's weights and model card, as an adapter or merged."""
     from grpoctl import console
     from grpoctl.cli.exporting import export as write
 

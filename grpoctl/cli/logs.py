@@ -11,7 +11,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Run or study: id, its
 
 def logs(
     name: Name,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until it ends.")] = False,
     lines: Annotated[int | None, typer.Option("--lines", "-n", help="Only the last N lines so far.", min=0)] = None,
 ) -> None:
     """Print the log of a run or a study."""

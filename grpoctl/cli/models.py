@@ -6,7 +6,7 @@ from grpoctl.cli.options import Json
 
 
 def models(json: Json = False) -> None:
-    """List models: what the profiles use, what is on this machine, and where."""
+    """List models that profiles use, and those on this machine."""
     from core.models.cache import cache_root
     from core.models.catalogue import list_models
     from grpoctl import console

@@ -14,7 +14,7 @@ def new(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     json: Json = False,
 ) -> None:
-    """Write an experiment, a reward file and data that run as they are: a task of your own to start from."""
+    """Write a new experiment with rewards and data. It runs as it is: change it into a task of your own."""
     from pathlib import Path
 
     from grpoctl import console

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
 Profile = Annotated[
     str, typer.Option("--profile", "-p", help="auto, or a profile of the spec (tiny, full, ...).", metavar="NAME")
 ]

@@ -47,8 +47,8 @@ def print_choice(home: Home, name: str, place: RunDir | StudyDir) -> None:
     """Say which of several runs and studies a name stood for; nothing where it fits one alone, or is a directory."""
     fitting = [one for one in (*home.runs(), *studies(home)) if one.id.startswith(name.lower())]
     if len(fitting) > 1 and name.lower() != place.id:
-        standing = "running" if place.is_held() else "the newest of them, and none is running"
-        console.print_note(f"{name} fits {len(fitting)}; this is {place.id}: {standing}")
+        standing = "it is running" if place.is_held() else "the newest, none is running"
+        console.print_note(f"{name} matches {len(fitting)}; using {place.id} ({standing})")
 
 
 def _under_way(home: Home, name: str) -> RunDir | StudyDir | None:

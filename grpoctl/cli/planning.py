@@ -30,22 +30,22 @@ from grpoctl.wording import plural
 
 
 def ask_to_stop(asked: Asked) -> None:
-    """Ask the driver of a study for no more trials: those under way go on to their end.
+    """Ask the driver of a study for no more trials: running ones go on to their end.
 
     Raises NotFoundError where there is no such study, UserError where nobody drives it.
     """
     study = find_study(Home.locate(), asked.name)
     if not study.is_held():
-        raise UserError(f"{study.id} is not under way; there is nothing to stop")
+        raise UserError(f"{study.id} is not running; there is nothing to stop")
     replace_json(study.control, {"schema": 1, "stop": True})
     if asked.json:
         console.print_json({"schema": 1, "study": study.id, "stop": True})
     else:
-        console.print_text(f"{study.id} starts no more trials; those under way end first (at once: grpoctl stop)")
+        console.print_text(f"{study.id} starts no more trials; running ones end first (at once: grpoctl stop)")
 
 
 def print_trials(asked: Asked) -> None:
-    """The trials that are known by now: those of the study that would be gone on with, else those of a new one."""
+    """The trials that are known by now: those of the study that would be continued, else those of a new one."""
     home = Home.locate()
     study, sweep = _study(asked, home)
     if study is not None:
@@ -68,7 +68,7 @@ def print_trials(asked: Asked) -> None:
     columns = ["trial", *named, *keys, *(["status"] if study is not None else [])]
     console.print_table(f"Trials of {sweep.name}, profile {sweep.profile}", columns, table)
     if len(rows) < total:
-        console.print_text(f"{plural(total - len(rows), 'more trial')} will be chosen by the results of these")
+        console.print_text(f"{plural(total - len(rows), 'more trial')} will be chosen from the results of these")
 
 
 def known_trials(sweep: SweepSpec, total: int, slots: int) -> list[tuple[int, str | None, Mapping[str, Any]]]:
@@ -99,7 +99,7 @@ def print_plan(asked: Asked) -> None:
     first = known_trials(sweep, 1, slots)
     spec = Candidates.of(sweep).spec(first[0][2])
     cost = cost_of(sweep, spec, home, trials=total, slots=slots)
-    # a study that is gone on with learns as if it still had as many at a time as it began with
+    # a study that is continued learns as if it still had as many at a time as it began with
     drawn = startup(sweep.sampler, lag_of(sweep, slots) if study is None else read_book(study.state).header["lag"])
     random_search = random_search_text(total, drawn)
     remarks = [*([random_search] if random_search else []), *notes(sweep)]
@@ -111,7 +111,7 @@ def print_plan(asked: Asked) -> None:
         console.print_text(line)
     if study is not None:
         done = sum(trial.status.ended for trial in read_book(study.state).trials.values())
-        console.print_text(f"{study.id} would be gone on with: {done} of these trials have ended")
+        console.print_text(f"{study.id} would be continued: {done} of these trials have ended")
     console.print_text("nothing was written")
 
 
@@ -129,7 +129,7 @@ def detach(asked: Asked) -> None:
         else:
             sweeping.opened_storage(asked, opened).close()
     if opened.over:
-        console.print_text(f"{opened.study.id} has all it was asked for")
+        console.print_text(f"{opened.study.id} is complete")
         return
     study = opened.study
     process = spawn(
@@ -148,7 +148,7 @@ def detach(asked: Asked) -> None:
 
 
 def _study(asked: Asked, home: Home) -> tuple[StudyDir | None, SweepSpec]:
-    """The study that would be gone on with, if that was asked for, and the sweep."""
+    """The study that would be continued, if that was asked for, and the sweep."""
     if asked.resume and (named := opening.named_study(home, asked.name)) is not None:
         return named, read_sweep(named.spec)
     sweep = sweeping.resolve(asked, home)

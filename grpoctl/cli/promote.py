@@ -37,7 +37,7 @@ def promote(
         console.print_text(f"stage {stage}: {gain_text(gain, winner.gain_metric)}")
     if winner.trial.get("stages"):
         console.print_text(winner.interval_kind)
-    console.print_text(f"found under profile {profile}; nothing of it was tried under another")
+    console.print_text(f"found with profile {profile}; not tested with any other")
     console.print_text(f"next: grpoctl run {done.name} --profile {profile} --seeds {_fresh(winner.trial['seeds'])}")
 
 

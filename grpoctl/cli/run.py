@@ -9,10 +9,12 @@ import typer
 
 from grpoctl.cli.options import Json, Overrides, Profile
 
-Seeds = Annotated[str | None, typer.Option("--seeds", help="Several runs, one after another: 0,1,2", metavar="N,N,...")]
-Gpus = Annotated[str | None, typer.Option("--gpus", help="One process on each of these GPUs: 0,1", metavar="N,N,...")]
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", help="One run per seed, one after another, e.g. 0,1,2", metavar="N,N,...")
+]
+Gpus = Annotated[str | None, typer.Option("--gpus", help="One process per GPU, e.g. 0,1", metavar="N,N,...")]
 Processes = Annotated[
-    int | None, typer.Option("--processes", help="So many processes that share the cores (CPU).", min=1, metavar="N")
+    int | None, typer.Option("--processes", help="Number of processes sharing the CPU cores.", min=1, metavar="N")
 ]
 
 
@@ -22,15 +24,17 @@ def run(
     profile: Profile = "auto",
     seed: Annotated[int | None, typer.Option(help="Seed of the run.", min=0)] = None,
     seeds: Seeds = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished run.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run; write nothing.")] = False,
     gpus: Gpus = None,
     processes: Processes = None,
-    detach: Annotated[bool, typer.Option("--detach", help="In the background: logs -f follows, stop ends it.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run in the background: logs -f follows, stop ends it.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
-    """Train an experiment and say what was reached."""
+    """Train an experiment and report the result."""
     from grpoctl import console
     from grpoctl.cli import exits, session
     from grpoctl.cli.run_slots import slots_of

@@ -13,13 +13,13 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Experiment, sweep, or run or study (id, path).")],
     overrides: Overrides = None,
     profile: Profile = "auto",
-    samples: Annotated[bool, typer.Option("--samples", help="What the run wrote, in tables.")] = False,
+    samples: Annotated[bool, typer.Option("--samples", help="Tables of the run's samples.")] = False,
     step: Annotated[int | None, typer.Option(help="The samples of one step of the run.", min=1)] = None,
-    worst: Annotated[int | None, typer.Option(help="Of that step, only the N worst rewarded.", min=1)] = None,
+    worst: Annotated[int | None, typer.Option(help="Only the N lowest rewards of that step.", min=1)] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Of a sweep: one line per trial.")] = False,
     json: Json = False,
 ) -> None:
-    """Show an experiment or sweep as it would run, or a run or a sweep as it went."""
+    """Show a spec as it would run, or the result of a run or sweep."""
     from core.errors import UserError
     from grpoctl.cli import showing, showing_sweep
     from grpoctl.runs import liveness

@@ -118,7 +118,7 @@ def _standing(run: RunDir, entry: Mapping[str, Any]) -> list[Section]:
     elif known and run.path.parent == run.home.runs_folder:  # else its sweep goes on with it
         words = ["grpoctl", "run", str(entry["experiment"]), "-p", str(entry["profile"]), "--seed", str(entry["seed"])]
         command = shlex.join([*words, *(entry.get("overrides") or ()), "--resume"])
-        lines.append(Line(label="Next", text=f"go on with it: {command}", verbatim=True))
+        lines.append(Line(label="Next", text=f"continue: {command}", verbatim=True))
     lines.append(Line(label="Files", text=str(run.path)))
     last: dict[str, float] = {}
     with suppress(StorageError):  # damaged rows: the run says so already

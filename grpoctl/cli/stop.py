@@ -1,4 +1,4 @@
-"""`grpoctl stop`: end a run or a study that is under way."""
+"""`grpoctl stop`: stop a running run or study."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def stop(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Run or study: id, its beginning, name or directory.")],
     json: Json = False,
 ) -> None:
-    """End a run or a study that is under way; --resume goes on with it."""
+    """Stop a running run or study; --resume continues it."""
     from core.errors import UserError
     from grpoctl import console
     from grpoctl.cli.following import followed
@@ -29,7 +29,7 @@ def stop(
     place = run_or_study(home, name, running_first=True)
     print_choice(home, name, place)
     if (study := driven_study(place)) is not None:
-        raise UserError(f"{place.id} belongs to a sweep that would start it again; end that: grpoctl stop {study.id}")
+        raise UserError(f"{place.id} belongs to a sweep that would start it again; stop that: grpoctl stop {study.id}")
     pid = end_holder(place.lock, PATIENCE)
     liveness.reconcile(home)
     ended, message = followed(place).standing()

@@ -9,16 +9,23 @@ import typer
 
 from grpoctl.cli.options import Json, Overrides, Profile
 
-Number = Annotated[int | None, typer.Option("--trials", help="Trials in all, those already done included.", min=1)]
-Parallel = Annotated[int | None, typer.Option("--parallel", help="Runs at the same time.", min=1, metavar="N")]
-Gpus = Annotated[str | None, typer.Option("--gpus", help="Workers on these GPUs: 0,1", metavar="N,N,...")]
+Number = Annotated[
+    int | None, typer.Option("--trials", help="Total number of trials, including those already done.", min=1)
+]
+Parallel = Annotated[
+    int | None, typer.Option("--parallel", help="Number of runs at the same time.", min=1, metavar="N")
+]
+Gpus = Annotated[str | None, typer.Option("--gpus", help="Workers on these GPUs, e.g. 0,1", metavar="N,N,...")]
 PerGpu = Annotated[int, typer.Option("--per-gpu", help="Workers on each of --gpus.", min=1, metavar="M")]
 Executor = Annotated[
-    str | None, typer.Option("--executor", help="What runs trials: pool, inline, or a package's.", metavar="NAME")
+    str | None,
+    typer.Option("--executor", help="How trials run: pool, inline, or a package's executor.", metavar="NAME"),
 ]
-Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds of each trial: 0,1,2", metavar="N,N,...")]
-Storage = Annotated[str | None, typer.Option("--storage", help="Optuna RDB URL; left out: SQLite.", metavar="URL")]
-Strict = Annotated[bool, typer.Option("--fail-on-trial-error", help="End with exit code 3 at the first failed trial.")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds of each trial, e.g. 0,1,2", metavar="N,N,...")]
+Storage = Annotated[str | None, typer.Option("--storage", help="Optuna RDB URL; default: SQLite.", metavar="URL")]
+Strict = Annotated[
+    bool, typer.Option("--fail-on-trial-error", help="Stop at the first failed trial, with exit code 3.")
+]
 
 
 def sweep(
@@ -30,18 +37,22 @@ def sweep(
     parallel: Parallel = None,
     gpus: Gpus = None,
     per_gpu: PerGpu = 1,
-    inline: Annotated[bool, typer.Option("--inline", help="In this process, one run after another.")] = False,
+    inline: Annotated[bool, typer.Option("--inline", help="Run in this process, one run after another.")] = False,
     executor: Executor = None,
     storage: Storage = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished study.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="And its failed trials once more.")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Ask a study under way for no more trials.")] = False,
-    print_trials: Annotated[bool, typer.Option("--print-trials", help="The trials known by now; run nothing.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished study.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Resume, and retry failed trials.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Start no more trials in a running study.")] = False,
+    print_trials: Annotated[
+        bool, typer.Option("--print-trials", help="Print the trials determined so far; run nothing.")
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run, and its cost; write nothing.")
+        bool, typer.Option("--dry-run", help="Print what would run, and its cost; write nothing.")
     ] = False,
     fail_on_trial_error: Strict = False,
-    detach: Annotated[bool, typer.Option("--detach", help="In the background: logs -f follows, stop ends it.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run in the background: logs -f follows, stop ends it.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:

@@ -63,7 +63,7 @@ class SweepProgress:
             self._draw()
 
     def update(self, document: Document, running: Shares) -> None:
-        """Show how it stands; `running` maps the number of a trial under way to the share of its budget spent."""
+        """Show how it stands; `running` maps the number of a running trial to the share of its budget spent."""
         self._document, self._running = document, dict(running)
         if self._quiet:
             return
@@ -139,7 +139,7 @@ class SweepProgress:
             table.add_row(rich_text(text), ProgressBar(total=1.0, completed=share), rich_text(f"{share:.0%}"))
         hidden = len(self._running) - _MOST_ROWS
         if hidden > 0:
-            table.add_row(rich_text(f"and {plural(hidden, 'other trial')} under way"), "", "")
+            table.add_row(rich_text(f"and {plural(hidden, 'more running trial')}"), "", "")
         return Group(table, *(rich_text(line, one_line=True) for line in self._sentences()))
 
     def _sentences(self) -> list[str]:

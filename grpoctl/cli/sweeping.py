@@ -28,7 +28,7 @@ from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps import opening
 from grpoctl.sweeps.checks import notes
-from grpoctl.sweeps.concluding import GO_ON, conclude, how_it_ended, make_up
+from grpoctl.sweeps.conclusion import GO_ON, conclude, how_it_ended, make_up
 from grpoctl.sweeps.database import check_url
 from grpoctl.sweeps.driver import Driver, Plan
 from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
@@ -133,7 +133,7 @@ def say_made_up(asked: Asked, opened: Opened) -> None:
     if behind := make_up(opened, terms(asked, opened.sweep), asked.storage):
         console.print_note(f"Optuna's database could not be brought up to date: {behind}")
     elif known:
-        console.print_note(f"Optuna's database was behind ({known}); it is made up for")
+        console.print_note(f"Optuna's database was behind ({known}); it is now complete")
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def _meant(asked: Asked, home: Home) -> tuple[StudyDir | None, SweepSpec]:
     """The study to go on with, None for a new one, and its sweep."""
     if asked.resume and (named := opening.named_study(home, asked.name)) is not None:
         if asked.overrides or asked.seeds:
-            raise UserError(f"{named.id} goes on with the settings it began with; leave out overrides and seeds")
+            raise UserError(f"{named.id} continues with the settings it began with; leave out overrides and seeds")
         return named, read_sweep(named.spec)
     sweep = resolve(asked, home)
     if not asked.resume:

@@ -8,11 +8,11 @@ from grpoctl.cli.options import Json
 
 
 def sync(json: Json = False) -> None:
-    """Write to MLflow, and to Optuna's databases, whatever they do not have yet."""
+    """Copy missing results to MLflow and Optuna."""
     from grpoctl import console
     from grpoctl.cli import exits
     from grpoctl.runs.run_dir import Home
-    from grpoctl.sweeps.concluding import make_up_all
+    from grpoctl.sweeps.conclusion import make_up_all
     from grpoctl.tracking.sync import sync as catch_up
 
     home = Home.locate()
@@ -22,7 +22,7 @@ def sync(json: Json = False) -> None:
             if error:
                 console.print_error(f"{study}: {error}")
             else:
-                console.print_text(f"{study}: Optuna's database has it all")
+                console.print_text(f"{study}: Optuna's database is complete")
     report = catch_up(home)
     behind = [run for run in report.runs if run.outcome == "behind"]
     if json:

@@ -12,14 +12,14 @@ from grpoctl.cli.options import Json
 def validate(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]... [KEY=VALUE]...", help="Experiments, sweeps or .yaml files; all."),
+        typer.Argument(metavar="[NAME]... [KEY=VALUE]...", help="Experiments, sweeps or .yaml files; default: all."),
     ] = None,
     rewards: Annotated[
         bool, typer.Option("--rewards", help="Also run the reward functions, on two rows and their gold answers.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check specs without starting anything; no code of yours is run without --rewards."""
+    """Check specs without starting anything. Your code runs only with --rewards."""
     from grpoctl import console
     from grpoctl.cli import exits
     from grpoctl.cli.validating import add_rewards, check, verdict

@@ -46,7 +46,7 @@ def print_comparison(comparison: Comparison) -> None:
     rows = [_comparison_row(name, row) for name, row in comparison.metrics.items()]
     print_table("Means over seeds (±, [ ]: 95 % t interval over seeds)", ("", "A", "B", "B - A", ""), rows)
     if any(row[-1] for row in rows):
-        write("  * the interval of B - A leaves 0 out\n")
+        write("  * the 95 % interval of B - A excludes 0\n")
     if any(len(gains) > 1 for gains in comparison.stages.values()):
         print_table("Gains of eval/reward by stage", ("stage", "A", "B"), _stage_rows(comparison), note=GAIN_LEGEND)
     curves = [comparison.a.curve, comparison.b.curve]

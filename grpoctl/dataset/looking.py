@@ -100,7 +100,7 @@ def findings(spec: RunSpec, document: Mapping[str, Any], too_long: float | None)
             found.append(_finding("near-leakage", text, seen))
     same = document["splits"]["train"]["duplicates"]
     if same:
-        text = f"{plural(same, 'problem')} of {document['splits']['train']['problems']} in train said before"
+        text = f"{plural(same, 'problem')} of {document['splits']['train']['problems']} in train are duplicates"
         found.append(_finding("duplicates", text, document["splits"]["train"]))
     if too_long is not None and too_long > 0.05:
         text = (

@@ -154,7 +154,8 @@ def findings(seen: Mapping[str, Any]) -> list[Finding]:
         text = "no sampled completion is positive: GRPO has nothing to reinforce; begin with a supervised stage"
         found.append(_warning("nothing-positive", text))
     elif seen["all_positive"]["share"] == 1.0:
-        text = "every sampled completion is positive: the problems are too easy, or the reward tells no answers apart"
+        text = "every sampled completion is positive: the problems are too easy, or the reward does not distinguish "
+        text += "answers"
         found.append(_warning("all-positive", text))
     elif seen["dead"] > ENOUGH:
         wanted = seen["num_generations_needed"]

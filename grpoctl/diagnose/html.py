@@ -10,7 +10,7 @@ from pathlib import Path
 from core.errors import StorageError
 from core.health.finding import Finding
 from core.text import harmless
-from grpoctl.diagnose import again, wording
+from grpoctl.diagnose import rerun, wording
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.figures import figure_svg
 from grpoctl.diagnose.readers.base import Read
@@ -97,7 +97,7 @@ def page(diagnosis: Diagnosis) -> str:
 
 
 def _next(diagnosis: Diagnosis) -> str:
-    command, does = again.next_step(diagnosis) or ("", "")
+    command, does = rerun.next_step(diagnosis) or ("", "")
     return _commands(f"This {does}", command)
 
 
@@ -157,13 +157,13 @@ def _finding(read: Read, finding: Finding) -> str:
         causes = [f"<b>{_text(one.id)}</b>: {_prose(one.why)}" for one in finding.rules_out]
         parts.append(("Ruled out", f"<ul>{''.join(f'<li>{cause}</li>' for cause in causes)}</ul>"))
     if finding.suggest:
-        parts.append(("Try", f"<pre>{_text(again.command(read, finding.suggest))}</pre>"))
+        parts.append(("Try", f"<pre>{_text(rerun.command(read, finding.suggest))}</pre>"))
     if finding.advice:
         parts.append(("Advice", _prose(finding.advice)))
     if (decider := finding.decider) is not None:
         text = f"<p>{_prose(decider.question)}</p>"
         if decider.overrides:
-            text += f"<pre>{_text(again.decider_command(read, decider))}</pre>"
+            text += f"<pre>{_text(rerun.decider_command(read, decider))}</pre>"
         if decider.expects:
             text += f"<p>If it is right: <code>{_text(', '.join(decider.expects))}</code></p>"
         parts.append(("What would decide it", text))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from core.health.finding import Finding
 from core.text import harmless
-from grpoctl.diagnose import again, wording
+from grpoctl.diagnose import rerun, wording
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.readers.base import Read
 
@@ -29,7 +29,7 @@ def markdown(diagnosis: Diagnosis) -> str:
         parts += ["## Settings", table(("setting", "value"), settings)]
     if read.notes:
         parts += ["## Notes", "\n".join(f"- {plain(note)}" for note in read.notes)]
-    if step := again.next_step(diagnosis):
+    if step := rerun.next_step(diagnosis):
         command, does = step
         parts += ["## Next", f"This {does}:\n\n{block(command)}"]
     return "\n\n".join(parts)
@@ -76,12 +76,12 @@ def _finding(read: Read, finding: Finding) -> list[str]:
     if finding.rules_out:
         parts.append(_listed("Ruled out:", [f"**{plain(one.id)}**: {plain(one.why)}" for one in finding.rules_out]))
     if finding.suggest:
-        parts.append(f"Try:\n\n{block(again.command(read, finding.suggest))}")
+        parts.append(f"Try:\n\n{block(rerun.command(read, finding.suggest))}")
     if finding.advice:
         parts.append(plain(finding.advice))
     if (decider := finding.decider) is not None:
         parts.append(f"What would decide it: {plain(decider.question)}")
-        parts += [block(again.decider_command(read, decider))] if decider.overrides else []
+        parts += [block(rerun.decider_command(read, decider))] if decider.overrides else []
         expects = ", ".join(map(code, decider.expects))
         parts += [f"If the finding is right: {expects}."] if expects else []
     return parts

@@ -23,7 +23,7 @@ from grpoctl.config.layers import Layer, leaves
 from grpoctl.config.loading import resolve
 from grpoctl.config.new_file import create, new_file
 from grpoctl.config.overrides import override_layer
-from grpoctl.diagnose import again
+from grpoctl.diagnose import rerun
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.proposed import Proposal, text_of
 from grpoctl.diagnose.qualified import qualified
@@ -53,15 +53,15 @@ def propose(diagnosis: Diagnosis, name: str, library: Library | None = None) -> 
     make no run) and StorageError. Nothing is left behind then.
     """
     library = library or Library()
-    found = again.deciding(diagnosis)
+    found = rerun.deciding(diagnosis)
     if found is None:
         raise UserError(f"no finding of {diagnosis.read.source} has an experiment that decides it; nothing is written")
     file = new_file(name, library)
     base = _base(diagnosis, library)
     finding, decider = found
     profile = _profile(diagnosis, base)
-    tree = again.tree_of(base, profile)
-    asked = again.deciding_overrides(diagnosis.read, decider)
+    tree = rerun.tree_of(base, profile)
+    asked = rerun.deciding_overrides(diagnosis.read, decider)
     overrides = qualified(asked, tree, diagnosis.read.case.settings.stage)
     proposal = Proposal(
         name=name,
@@ -69,7 +69,7 @@ def propose(diagnosis: Diagnosis, name: str, library: Library | None = None) -> 
         source=diagnosis.read.source,
         finding=finding,
         decider=decider,
-        foreign=again.base_name(diagnosis.read) is None,
+        foreign=rerun.base_name(diagnosis.read) is None,
         profile=profile,
         own=_own(diagnosis, base, tree, overrides),
         changes=_keys(overrides, tree),
@@ -82,14 +82,14 @@ def propose(diagnosis: Diagnosis, name: str, library: Library | None = None) -> 
 def _base(diagnosis: Diagnosis, library: Library) -> Authored:
     """The experiment the run was of, as it is today; for a foreign log the one that stands for it."""
     foreign = OF_UNKNOWN_K if diagnosis.read.case.settings.num_generations is None else FOREIGN_BASE
-    base = again.base_name(diagnosis.read) or foreign
+    base = rerun.base_name(diagnosis.read) or foreign
     if base.lower() not in library.files():
         raise UserError(f"the run's experiment {base} is neither in ./experiments nor shipped; put it back first")
     return read_authored(library.find(base), library)
 
 
 def _profile(diagnosis: Diagnosis, base: Authored) -> str | None:
-    profile = again.profile_of(diagnosis.read)
+    profile = rerun.profile_of(diagnosis.read)
     if profile is not None and profile not in base.profiles:
         raise UserError(f"the run's profile {profile} is not one of {base.file.stem} any more; put it back first")
     return profile
@@ -105,8 +105,8 @@ def _own(
     diagnosis: Diagnosis, base: Authored, tree: Mapping[str, object], changed: Sequence[str]
 ) -> Mapping[str, object]:
     """What the run departs from the base by: the overrides it was started with, or what a foreign log says of it."""
-    if again.base_name(diagnosis.read) is not None:
-        return _keys(again.started_with(diagnosis.read, changed), tree)
+    if rerun.base_name(diagnosis.read) is not None:
+        return _keys(rerun.started_with(diagnosis.read, changed), tree)
     known = {name: value for name, value in diagnosis.settings.items() if name in OF_STAGE or name in _of_stage()}
     texts = {OF_STAGE.get(name, name).removesuffix(".start"): value for name, value in known.items()}
     own = {f"stages.grpo.{key}": value for key, value in texts.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.health.finding import Finding
-from grpoctl.diagnose import again, wording
+from grpoctl.diagnose import rerun, wording
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.readers.base import Read
 from grpoctl.sections import Line, Section, Tone
@@ -43,13 +43,13 @@ def _finding(read: Read, finding: Finding) -> Section:
     lines += _listed("Evidence", said)
     lines += _listed("Ruled out", [f"{ruled.id} - {ruled.why}" for ruled in finding.rules_out])
     if finding.suggest:
-        lines.append(Line(label="Try", text=again.command(read, finding.suggest), verbatim=True))
+        lines.append(Line(label="Try", text=rerun.command(read, finding.suggest), verbatim=True))
     if finding.advice:
         lines.append(Line(label="Advice", text=finding.advice))
     if (decider := finding.decider) is not None:
         lines.append(Line(label="Decides", text=decider.question))
         if decider.overrides:
-            lines.append(Line(label=_UNDER, text=again.decider_command(read, decider), verbatim=True))
+            lines.append(Line(label=_UNDER, text=rerun.decider_command(read, decider), verbatim=True))
         if decider.expects:
             lines.append(Line(label=_UNDER, text=f"if it is right: {', '.join(decider.expects)}"))
     return Section(lines=tuple(lines))
@@ -60,11 +60,11 @@ def _listed(label: str, said: list[str]) -> list[Line]:
 
 
 def _next(diagnosis: Diagnosis) -> list[Section]:
-    if (step := again.next_step(diagnosis)) is None:
+    if (step := rerun.next_step(diagnosis)) is None:
         return []
     command, does = step
     lines = [Line(label="Next", text=f"{command}   # {does}", verbatim=True)]
-    if not diagnosis.proposed and again.base_name(diagnosis.read) is None:
-        text = f"{again.UNKNOWN} above: an experiment of yours with this run's settings; that command writes one"
+    if not diagnosis.proposed and rerun.base_name(diagnosis.read) is None:
+        text = f"{rerun.UNKNOWN} above: an experiment of yours with this run's settings; that command writes one"
         lines.append(Line(label="Note", text=text))
     return [Section(lines=tuple(lines))]

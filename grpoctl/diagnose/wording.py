@@ -1,6 +1,6 @@
 """What the report says in all its forms: the verdict, and numbers and evidence as short lines.
 
-What is not here: how a form looks (report, markdown, html), and the commands to go on with (again).
+What is not here: how a form looks (report, markdown, html), and the commands to continue with (rerun).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _FIRST = ("steps", "updates", "samples", "valid", *_REWARD, "collapsed_after_upd
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """`1 error, 2 warnings; the gravest and most certain: rollout-mode (strong)`, or what was looked at."""
+    """`1 error, 2 warnings; most severe: rollout-mode (strong)`, or what was looked at."""
     counts = diagnosis.counts()
     notes = [f"{one.id} ({one.confidence})" for one in diagnosis.findings]
     if set(counts) - {"info"}:
         listed = ", ".join(f"{count} info" if name == "info" else plural(count, name) for name, count in counts.items())
-        return f"{listed}; the gravest and most certain: {notes[0]}"
+        return f"{listed}; most severe: {notes[0]}"
     rows = diagnosis.read.case.rows
     if not steps_of(rows):
-        return "no training step to look at, so that nothing can be said"
+        return "no training step in this source"
     columns = {name for row in rows for name, value in row.items() if value is not None}
-    looked = f"{plural(len(rows), 'row')} of {plural(len(columns), 'column')}"
-    return f"nothing wrong that the rules look for, in {looked}" + (f"; to know: {', '.join(notes)}" if notes else "")
+    checked = f"{plural(len(rows), 'row')}, {plural(len(columns), 'column')}"
+    return f"no rule found a problem ({checked})" + (f"; info: {', '.join(notes)}" if notes else "")
 
 
 def worst(diagnosis: Diagnosis) -> str:

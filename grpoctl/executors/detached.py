@@ -33,7 +33,7 @@ def wait_until_held(lock: Path, process: subprocess.Popen[bytes], log: Path, sec
         if code == 0:
             return
         if code is not None:
-            raise RunError(f"it ended at once, with code {code}: {last_line(log) or 'without a word'} (its log: {log})")
+            raise RunError(f"it ended at once, with code {code}: {last_line(log) or 'no output'} (its log: {log})")
         if time.monotonic() > deadline:
             process.kill()
             raise RunError(f"process {process.pid} had not begun after {seconds:g} s and was ended (its log: {log})")

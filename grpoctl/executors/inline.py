@@ -97,7 +97,7 @@ def execute(
                 ended, message = _train(spec, run, hooks, notes, others)
         except KeyboardInterrupt as error:
             why = "terminated" if isinstance(error, Terminated) else "interrupted"
-            ended, message = Status.INTERRUPTED, f"{why}; go on with --resume"
+            ended, message = Status.INTERRUPTED, f"{why}; continue with --resume"
         except GrpoError as error:
             ended, message, cause = Status.FAILED, str(error), type(error).__name__
         except Exception as error:  # noqa: BLE001  the boundary around one run

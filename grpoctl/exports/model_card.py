@@ -201,7 +201,7 @@ def _findings(result: Mapping[str, Any]) -> str:
         f"- {str(entry['severity']).upper()} `{entry['id']}`: {_public(str(entry['summary']))}"
         for entry in result.get("findings", ())
     ]
-    return "\n".join(found) or "Nothing that its rules look for."
+    return "\n".join(found) or "No rule found a problem."
 
 
 def _data(spec: RunSpec, inputs: object) -> str:

@@ -90,7 +90,7 @@ def prepare_in(run: RunDir, loaded: Loaded, *, study: str, trial: int, overrides
     label = revisions_of(run.home).recorded_as(loaded.spec, loaded.authored).label
     more = {"recorded_as": label, "overrides": list(overrides), "study": study, "trial": trial}
     _fill(run, loaded.spec, more, source)
-    return None if aside is None else f"{run.id} was made anew: {damage}; what was there is now {aside.name}"
+    return None if aside is None else f"{run.id} was restarted: {damage}; the old directory is now {aside.name}"
 
 
 def _damage(run: RunDir, spec: RunSpec) -> str | None:

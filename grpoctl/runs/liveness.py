@@ -88,8 +88,8 @@ def _last_sign_of_life(run: RunDir) -> float:
 
 
 _UNSURE = UNDER_WAY | {TrialStatus.FAILED}  # of a failed trial, a run whose worker was killed may still say RUNNING
-DRIVER_DIED = "its driver's process died; go on with --resume"
-NEVER_BEGAN = "its driver's process died before the first trial; go on with --resume"
+DRIVER_DIED = "its driver's process died; continue with --resume"
+NEVER_BEGAN = "its driver's process died before the first trial; continue with --resume"
 
 
 def study_status(study: StudyDir) -> tuple[StudyStatus, str]:

@@ -108,9 +108,7 @@ def end_holder(lock: Path, seconds: float) -> int | None:
     deadline = time.monotonic() + seconds
     while holder(lock) == pid:
         if time.monotonic() > deadline:
-            raise RunError(
-                f"{_whose(pid)} was told to end and is still at it after {seconds:g} s; try again, or kill it"
-            )
+            raise RunError(f"{_whose(pid)} did not exit within {seconds:g} s; try again, or kill it")
         time.sleep(LOOK)
     return pid
 

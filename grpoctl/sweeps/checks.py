@@ -1,7 +1,7 @@
 """What a sweep compares besides what it says, and what in it cannot act: said before anything is started.
 
 `refuse` raises on what makes a sweep pointless; `notes` are one line each, for the user to weigh. Arithmetic and the
-spec only: no torch. Not here: whether a setting arrives at all (arriving).
+spec only: no torch. Not here: whether a setting arrives at all (validation).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from core.errors import SpecError
 from core.health.before.inert import inert_in_all
 from core.metrics import declared
 from grpoctl.config import Library, canonical, spec_sha
-from grpoctl.sweeps.arriving import some_points
 from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.space import Params, count, name_of, size
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.validation import some_points
 
 # Keys that change what eval/* measures, and with it what a value is worth. What changes training only is not among
 # them: train_prompts leaves the held-out problems alone, and overlong penalties stay out of evaluations.
@@ -75,7 +75,7 @@ def _of_size(sweep: SweepSpec) -> Iterator[str]:
     if number is not None and total is not None and total > number:
         yield f"trials is {total}, but there are only {number} points: the sweep ends when all have been tried"
     if len(sweep.seeds) < 2 and not sweep.ladder:
-        yield "one seed: no interval can be given, and the ranking is partly luck"
+        yield "one seed: no interval and no significance test"
     if sweep.pruner.min_trials is not None and total is not None and total <= sweep.pruner.min_trials:
         wanted = sweep.pruner.min_trials
         yield f"pruner {sweep.pruner.name} waits for {wanted} trials, and there are {total}: it never acts"

@@ -53,12 +53,12 @@ class Cost:
         found = [
             f"{self.sweep}, profile {self.profile}: {self.trials} trials x {self.seeds} seeds = {self.runs} runs, "
             f"{self.slots} at a time",
-            f"{self.runs * self.each:,} {self.unit} at most, {self.each:,} a run",
+            f"{self.runs * self.each:,} {self.unit} at most, {self.each:,} per run",
         ]
         if self.hours is None:
             return [*found, "hours unknown: no run of this experiment and profile was measured here yet"]
         time = f"{self.hours:.1f} hours" if self.hours >= 1 else f"{60 * self.hours:.1f} minutes"
-        return [*found, f"{time} at most, by {self.measured_on}"]
+        return [*found, f"{time} at most, estimated from {self.measured_on}"]
 
 
 def cost_of(sweep: SweepSpec, spec: RunSpec, home: Home, *, trials: int, slots: int) -> Cost:

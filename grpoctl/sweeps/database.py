@@ -135,9 +135,9 @@ def _line(error: BaseException, where: str) -> str:
 def _advice(error: BaseException) -> str:
     said = " ".join(str(cause) for cause in _causes(error))
     if "disk is full" in said or "disk I/O" in said:
-        return "; free some space, then go on with --resume"
+        return "; free some space, then continue with --resume"
     if "malformed" in said or "not a database" in said:
-        return "; move it away: with --resume it is made anew from sweep.json"
+        return "; move it away: --resume writes a new one from sweep.json"
     if "locked" in said:
-        return "; another process writes to it; then go on with --resume"
+        return "; another process writes to it; then continue with --resume"
     return ""

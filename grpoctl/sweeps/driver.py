@@ -295,7 +295,7 @@ class Driver:
         known = self.book.header.get(BEHIND)
         behind = project(self._storage, self.book)
         if behind and not known:  # a picture, made up for at the next call: no reason to lose hours of work
-            self._progress.note(f"{behind}; the sweep goes on, and the database is made up for later")
+            self._progress.note(f"{behind}; the sweep continues and writes it later")
         if not under_way or bool(behind) != bool(known):
             self.book.save()
 

@@ -1,7 +1,7 @@
 """The keys a sweep sets on its base experiment, each in full: `learning_rate` -> `stages.grpo.learning_rate`.
 
 Done to every layer of a sweep before they are merged, so that a profile's `lr` is the file's. Not here: whether a value
-is allowed (arriving).
+is allowed (validation).
 """
 
 from __future__ import annotations

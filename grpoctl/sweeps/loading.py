@@ -1,6 +1,6 @@
 """A name, a profile and overrides -> a resolved sweep, and what of it is written to a study and read back.
 
-the file -> profile -> overrides -> SweepSpec, every point of which is a valid run (arriving)
+the file -> profile -> overrides -> SweepSpec, every point of which is a valid run (validation)
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from grpoctl.config.library import SUFFIX, Origin
 from grpoctl.config.loading import read_any
 from grpoctl.config.problems import refused
 from grpoctl.config.resolved import block_yaml
-from grpoctl.sweeps.arriving import completed
 from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.checks import refuse
 from grpoctl.sweeps.keys import in_full
 from grpoctl.sweeps.problems import sweep_error
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.validation import completed
 
 OF_THE_FILE = ("name", "revision", "source", "title", "question", "profile", "profiles", "bases")
 SPACES = {"axes", "candidates", "ladder"}  # a file with one of them is a sweep

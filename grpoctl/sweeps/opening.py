@@ -54,9 +54,7 @@ def new_study(sweep: SweepSpec, home: Home, notes: Sequence[str], terms: Terms) 
     stem = study_stem(sweep)
     for other in studies(home):
         if other.id.rpartition("-")[0] == stem and other.is_held():
-            raise BusyError(
-                f"{other.id}, the same sweep, is under way; wait until it ends, or: grpoctl stop {other.id}"
-            )
+            raise BusyError(f"{other.id}, the same sweep, is running; wait until it ends, or: grpoctl stop {other.id}")
     study = create_study(home, stem, terms.above)
     book = Book(study.state, _header(study, sweep, notes, terms))
     book.save()
@@ -78,8 +76,8 @@ def unfinished(sweep: SweepSpec, home: Home) -> StudyDir | None:
     alike = [study for study in known if study.id.rsplit("-", 2)[0] == f"{sweep.name}-{sweep.profile}"]
     if alike:
         raise UserError(
-            f"{alike[0].id} was begun with other settings than {sweep.name} has now; to go on with it as it was: "
-            f"grpoctl sweep {alike[0].id} --resume; to start anew leave --resume out"
+            f"{alike[0].id} was begun with other settings than {sweep.name} has now; to continue it unchanged: "
+            f"grpoctl sweep {alike[0].id} --resume; to start a new study leave --resume out"
         )
     return None
 
@@ -106,7 +104,7 @@ def reopened(study: StudyDir, terms: Terms) -> Opened:
     lag = header.get("lag")
     if lag is not None and lag != terms.slots:
         notes.append(
-            f"{study.id} began with {lag} at a time and keeps learning as if: that is what makes it repeat itself"
+            f"{study.id} began with {lag} workers; suggestions still assume {lag}, so that the study is reproducible"
         )
     if terms.retry_failed:
         for trial in book.ordered():

@@ -66,7 +66,7 @@ def promote(wanted: Wanted, home: Home) -> Promoted:
     create(file, text)
     notes = []
     if winner.status == "RUNNING":
-        notes.append(f"{study.id} is still under way: this is its best so far")
+        notes.append(f"{study.id} is still running: this is its best so far")
     if (said := not_apart(winner)) is not None:
         notes.append(said)
     return Promoted(name=wanted.name, file=file, winner=winner, notes=tuple(notes))

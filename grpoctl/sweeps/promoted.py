@@ -88,9 +88,9 @@ def not_apart(winner: Winner) -> str | None:
     """One sentence where the study does not say that this trial is better than all others; None where it does."""
     best = winner.document.get("best") or {}
     if len(winner.trial["seeds"]) < 2:
-        return f"trial {winner.number} has one seed: how far another would be from it is not known, nor which is better"
+        return f"trial {winner.number} has one seed: no significance test"
     if winner.alike:
-        return f"on these seeds trial {winner.number} cannot be told apart from {trials_text(winner.alike)}"
+        return f"trial {winner.number} is not significantly different from {trials_text(winner.alike)}"
     if not winner.is_best and best:
         better = score_text(winner.document["metric"], best.get("score"), best.get("interval"))
         return f"trial {winner.number} is not the study's best: that is {trials_text([best['number']])} with {better}"
@@ -150,7 +150,8 @@ def _header(winner: Winner) -> list[str]:
         "budget": spent,
         "searched": searched,
         "not searched": f"everything else: it is {base}'s, and its values below are the same in every trial",
-        "told apart": not_apart(winner) or ("from all others, at 95 %" if len(document["trials"]) > 1 else "no other"),
+        "significance": not_apart(winner)
+        or ("different from all others at 95 %" if len(document["trials"]) > 1 else "no other"),
     }
     if winner.only_warned:
         facts["guards"] = f"{base}'s own: that {', '.join(winner.only_warned)} only warn was the study's, to measure"

@@ -1,7 +1,7 @@
 """SweepSpec and its parts: what a sweep compares, at what cost, and by which metric. Typed, frozen, validated.
 
 What is here: the shape of a sweep, and what its keys say of each other. What is not: reading files (loading), and what
-the keys of the base experiment allow (arriving).
+the keys of the base experiment allow (validation).
 """
 
 from __future__ import annotations

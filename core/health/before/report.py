@@ -26,8 +26,8 @@ from core.health.finding import Finding
 SAID_OF_K: Mapping[int, str] = {
     2: "P30: severely too few",
     4: "lowest advised; OpenRLHF: from",
-    8: "usual: from",
-    16: "usual: to",
+    8: "typical minimum",
+    16: "typical maximum",
     32: "OpenRLHF: to",
     64: "DeepSeekMath: large scale",
 }

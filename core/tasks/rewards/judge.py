@@ -208,7 +208,7 @@ class Judge:
         if self._in_a_row[name] >= LOST_IN_A_ROW:
             raise TaskError(
                 f"reward {name} ({reward.spec.function}) gave no value to any completion, {LOST_IN_A_ROW} times in a "
-                f"row: {gist(verdict.first_error or '')}; mend it, then go on with --resume\n{verdict.first_error}"
+                f"row: {gist(verdict.first_error or '')}; mend it, then continue with --resume\n{verdict.first_error}"
             )
 
 

@@ -74,10 +74,10 @@ def is_range(spec: Mapping[str, Any]) -> bool:
 def ends_of(spec: Mapping[str, Any]) -> list[tuple[float, str]]:
     """(value, word) of the two ends of an axis of numbers; [] for other axes and for fewer than three values."""
     if is_range(spec):
-        return [(float(spec["low"]), "smallest"), (float(spec["high"]), "largest")]
+        return [(float(spec["low"]), "lower"), (float(spec["high"]), "upper")]
     values = [number(value) for value in spec.get("values") or ()]
     known = [value for value in values if value is not None]
-    return [(min(known), "smallest"), (max(known), "largest")] if len(known) == len(values) > 2 else []
+    return [(min(known), "lower"), (max(known), "upper")] if len(known) == len(values) > 2 else []
 
 
 def at_end(value: float, end: float, spec: Mapping[str, Any]) -> bool:

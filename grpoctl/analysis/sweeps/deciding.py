@@ -15,13 +15,13 @@ from grpoctl.wording import plural
 
 _DID: Mapping[Event, str] = {
     "collapsed": "collapsed",
-    "invalid": "had rollouts that are not the policy's (invalid)",
-    "learned nothing": "made no update, so learned nothing",
+    "invalid": "had unsound rollouts",
+    "learned nothing": "made no update and learned nothing",
 }
 _WHICH: Mapping[Event, str] = {
-    "collapsed": "which runs collapse",
-    "invalid": "which rollouts are invalid",
-    "learned nothing": "which runs learn nothing",
+    "collapsed": "collapse",
+    "invalid": "unsound rollouts",
+    "learned nothing": "which runs make no update",
 }
 _MOST_LEVELS = 4  # counts are listed for all levels up to so many
 
@@ -55,33 +55,33 @@ def _decided(event: Event, deciding: Sequence[Separation], found: Sequence[Separ
     without = [label for label, share in zip(first.labels, first.shares, strict=True) if share == 0]
     hits = sum(hit for hit, _ in first.counts)
     rest = sum(runs for _, runs in first.counts) - hits
-    text = f"{first.axis.name} decides {_WHICH[event]}: all {hits} with {first.axis.name}={_either(with_it)} "
-    text += f"{_DID[event]}, none of the {rest} with {_either(without)}"
+    text = f"`{first.axis.name}` determines {_WHICH[event]}: {hits}/{hits} with {_either(with_it)}, "
+    text += f"0/{rest} with {_either(without)}"
     if len(deciding) > 1:
-        text += f"; {', '.join(one.axis.name for one in deciding[1:])} goes together with it and decides it as well"
+        text += f"; so does {', '.join(f'`{one.axis.name}`' for one in deciding[1:])}, which varies with it"
     others = [one for one in found if not one.perfect]
     return text + "".join(f"; {one.axis.name} {_does_not(one)}" for one in others)
 
 
 def _undecided(event: Event, found: Sequence[Separation], hits: int, runs: int) -> str:
     first = found[0]
-    text = f"{hits} of {runs} runs {_DID[event]}; no setting decides it alone"
+    text = f"{hits} of {runs} runs {_DID[event]}; no single setting determines it"
     if first.even:
-        return f"{text}, and none has a share of its own"
-    return f"{text}, the most telling is {first.axis.name}: {_listed(first)}"
+        return f"{text}; rates do not differ"
+    return f"{text}; strongest association: {first.axis.name} ({_listed(first)})"
 
 
 def _does_not(one: Separation) -> str:
-    return f"does not: {_listed(one)}" if one.even else f"does not by itself: {_listed(one)}"
+    return f"does not ({_listed(one)})" if one.even else f"does not alone ({_listed(one)})"
 
 
 def _listed(one: Separation) -> str:
-    """`6 of 12 with 2, 6 of 12 with 8`; of many levels the one with the largest and the one with the smallest share."""
+    """`2: 6/12, 8: 6/12`; of many levels the one with the largest and the one with the smallest share."""
     entries = list(zip(one.labels, one.counts, one.shares, strict=True))
     if len(entries) > _MOST_LEVELS:
         ordered = sorted(entries, key=lambda entry: entry[2])
         entries = [ordered[-1], ordered[0]]
-    return ", ".join(f"{hit} of {runs} with {label}" for label, (hit, runs), _ in entries)
+    return ", ".join(f"{label}: {hit}/{runs}" for label, (hit, runs), _ in entries)
 
 
 def _counts(one: Separation) -> dict[str, list[int]]:

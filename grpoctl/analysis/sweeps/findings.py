@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.health.rules.gains import gain_metric
+from core.health.statistics import CONFIDENCE
 from grpoctl.analysis.collect import number
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps import deciding
@@ -46,18 +47,18 @@ def _ladder(of: Digest) -> list[StudyFinding]:
         checks = trial.get("expects") or ()
         if trial["status"] == "COMPLETED" and checks and all(check.get("met") for check in checks):
             left = max(int(of.document.get("total") or 0) - int(trial["number"]) - 1, 0)
-            rest = f"; {plural(left, 'further rung')} did not have to be tried" if left else ""
-            text = f"rung {trial['name']} meets all it was to meet and ends the ladder{rest}"
+            rest = f"; {plural(left, 'further rung')} not needed" if left else ""
+            text = f"rung {trial['name']} met all its expectations and ends the ladder{rest}"
             return [StudyFinding(id="ladder", text=text, numbers={"met": trial["name"], "left": left})]
     tried = ", ".join(str(trial["name"]) for trial in of.trials.values())
-    text = f"no rung so far meets all it was to meet (tried: {tried})"
+    text = f"no rung so far met all its expectations (tried: {tried})"
     return [StudyFinding(id="ladder", text=text, numbers={"met": None})]
 
 
 def _best(of: Digest) -> list[StudyFinding]:
     ranking = of.ranking
     if ranking.best is None:
-        return [StudyFinding(id="best", text="no trial has come to its end, so nothing can be ranked", numbers={})]
+        return [StudyFinding(id="best", text="no trial has finished: nothing to rank", numbers={})]
     best = of.trials[ranking.best]
     score = score_text(of.metric, ranking.scores[ranking.best], ranking.intervals[ranking.best])
     text = f"{trial_text(best, of.names)} is best: {of.metric} {score}, {_mean_of(best)}"
@@ -65,12 +66,12 @@ def _best(of: Digest) -> list[StudyFinding]:
         text += f"; but it is {best['status']}: a guard stopped some of its runs"
     others = [index for index in ranking.indistinguishable if index != ranking.best]
     if ranking.noise is None and len(ranking.order) > 1:
-        text += "; with one seed per candidate this may be luck: nothing can be told apart"
+        text += "; one seed per candidate: no significance test"
     elif others:
-        text += f"; {trials_text(others)} cannot be told apart from it"
+        text += f"; not significantly different: {trials_text(others)}"
     elif len(ranking.order) > 1:
         rest = len(ranking.order) - 1
-        text += f"; the {'other is' if rest == 1 else f'{rest} others are'} worse by more than noise"
+        text += f"; the {'other is' if rest == 1 else f'{rest} others are'} significantly worse"
     numbers = {"number": ranking.best, "score": ranking.scores[ranking.best], "indistinguishable": others}
     return [StudyFinding(id="best", text=text, numbers=numbers)]
 
@@ -84,7 +85,7 @@ def _stages(of: Digest) -> list[StudyFinding]:
         return []
     told = "; ".join(f"{name}: {gain_text(gain, gain_metric(of.metric))}" for name, gain in stages.items())
     numbers = {"number": of.ranking.best, "stages": {name: dict(gain) for name, gain in stages.items()}}
-    return [StudyFinding(id="stages", text=f"of #{of.ranking.best}, stage by stage: {told}", numbers=numbers)]
+    return [StudyFinding(id="stages", text=f"gains of #{of.ranking.best} by stage: {told}", numbers=numbers)]
 
 
 def _noise(of: Digest) -> list[StudyFinding]:
@@ -95,17 +96,15 @@ def _noise(of: Digest) -> list[StudyFinding]:
     least = critical * noise.apart(seeds, seeds)
     numbers = {"sd": noise.sd, "df": noise.df, "evaluation": noise.evaluation, "t": critical, "least": least}
     if noise.sd == noise.evaluation == 0:
-        text = "the seeds of each candidate agree exactly, so every difference counts; other seeds may not agree"
+        text = "all seeds give identical scores: no noise estimate"
         return [StudyFinding(id="noise", text=text, numbers=numbers)]
-    text = f"seeds of one candidate differ by {metric_text(of.metric, noise.sd)} (standard deviation, pooled, "
-    text += f"{noise.df} degrees of freedom)"
+    text = f"seed standard deviation {metric_text(of.metric, noise.sd)} (pooled, {noise.df} df)"
     if noise.evaluation:
-        text += f", one evaluation is known to {metric_text(of.metric, noise.evaluation)} (standard error over prompts)"
+        text += f"; standard error of one evaluation {metric_text(of.metric, noise.evaluation)} (over prompts)"
     pairs = plural(len(of.ranking.order) * (len(of.ranking.order) - 1) // 2, "pair")
     text += (
-        f"; what lies up to {metric_text(of.metric, least)} behind the best cannot be told apart from it (t = "
-        f"{critical:.2f}, for all {pairs} together: of candidates that are equally good any is called worse in at most "
-        "5 of 100 such sweeps)"
+        f"; least significant difference {metric_text(of.metric, least)} (t = {critical:.2f}, Sidak over {pairs}, "
+        f"family-wise error {100 * (1 - CONFIDENCE):.0f} %)"
     )
     return [StudyFinding(id="noise", text=text, numbers=numbers)]
 
@@ -116,7 +115,7 @@ def _importances(of: Digest) -> list[StudyFinding]:
         return []
     listed = sorted(shares.items(), key=lambda entry: -entry[1])
     words = ", ".join(f"{of.names.get(key, key)} {share:.0%}" for key, share in listed)
-    text = f"what sets the best 40 % of the trials apart, beyond chance: {words}"
+    text = f"importance for being in the best 40 % (PED-ANOVA): {words}"
     return [StudyFinding(id="importances", text=text, numbers={"first": listed[0][0], "share": listed[0][1]})]
 
 
@@ -130,28 +129,29 @@ def _edges(of: Digest) -> list[StudyFinding]:
         values = [number((of.trials[index].get("params") or {}).get(key)) for index in chosen]
         for end, word in ends_of(spec or {}):
             if end and all(value is not None and at_end(value, end, spec) for value in values):
-                text = (
-                    f"the best {of.names[key]} stands at the {word} end, {value_text(end)}: the optimum may lie beyond"
-                )
+                text = f"the best {of.names[key]} is at the {word} bound, {value_text(end)}: the optimum may lie beyond"
                 findings.append(StudyFinding(id="edge", text=text, numbers={"key": key, "end": end}))
     return findings
 
 
 def _no_better(of: Digest) -> list[StudyFinding]:
-    """Candidates that cannot be told from the model where GRPO begins."""
+    """Candidates without a significant gain over the model that GRPO starts from."""
     learned = of.learned
     if learned is None or not learned.unproven:
         return []
     bad, ranked = learned.unproven, of.ranking.order
     numbers = {"start": learned.start, "trials": list(bad)}
-    start = f"the model where GRPO begins ({of.metric} {metric_text(of.metric, learned.start)})"
+    start = f"{of.metric} {metric_text(of.metric, learned.start)}"
     if len(bad) == len(ranked):
-        few = "the one ranked candidate" if len(ranked) == 1 else f"none of the {len(ranked)} ranked candidates"
-        text = f"{few} can{'not' if len(ranked) == 1 else ''} be told apart from {start}: this sweep shows no learning"
+        few = (
+            "the one ranked candidate has no" if len(ranked) == 1 else f"none of {len(ranked)} ranked candidates has a"
+        )
+        text = f"{few} significant gain over its start ({start}): no learning shown"
         return [StudyFinding(id=NOTHING_LEARNED, text=text, numbers=numbers)]
     whole = [_where(axis, set(bad), of) for axis in of.axes]
     where = "; all of " + ", ".join(words for words in whole if words) if any(whole) else ""
-    text = f"{len(bad)} of {len(ranked)} ranked candidates cannot be told from {start}: {trials_text(bad)}{where}"
+    text = f"{len(bad)} of {len(ranked)} ranked candidates show no significant gain over their start ({start}): "
+    text += f"{trials_text(bad)}{where}"
     return [StudyFinding(id="no-better-than-start", text=text, numbers=numbers)]
 
 
@@ -159,14 +159,14 @@ def _cost(of: Digest) -> list[StudyFinding]:
     reached = of.reached
     if reached is None or not any(trial.get("curve") for trial in of.trials.values()):
         return []
-    text = f"trial #{reached.first} was the first within 2 % of the best score: "
-    text += f"{count_text(reached.spent)} of the {count_text(reached.total)} {reached.unit} the sweep has spent"
+    text = f"trial #{reached.first} was the first within 2 % of the best score, "
+    text += f"after {count_text(reached.spent)} of {count_text(reached.total)} {reached.unit}"
     numbers: dict[str, Any] = {"trial": reached.first, "spent": reached.spent, "total": reached.total}
     if reached.per_run and reached.unit != "trials":
         cheapest = min(reached.per_run, key=lambda index: (reached.per_run[index], index))
         each = unit_of(of.document)[1]
         cost = reached.per_run[cheapest]
-        text += f"; the quickest run there is #{cheapest}'s, after {count_text(cost)} of its {count_text(each)}"
+        text += f"; the fastest run is #{cheapest}'s, after {count_text(cost)} of {count_text(each)}"
         numbers |= {"quickest": cheapest, "run": cost}
     return [StudyFinding(id="cost", text=text, numbers=numbers)]
 
@@ -179,7 +179,7 @@ def _pruned(of: Digest) -> list[StudyFinding]:
     whole = each * (len(of.document.get("seeds") or ()) or 1)
     saved = max(whole * len(pruned) - sum(float(trial.get(unit) or 0.0) for trial in pruned), 0.0)
     share = saved / (account(of.document).spent + saved)
-    text = f"{plural(len(pruned), 'trial')} pruned, which saved {count_text(saved)} {unit} ({share:.0%} of the budget)"
+    text = f"{plural(len(pruned), 'trial')} pruned: saved {count_text(saved)} {unit} ({share:.0%} of the budget)"
     return [StudyFinding(id="pruned", text=text, numbers={"trials": len(pruned), "saved": saved, "share": share})]
 
 
@@ -212,5 +212,5 @@ def _of_runs(of: Digest) -> list[StudyFinding]:
     listed = ", ".join(f"{rule} in {count}" for rule, count in counts.most_common())
     worst = max(of.facts, key=lambda fact: (len(fact.events), len(fact.rules)))
     example = f"grpoctl diagnose {of.document.get('study')}-t{worst.trial:04d}-s{worst.seed}"
-    text = f"findings of the {plural(len(of.facts), 'run')} that ended: {listed}; evidence: {example}"
+    text = f"findings of {plural(len(of.facts), 'finished run')}: {listed}; evidence: {example}"
     return [StudyFinding(id="runs", text=text, numbers={"runs": len(of.facts), "rules": dict(counts.most_common())})]

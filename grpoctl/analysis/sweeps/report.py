@@ -58,7 +58,7 @@ def _head(of: Digest) -> list[Section]:
         *first,
         Line(label="Study", mark=status, tone=_TONES.get(status, "warn"), text=title),
         *([Line(label="Question", text=str(document["question"]))] if document.get("question") else []),
-        Line(label="Asked", text=asked(document)),
+        Line(label="Setup", text=asked(document)),
         Line(label="Done", text=done(document)),
         *(_line(finding) for finding in findings[len(first) :]),
         *(
@@ -67,10 +67,10 @@ def _head(of: Digest) -> list[Section]:
         ),
     ]
     if behind := document.get("database_behind"):
-        text = f"Optuna's copy of this study lacks something ({behind}); grpoctl sync makes up for it"
+        text = f"Optuna's copy of this study is incomplete ({behind}); grpoctl sync writes the rest"
         lines.append(Line(label="Database", mark="WARNING", tone="warn", text=text))
     if status == "INTERRUPTED":
-        lines.append(Line(label="Next", text=f"go on with: grpoctl sweep {document.get('study')} --resume"))
+        lines.append(Line(label="Next", text=f"continue with: grpoctl sweep {document.get('study')} --resume"))
     return [Section(lines=tuple(lines))]
 
 
@@ -80,8 +80,8 @@ def _old_curves(of: Digest) -> list[str]:
     if not old:
         return []
     return [
-        f"the curves of {plural(len(old), 'trial')} ({trials_text(old)}) are of an older version and possibly wrong: "
-        "where stages sample nothing, one seed's evaluations replaced another's; scores are not concerned"
+        f"the curves of {plural(len(old), 'trial')} ({trials_text(old)}) are from an older version and may be "
+        "wrong: where stages sample nothing, one seed's evaluations replaced another's; scores are not affected"
     ]
 
 
@@ -99,7 +99,7 @@ def asked(document: Mapping[str, Any]) -> str:
     over = ", ".join([f"{trials} x {plural(len(seeds), 'seed')}", *budget])
     pruner = (document.get("pruner") or {}).get("name") or "none"
     startup = document.get("startup")
-    drawn = f" (its first {startup} trials at random)" if startup else ""
+    drawn = f" (first {startup} trials random)" if startup else ""
     taken = "" if document.get("take") == "final" else f" ({document.get('take')})"
     return (
         f"{document.get('direction')} {document.get('metric')}{taken} over {over}; sampler {document.get('sampler')}"

@@ -22,7 +22,7 @@ _K = "num_generations"
 
 VERBS: Mapping[Event, str] = {
     "collapsed": "collapsed",
-    "invalid": "were invalid",
+    "invalid": "had unsound rollouts",
     "learned nothing": "learned nothing",
 }
 
@@ -60,7 +60,7 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
         row += [_near(of, index)] if near else []
         rows.append(tuple(row))
     hidden = len(of.ranking.order) - len(order)
-    notes = ["= cannot be told apart from the best"] if len(of.ranking.indistinguishable) > 1 else []
+    notes = ["= not significantly different from the best"] if len(of.ranking.indistinguishable) > 1 else []
     notes += [interval_kind(of.ranking.noise)] if of.ranking.noise else []
     notes += ["! a guard stopped some of its runs"] if any(index in of.ranking.flagged for index in order) else []
     notes += [f"{plural(hidden, 'further candidate')} not shown (--csv has all)"] if hidden else []
@@ -74,8 +74,8 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
 
 def interval_kind(noise: Noise) -> str:
     """What the intervals of scores are, in one line."""
-    also = ", and one evaluation's over prompts" if noise.evaluation else ""
-    return f"±, [ ]: 95 % t interval; noise of seeds pooled over candidates ({noise.df} degrees of freedom){also}"
+    also = ", and the standard error of one evaluation over prompts" if noise.evaluation else ""
+    return f"±, [ ]: 95 % t interval from the seed standard deviation (pooled, {noise.df} df){also}"
 
 
 def unranked(of: Digest) -> list[Section]:
@@ -98,7 +98,7 @@ def unranked(of: Digest) -> list[Section]:
 
 
 def rungs(of: Digest) -> list[Section]:
-    """A ladder, rung by rung, with what each was to meet."""
+    """A ladder, rung by rung, with its expectations."""
     if of.document.get("sampler") != "ladder":
         return []
     words = {True: "met", False: "not met", None: "not observed"}
@@ -110,7 +110,7 @@ def rungs(of: Digest) -> list[Section]:
             seen = metric_text(metric, check.get("observed")) if check else "-"
             met = words[check.get("met")] if check else str(trial["status"])
             rows.append((str(trial.get("name")), str(check.get("expectation", "-")), seen, met))
-    return [Section(title="Rungs", columns=("rung", "to meet", "mean", ""), rows=tuple(rows))] if rows else []
+    return [Section(title="Rungs", columns=("rung", "expected", "mean", ""), rows=tuple(rows))] if rows else []
 
 
 def importances(of: Digest) -> list[Section]:
@@ -133,9 +133,9 @@ def marginal(of: Digest) -> list[Section]:
             rows.append((axis.name, entry.label, score, count, str(entry.pruned), metric_text(of.metric, entry.best)))
     if not rows:
         return []
-    note = "±, [ ]: 95 % t interval between ranked trials, so what the other axes do is in it"
+    note = "±, [ ]: 95 % t interval over ranked trials; it includes the effect of the other axes"
     if of.document.get("sampler") == "tpe":
-        note += "; TPE tries good values more often and together, compare with care"
+        note += "; TPE samples good values more often: compare with care"
     columns = ("axis", "value", f"mean {of.metric}", "ranked", "pruned", "best")
     return [Section(title="By value", columns=columns, rows=_once(rows), note=note)]
 

@@ -39,8 +39,8 @@ def random_search_text(total: int, startup: int | None) -> str | None:
     if startup is None or total > startup:
         return None
     return (
-        f"sampler tpe draws its first {startup} trials at random, and there are {total}: this is random search; give "
-        f"it more than {startup} trials to learn from their results, or list values and say sampler: grid"
+        f"sampler tpe draws its first {startup} trials at random, and the sweep has {total}: this is random search; "
+        f"give it more than {startup} trials, or list values and set sampler: grid"
     )
 
 

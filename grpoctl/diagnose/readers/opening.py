@@ -20,7 +20,7 @@ from core.errors import GrpoError, NotFoundError, SpecError, StorageError
 from grpoctl.diagnose.readers import console, csv_table, mlflow_runs, run_dir, seed_log, trainer_state
 from grpoctl.diagnose.readers.base import Asked, Read, Reader
 from grpoctl.diagnose.readers.ranges import possible
-from grpoctl.diagnose.readers.said import settings_said
+from grpoctl.diagnose.readers.user_settings import settings_said
 from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
 

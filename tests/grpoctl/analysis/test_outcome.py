@@ -45,17 +45,17 @@ def rewards(start: float | None, final: float | None, se: float | None = None) -
     ("result", "text"),
     [
         # errors 0.03 and 0.04: sqrt(0.03^2 + 0.04^2) = 0.05, times 1.96 where nobody says how many prompts there were
-        (RESULT, "eval/reward 0.400 -> 0.600, +0.200 ± 0.098: a gain beyond noise"),
+        (RESULT, "eval/reward 0.400 -> 0.600, +0.200 ± 0.098: a significant gain"),
         # 0.0707 times t of 8 degrees of freedom, 2.306: four of each evaluation of five prompts
         (
             {**rewards(0.6, 0.4, 0.05), "eval_prompts": 5},
-            "eval/reward 0.600 -> 0.400, -0.200 ± 0.163: a loss beyond noise",
+            "eval/reward 0.600 -> 0.400, -0.200 ± 0.163: a significant loss",
         ),
-        (rewards(0.4, 0.5, 0.05), "eval/reward 0.400 -> 0.500, +0.100 ± 0.139: within noise"),
+        (rewards(0.4, 0.5, 0.05), "eval/reward 0.400 -> 0.500, +0.100 ± 0.139: not significant"),
         # of rewards in [0, 1] no gain is more than 1
         (
             {**rewards(0.05, 0.99, 0.05), "reward_range": [0.0, 1.0]},
-            "eval/reward 0.050 -> 0.990, +0.940 [+0.801, +1.000]: a gain beyond noise",
+            "eval/reward 0.050 -> 0.990, +0.940 [+0.801, +1.000]: a significant gain",
         ),
         (rewards(0.4, 0.5), "eval/reward 0.400 -> 0.500, +0.100"),
         (rewards(None, 0.5), "no eval/reward at the start: nothing to compare"),
@@ -76,8 +76,8 @@ STAGES = {
 def test_a_gain_is_said_of_the_stage_that_made_it() -> None:
     lines = [line.text for line in sentences(RESULT | {"stages": STAGES}) if line.label == "Stage"]
     assert lines == [
-        "supervised: eval/reward 0.037 -> 0.596, +0.559 ± 0.059: a gain beyond noise",
-        "grpo: eval/reward 0.596 -> 0.590, -0.006 ± 0.044: within noise",
+        "supervised: eval/reward 0.037 -> 0.596, +0.559 ± 0.059: a significant gain",
+        "grpo: eval/reward 0.596 -> 0.590, -0.006 ± 0.044: not significant",
     ]
     one = {"grpo": STAGES["grpo"]}
     assert [line for line in sentences(RESULT | {"stages": one}) if line.label == "Stage"] == []  # it is the run's
@@ -87,7 +87,7 @@ def test_a_gain_is_said_of_the_stage_that_made_it() -> None:
     ("start", "best", "step", "warned"),
     [
         (0.5, 0.7, None, False),
-        (0.5, 0.52, None, True),  # better, and within noise
+        (0.5, 0.52, None, True),  # better, and not significantly
         (0.5, 0.5, None, True),
         (0.5, 0.4, None, True),
         (0.5, 0.7, 20, True),  # not the best evaluation's weights: those at the end, 0.5
@@ -108,7 +108,7 @@ def test_a_best_that_is_no_better_than_the_start_is_a_warning(
     ("met", "observed", "interval", "mark"),
     [
         (True, 0.1, [0.05, 0.15], "met"),
-        (False, 0.1, [-0.05, 0.25], "not shown"),  # on the right side, within noise
+        (False, 0.1, [-0.05, 0.25], "not shown"),  # on the right side, not significant
         (False, -0.1, [-0.2, 0.1], "not shown"),
         (False, -0.1, [-0.2, -0.01], "refuted"),
         (None, 0.1, None, "untested"),

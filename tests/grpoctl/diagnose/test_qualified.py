@@ -17,7 +17,7 @@ from core.health.finding import Decider
 from grpoctl.config import Library, load
 from grpoctl.config.authored import Authored, read_authored
 from grpoctl.config.loading import resolve
-from grpoctl.diagnose import again
+from grpoctl.diagnose import rerun
 from grpoctl.diagnose.propose import propose
 from grpoctl.diagnose.qualified import qualified
 from tests.grpoctl.diagnose.conftest import GRAVE, Diagnosed
@@ -102,7 +102,7 @@ def test_the_commands_of_a_run_of_several_stages(diagnosed: Diagnosed, tmp_path:
     decider = Decider(question="?", overrides=("learning_rate=1e-12", "guards.rollout_integrity=stop"))
     started = {"profile": "tiny", "overrides": ["stages.full.learning_rate=1e-3", "stages.blended.learning_rate=1e-3"]}
     made = diagnosed(replace(GRAVE, decider=decider), settings=Settings(stage=2), spec="staged@1", document=started)
-    assert again.decider_command(made.read, decider) == (
+    assert rerun.decider_command(made.read, decider) == (
         "grpoctl run staged -p tiny stages.blended.learning_rate=1e-3 stages.full.learning_rate=1e-12 "
         "guards.rollout_integrity=stop"
     )

@@ -23,7 +23,7 @@ def test_a_whole_report(diagnosed: Diagnosed, capsys: Capture) -> None:
         "Source    old.log (console)",
         "Facts     steps 9, updates 3",
         "Note      the log is cut off",
-        "Verdict   ERROR: 1 error, 1 warning; the gravest and most certain: rollout-mode (strong)",
+        "Verdict   ERROR: 1 error, 1 warning; most severe: rollout-mode (strong)",
         "",
         "Finding   ERROR: rollout-mode (strong): 3 of 3 steps after an update were all-invalid",
         "Evidence  after_update 3, p 1.25e-09, metric completions/valid",
@@ -45,7 +45,7 @@ def test_a_whole_report(diagnosed: Diagnosed, capsys: Capture) -> None:
 
 def test_nothing_found_is_said_to_be_fine(diagnosed: Diagnosed, capsys: Capture) -> None:
     console.print_sections(report(diagnosed()))
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Verdict   OK: nothing wrong that the rules look for")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Verdict   OK: ")
 
 
 def test_sentences_are_wrapped_and_commands_are_not(

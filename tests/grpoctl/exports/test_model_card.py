@@ -82,7 +82,7 @@ def test_what_it_says() -> None:
 def test_a_run_that_found_nothing_and_reached_nothing_has_one_too() -> None:
     card = model_card(spec_of(), {"status": "INVALID_ROLLOUT", "steps": 1}, {})
     assert "ended INVALID_ROLLOUT after 1 step." in card
-    assert "Nothing that its rules look for." in card
+    assert "No rule found a problem." in card
 
 
 @pytest.mark.parametrize(

@@ -203,8 +203,8 @@ def test_a_damaged_directory_is_moved_aside_and_made_anew(home: Home, damage: Ca
         damage(run)
         _, note = prepared(study, loaded)
         assert note is not None
-        assert note.startswith(f"{run.id} was made anew: ")
-        assert note.endswith(f"what was there is now {run.id}.damaged-{number}")
+        assert note.startswith(f"{run.id} was restarted: ")
+        assert note.endswith(f"{run.id}.damaged-{number}")
         assert run.path.with_name(f"{run.id}.damaged-{number}").exists()
         assert read_resolved(run.spec) == loaded.spec
         assert sorted(path.name for path in run.path.iterdir()) == ["provenance.json", "spec.yaml"]

@@ -68,7 +68,7 @@ def test_the_holder_is_ended(lock: Path, held_by: Holds, stopped: bool) -> None:
 
 def test_one_that_does_not_end_is_named(lock: Path, held_by: Holds) -> None:
     pid = held_by("deaf")
-    with pytest.raises(RunError, match=rf"process {pid} was told to end and is still at it after 0\.1 s"):
+    with pytest.raises(RunError, match=rf"process {pid} .* 0\.1 s"):
         end_holder(lock, 0.1)
 
 

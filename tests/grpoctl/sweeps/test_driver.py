@@ -20,8 +20,8 @@ from grpoctl.runs import launch
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.runs.study_dir import StudyDir, studies
-from grpoctl.sweeps import concluding, opening
-from grpoctl.sweeps.concluding import conclude, how_it_ended
+from grpoctl.sweeps import conclusion, opening
+from grpoctl.sweeps.conclusion import conclude, how_it_ended
 from grpoctl.sweeps.driver import Driver, Plan
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from grpoctl.sweeps.opening import Terms
@@ -61,7 +61,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home beside a folder with the sweep, on a disk that nobody waits for; a study's figures are not drawn."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)  # a power cut is not among what is tried here
-    monkeypatch.setattr(concluding, "draw", lambda document, folder: [])
+    monkeypatch.setattr(conclusion, "draw", lambda document, folder: [])
     monkeypatch.setattr(launch, "dump", written)
     return Home(path=tmp_path / ".grpoctl")
 

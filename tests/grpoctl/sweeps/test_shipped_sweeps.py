@@ -14,10 +14,10 @@ from core.training.drive import drive
 from grpoctl.config import Library, dump, plain, read_resolved, shipped_folder
 from grpoctl.config.documents import read_document
 from grpoctl.sweeps import candidates, space
-from grpoctl.sweeps.arriving import some_points
 from grpoctl.sweeps.checks import notes
 from grpoctl.sweeps.loading import dump_sweep, load_sweep, read_sweep, study_stem
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.validation import some_points
 from tests.fakes import Recorder
 
 SHIPPED = Library(user=Path("no-such-folder"), shipped=shipped_folder("sweeps"), kind="sweep")

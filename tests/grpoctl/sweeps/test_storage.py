@@ -283,7 +283,7 @@ def test_a_full_disk_is_one_clear_line_and_is_made_up_for(file: Path, opened: St
     with pytest.raises(StorageError) as caught:
         opened.project([trial(0, message="x" * 100_000)])
     assert str(caught.value) == (
-        f"the study's database {file}: database or disk is full; free some space, then go on with --resume"
+        f"the study's database {file}: database or disk is full; free some space, then continue with --resume"
     )
     limit[0] = 100_000
     opened.project([ended(0)])
@@ -335,7 +335,7 @@ def test_only_a_studys_own_file_does_without_the_disks_word(file: Path, opened: 
 
 def test_a_damaged_file_says_what_to_do(file: Path) -> None:
     file.write_bytes(b"not a database at all" * 200)
-    with pytest.raises(StorageError, match="file is not a database; move it away: with --resume it is made anew"):
+    with pytest.raises(StorageError, match="file is not a database; move it away"):
         StudyStorage.open(file, NAME, sweep(), create=False)
 
 

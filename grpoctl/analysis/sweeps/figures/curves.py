@@ -45,7 +45,7 @@ def curves(of: Digest) -> Figure | None:
             *_scaled(found[sound[0]], each), color=style.BLUE, linewidth=2.6, label=f"best (#{sound[0]})", zorder=5
         )
     if of.start is not None:
-        axes.axhline(of.start, color=style.GREY, linestyle=":", linewidth=1.2, label="where GRPO begins")
+        axes.axhline(of.start, color=style.GREY, linestyle=":", linewidth=1.2, label="start of GRPO")
     axes.set_xlim(0, each * 1.02)
     axes.set_xlabel(f"{unit} of one run" if unit != "trials" else "share of a run [%]", fontsize=style.NORMAL)
     axes.set_ylabel(style.measured(of), fontsize=style.NORMAL)
@@ -54,9 +54,9 @@ def curves(of: Digest) -> Figure | None:
     old = sum(bool(trial.get("curve_possibly_wrong")) for trial in of.trials.values())
     style.titled(
         figure,
-        f"{of.document.get('study')}: the way there",
+        f"{of.document.get('study')}: training curves",
         "each line: one candidate, mean over its seeds; with a mark at its end: one run"
-        + (f"; {old} of an older version, possibly wrong" if old else ""),
+        + (f"; {old} from an older version, may be wrong" if old else ""),
     )
     return figure
 

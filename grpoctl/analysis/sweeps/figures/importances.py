@@ -31,6 +31,6 @@ def importances(of: Digest) -> Figure | None:
     style.titled(
         figure,
         f"{of.document.get('study')}: importances",
-        "how much of the differences between scores each axis explains",
+        "importance of each axis for being in the best 40 % (PED-ANOVA)",
     )
     return figure

@@ -103,9 +103,9 @@ def _legend(axes: Axes, of: Digest) -> None:
         (
             style.BLUE,
             "o",
-            "the best and what cannot be told apart from it" if of.ranking.noise else "one seed: no noise known",
+            "the best, and not significantly different" if of.ranking.noise else "one seed: no significance test",
         ),
-        (style.INK, "o", "worse by more than noise"),
+        (style.INK, "o", "significantly worse"),
         (style.RED, "X", "a guard stopped some of its runs"),
     ]
     handles = [
@@ -114,7 +114,7 @@ def _legend(axes: Axes, of: Digest) -> None:
         if colour in kinds
     ]
     if of.start is not None:
-        handles.append(Line2D([], [], color=style.GREY, linestyle=":", label="where GRPO begins"))
+        handles.append(Line2D([], [], color=style.GREY, linestyle=":", label="start of GRPO"))
     axes.figure.legend(handles=handles, loc="outside lower right", ncols=2, frameon=False, fontsize=style.SMALL)
 
 

@@ -79,7 +79,6 @@ def test_curves_of_older_studies_are_read_and_marked(home: Home) -> None:
     assert not second.get("curve_possibly_wrong")  # it has none
     (note,) = [line.text for line in head(read)[0].lines if line.label == "Note"]
     assert "#0" in note
-    assert "possibly wrong" in note
 
 
 def test_an_older_study_is_gone_on_with(home: Home) -> None:

@@ -31,8 +31,9 @@ def four(ends: dict[tuple[int, bool], list[str]]) -> dict[str, Any]:
     return study(trials, axes=AXES)
 
 
-def said(document: dict[str, Any], id_: str = "collapse") -> str:
-    return next((found["text"] for found in study_findings(document) if found["id"] == id_), "")
+def numbers(document: dict[str, Any], id_: str = "collapse") -> dict[str, Any]:
+    """The numbers of the finding of this id; {} where there is none."""
+    return next((found["numbers"] for found in study_findings(document) if found["id"] == id_), {})
 
 
 GOOD, BAD = ["COMPLETED"] * 3, ["COLLAPSED"] * 3
@@ -40,39 +41,42 @@ GOOD, BAD = ["COMPLETED"] * 3, ["COLLAPSED"] * 3
 
 def test_the_setting_that_decides_is_named_and_the_one_that_does_not() -> None:
     document = four({(2, False): GOOD, (2, True): BAD, (8, False): GOOD, (8, True): BAD})
-    assert said(document) == (
-        f"faults decides which runs collapse: all 6 with faults=[{FAULT}] collapsed, none of the 6 with []; "
-        "num_generations does not: 3 of 6 with 2, 3 of 6 with 8"
-    )
+    assert numbers(document) == {
+        "runs": 12,
+        "hits": 6,
+        "counts": {"faults": {"[]": [0, 6], f"[{FAULT}]": [6, 6]}, K: {"2": [3, 6], "8": [3, 6]}},
+        "decides": ["faults"],
+    }
+    (text,) = [found["text"] for found in study_findings(document) if found["id"] == "collapse"]
+    assert all(fact in text for fact in ("6/6", FAULT, "0/6", "num_generations", "2: 3/6, 8: 3/6"))
 
 
 def test_the_other_way_round_it_is_the_other_setting() -> None:
     document = four({(2, False): BAD, (2, True): BAD, (8, False): GOOD, (8, True): GOOD})
-    assert said(document).startswith("num_generations decides which runs collapse: all 6 with num_generations=2 ")
-    assert f"faults does not: 3 of 6 with [], 3 of 6 with [{FAULT}]" in said(document)
+    assert numbers(document)["decides"] == [K]
+    assert numbers(document)["counts"]["faults"] == {"[]": [3, 6], f"[{FAULT}]": [3, 6]}
 
 
 def test_where_both_are_needed_none_decides_alone() -> None:
     document = four({(2, False): GOOD, (2, True): BAD, (8, False): GOOD, (8, True): ["COMPLETED", *BAD[:2]]})
     # 5 of 12; fault: 0 of 6 and 5 of 6, K: 3 of 6 and 2 of 6
-    assert said(document) == (
-        f"5 of 12 runs collapsed; no setting decides it alone, the most telling is faults: 0 of 6 with [], 5 of 6 "
-        f"with [{FAULT}]"
-    )
+    found = numbers(document)
+    assert (found["hits"], found["runs"], found["decides"]) == (5, 12, [])
+    assert next(iter(found["counts"].items())) == ("faults", {"[]": [0, 6], f"[{FAULT}]": [5, 6]})  # it tells more
 
 
 def test_all_or_none_leave_nothing_to_decide() -> None:
     cells = [(2, False), (2, True), (8, False), (8, True)]
-    assert said(four(dict.fromkeys(cells, BAD))) == "all 12 runs collapsed"
-    assert said(four(dict.fromkeys(cells, GOOD))) == ""
+    assert numbers(four(dict.fromkeys(cells, BAD))) == {"runs": 12, "hits": 12}
+    assert numbers(four(dict.fromkeys(cells, GOOD))) == {}
 
 
 def test_a_collapse_rate_counts_where_no_guard_stops_a_run() -> None:
     document = collapse_study(seeds=3)
     for one in document["trials"]:
         one["findings"] = [[] for _ in one["findings"]]
-    assert said(document).startswith("faults decides which runs collapse: all 6 ")
-    assert said(collapse_study(), "invalid-rollout").startswith("faults decides which rollouts are invalid")
+    assert (numbers(document)["decides"], numbers(document)["hits"]) == (["faults"], 6)
+    assert numbers(collapse_study(), "invalid-rollout")["decides"] == ["faults"]
 
 
 def test_a_table_of_two_axes_counts_runs() -> None:

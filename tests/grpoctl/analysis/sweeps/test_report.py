@@ -31,7 +31,7 @@ def test_a_sweep_that_never_learned_says_that_it_was_random_search() -> None:
 
     (note,) = notes(startup=11)
     assert "first 11 trials" in note
-    assert "there are 6" in note
+    assert "has 6" in note
     assert notes(startup=5) == notes(startup=None) == notes() == []  # a study of an earlier version says nothing of it
     assert "first 11 trials" in asked(study(trials, startup=11))
 
@@ -76,7 +76,7 @@ def test_an_interrupted_study_says_how_to_go_on() -> None:
     document = {**advantage_study(), "status": "INTERRUPTED", "message": "its process died"}
     lines = {line.label: line for line in head(document)[0].lines}
     assert lines["Study"].mark == "INTERRUPTED"
-    assert lines["Next"].text == f"go on with: grpoctl sweep {document['study']} --resume"
+    assert lines["Next"].text.endswith(f"grpoctl sweep {document['study']} --resume")
 
 
 def test_what_was_asked_and_done() -> None:

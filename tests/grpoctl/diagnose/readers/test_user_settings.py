@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import SpecError
 from core.health.case import Settings
-from grpoctl.diagnose.readers.said import settings_said
+from grpoctl.diagnose.readers.user_settings import settings_said
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from core.health.case import Case, Settings
 from core.health.finding import Decider, Row
 from core.health.rules.integrity import integrity
 from grpoctl.config import load
-from grpoctl.diagnose import again
+from grpoctl.diagnose import rerun
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
 
 TINY = {"profile": "tiny", "overrides": ["num_generations=2", "beta=0.1"]}
@@ -19,17 +19,17 @@ TINY = {"profile": "tiny", "overrides": ["num_generations=2", "beta=0.1"]}
 
 def test_a_run_of_ours_is_run_again_as_it_was_started(diagnosed: Diagnosed) -> None:
     read = diagnosed(GRAVE, spec="p31@2", document=TINY).read
-    assert again.command(read, ["stages.grpo.num_generations=8"]) == (
+    assert rerun.command(read, ["stages.grpo.num_generations=8"]) == (
         "grpoctl run p31 -p tiny beta=0.1 stages.grpo.num_generations=8"
     )
-    assert again.command(diagnosed(spec="p31", document={"profile": "full"}).read, []) == "grpoctl run p31"
+    assert rerun.command(diagnosed(spec="p31", document={"profile": "full"}).read, []) == "grpoctl run p31"
 
 
 def test_stages_that_only_a_profile_has_are_told_apart(diagnosed: Diagnosed) -> None:
     """g10 has a supervised stage under tiny alone: an ending that is clear in the file is not in the run."""
     of_grpo = {"spec": "g10@1", "settings": Settings(stage=1)}
     read = diagnosed(GRAVE, document={"profile": "tiny"}, **of_grpo).read
-    assert again.command(read, ["max_completion_length=128"]) == (
+    assert rerun.command(read, ["max_completion_length=128"]) == (
         "grpoctl run g10 -p tiny stages.grpo.max_completion_length=128"
     )
 
@@ -37,20 +37,20 @@ def test_stages_that_only_a_profile_has_are_told_apart(diagnosed: Diagnosed) -> 
 @pytest.mark.parametrize("before", ["beta=0.1", "stages.grpo.beta=0.1", "beta.start=0.1", "stages.grpo.beta.end=0"])
 def test_what_is_set_anew_is_not_set_twice(diagnosed: Diagnosed, before: str) -> None:
     read = diagnosed(spec="p31", document={"overrides": [before, "max_grad_norm=1"]}).read
-    assert again.started_with(read, ["stages.grpo.beta=0.2"]) == ["max_grad_norm=1"]
+    assert rerun.started_with(read, ["stages.grpo.beta=0.2"]) == ["max_grad_norm=1"]
 
 
 def test_a_foreign_log_has_no_experiment(diagnosed: Diagnosed) -> None:
     """Whatever a document of another tool says."""
     read = diagnosed(document=TINY).read
-    assert again.command(read, ["beta=0.1"]) == "grpoctl run NAME beta=0.1"
+    assert rerun.command(read, ["beta=0.1"]) == "grpoctl run NAME beta=0.1"
 
 
 def test_what_a_shell_would_read_is_quoted(diagnosed: Diagnosed) -> None:
-    command = again.command(diagnosed().read, ["faults=[]", "title=a; rm -rf ~"])
+    command = rerun.command(diagnosed().read, ["faults=[]", "title=a; rm -rf ~"])
     assert shlex.split(command)[2:] == ["NAME", "faults=[]", "title=a; rm -rf ~"]
     odd = diagnosed(GRAVE, source="my log; $(reboot).txt")
-    command, _ = again.next_step(odd) or ("", "")
+    command, _ = rerun.next_step(odd) or ("", "")
     assert shlex.split(command) == ["grpoctl", "diagnose", "my log; $(reboot).txt", "--propose", "NAME"]
 
 
@@ -58,22 +58,22 @@ def test_the_deciding_experiment_of_a_faulted_run_has_no_fault(diagnosed: Diagno
     """p30 injects one; p30-sound, a foreign log and an experiment that is gone do not, as far as is known."""
     decider = Decider(question="?", overrides=("num_generations=8",))
     asked = {
-        spec: again.deciding_overrides(diagnosed(spec=spec).read, decider) for spec in ("p30", "p31", "gone", None)
+        spec: rerun.deciding_overrides(diagnosed(spec=spec).read, decider) for spec in ("p30", "p31", "gone", None)
     }
     assert asked["p30"] == ("num_generations=8", "faults=[]")
     assert asked["p31"] == asked["gone"] == asked[None] == ("num_generations=8",)
     cured = diagnosed(spec="p30", document={"overrides": ["faults=[]"]}).read
-    assert again.deciding_overrides(cured, decider) == ("num_generations=8",)
-    assert again.decider_command(diagnosed(spec="p30").read, Decider(question="?")) == ""
+    assert rerun.deciding_overrides(cured, decider) == ("num_generations=8",)
+    assert rerun.decider_command(diagnosed(spec="p30").read, Decider(question="?")) == ""
 
 
 def test_the_first_finding_that_an_experiment_would_decide(diagnosed: Diagnosed) -> None:
     vague = replace(MILD, decider=Decider(question="is it?", expects=("kl < 1",)))
-    found = again.deciding(diagnosed(MILD, vague, GRAVE))
+    found = rerun.deciding(diagnosed(MILD, vague, GRAVE))
     assert found is not None
     assert found[0].id == "rollout-mode"
-    assert again.deciding(diagnosed(MILD, vague)) is None
-    assert again.next_step(diagnosed(MILD)) is None
+    assert rerun.deciding(diagnosed(MILD, vague)) is None
+    assert rerun.next_step(diagnosed(MILD)) is None
 
 
 @pytest.mark.parametrize(("before", "later", "found"), [(0.5, 0.5, "scoring-noise"), (1e-8, 2e-3, "stale-sampler")])

@@ -45,7 +45,9 @@ def completed(sweep: SweepSpec, layer: Layer, authored: Mapping[str, Authored]) 
     if sweep.sampler == "grid" and sweep.axes:
         _named(lambda: points(sweep), ("axes",), layer)
     if sweep.trials is None and number is None:
-        raise refused("is missing; allowed: an integer >= 1, since the axes have no end of points", ("trials",), layer)
+        raise refused(
+            "is missing; allowed: an integer >= 1, because the axes span a continuous space", ("trials",), layer
+        )
     sweep = SweepSpec.model_validate({**tree, "trials": sweep.trials or number})
     _check_values(Candidates(sweep=sweep, authored=authored), layer)
     return sweep

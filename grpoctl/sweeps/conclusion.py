@@ -24,7 +24,7 @@ from grpoctl.sweeps.opening import Opened, Terms, check_terms, kept_in, reopened
 from grpoctl.sweeps.state import Book
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 
-GO_ON = "go on with --resume"
+GO_ON = "continue with --resume"
 
 
 def how_it_ended(driver: Driver) -> tuple[str, str]:
