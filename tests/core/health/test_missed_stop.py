@@ -8,7 +8,7 @@ from core.config import EarlyStoppingSpec
 from core.health.case import Case
 from core.health.finding import Row
 from core.health.missed_stop import early_stop, missed_stop, shortest_patience
-from core.training.patience import wait
+from core.training.clock import wait
 
 
 def rows(*rewards: float, completions: bool = False) -> list[Row]:

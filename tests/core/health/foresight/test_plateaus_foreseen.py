@@ -12,8 +12,8 @@ from core.health.foresight.inert import inert, inert_axis
 from core.health.foresight.other_knobs import SCHEDULES
 from core.health.foresight.pitfalls import warnings
 from core.health.foresight.view import views
-from core.training.callbacks.base import Ending
-from core.training.drive import drive
+from core.training.outcome import Ending
+from core.training.trainer import drive
 from tests.core.health.foresight.conftest import STAGE, run_spec, view
 from tests.fakes import PricedTask, Recorder, TabularPolicy, trainer_of
 

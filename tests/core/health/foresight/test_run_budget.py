@@ -13,7 +13,7 @@ from core.health.foresight.run_budget import Bounds, room, steps
 from core.health.foresight.view import StageView, views
 from core.training.checkpoint import Progress
 from core.training.clock import clock
-from core.training.drive import drive
+from core.training.trainer import drive
 from tests.core.health.foresight.conftest import STAGE, run_spec, view
 from tests.fakes import LongPolicy, PricedTask, Recorder, trainer_of
 
