@@ -14,7 +14,7 @@ from core.health.finding import Row
 from core.policies import registry as policies
 from core.policies.base import Policy
 from core.tasks import registry as tasks
-from core.tasks.readiness import check_slices
+from core.tasks.registry import check_slices
 from core.training.callbacks import (
     Callback,
     Checkpointing,

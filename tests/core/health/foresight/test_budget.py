@@ -9,7 +9,7 @@ from core.health.foresight.biases import bias_warnings
 from core.health.foresight.budget import budget, evaluation_error, evaluations_before_the_end
 from core.health.foresight.view import BEST_REWARD, rewards_of, views
 from core.tasks.arithmetic import ArithmeticTask
-from core.tasks.workflow_dsl.calibration import LEVELS
+from core.tasks.workflow_dsl.rewards import LEVELS
 from tests.core.health.foresight.conftest import STAGE, run_spec, view
 
 
