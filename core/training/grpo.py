@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from core.algorithms.advantages import Running, advantages, updated
-from core.algorithms.controllers import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
 from core.algorithms.entropy_weights import sequence_weights, token_weights
-from core.algorithms.importance import truncated_weights
 from core.algorithms.kl import kl_penalty
 from core.algorithms.normalisers import BASELINES, SCALES, scopes
+from core.algorithms.schedules import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
 from core.algorithms.shaping import overlong_penalty
+from core.algorithms.surrogates import truncated_weights
 from core.config import AdvantageSpec, GrpoStage
 from core.policies.base import ENTROPY, Rollout, Sampling
 from core.training.grpo_loss import GrpoLoss, numbers

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from core.algorithms.advantages import dead_groups, group_std
-from core.algorithms.masking import token_mean
+from core.algorithms.reductions import token_mean
 from core.policies.base import Rollout, Scores
 from core.tasks.base import Outcome, Task
 from core.training.requests import Groups
