@@ -28,7 +28,7 @@ from core.health.simulation.signal import Bandit, signal_of, summed
 from core.policies.base import Sampling
 from core.randomness import RowKey
 from core.tasks import registry
-from core.training.groups import collect
+from core.training.requests import collect
 from grpoctl.config import load
 
 K, SIZES, BLOCKS, AT_ONCE = 16, (2, 4, 8, 16), 24, 16

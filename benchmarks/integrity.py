@@ -22,7 +22,7 @@ from core.policies.base import ENTROPY, Sampling
 from core.policies.lm.modes import update_mode
 from core.randomness import TRAIN, RowKey
 from core.tasks import registry
-from core.training.step_metrics import integrity_metrics
+from core.training.metrics import integrity_metrics
 from grpoctl.config import load
 
 PRECISIONS = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from core.assemble import assemble, open_checkpoints
-from core.training.drive import drive
+from core.training.trainer import drive
 from grpoctl.config import load
 
 PARTS = ("sample", "score", "learn")

@@ -14,16 +14,18 @@ from core.health.finding import Row
 from core.policies import registry as policies
 from core.policies.base import Policy
 from core.tasks import registry as tasks
-from core.tasks.readiness import check_slices
-from core.training.callbacks.base import Callback, Ending
-from core.training.callbacks.checkpointing import Checkpointing
-from core.training.callbacks.collapse_guard import CollapseGuard
-from core.training.callbacks.control import Control
-from core.training.callbacks.early_stopping import EarlyStopping
-from core.training.callbacks.rollout_integrity import RolloutIntegrity
-from core.training.callbacks.watching import Watching
-from core.training.checkpoint import Checkpoints, Snapshot
-from core.training.initial import initial_weights
+from core.tasks.registry import check_slices
+from core.training.callbacks import (
+    Callback,
+    Checkpointing,
+    CollapseGuard,
+    Control,
+    EarlyStopping,
+    RolloutIntegrity,
+    Watching,
+)
+from core.training.checkpoint import Checkpoints, Snapshot, initial_weights
+from core.training.outcome import Ending
 from core.training.trainer import Parts, Trainer
 
 

@@ -26,11 +26,10 @@ from core.policies.lm.drawing import inverse_cdf_draw
 from core.randomness import INIT, RowKey, seeded, uniforms
 from core.tasks.base import Example, Outcome, Split
 from core.tasks.text import TextTask, text_example
-from core.training.drive import drive
+from core.training.clock import at
 from core.training.grpo_loss import GrpoLoss, numbers
 from core.training.requests import StepDone
-from core.training.scheduled import at
-from core.training.trainer import Parts, Trainer
+from core.training.trainer import Parts, Trainer, drive
 from core.training.update import Batch, Loss
 
 MISSING = math.nan

@@ -19,11 +19,10 @@ from core.policies.savings import Savings
 from core.randomness import ORDER, RowKey, permutation
 from core.tasks.custom.task import CustomTask
 from core.tasks.text import prompt_of
-from core.training.callbacks.base import Ending
-from core.training.drive import drive
-from core.training.machine import Machine
+from core.training.outcome import Ending
+from core.training.parallel import Machine
 from core.training.requests import Learn, Request, Sample, StepDone
-from core.training.trainer import Steps, Trainer
+from core.training.trainer import Steps, Trainer, drive
 
 NEVER = -1  # no token has this id
 MOMENT = 0.1  # of a first gradient that AdamW's exp_avg holds: 1 - beta1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from core.algorithms.masking import row_mean
+from core.algorithms.reductions import row_mean
 
 MIN_ENTROPY = 1e-6  # nats; what is more certain counts as this: a class of zeros has equal weights, and 1 / H is finite
 

@@ -22,8 +22,8 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from core.algorithms.masking import masked_sum
 from core.algorithms.names import KlEstimator
+from core.algorithms.reductions import masked_sum
 
 
 def k1(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:

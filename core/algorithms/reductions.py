@@ -1,5 +1,6 @@
-"""How the tokens of a batch become one number: a weight per token, and the sum under those weights.
+"""How the tokens of a batch become one number: means over the drawn factors, a weight per token, the weighted sum.
 
+A mask is boolean; what stands where the mask is False never matters, NaN included.
 Denominators are those of the whole optimiser batch: then the gradient does not depend on how the batch is cut into
 micro-batches, nor on padding or row order. Shape suffixes: N rows, T factors.
 """
@@ -11,6 +12,21 @@ from typing import assert_never
 from torch import Tensor
 
 from core.algorithms.names import Reduction
+
+
+def masked_sum(values_NT: Tensor, mask_NT: Tensor) -> Tensor:
+    """Sum over T of the drawn factors, per row: (N, T) -> (N,)."""
+    return values_NT.masked_fill(~mask_NT, 0.0).sum(-1)
+
+
+def row_mean(values_NT: Tensor, mask_NT: Tensor) -> Tensor:
+    """Mean over T of the drawn factors, per row; 0 for a row with none: (N, T) -> (N,)."""
+    return masked_sum(values_NT, mask_NT) / mask_NT.sum(-1).clamp(min=1)
+
+
+def token_mean(values_NT: Tensor, mask_NT: Tensor) -> Tensor:
+    """Mean over every drawn factor of the batch, a scalar; 0 where there is none."""
+    return masked_sum(values_NT, mask_NT).sum() / mask_NT.sum().clamp(min=1)
 
 
 def token_weights(mask_NT: Tensor, reduction: Reduction, max_length: int | None = None) -> Tensor:

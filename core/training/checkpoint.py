@@ -3,6 +3,8 @@
     checkpoints/step-000040/   weights.safetensors  optimizer.safetensors  state.json (version, step, best, checksums)
 
 A folder is complete or not there: it is written under another name, synced and renamed.
+
+Also here: starting from another run's weights. What fits is taken, what does not is counted, never ignored.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from core.errors import CheckpointError, StorageError
+from core.policies.base import Policy
 
 VERSION = 2
 _WEIGHTS, _OPTIMIZER, _STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
@@ -111,8 +114,8 @@ class Checkpoints:
                 raise CheckpointError(
                     f"checkpoint {folder} has version {state.get('version')!r}, this grpoctl reads {VERSION}"
                 )
-            for name, found in _checksums(folder, state["progress"]).items():
-                if state["sha256"][name] != found:
+            for name, checksum in _checksums(folder, state["progress"]).items():
+                if state["sha256"][name] != checksum:
                     raise CheckpointError(f"checkpoint {folder} is damaged: {name} does not match its checksum")
             return Snapshot(
                 progress=Progress(**state["progress"]),
@@ -146,9 +149,9 @@ class Checkpoints:
 
 def _checksums(folder: Path, progress: Mapping[str, object]) -> dict[str, str]:
     """Of the tensor files as they lie on the disk, and of what state.json says of the progress."""
-    said = json.dumps(progress, sort_keys=True).encode()
+    progress_json = json.dumps(progress, sort_keys=True).encode()
     files = {name: _sha256(folder / name) for name in (_WEIGHTS, _OPTIMIZER)}
-    return {**files, _STATE: hashlib.sha256(said).hexdigest()}
+    return {**files, _STATE: hashlib.sha256(progress_json).hexdigest()}
 
 
 def _sha256(path: Path) -> str:
@@ -169,3 +172,65 @@ def _sync(path: Path) -> None:
 
 def _reason(error: BaseException) -> Any:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+SHOWN = 4  # names of weights in a line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """Names of another run's weights: those that fit, are missing there, have another shape, or are unknown here."""
+
+    taken: Sequence[str]
+    missing: Sequence[str]
+    odd_shape: Sequence[str]
+    unknown: Sequence[str]
+
+    def lines(self) -> list[str]:
+        """What did not fit, a line for each way, with the first names; [] where all did."""
+        odd = {
+            "not there": self.missing,
+            "there in another shape": self.odd_shape,
+            "there, but not in this model": self.unknown,
+        }
+        return [
+            f"init_from: {len(names)} weights {why}: {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
+            for why, names in odd.items()
+            if names
+        ]
+
+
+def fit(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Fit:
+    """How the weights of another run fit."""
+    shared = sorted(set(mine) & set(theirs))
+    return Fit(
+        taken=[name for name in shared if mine[name].shape == theirs[name].shape],
+        missing=sorted(set(mine) - set(theirs)),
+        odd_shape=[name for name in shared if mine[name].shape != theirs[name].shape],
+        unknown=sorted(set(theirs) - set(mine)),
+    )
+
+
+def initial_weights(policy: Policy, theirs: Mapping[str, Tensor]) -> dict[str, float]:
+    """Load what fits; counts for the row before step 1. Raises CheckpointError where nothing fits."""
+    mine = policy.state()
+    fitting = fit(mine, theirs)
+    if not fitting.taken:
+        raise CheckpointError(
+            f"init_from: none of the {len(theirs)} weights fits this model: {_why(fitting, mine, theirs)}"
+        )
+    policy.load({name: theirs[name] if name in set(fitting.taken) else value for name, value in mine.items()})
+    return {
+        "init/taken": len(fitting.taken),
+        "init/missing": len(fitting.missing),
+        "init/odd_shape": len(fitting.odd_shape),
+        "init/unknown": len(fitting.unknown),
+    }
+
+
+def _why(fitting: Fit, mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> str:
+    """What is different, by the first example."""
+    if fitting.odd_shape:
+        name = fitting.odd_shape[0]
+        return f"{name!r} has the shape {tuple(theirs[name].shape)} there and {tuple(mine[name].shape)} here"
+    return f"that run has {min(theirs, default='none')!r}, this one {min(mine, default='none')!r}"

@@ -2,7 +2,8 @@
 
 It has `max_steps` ticks. Mostly a tick is a step. In the last stage of a run with a budget it is that share of what the
 budget has left where the stage starts, so that a run is annealed and evaluated at equal shares of it, however many
-steps that takes. Everything follows from the recorded rows. Not here: early stopping (patience).
+steps that takes. Everything follows from the recorded rows, as does how
+long a metric has not got better: what early stopping of a run and of a stage ask.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, assert_never
 
-from core.config import RunSpec, StageBase
+from core.algorithms.schedules import learning_rate, plateau_factor, value
+from core.config import EarlyStoppingSpec, PlateauSpec, RunSpec, Schedule, StageBase
 from core.health.finding import Row
 from core.training.checkpoint import Progress
 
@@ -150,3 +152,68 @@ def _amount(spent: Spent, unit: Unit) -> int:
             return spent.tokens
         case _:
             assert_never(unit)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wait:
+    """The best evaluation so far, and how many there have been since."""
+
+    best: float
+    best_step: int
+    waited: int
+
+
+def wait(table: Sequence[Row], spec: EarlyStoppingSpec) -> Wait | None:
+    """Where the last row is an evaluation: how the metric stands; else None. An unsound evaluation has no metric."""
+    if not table or table[-1].get(spec.metric) is None:
+        return None
+    values = [
+        (int(row["step"] or 0), float(row[spec.metric] or 0.0)) for row in table if row.get(spec.metric) is not None
+    ]
+    best_step, best = values[0]
+    waited = 0
+    for step, reached in values[1:]:
+        if reached > best + spec.min_delta:
+            best_step, best, waited = step, reached, 0
+        else:
+            waited += 1
+    return Wait(best=best, best_step=best_step, waited=waited)
+
+
+def at(schedule: Schedule, tick: float, table: Sequence[Row] = ()) -> float:
+    """The schedule's value at a tick of its stage's clock, of which `table` are the rows so far.
+
+    Step 1 ends at tick 1, and `start` is the value at 0.
+    """
+    if tick < schedule.warmup:
+        planned = schedule.start * tick / schedule.warmup
+    else:
+        planned = value(schedule.shape, schedule.start, schedule.end, schedule.steps, tick - schedule.warmup)
+    return planned * reduced(schedule.plateau, table)
+
+
+def stage_learning_rate(stage: StageBase, clock: Clock, table: Sequence[Row]) -> float:
+    """The learning rate of the step that the clock stands before; `table` are the stage's rows so far."""
+    match stage.lr_clock:
+        case "steps":
+            index = clock.index
+        case "updates":
+            index = clock.updates
+        case _:
+            assert_never(stage.lr_clock)
+    rate = learning_rate(
+        stage.learning_rate,
+        stage.lr_scheduler_type,
+        index=index,
+        warmup_steps=stage.warmup_steps,
+        total_steps=stage.lr_horizon,
+    )
+    return rate * reduced(stage.lr_plateau, table)
+
+
+def reduced(plateau: PlateauSpec | None, table: Sequence[Row]) -> float:
+    """What a number is multiplied by after these rows of its stage; 1 without a plateau's rule."""
+    if plateau is None:
+        return 1.0
+    values = [float(seen) for row in table if (seen := row.get(plateau.metric)) is not None]
+    return plateau_factor(values, patience=plateau.patience, factor=plateau.factor, min_delta=plateau.min_delta)

@@ -17,10 +17,10 @@ from core.algorithms.kl import k3, kl_loss
 from core.algorithms.names import Reduction
 from core.algorithms.reductions import token_weights, weighted_sum
 from core.algorithms.surrogates import Trust, surrogate
-from core.config import GrpoStage, Schedule, StageBase
+from core.config import GrpoStage, Schedule
 from core.models.devices import to_device
 from core.policies.base import ENTROPY, Scores
-from core.training.update import LossParts, add_own_losses
+from core.training.update import LossParts, add_own_losses, own_losses
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,14 +45,6 @@ def numbers(stage: GrpoStage, now: Callable[[Schedule], float], *, beta: float, 
         entropy_coef=entropy_coef,
         own_losses=own_losses(stage, now),
     )
-
-
-def own_losses(stage: StageBase, now: Callable[[Schedule], float]) -> dict[str, float]:
-    """The weights of the policy's own losses where a schedule's value is `now(schedule)`, those of 0 left out."""
-    schedules = dict(stage.loss_weights)
-    if isinstance(stage, GrpoStage):
-        schedules.setdefault("consistency", stage.consistency_weight)
-    return {name: weight for name, schedule in schedules.items() if (weight := now(schedule))}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,14 +92,14 @@ class GrpoLoss:
         old_NT = to_device(self.old_NT[index], device).masked_fill(outside_NT, 0.0)
         weights_NT = to_device(self._weights(index, stage.reduction), device)
         fraction_NT = to_device(self._weights(index, "token_mean"), device)
-        found = surrogate(
+        ratios = surrogate(
             new_NT,
             old_NT,
             to_device(_columns(self.advantages)[index], device).to(new_NT.dtype),
             ~outside_NT,
             self._trust(),
         )
-        values_NT = found.values_NT
+        values_NT = ratios.values_NT
         if self.importance_NT is not None:
             values_NT = values_NT * to_device(self.importance_NT[index], device).masked_fill(outside_NT, 1.0)
         policy = -weighted_sum(values_NT, weights_NT)
@@ -115,10 +107,10 @@ class GrpoLoss:
         sums = {
             "policy/loss": policy.detach(),
             "policy/tokens": (~outside_NT).sum().double(),
-            "policy/clip_low": weighted_sum(found.low_NT.double(), fraction_NT),
-            "policy/clip_high": weighted_sum(found.high_NT.double(), fraction_NT),
+            "policy/clip_low": weighted_sum(ratios.low_NT.double(), fraction_NT),
+            "policy/clip_high": weighted_sum(ratios.high_NT.double(), fraction_NT),
         }
-        maxima = {"policy/ratio_max": found.ratio_NT.masked_fill(outside_NT, 0.0).amax()}
+        maxima = {"policy/ratio_max": ratios.ratio_NT.masked_fill(outside_NT, 0.0).amax()}
         if self.reference_NT is not None:
             reference_NT = to_device(self.reference_NT[index], device).masked_fill(outside_NT, 0.0)
             sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)

@@ -1,16 +1,32 @@
-"""A step table -> what a run reached: start, final, best, and the run-level metrics."""
+"""How a run ended, and what it reached by its step table: start, final, best, and the run-level metrics.
+
+No torch here: whoever looks at runs reads this, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
 from core.config.expectation import parse
-from core.health.finding import Row, StepTable, all_invalid, steps_of
+from core.health.finding import Finding, Row, StepTable, all_invalid, steps_of
 from core.health.rules.gains import Gain
 from core.health.rules.rollout_mode import contrast
 from core.metrics import declared
+
+EndStatus = Literal["COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """Why the loop ended."""
+
+    status: EndStatus
+    message: str
+    finding: Finding | None = None
+
 
 COUNTED = ("completions", "tokens")  # up to a row: what a run spent is what its last row says
 LAST = 10  # step metrics are noisy: `final` is their mean over this many last steps

@@ -1,27 +1,82 @@
-"""What a trainer asks for. It never touches a model or a reward itself: whoever drives it may share out the work.
+"""What a trainer asks for, and how it is computed. A trainer never touches a model or a reward itself.
 
 `run` takes the machine that computes it: on several ranks every one runs the same request and gets the same answer.
+Sampling is shared by prompts and learning by groups, so a group is never split; scoring by rows. What does not fit into
+memory at once is done in pieces, on each rank by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
+from core.errors import TaskError
 from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
-from core.randomness import RowKey
-from core.tasks.base import Example, Task
-from core.training.groups import Groups, outcomes_of, to_groups
-from core.training.machine import Machine
-from core.training.shares import Draw, Question, sampled, scored
+from core.randomness import EVALUATE, RowKey
+from core.tasks.base import Example, Outcome, Task
+from core.training.parallel import SAMPLE, SCORE, Machine, Room, share
 from core.training.update import Batch, Update
+
+ROWS = 128  # of a batch, whole groups: what is kept of it is small, and progress is seen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Groups:
+    """A rollout with the outcome of each of its N = P*K rows; rewards in float64, NaN where missing."""
+
+    rollout: Rollout
+    outcomes: Sequence[Outcome]
+    rewards_PK: Tensor
+
+
+def to_groups(rollout: Rollout, outcomes: Sequence[Outcome]) -> Groups:
+    """The rollout with its outcomes, one a row."""
+    rewards_N = torch.tensor([outcome.reward for outcome in outcomes], dtype=torch.float64)
+    return Groups(rollout=rollout, outcomes=outcomes, rewards_PK=rewards_N.view(len(rollout.prompts), -1))
+
+
+def outcomes_of(task: Task, rollout: Rollout) -> list[Outcome]:
+    """The task's outcome of each row. Raises TaskError where it returns the wrong number of them."""
+    examples = [rollout.prompts[index] for index in rollout.prompt_N.tolist()]
+    outcomes = task.score(examples, rollout.outputs, rollout.tokens)
+    if len(outcomes) != len(examples):
+        raise TaskError(f"got {len(outcomes)} outcomes for {len(examples)} completions: a task returns one for each")
+    return outcomes
+
+
+def collect(task: Task, rollout: Rollout) -> Groups:
+    """The rollout scored by the task. Raises TaskError where the task returns the wrong number of outcomes."""
+    return to_groups(rollout, outcomes_of(task, rollout))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupSampling:
+    """How groups are drawn without training: K completions of each prompt, how, and from which seed."""
+
+    k: int
+    how: Sampling
+    seed: int
+
+
+def sample_groups(policy: Policy, task: Task, examples: Sequence[Example], draws: GroupSampling) -> Iterator[Groups]:
+    """The examples' scored groups in order, a bounded batch of them at a time: what `grpoctl eval` measures.
+
+    Row n of all draws by its own key, so neither batches nor the number of examples change what is drawn.
+    """
+    size = max(1, ROWS // draws.k)
+    for first in range(0, len(examples), size):
+        part = examples[first : first + size]
+        rows = range(first * draws.k, (first + len(part)) * draws.k)
+        keys = [RowKey(draws.seed, EVALUATE, 0, 0, row) for row in rows]
+        yield collect(task, policy.sample(part, draws.k, draws.how, keys))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """Draw k outputs for each prompt; the answer is a Rollout."""
+    """Draw k outputs for each of P prompts, `keys` with an entry for each of the P*k rows; the answer is a Rollout."""
 
     policy: Policy
     prompts: Sequence[Example]
@@ -31,9 +86,44 @@ class Sample:
     name: str = "sample"
 
     def run(self, machine: Machine | None = None) -> Rollout:
-        """The rollout."""
-        draw = Draw(policy=self.policy, prompts=self.prompts, k=self.k, how=self.how, keys=self.keys)
-        return sampled(draw, machine or Machine())
+        """The whole rollout, on every rank."""
+        machine = machine or Machine()
+        world, count = machine.world, len(self.prompts)
+        if world.size == 1:
+            return self._draw(machine.room)
+        own = self._of_prompts(share(world, count))._draw(machine.room) if share(world, count) else None
+        parts = world.gather(None if own is None else replace(own, prompts=()))  # every rank has the prompts already
+        rollouts = [
+            replace(part, prompts=self._of_prompts(share(world, count, rank)).prompts)
+            for rank, part in enumerate(parts)
+            if part is not None
+        ]
+        return replace(self.policy.join(rollouts), prompts=self.prompts)
+
+    def _of_prompts(self, prompts: range) -> Sample:
+        """The same request for these prompts only."""
+        start, stop = prompts.start, prompts.stop
+        return replace(self, prompts=self.prompts[start:stop], keys=self.keys[start * self.k : stop * self.k])
+
+    def _draw(self, room: Room) -> Rollout:
+        """The rollout, in pieces of whole prompts where they fit, else of one prompt's rows; the draws are the same."""
+        k, n, at = self.k, len(self.keys), 0
+        parts: list[Rollout] = []
+        while at < n:
+            most, place = room.most(SAMPLE, n - at), at % k
+            rows = most // k * k if place == 0 and most >= k else min(most, k - place)
+            keys, prompts = self.keys[at : at + rows], self.prompts[at // k : -(-(at + rows) // k)]
+
+            def piece(keys: Sequence[RowKey] = keys, prompts: Sequence[Example] = prompts) -> Rollout:
+                return self.policy.sample(prompts, len(keys) // len(prompts), self.how, keys)
+
+            if (part := room.once(SAMPLE, rows, piece)) is not None:
+                parts.append(part)
+                at += rows
+        if len(parts) == 1:
+            return parts[0]
+        prompt_N = torch.arange(len(self.prompts)).repeat_interleave(k)
+        return replace(self.policy.join(parts), prompts=self.prompts, prompt_N=prompt_N)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +139,7 @@ class Reward:
         """The groups; of several ranks one asks the task, whose rewards may be noisy, slow or somebody's own."""
         world = (machine or Machine()).world
         self.task.begin_step(self.step)
-        return to_groups(self.rollout, world.told(lambda: outcomes_of(self.task, self.rollout)))
+        return to_groups(self.rollout, world.from_rank_0(lambda: outcomes_of(self.task, self.rollout)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,16 +155,21 @@ class Score:
     name: str = "score"
 
     def run(self, machine: Machine | None = None) -> Scores:
-        """The clean scores."""
-        question = Question(
-            policy=self.policy,
-            rollout=self.rollout,
-            wants=self.wants,
-            weights=self.weights,
-            micro_rows=self.micro_rows,
-        )
+        """The scores of all the rows, in their order, on the CPU of every rank."""
+        machine = machine or Machine()
+        world, policy = machine.world, self.policy
+
+        def score(part: Sequence[int]) -> Scores:
+            return policy.score(self.rollout, part, wants=self.wants, weights=self.weights)
+
         with torch.no_grad():
-            return scored(question, self.rows, machine or Machine())
+            ours = share(world, len(self.rows))
+            mine, limit = self.rows[ours.start : ours.stop], self.micro_rows
+            parts = [mine] if limit is None or not len(mine) else policy.split(self.rollout, mine, limit)
+            # Fetched when all are launched: to fetch each would be to wait for it before the next is begun.
+            pieces = [piece for part in parts for piece in machine.room.pieces(SCORE, part, score)]
+            own = _in_order(_stacked(pieces), [row for part in parts for row in part], mine) if pieces else None
+            return _stacked([part for part in world.gather(own) if part is not None])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,4 +213,25 @@ class StepDone:
 
 Request = Sample | Replay | Reward | Score | Learn | StepDone
 Answer = Rollout | Groups | Scores | Mapping[str, float] | None
-__all__ = ["Answer", "Learn", "Replay", "Request", "Reward", "Sample", "Score", "StepDone"]
+
+
+def _stacked(parts: Sequence[Scores]) -> Scores:
+    if len(parts) == 1:
+        return parts[0]
+    entropies = [part.entropies_NT for part in parts if part.entropies_NT is not None]
+    return Scores(
+        logprobs_NT=torch.cat([part.logprobs_NT for part in parts]),
+        entropies_NT=torch.cat(entropies) if entropies else None,
+        losses_N={name: torch.cat([part.losses_N[name] for part in parts]) for name in parts[0].losses_N},
+    )
+
+
+def _in_order(scores: Scores, scored: Sequence[int], rows: Sequence[int]) -> Scores:
+    """Scores of `scored` rows as those of `rows`, which are the same in another order, on the CPU."""
+    place = {row: number for number, row in enumerate(scored)}
+    index = torch.tensor([place[row] for row in rows])
+    return Scores(
+        logprobs_NT=scores.logprobs_NT.cpu()[index],
+        entropies_NT=None if scores.entropies_NT is None else scores.entropies_NT.cpu()[index],
+        losses_N={name: value.cpu()[index] for name, value in scores.losses_N.items()},
+    )

@@ -1,16 +1,17 @@
 """The loop of a run, readable top to bottom: the stages one after another, each step recorded, evaluated and looked at.
 
-`Trainer.steps()` yields what it needs computed and is sent the answers (core.training.drive does that for one trainer).
-Not here: what a step does (core.training.stages), how anything is computed (policy, update), what is written (who
+`Trainer.steps()` yields what it needs computed and is sent the answers (`drive` does that).
+Not here: what a step does (grpo, imitation), how anything is computed (policy, update), what is written (who
 receives StepDone), what went wrong (health).
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from core.config import RunSpec, Stage
 from core.errors import CheckpointError
@@ -21,23 +22,22 @@ from core.policies.base import ENTROPY, Policy, Sampling
 from core.policies.savings import Savings
 from core.randomness import EVALUATE, RowKey
 from core.tasks.base import Task, names_of
-from core.training.callbacks.base import Callback, Ending
+from core.training.callbacks import Callback
 from core.training.checkpoint import Progress, Snapshot
-from core.training.clock import clock
-from core.training.evaluate import evaluation_metrics, gain_errors, prompt_rewards
-from core.training.patience import wait
+from core.training.clock import clock, wait
+from core.training.grpo import grpo_step
+from core.training.imitation import rce_step, sft_step
+from core.training.metrics import evaluation_metrics, gain_errors, integrity_metrics, prompt_rewards
+from core.training.outcome import Ending
+from core.training.parallel import Machine
 from core.training.requests import Request, Reward, Sample, Score, StepDone
-from core.training.stages.base import NOTHING, Done, Here, StepRun
-from core.training.stages.grpo import grpo_step
-from core.training.stages.rce import rce_step
-from core.training.stages.sft import sft_step
-from core.training.step_metrics import integrity_metrics
+from core.training.step import NOTHING, StepContext, StepResult, StepRun
 from core.training.update import Update
 
 # Of an unsound evaluation these would tell of the sampler.
 OF_THE_POLICY = ("eval/reward", "eval/gain_se/", "eval/slices/")
 EVALUATION_CHECKED = 8  # rows of an evaluation that are scored to see whether its rollout is sound
-STEPS: Mapping[str, Callable[[Here], StepRun]] = {"grpo": grpo_step, "sft": sft_step, "rce": rce_step}
+STEPS: Mapping[str, Callable[[StepContext], StepRun]] = {"grpo": grpo_step, "sft": sft_step, "rce": rce_step}
 Steps = Generator[Request, Any, Ending]
 
 
@@ -76,8 +76,8 @@ class Trainer:
         if self.progress.step == 0:
             row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **(yield from self._evaluate(done=0))}
             self._begin_stage()
-            yield from self._finish_step(row, Done(row={}))
-        elif (ending := self._asked()) is not None:
+            yield from self._finish_step(row, StepResult(row={}))
+        elif (ending := self._callbacks_ending()) is not None:
             return ending  # the run was over at its last checkpoint, and killed before it could say so
         while not self.over():
             ending = yield from self._step(self._stages[self.progress.stage])
@@ -86,13 +86,13 @@ class Trainer:
         return self._ended()
 
     def over(self) -> bool:
-        """Whether all stages are."""
+        """True when every stage has finished."""
         return self.progress.stage == len(self._stages)
 
     def _step(self, stage: Stage) -> Generator[Request, Any, Ending | None]:
         """One step of a stage, and the evaluation that is due after it."""
         now = clock(self.spec, self.progress, self.table)
-        here = Here(
+        context = StepContext(
             spec=self.spec,
             stage=stage,
             policy=self.policy,
@@ -106,9 +106,9 @@ class Trainer:
             savings=self.savings,
         )
         self._evaluated = None
-        done = yield from STEPS[stage.kind](here)
+        done = yield from STEPS[stage.kind](context)
         row = {
-            "step": here.step,
+            "step": context.step,
             "update": 0,
             "stage": self.progress.stage,
             "completions": self.progress.completions + done.spent.completions,
@@ -117,7 +117,7 @@ class Trainer:
         }
         row["update"] = int(row["update"])
         if done.ending is None and now.due(done.spent):
-            row |= yield from self._evaluate(done=here.step)
+            row |= yield from self._evaluate(done=context.step)
         return (yield from self._finish_step(row, done))
 
     def _evaluate(self, *, done: int) -> Generator[Request, Any, dict[str, float]]:
@@ -143,17 +143,17 @@ class Trainer:
             self._evaluated = None
         return metrics
 
-    def _finish_step(self, row: Mapping[str, float], done: Done) -> Generator[Request, Any, Ending | None]:
+    def _finish_step(self, row: Mapping[str, float], done: StepResult) -> Generator[Request, Any, Ending | None]:
         """Record the step, move on, then ask the callbacks."""
         recorded: Row = {name: value if math.isfinite(value) else None for name, value in row.items()}
         self.table.append(recorded)
         self.progress = self._advanced(recorded, done)
         self._leave_stage()
         yield StepDone(row=recorded, samples=done.samples)
-        return done.ending or self._asked()
+        return done.ending or self._callbacks_ending()
 
-    def _asked(self) -> Ending | None:
-        """What the callbacks say of the table as it stands."""
+    def _callbacks_ending(self) -> Ending | None:
+        """How a callback ends the run on the table as it stands; None where none does."""
         return self._first_ending(callback.after_step(self.table) for callback in self.callbacks)
 
     def snapshot(self) -> Snapshot:
@@ -174,7 +174,7 @@ class Trainer:
         self.update.load(snapshot.optimizer)
         self.table = list(table)
 
-    def _advanced(self, row: Row, done: Done) -> Progress:
+    def _advanced(self, row: Row, done: StepResult) -> Progress:
         """The progress after a recorded row; the row before step 1 is of no stage."""
         before = self.progress
         update, step = int(row.get("update") or 0), int(row["step"] or 0)
@@ -197,8 +197,8 @@ class Trainer:
         """Where the stage is over, stand at the next one's start; where the budget is spent, at the end."""
         progress, stage = self.progress, self._stages[self.progress.stage]
         rule = stage.early_stopping
-        found = wait(self._stage_rows(), rule) if rule is not None else None
-        flat = rule is not None and found is not None and found.waited >= rule.patience
+        waiting = wait(self._stage_rows(), rule) if rule is not None else None
+        flat = rule is not None and waiting is not None and waiting.waited >= rule.patience
         now = clock(self.spec, progress, self.table)
         if not (now.ended or flat):
             return
@@ -234,3 +234,41 @@ class Trainer:
     def _first_ending(endings: Any) -> Ending | None:
         """The first callback's verdict, all of them having been asked."""
         return next((ending for ending in list(endings) if ending is not None), None)
+
+
+class Observer(Protocol):
+    """Whoever records steps."""
+
+    def step_done(
+        self,
+        row: Mapping[str, float | None],
+        samples: Sequence[Mapping[str, object]],
+        timings: Mapping[str, float],
+    ) -> None:
+        """Called once a step; what it raises ends the run."""
+        ...
+
+
+def drive(steps: Steps, observer: Observer, machine: Machine | None = None) -> Ending:
+    """Run one trainer's generator to its end. `timings` are seconds per kind of request, and `total` for the step.
+
+    On several ranks each drives a trainer of its own; whoever is not rank 0 has an observer that records nothing.
+    """
+    machine = machine or Machine()
+    answer: Any = None
+    timings: dict[str, float] = {}
+    started = time.perf_counter()
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            ending: Ending = stop.value
+            return ending
+        began = time.perf_counter()
+        if isinstance(request, StepDone):
+            total, started = began - started, began  # so recording a step counts towards the next one
+            observer.step_done(request.row, request.samples, {**timings, "total": total})
+            answer, timings = None, {}
+            continue
+        answer = request.run(machine)
+        timings[request.name] = timings.get(request.name, 0.0) + time.perf_counter() - began

@@ -9,15 +9,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from core.config import StageBase
+from core.config import GrpoStage, Schedule, StageBase
 from core.errors import CheckpointError
 from core.policies.base import Policy, Rollout, Scores
 from core.randomness import RowKey, seeded
-from core.training.gradients import add_gradients, norm_of, numbers_of, shares_of
-from core.training.machine import Machine
-from core.training.room import LEARN
-from core.training.shares import own_rows
-from core.training.world import World
+from core.training.parallel import LEARN, Machine, World, add_gradients, own_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +30,14 @@ class LossParts:
 
 
 Loss = Callable[[Scores, Sequence[int]], LossParts]
+
+
+def own_losses(stage: StageBase, now: Callable[[Schedule], float]) -> dict[str, float]:
+    """The weights of the policy's own losses where a schedule's value is `now(schedule)`, those of 0 left out."""
+    schedules = dict(stage.loss_weights)
+    if isinstance(stage, GrpoStage):
+        schedules.setdefault("consistency", stage.consistency_weight)
+    return {name: weight for name, schedule in schedules.items() if (weight := now(schedule))}
 
 
 def add_own_losses(parts: LossParts, scores: Scores, weights: Mapping[str, float], rows: int) -> LossParts:
@@ -61,7 +65,31 @@ class Batch:
     wants: frozenset[str] = frozenset()
 
 
-class _Accumulated:
+def norm_of(parameters: Sequence[Tensor]) -> Tensor:
+    """The norm of the parameters' gradients together, a scalar where they are; 0 where none has one."""
+    norms = [parameter.grad.norm() for parameter in parameters if parameter.grad is not None]
+    return torch.stack(norms).norm() if norms else torch.zeros(())
+
+
+def numbers_of(scalars: Sequence[Tensor]) -> list[float]:
+    """The values of tensors of one number each, read in one go."""
+    if not scalars:
+        return []
+    device = scalars[0].device
+    values: list[float] = torch.stack([scalar.detach().to(device).double() for scalar in scalars]).tolist()
+    return values
+
+
+def shares_of(norms: Mapping[str, float]) -> dict[str, float]:
+    """`grad_share/<term>`: its norm over the sum of all terms' norms; nothing where no term pulls.
+
+    A share of the *loss* says nothing about a term's pull.
+    """
+    whole = sum(norms.values())
+    return {f"grad_share/{name}": norm / whole for name, norm in norms.items()} if whole > 0 else {}
+
+
+class _BatchSums:
     """What the micro-batches so far have added up to, besides the gradient itself."""
 
     def __init__(self) -> None:
@@ -83,12 +111,13 @@ class _Accumulated:
         *own, norm_read = numbers_of([*self.sums.values(), *self.maxima.values(), norm])
         sums, maxima = own[: len(self.sums)], own[len(self.sums) :]
         gathered = world.gather((dict(zip(self.sums, sums, strict=True)), dict(zip(self.maxima, maxima, strict=True))))
-        found: dict[str, float] = {"grad_norm": norm_read}
+        metrics: dict[str, float] = {"grad_norm": norm_read}
         for name in dict.fromkeys(name for sums, _ in gathered for name in sums):
-            found[name] = sum(sums[name] for sums, _ in gathered if name in sums)
+            metrics[name] = sum(sums[name] for sums, _ in gathered if name in sums)
         for name in dict.fromkeys(name for _, maxima in gathered for name in maxima):
-            found[name] = float(torch.tensor([one[name] for _, one in gathered if name in one]).max())  # NaN stays
-        return found
+            values = [maxima[name] for _, maxima in gathered if name in maxima]
+            metrics[name] = float(torch.tensor(values).max())  # NaN stays
+        return metrics
 
 
 class Update:
@@ -124,30 +153,30 @@ class Update:
         key = key._replace(attempt=2 * world.rank)  # dropout of its own for each rank; odd ones are a fault's
         own = [replace(batch, rows=own_rows(world, batch.rollout, batch.rows)) for batch in batches]
 
-        def accumulated(term: str | None = None) -> _Accumulated:
-            found = machine.room.whole(LEARN, wanted, lambda rows: self._accumulated(own, rows, key, term), world)
+        def backward(term: str | None = None) -> _BatchSums:
+            sums = machine.room.whole(LEARN, wanted, lambda rows: self._backward(own, rows, key, term), world)
             add_gradients(self._parameters(), world)
-            return found
+            return sums
 
-        found = accumulated()
-        measured = self._shares(found, accumulated, world) if shares else {}
+        batch = backward()
+        grad_shares = self._shares(batch, backward, world) if shares else {}
         norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self._max_grad_norm)
-        metrics = found.metrics(world, norm)
+        metrics = batch.metrics(world, norm)
         sound = math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])
         if sound:
             for group in self._optimizer.param_groups:
                 group["lr"] = learning_rate
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        return {**metrics, **measured, "learning_rate": learning_rate, "update": float(sound)}
+        return {**metrics, **grad_shares, "learning_rate": learning_rate, "update": float(sound)}
 
-    def _accumulated(self, batches: Sequence[Batch], limit: int, key: RowKey, term: str | None) -> _Accumulated:
+    def _backward(self, batches: Sequence[Batch], limit: int, key: RowKey, term: str | None) -> _BatchSums:
         """The gradient of the batches, in micro-batches of at most `limit` rows; whatever was there before is gone.
 
         Of all of the loss, or of one of its terms.
         """
         self._optimizer.zero_grad(set_to_none=True)
-        found = _Accumulated()
+        sums = _BatchSums()
         with torch.enable_grad(), seeded(key):
             for batch in batches:
                 for rows in self._policy.split(batch.rollout, batch.rows, min(batch.micro_rows, limit)):
@@ -156,18 +185,16 @@ class Update:
                     pulling = parts.total if term is None else parts.terms.get(term)
                     if pulling is not None and (term is None or pulling.requires_grad):
                         pulling.backward()  # type: ignore[no-untyped-call]
-                    found.add(parts)
-        return found
+                    sums.add(parts)
+        return sums
 
-    def _shares(
-        self, found: _Accumulated, accumulated: Callable[[str], _Accumulated], world: World
-    ) -> dict[str, float]:
+    def _shares(self, batch: _BatchSums, backward: Callable[[str], _BatchSums], world: World) -> dict[str, float]:
         """`grad_share/<term>` of every term of the loss; leaves the gradient as it was."""
-        names = list(dict.fromkeys(name for names in world.gather(list(found.terms)) for name in names))
+        names = list(dict.fromkeys(name for names in world.gather(list(batch.terms)) for name in names))
         kept = [parameter.grad for parameter in self._parameters()]
         norms = []
         for name in names:
-            accumulated(name)
+            backward(name)
             norms.append(norm_of(self._parameters()))
         for parameter, gradient in zip(self._parameters(), kept, strict=True):
             parameter.grad = gradient

@@ -27,7 +27,7 @@ from grpoctl.wording import metric_text, plural
 
 if TYPE_CHECKING:
     from core.policies.base import Sampling
-    from core.training.groups import Groups
+    from core.training.requests import Groups
 
 SPLITS = get_args(Split)
 
@@ -218,7 +218,7 @@ class _Batch:
 
 def _batches(found: Plan, task: Task, examples: Sequence[Example], policy: Any) -> Iterator[_Batch]:
     """The groups of all examples, a bounded number at a time; progress where standard error is a terminal."""
-    from core.training.groups import GroupSampling, sample_groups
+    from core.training.requests import GroupSampling, sample_groups
 
     draws, first = GroupSampling(k=found.k, how=found.how, seed=found.seed), 0
     shown = console.is_terminal(sys.stderr)

@@ -15,7 +15,7 @@ from pathlib import Path
 from grpoctl import console
 from grpoctl.runs.run_dir import RunDir
 
-WATCHING = "core.training.callbacks.watching"  # by name: to import it would load torch before it is needed
+WATCHING = "core.training.callbacks"  # by name: to import it would load torch before it is needed
 
 
 class LiveWarnings(logging.Handler):

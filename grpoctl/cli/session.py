@@ -13,7 +13,7 @@ from core.health.finding import Row
 from core.health.rules.breaks import LOOK_BACK, policy_collapse
 from core.health.rules.integrity import rollout_integrity
 from core.models import precision
-from core.tasks.readiness import check_task
+from core.tasks.registry import check_task
 from grpoctl import console
 from grpoctl.cli.live_warnings import LiveWarnings
 from grpoctl.cli.progress import LiveProgress

@@ -14,8 +14,7 @@ from core.config import RunSpec
 from core.errors import GrpoError, TaskError
 from core.tasks import registry
 from core.tasks.base import Example, Outcome, Task
-from core.tasks.custom.scoring import outcomes_of
-from core.tasks.custom.task import CustomTask
+from core.tasks.custom.task import CustomTask, outcomes_of
 from grpoctl import console
 from grpoctl.config import load, plain
 from grpoctl.runs.launch import revisions_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from core.config.fit import check_fit
 from core.errors import UserError
-from core.tasks.readiness import check_task
+from core.tasks.registry import check_task
 from grpoctl.config import Library, load
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home

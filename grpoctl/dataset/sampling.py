@@ -66,7 +66,7 @@ def sample(spec: RunSpec, task: Task, policy: Policy, plan: Plan) -> dict[str, A
     """The `sampling` of the document. Raises TaskError where the rewards cannot go on."""
     from core.policies.base import Sampling
     from core.randomness import PREVIEW, RowKey, permutation
-    from core.training.groups import GroupSampling, sample_groups
+    from core.training.requests import GroupSampling, sample_groups
 
     pool = task.examples("train")
     order = permutation(RowKey(spec.seed, PREVIEW, 0, 0, 0), len(pool))

@@ -1,7 +1,7 @@
 """RUN/control.json: what a parent asks of a run, which looks at each evaluation.
 
 What is here: reading it, and waiting for it. What is not: what the parent decides (grpoctl.sweeps), and when the run
-asks (core.training.callbacks.control).
+asks (core.training.callbacks).
 
     {"schema": 1, "wait": bool, "seen": step, "end": null | {"status": "PRUNED", "message": "...", "step": step}}
 
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from core.errors import StorageError
-from core.training.callbacks.base import Ending, EndStatus
+from core.training.outcome import Ending, EndStatus
 from grpoctl.files import read_json
 from grpoctl.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
-    from core.training.world import World
+    from core.training.parallel import World
 
 SCHEMA = 1
 LOOK_AGAIN = 0.005  # seconds; the parent answers within milliseconds
@@ -80,6 +80,6 @@ def asked_together(ask: Callable[[int], Ending | None], worlds: Sequence[World])
     """`ask` on rank 0 alone, whose answer all ranks get. `worlds` is looked at only then: empty for a run of one."""
 
     def ask_once(step: int) -> Ending | None:
-        return worlds[0].told(lambda: ask(step)) if worlds else ask(step)
+        return worlds[0].from_rank_0(lambda: ask(step)) if worlds else ask(step)
 
     return ask_once

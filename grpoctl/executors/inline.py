@@ -35,10 +35,10 @@ from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_mirror
 
 if TYPE_CHECKING:
     from core.health.finding import Finding
-    from core.training.callbacks.base import Ending
     from core.training.checkpoint import Checkpoints
+    from core.training.outcome import Ending
+    from core.training.parallel import World
     from core.training.trainer import Trainer
-    from core.training.world import World
 
 Watcher = Callable[[Mapping[str, float | None]], None]
 
@@ -128,7 +128,7 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
     from core.policies.lm.decoding import on_progress
-    from core.training.initial import fit
+    from core.training.checkpoint import fit
 
     checkpoints = open_checkpoints(spec, run.checkpoints)
     checkpoints.drop_after(last_recorded(run))
@@ -166,9 +166,8 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
 
 def _driven(trainer: Trainer, recorder: Recorder, others: OtherRanks | None, worlds: list[World]) -> Ending:
     """How the run ended, alone or as rank 0 of several; `worlds` is then given the one they have joined."""
-    from core.training.drive import drive
-    from core.training.machine import Machine
-    from core.training.shares import same_start
+    from core.training.parallel import Machine, same_start
+    from core.training.trainer import drive
 
     if others is None:
         return drive(trainer.steps(), recorder)

@@ -35,12 +35,9 @@ class Silent:
 def work(run: RunDir, rank: int, size: int, folder: Path, step: int) -> None:
     """Everything rank 0 computes, on this rank's share; returns when the run has ended."""
     from core.assemble import assemble, open_checkpoints
-    from core.training.callbacks.checkpointing import Checkpointing
-    from core.training.callbacks.watching import Watching
-    from core.training.drive import drive
-    from core.training.machine import Machine
-    from core.training.shares import same_start
-    from core.training.world import World, joined_ranks
+    from core.training.callbacks import Checkpointing, Watching
+    from core.training.parallel import Machine, World, joined_ranks, same_start
+    from core.training.trainer import drive
     from grpoctl.executors.control import asked_together
     from grpoctl.runs.initial import initial_snapshot
 

@@ -2,7 +2,7 @@
 
 Rank 0 is the run's own process. The others (`python -P -m grpoctl.executors.rank`) lead sessions of their own, so
 Ctrl-C reaches rank 0 only; they end when their stdin does, so none outlives it, however it dies. What is not here: what
-a rank does (rank), and how they compute together (core.training.world).
+a rank does (rank), and how they compute together (core.training.parallel).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
-    from core.training.world import World
+    from core.training.parallel import World
 
 GRACE = 5.0  # seconds that the others have to end once the run has
 PATIENCE = 10.0  # seconds after a signal until what rank 0 waits for is cut off, so that it can end
@@ -77,7 +77,7 @@ class OtherRanks:
     @contextmanager
     def joined(self) -> Iterator[World]:
         """The world of all of them, once every one has loaded its model. Raises RunError where one has died."""
-        from core.training.world import joined_ranks
+        from core.training.parallel import joined_ranks
 
         while not all((self._folder / f"ready-{rank}").exists() for rank in self._processes):
             if self.dead():
@@ -155,7 +155,7 @@ class OtherRanks:
                 watcher.join()
 
     def _watch(self, heard: socket.socket) -> None:
-        from core.training.world import abort
+        from core.training.parallel import abort
 
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
             selector.register(heard, selectors.EVENT_READ)

@@ -26,7 +26,7 @@ from grpoctl.executors.wire import event_line, job_of
 
 GRACE = 5.0  # seconds a run under way has to end by itself once the parent is gone
 PRELOADED = (
-    "core.assemble", "core.policies.lm.build", "core.training.drive", "core.training.initial",
+    "core.assemble", "core.policies.lm.build", "core.training.trainer", "core.training.checkpoint",
     "core.training.outcome", "core.health.examine", "peft",
 )  # fmt: skip
 

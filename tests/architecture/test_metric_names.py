@@ -15,10 +15,9 @@ from core.health.case import FOREIGN
 from core.health.rules.breaks import policy_collapse
 from core.health.rules.integrity import rollout_integrity
 from core.metrics import EVAL, FAMILIES, METRICS, RUN, START, STEP, Metric, declared
-from core.training.drive import drive
-from core.training.initial import initial_weights
+from core.training.checkpoint import initial_weights
 from core.training.outcome import run_metrics
-from core.training.trainer import Parts, Trainer
+from core.training.trainer import Parts, Trainer, drive
 from tests.architecture.source import modules
 from tests.fakes import ConsistentPolicy, PricedTask, Recorder, run_spec
 

@@ -23,9 +23,9 @@ from benchmarks.trl_step.rows import Run, Samples, headline
 from benchmarks.trl_step.setting import PROMPTS, Own, Setting, Step, questions, write_questions
 from benchmarks.trl_step.weights import TINY_LLAMA, random_model, tokenizer_of
 from core.tasks.text import prompt_of
-from core.training.callbacks.base import Ending
-from core.training.drive import drive
+from core.training.outcome import Ending
 from core.training.requests import Sample, StepDone
+from core.training.trainer import drive
 
 NEAR = Equality(
     prompt_tokens=57, beta=0.0, tokens=100, loss=0.1,

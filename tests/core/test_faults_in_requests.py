@@ -9,10 +9,9 @@ import pytest
 from core.config import CheckpointSpec
 from core.faults import FaultyTrainer
 from core.policies.base import Policy
-from core.training.callbacks.checkpointing import Checkpointing
+from core.training.callbacks import Checkpointing
 from core.training.checkpoint import Checkpoints
-from core.training.drive import drive
-from core.training.trainer import Parts, Trainer
+from core.training.trainer import Parts, Trainer, drive
 from tests.fakes import LongPolicy, PricedTask, Recorder, ScriptedPolicy, TabularPolicy, grpo_stage, ran, run_spec
 
 STAGE = grpo_stage(max_steps=2, num_generations=2, prompts_per_step=2, advantage={"scale_rewards": "none"})

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.algorithms.masking import token_mean
+from core.algorithms.reductions import token_mean
 from core.faults import DropoutInScoring, MissingEos, RolloutInTrainMode, StaleSamplerWeights
 from core.policies.base import Policy, Rollout, Sampling
 from core.randomness import RowKey

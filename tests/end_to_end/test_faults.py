@@ -11,7 +11,7 @@ from core.assemble import assemble, open_checkpoints
 from core.health.case import Case, Sample, case_of
 from core.health.examine import examine
 from core.health.finding import Finding
-from core.training.drive import drive
+from core.training.trainer import drive
 from grpoctl.config import load
 from tests.fakes import Recorder
 

@@ -20,7 +20,7 @@ import traceback
 from typing import Any
 
 PRELOADED = (
-    "core.assemble", "core.policies.lm.build", "core.training.drive", "peft", "rich.progress",
+    "core.assemble", "core.policies.lm.build", "core.training.trainer", "peft", "rich.progress",
     "grpoctl.cli.session", "grpoctl.app",
 )  # fmt: skip
 

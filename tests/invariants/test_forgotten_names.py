@@ -17,7 +17,7 @@ from core.config import AdvantageSpec, ModelSpec
 from core.config.guards import stops
 from core.models.precision import DeviceRoom, WeightsSize, use_4bit
 from core.tasks.gsm8k.answers import answer_in
-from core.tasks.workflow_dsl.prompts import prompt_text
+from core.tasks.workflow_dsl.problems import prompt_text
 from grpoctl.sweeps.pruning import decide, sign
 
 NEW: Any = "new"

@@ -10,7 +10,7 @@ import torch
 
 from core.faults import RolloutInTrainMode
 from core.policies.base import Policy
-from core.training.drive import drive
+from core.training.trainer import drive
 from tests.fakes import PricedTask, Recorder, grpo_stage, small_policy, trainer_of
 
 TASK = PricedTask(lambda prompt, output: float(len(output)))

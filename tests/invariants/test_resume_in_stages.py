@@ -16,11 +16,10 @@ import torch
 from core.config import CheckpointSpec
 from core.faults import RolloutInTrainMode
 from core.policies.base import Policy
-from core.training.callbacks.base import Ending
-from core.training.callbacks.checkpointing import Checkpointing
+from core.training.callbacks import Checkpointing
 from core.training.checkpoint import Checkpoints
-from core.training.drive import drive
-from core.training.trainer import Trainer
+from core.training.outcome import Ending
+from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, run_spec, small_policy, trainer_of
 
 PROPORTIONAL = {"rule": "proportional", "target": 0.02, "horizon": 50}

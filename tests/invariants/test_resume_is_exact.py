@@ -11,11 +11,9 @@ import torch
 from core.config import CheckpointSpec, GrpoStage, GuardSpec
 from core.faults import RolloutInTrainMode
 from core.policies.base import Policy
-from core.training.callbacks.checkpointing import Checkpointing
-from core.training.callbacks.collapse_guard import CollapseGuard
+from core.training.callbacks import Checkpointing, CollapseGuard
 from core.training.checkpoint import Checkpoints
-from core.training.drive import drive
-from core.training.trainer import Trainer
+from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, small_policy, trainer_of
 
 STEPS, SAVE, KILLED_AT = 12, 3, 7

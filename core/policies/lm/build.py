@@ -16,7 +16,7 @@ from core.models.catalogue import known_parameters
 from core.models.sources.base import Origin
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.tasks import arithmetic
-from core.tasks.workflow_dsl import demonstrations as workflow_dsl
+from core.tasks.workflow_dsl import problems as workflow_dsl
 
 
 @functools.cache  # as much work as loading the model: a process that executes many runs does it once

@@ -1,23 +1,24 @@
-"""CustomTask: the user's rows as problems, the user's functions as rewards.
+"""CustomTask: the user's rows as problems, the user's functions as rewards, and what both come to.
 
-Not here: reading rows (rows), what a row asks (prompts), which split it is in (splits), running functions
+Not here: reading rows (formats), what a row asks (prompts), which split it is in (splits), running functions
 (core.tasks.rewards). No function of the user's is loaded before something is scored.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
-from core.config.task import CustomTaskSpec
+from core.config.task import CustomTaskSpec, RewardSpec
 from core.errors import TaskError
 from core.tasks.base import Example, Outcome, Split, Table
 from core.tasks.custom.prompts import Prompts
-from core.tasks.custom.scoring import outcomes_of
 from core.tasks.custom.splits import splits_of
-from core.tasks.custom.tables import sample_tables
 from core.tasks.rewards.judge import Judge, Verdict
 from core.tasks.text import TextTask, prompt_of
 
@@ -109,3 +110,89 @@ class CustomTask(TextTask):
         if self._judge is not None:
             self._judge.close()
             self._judge = None
+
+
+def outcomes_of(
+    rewards: Sequence[RewardSpec],
+    verdicts: Mapping[str, Verdict],
+    outputs: Sequence[str],
+    valid_above: float | None,
+) -> list[Outcome]:
+    """One outcome per output; `parts` are the functions' values by name, NaN where there is none.
+
+    The reward is the sum of weight x value over the functions that gave a value. It is missing where one of them was
+    lost (raised, hung, ...), and where none gave a value. A weight of 0 counts for neither: that function is only
+    logged.
+    """
+    counted = [reward for reward in rewards if reward.weight != 0]
+    return [_outcome(row, rewards, counted, verdicts, output, valid_above) for row, output in enumerate(outputs)]
+
+
+def _outcome(
+    row: int,
+    rewards: Sequence[RewardSpec],
+    counted: Sequence[RewardSpec],
+    verdicts: Mapping[str, Verdict],
+    output: str,
+    valid_above: float | None,
+) -> Outcome:
+    parts = {reward.label: float(verdicts[reward.label].values[row]) for reward in rewards}
+    lost = any(row in verdicts[reward.label].lost for reward in counted)
+    given = [reward.weight * parts[reward.label] for reward in counted if not math.isnan(parts[reward.label])]
+    total = math.nan if lost or not given else math.fsum(given)
+    # What was lost is no worse for it: a step whose rewards are missing must not look like a collapse.
+    valid = bool(output.strip()) if valid_above is None or math.isnan(total) else total > valid_above
+    return Outcome(reward=total, expected=total, valid=valid, parts=parts)
+
+
+MOST = 10  # completions that are shown
+LONGEST = 60  # characters of one of them
+
+
+def sample_tables(samples: Sequence[Mapping[str, object]]) -> list[Table]:
+    """One row for each reward over the first, the middle and the last third of the steps; the commonest completions."""
+    return [_rewards(samples), _commonest(samples)]
+
+
+def _rewards(samples: Sequence[Mapping[str, object]]) -> Table:
+    thirds = _thirds(samples)
+    names = dict.fromkeys(name for sample in samples for name in _parts(sample))
+    rows = [("reward", *(_mean([_number(sample.get("reward")) for sample in third]) for third in thirds))]
+    rows += [(name, *(_mean([_parts(sample).get(name) for sample in third]) for third in thirds)) for name in names]
+    rows.append(("valid", *(_mean([float(bool(sample.get("valid"))) for sample in third]) for third in thirds)))
+    missing = [sum(_number(sample.get("reward")) is None for sample in third) for third in thirds]
+    rows.append(("rewards missing", *(str(count) for count in missing)))
+    return Table(title="Mean rewards", columns=("", "first third", "second", "last"), rows=tuple(rows))
+
+
+def _commonest(samples: Sequence[Mapping[str, object]]) -> Table:
+    texts = Counter(str(sample["text"]) for sample in samples)
+    rows = []
+    for text, count in texts.most_common(MOST):
+        found = [_number(sample.get("reward")) for sample in samples if sample["text"] == text]
+        shown = " ".join(text.split())
+        rows.append((shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 3]}...", str(count), _mean(found)))
+    title = f"Commonest of {len(texts)} different completions"
+    return Table(title=title, columns=("completion", "samples", "mean reward"), rows=tuple(rows))
+
+
+def _thirds(samples: Sequence[Mapping[str, object]]) -> list[list[Mapping[str, object]]]:
+    """The samples of the steps' first, second and last third."""
+    steps = sorted({int(str(sample["step"])) for sample in samples})
+    third = {step: min(2, 3 * index // max(1, len(steps))) for index, step in enumerate(steps)}
+    return [[sample for sample in samples if third[int(str(sample["step"]))] == number] for number in range(3)]
+
+
+def _parts(sample: Mapping[str, object]) -> Mapping[str, float | None]:
+    parts = sample.get("rewards")
+    return {str(k): _number(v) for k, v in parts.items()} if isinstance(parts, Mapping) else {}
+
+
+def _number(value: object) -> float | None:
+    """A finite number; None for what is missing, which the file writes as null."""
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    present = [value for value in values if value is not None]
+    return f"{fmean(present):.4g}" if present else "-"

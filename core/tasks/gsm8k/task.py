@@ -1,25 +1,89 @@
 """Gsm8kTask: word problems whose answer is one number, and what a completion earns on one.
 
-Paper: arXiv 2110.14168. Held-out problems come out of the training file, by `data_seed`: the test file is what no run
-looks at. Not here: how a number is read out of a text (answers), where problems come from (problems).
+Paper: arXiv 2110.14168. Problems come from a folder with train.jsonl and test.jsonl, or from the hub's `openai/gsm8k`.
+Held-out ones come out of the training file, by `data_seed`: the test file is what no run looks at. Not here: how a
+number is read out of a text (answers).
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from random import Random
-from typing import assert_never
+from typing import Literal, assert_never
 
 from core.config.task import Gsm8kTaskSpec
 from core.errors import SpecError, TaskError
 from core.tasks.base import Example, Outcome, Split, Table
+from core.tasks.custom.formats import Row, read_hub, read_jsonl
 from core.tasks.gsm8k.answers import answer_in, lenient_answer, written
-from core.tasks.gsm8k.problems import Problem, problems
-from core.tasks.gsm8k.tables import sample_tables
 from core.tasks.text import TextTask, text_example
+
+HUB, CONFIG = "openai/gsm8k", "main"
+KEY = "task.path"
+_MARKS = re.compile(r"<<[^<>\n]*>>")  # the calculator's: 48/2 = <<48/2=24>>24
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A question, its worked solution without calculator marks and without the last line, and its answer."""
+
+    question: str
+    solution: str
+    answer: Fraction
+
+    @property
+    def steps(self) -> int:
+        """Lines of the solution: how many steps its writer took."""
+        return len(self.solution.splitlines())
+
+
+def problems(path: str | None, part: Literal["train", "test"]) -> tuple[Problem, ...]:
+    """All problems of a part, in the order of its file. Raises SpecError naming the file and the line."""
+    rows = _hub_rows(part) if path is None else _file_rows(Path(os.path.expanduser(path)), part)
+    if not rows:
+        raise SpecError(f"got no problem in {part}.jsonl; each line is one, with question and answer", key=KEY)
+    return tuple(_problem(row) for row in rows)
+
+
+def _problem(row: Row) -> Problem:
+    question, worked = row.values.get("question"), row.values.get("answer")
+    if not isinstance(question, str) or not isinstance(worked, str):
+        got = ", ".join(row.values) or "nothing"
+        raise row.refused(f"got {got}; a problem has question and answer, both text", key=KEY)
+    worked = _MARKS.sub("", worked).strip()
+    answer = answer_in(worked, "hashes")
+    if answer is None or not question.strip():
+        lacks = "a last line `#### N`, N being a number" if answer is None else "a question"
+        raise row.refused(f"the problem lacks {lacks}", key=KEY)
+    return Problem(question=question.strip(), solution=worked[: worked.rindex("####")].strip(), answer=answer)
+
+
+def _file_rows(folder: Path, part: str) -> list[Row]:
+    file = folder / f"{part}.jsonl"
+    if not file.is_file():
+        lacks = f"no {file.name} in {folder}" if folder.is_dir() else f"{folder}, which is no folder"
+        raise SpecError(f"got {lacks}; allowed: a folder with train.jsonl and test.jsonl", key=KEY)
+    try:
+        return read_jsonl(file)
+    except OSError as error:
+        raise SpecError(f"cannot read {file}: {error.strerror or error}", key=KEY) from error
+
+
+def _hub_rows(part: str) -> list[Row]:
+    """The rows of the hub's dataset, from the local cache where the hub cannot be reached."""
+    try:
+        return read_hub(HUB, CONFIG, part, None)
+    except SpecError as error:
+        said = error.message.rpartition("; ")[0]  # its advice is for another task
+        advice = "give task.path=FOLDER, a folder with its train.jsonl and test.jsonl"
+        raise SpecError(f"{said}; {advice}", key=KEY) from None
+
 
 # Both as their users know them: verl's prompt for GSM8K, and the one of Qwen2.5-Math's model cards.
 ASKS = {
@@ -135,3 +199,52 @@ class Gsm8kTask(TextTask):
 def normalised(text: str) -> str:
     """The text's words in lower case, one blank between them: what makes two questions one."""
     return _BLANKS.sub(" ", text.lower()).strip()
+
+
+PARTS = ("exact", "lenient", "format")
+_QUARTERS = 4
+# A row is of the first kind whose part it has.
+KINDS = {
+    "exact": "right, in the asked form",
+    "lenient": "right, not in the asked form",
+    "format": "wrong, in the asked form",
+    "": "wrong or none, not in the asked form",
+}
+
+
+def sample_tables(samples: Sequence[Mapping[str, object]]) -> list[Table]:
+    """Two tables; rows without the task's scores are left out."""
+    scored = [(int(str(row["step"])), _parts(row)) for row in samples]
+    known = [(step, parts) for step, parts in scored if parts is not None]
+    return [_over_steps(known), _kinds([parts for _, parts in known])]
+
+
+def _parts(row: Mapping[str, object]) -> Mapping[str, float] | None:
+    found = row.get("rewards")
+    return found if isinstance(found, Mapping) and all(name in found for name in PARTS) else None
+
+
+def _over_steps(rows: Sequence[tuple[int, Mapping[str, float]]]) -> Table:
+    """A line for each quarter of the steps that were sampled on."""
+    steps = sorted({step for step, _ in rows})
+    lines = []
+    for quarter in range(_QUARTERS):
+        chosen = steps[quarter * len(steps) // _QUARTERS : (quarter + 1) * len(steps) // _QUARTERS]
+        inside = [parts for step, parts in rows if chosen and chosen[0] <= step <= chosen[-1]]
+        if inside:
+            shares = (_share(parts[name] for parts in inside) for name in PARTS)
+            lines.append((f"{chosen[0]} to {chosen[-1]}", str(len(inside)), *shares))
+    return Table(title="Accuracy over the steps", columns=("steps", "samples", *PARTS), rows=tuple(lines))
+
+
+def _kinds(rows: Sequence[Mapping[str, float]]) -> Table:
+    counts = dict.fromkeys(KINDS, 0)
+    for row in rows:
+        counts[next(part for part in KINDS if row.get(part, 1.0) > 0)] += 1
+    lines = tuple((KINDS[part], str(count), _share([count / max(1, len(rows))])) for part, count in counts.items())
+    return Table(title="Answers", columns=("answer", "samples", "share"), rows=lines)
+
+
+def _share(values: Iterable[float]) -> str:
+    found = [*values]
+    return f"{100 * sum(found) / len(found):.1f} %"

@@ -1,9 +1,8 @@
 """Reward functions of a user's own, run in a process that can be killed.
 
-judge.py           what a task uses: scores rows, retries them one by one, counts what is lost
+judge.py           what a task uses: scores rows, retries them one by one, counts and logs what is lost
 process.py         the process from our side: started, asked, waited for, ended
 child.py           the process itself: it watches the worker, and ends with whoever started it
 worker.py          runs the functions, one call after another
-resolving.py       `package.module:function` or `file.py:function` -> the function, and what it takes
-returned.py        what a function returned -> numbers
+functions.py       `package.module:function` or `file.py:function` -> the function; what it returned -> numbers
 """

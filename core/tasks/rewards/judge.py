@@ -1,12 +1,16 @@
 """Judge: the values that a task's reward functions give to completions, and what was lost of them.
 
-What is here: which rows are asked for again, what is counted, and when a run can no longer go on. What is not: the
-process that runs the functions (process), and how values become one reward (the task).
+What is here: the arguments a function is passed, which rows are asked for again, what is counted and logged, and when a
+run can no longer go on. What is not: the process that runs the functions (process), and how values become one reward
+(the task).
 """
 
 from __future__ import annotations
 
+import difflib
+import logging
 import math
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +19,120 @@ from typing import Any
 
 from core.config.task import RewardSpec
 from core.errors import SpecError, TaskError
-from core.tasks.rewards.found import EXTRAS, Reward, found
-from core.tasks.rewards.notes import Notes, gist
 from core.tasks.rewards.process import LostError, RewardProcess
+
+PRINTED = 1 << 18  # bytes of what functions print that are noted, over the whole run
+DIFFERENT = 50  # errors that are noted in full
+_LINE = 300  # characters of an error's own line
+_PLACE = re.compile(r'^  +File "(.+?)", line (\d+)', re.MULTILINE)
+_LIBRARY = ("/site-packages/", "/lib/python", "<frozen ")
+
+_log = logging.getLogger("core.tasks.rewards")
+
+
+class Notes:
+    """Writes to the logger `core.tasks.rewards`: warnings of losses, each error in full once; a bounded amount."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+        self._stepless: set[str] = set()
+        self._printed = 0
+
+    def losses(self, reward: Reward, count: int, lost: Mapping[int, str], first: str) -> None:
+        """A call for `count` completions failed with `first`; `lost` are the rows that stayed without a value."""
+        _log.warning(
+            "reward %s: the call for %d completions failed: %s; asked for one by one, %d of them got no value",
+            reward.spec.label, count, gist(first), len(lost),
+        )  # fmt: skip
+        for error in (first, *list(lost.values())[:1]):
+            if "\n" in error and gist(error) not in self._logged and len(self._logged) < DIFFERENT:
+                self._logged.add(gist(error))
+                _log.warning("reward %s: in full:\n%s", reward.spec.label, error)
+
+    def printed(self, text: str, count: int) -> None:
+        """The end of what functions printed, of `count` bytes in all."""
+        if self._printed >= PRINTED:
+            return
+        cut = f"(the end of {count} bytes) " if count > len(text.encode()) else ""
+        _log.info("printed by rewards: %s%s", cut, text.rstrip())
+        self._printed += len(text)
+        if self._printed >= PRINTED:
+            _log.info("printed by rewards: more than %d bytes; the rest is not noted", PRINTED)
+
+    def not_imported(self, what: str, error: str) -> None:
+        """The traceback of an import."""
+        _log.error("importing %s failed:\n%s", what, error)
+
+    def no_step(self, rewards: Sequence[Reward]) -> None:
+        """Nobody says which step it is, and a function asks for it by name. Noted once."""
+        for reward in rewards:
+            if "trainer_state" in reward.named and reward.spec.label not in self._stepless:
+                self._stepless.add(reward.spec.label)
+                text = "reward %s: asks for trainer_state, whose global_step is 0 here at every step"
+                _log.warning(text, reward.spec.label)
+
+    def changes(self, before: Sequence[Reward], now: Sequence[Reward]) -> None:
+        """Files that are not what they were when the process was started before."""
+        for old, new in zip(before, now, strict=False):
+            if old.sha256 != new.sha256:
+                text = "reward %s: %s has changed since the run began; the new content counts from now on"
+                _log.warning(text, new.spec.label, new.file)
+
+
+def gist(error: str) -> str:
+    """One line of it: what a traceback ends in and the user's place in it, else the first line and where it hung."""
+    lines = error.strip().splitlines() or [""]
+    places = [place for place in _PLACE.findall(error) if not any(part in place[0] for part in _LIBRARY)]
+    if lines[0].startswith("Traceback"):
+        last = _raised(lines)
+        place = places[-1:]
+    else:
+        last, place = lines[0], places[:1]  # a hung process tells the innermost call first
+    return last[:_LINE] + "".join(f" ({file} line {number})" for file, number in place)
+
+
+def _raised(lines: Sequence[str]) -> str:
+    """The line that names the exception: the first one after the last frame; its message may go on for more."""
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[max(frames, default=0) + 1 :]
+    return next((line for line in after if not line.startswith((" ", "... "))), lines[-1])
+
+
+EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL hands to functions besides rows
+ROWS = ("prompts", "completions", "completion_ids")
+_NO_COLUMNS = frozenset({"prompt", "completion", "completion_ids"})  # of a dataset: TRL does not pass these on
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reward:
+    """One function. `named` are its parameters, `required` those without a default; `anything`: it has **kwargs."""
+
+    spec: RewardSpec
+    number: int
+    named: frozenset[str]
+    required: tuple[str, ...]
+    anything: bool
+    file: str | None
+    sha256: str | None
+
+    def wants(self, name: str) -> bool:
+        """Whether a column or an extra of this name is passed to it."""
+        return name in self.named or (self.anything and name not in _NO_COLUMNS - set(ROWS))
+
+    def lacks(self, columns: Collection[str]) -> str | None:
+        """What to say of the first argument that it requires and nobody gives; None where it has all."""
+        there = {*columns, *ROWS, *EXTRAS}
+        for name in self.required:
+            if name not in there:
+                near = difflib.get_close_matches(name, sorted(there), n=1)
+                column_list = ", ".join(sorted(columns)[:12]) + (", ..." if len(columns) > 12 else "")
+                return (
+                    f"reward {self.spec.label}: {self.spec.function} needs an argument `{name}`, which is no column of "
+                    f"the data (columns: {column_list or 'none'}); "
+                    f"{f'did you mean {near[0]}? ' if near else ''}rename one of them, or give the argument a default"
+                )
+        return None
+
 
 LOST_IN_A_ROW = 3  # scorings that may lose every row of a function: then the run ends
 RETRIES = 5.0  # timeouts that asking for single rows again may take in all
@@ -41,7 +156,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Said:
+class _Answer:
     """What came of one call: `values` of its rows, None for those not applicable or `refused`; or an `error`."""
 
     values: Sequence[float | None] = ()
@@ -144,7 +259,16 @@ class Judge:
                 if "\n" in facts["error"]:
                     self._notes.not_imported(spec.function, facts["error"])
                 raise SpecError(f"{spec.function}: {gist(facts['error'])}", key=f"task.rewards.{number}.function")
-            rewards.append(found(spec, number, facts))
+            reward = Reward(
+                spec=spec,
+                number=number,
+                named=frozenset(facts["named"]),
+                required=tuple(facts["required"]),
+                anything=facts["anything"],
+                file=facts["file"],
+                sha256=facts["sha256"],
+            )
+            rewards.append(reward)
         self._notes.changes(self._rewards, rewards)
         self._rewards = tuple(rewards)
 
@@ -154,9 +278,9 @@ class Judge:
                 raise kind(lacking)
 
     def _verdict(self, reward: Reward, rows: _Rows) -> Verdict:
-        said = self._call(reward, rows, reward.spec.timeout)
-        values = dict(enumerate(said.values))
-        errors = dict(said.refused) if said.error is None else dict.fromkeys(range(rows.count), said.error)
+        reply = self._call(reward, rows, reward.spec.timeout)
+        values = dict(enumerate(reply.values))
+        errors = dict(reply.refused) if reply.error is None else dict.fromkeys(range(rows.count), reply.error)
         first = next(iter(errors.values()), None)
         if errors:
             errors = self._one_by_one(reward, rows, errors, values)
@@ -183,24 +307,24 @@ class Judge:
             if late or (hung >= HUNG and not saved):
                 lost[row] = f"{gist(before)} (not asked for again: that took too long)"
                 continue
-            said = self._call(reward, rows.only(row), reward.spec.timeout)
-            hung += said.hung
-            if said.error is None and not said.refused:
-                values[row], saved = said.values[0], saved + 1
+            reply = self._call(reward, rows.only(row), reward.spec.timeout)
+            hung += reply.hung
+            if reply.error is None and not reply.refused:
+                values[row], saved = reply.values[0], saved + 1
             else:
-                lost[row] = said.error or said.refused[0]
+                lost[row] = reply.error or reply.refused[0]
         return lost
 
-    def _call(self, reward: Reward, rows: _Rows, seconds: float) -> _Said:
+    def _call(self, reward: Reward, rows: _Rows, seconds: float) -> _Answer:
         """One call of one function. A process that is gone is started again; where that fails, so has the call."""
         try:
             self._ready()
             assert self._process is not None
-            return _said(self._process.ask(_question(reward, rows), seconds))
+            return _answer(self._process.ask(_question(reward, rows), seconds))
         except LostError as error:
-            return _Said(error=str(error), hung=error.hung)
+            return _Answer(error=str(error), hung=error.hung)
         except SpecError as error:
-            return _Said(error=str(error))
+            return _Answer(error=str(error))
 
     def _count(self, reward: Reward, count: int, verdict: Verdict) -> None:
         name = reward.spec.label
@@ -224,8 +348,8 @@ def _question(reward: Reward, rows: _Rows) -> dict[str, Any]:
     }
 
 
-def _said(answer: Mapping[str, Any]) -> _Said:
+def _answer(answer: Mapping[str, Any]) -> _Answer:
     if "error" in answer:
-        return _Said(error=answer["error"])
+        return _Answer(error=answer["error"])
     refused = {int(row): why for row, why in answer["refused"].items()}
-    return _Said(values=answer["values"], refused=refused)
+    return _Answer(values=answer["values"], refused=refused)

@@ -80,7 +80,9 @@ class RewardProcess:
             raise TaskError(f"a column of the data cannot be handed to a reward function as JSON: {error}") from error
         with ExitStack() as undo:
             undo.callback(self.end)
-            answer = self._exchange(data, time.monotonic() + seconds, lambda said: said.get("call") == self._calls)
+            answer = self._exchange(
+                data, time.monotonic() + seconds, lambda message: message.get("call") == self._calls
+            )
             if answer is None:
                 raise self._hung(seconds)
             if "ended" in answer:
@@ -97,18 +99,18 @@ class RewardProcess:
         """Have it told what was printed: the guard answers at once, whatever the functions do."""
         with suppress(OSError):
             os.write(self._handles.orders, b"o")
-        said = self._exchange(b"", time.monotonic() + GRACE, lambda said: "printed" in said)
-        if said is not None:
-            self._note(said)
+        message = self._exchange(b"", time.monotonic() + GRACE, lambda message: "printed" in message)
+        if message is not None:
+            self._note(message)
 
     def _hung(self, seconds: float) -> LostError:
         with suppress(OSError):
             os.write(self._handles.orders, b"k")
-        said = self._exchange(b"", time.monotonic() + GRACE, _nothing) or {}
-        return LostError(f"no answer within {seconds:.3g} s{_quoted(said)}", hung=True)
+        message = self._exchange(b"", time.monotonic() + GRACE, _nothing) or {}
+        return LostError(f"no answer within {seconds:.3g} s{_quoted(message)}", hung=True)
 
-    def _died(self, said: Mapping[str, Any]) -> LostError:
-        code = said["ended"]
+    def _died(self, message: Mapping[str, Any]) -> LostError:
+        code = message["ended"]
         if code is None:
             how = "ended"
         elif code >= 0:
@@ -116,11 +118,11 @@ class RewardProcess:
         else:
             hint = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
             how = f"was killed by {signal.Signals(-code).name}{hint}"
-        return LostError(f"its process {how}{_quoted(said)}", hung=False)
+        return LostError(f"its process {how}{_quoted(message)}", hung=False)
 
-    def _note(self, said: Mapping[str, Any]) -> None:
-        if said.get("bytes"):
-            self._printed(said["printed"], said["bytes"])
+    def _note(self, message: Mapping[str, Any]) -> None:
+        if message.get("bytes"):
+            self._printed(message["printed"], message["bytes"])
 
     def _exchange(
         self, data: bytes, deadline: float, wanted: Callable[[dict[str, Any]], bool]
@@ -139,8 +141,8 @@ class RewardProcess:
                     view = _written(handles.requests, view)
                     if not view:
                         selector.unregister(handles.requests)
-                if handles.replies in ready and (said := self._heard(wanted)) is not None:
-                    return said
+                if handles.replies in ready and (message := self._heard(wanted)) is not None:
+                    return message
         return None
 
     def _heard(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
@@ -150,9 +152,9 @@ class RewardProcess:
             return {"ended": None, "printed": _complaint(self._handles)}
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
-            said = _parsed(line)
-            if said is not None and ("ended" in said or wanted(said)):
-                return said
+            message = _parsed(line)
+            if message is not None and ("ended" in message or wanted(message)):
+                return message
         return None
 
 
@@ -221,10 +223,10 @@ def _nothing(_said: dict[str, Any]) -> bool:
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        said = json.loads(line) if line else None
+        message = json.loads(line) if line else None
     except ValueError:
         return None  # the worker died in the middle of it
-    return said if isinstance(said, dict) else None
+    return message if isinstance(message, dict) else None
 
 
 def _complaint(handles: _Handles) -> str:
@@ -232,8 +234,8 @@ def _complaint(handles: _Handles) -> str:
     return str(handles.complaints.read(_PIECE).decode("utf-8", "replace"))
 
 
-def _quoted(said: Mapping[str, Any]) -> str:
+def _quoted(message: Mapping[str, Any]) -> str:
     """The end of what was printed, on lines of its own; of a stack only the user's part."""
-    lines = [line for line in str(said.get("printed") or "").splitlines() if not _OURS.search(line)]
+    lines = [line for line in str(message.get("printed") or "").splitlines() if not _OURS.search(line)]
     text = "\n".join(lines).strip()
     return f"\nthe last that it printed:\n{text}" if text else ""

@@ -22,8 +22,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn, TextIO
 
-from core.tasks.rewards.resolving import Function, NotFound, described, put_first, resolve
-from core.tasks.rewards.returned import UnusableError, numbers_of
+from core.tasks.rewards.functions import Function, NotFound, UnusableError, described, numbers_of, put_first, resolve
 
 ERROR_LIMIT = 6000  # characters of a traceback that are sent: its beginning and its end
 WHERE_ARE_YOU = signal.SIGUSR2  # prints the stack, whatever the process is busy with

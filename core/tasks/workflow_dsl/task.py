@@ -3,10 +3,15 @@
 Each problem has one latent difficulty, shared by its whole group; it picks the level from the pattern's distribution
 (the same quantile for every pattern). So two equal lines on one problem always earn the same, as fallback pairs mostly
 did in P30's log (104 of the 116 pairs that ran); independent draws would give such a group a signal that is pure noise.
+
+The tables are those of document 000, sections 3.1 to 3.4. Shares are of the valid workflows. "Workflows" in 3.3 counts
+the workflows that contain an operator, which is what the document's column means: an operator that occurs twice in one
+is counted once.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal, assert_never
@@ -15,14 +20,19 @@ from core.config.task import Domain, WorkflowDslTaskSpec
 from core.errors import TaskError
 from core.tasks.base import Example, Outcome, Split, Table
 from core.tasks.text import TextTask, text_example
-from core.tasks.workflow_dsl import demonstrations
-from core.tasks.workflow_dsl.distribution import Distribution
-from core.tasks.workflow_dsl.outcomes import DOMAINS, fallback, outcomes
-from core.tasks.workflow_dsl.parser import DslError, parse
-from core.tasks.workflow_dsl.problems import problem_texts, unit
-from core.tasks.workflow_dsl.prompts import prompt_text
-from core.tasks.workflow_dsl.structure import operators
-from core.tasks.workflow_dsl.tables import sample_tables
+from core.tasks.workflow_dsl import problems
+from core.tasks.workflow_dsl.grammar import (
+    STRUCTURES,
+    DslError,
+    Structure,
+    Workflow,
+    operators,
+    parse,
+    render,
+    structure,
+)
+from core.tasks.workflow_dsl.problems import problem_texts, prompt_text, unit
+from core.tasks.workflow_dsl.rewards import DOMAINS, Distribution, fallback, outcomes
 
 
 class WorkflowDslTask(TextTask):
@@ -88,7 +98,7 @@ class WorkflowDslTask(TextTask):
         domain, difficulty = example.facts.get("domain"), example.facts.get("difficulty")
         if domain not in DOMAINS or not isinstance(difficulty, float):
             raise TaskError(f"example {example.id} has no domain and difficulty: it is no problem of workflow-dsl")
-        distribution, count, valid = _judged(DOMAINS[DOMAINS.index(domain)], output)
+        distribution, count, valid = _distribution(DOMAINS[DOMAINS.index(domain)], output)
         cost = self.spec.operator_cost * count
         reward = max(0.0, distribution.quantile(1 - difficulty) - cost)
         return Outcome(reward=reward, expected=distribution.expected(cost), valid=valid)
@@ -109,12 +119,12 @@ class WorkflowDslTask(TextTask):
         good: dict[Domain, dict[str, int]] = {}
         for domain in DOMAINS:
             floor = fallback(domain).expected(self.spec.operator_cost)
-            lines = demonstrations.DOMINANT[domain]
+            lines = problems.DOMINANT[domain]
             good[domain] = {line: n for line, n in lines.items() if self._expected(domain, line) > floor} or dict(lines)
         return good
 
     def _expected(self, domain: Domain, line: str) -> float:
-        distribution, count, _ = _judged(domain, line)
+        distribution, count, _ = _distribution(domain, line)
         return distribution.expected(self.spec.operator_cost * count)
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
@@ -123,17 +133,102 @@ class WorkflowDslTask(TextTask):
 
     def demonstrations(self, count: int, seed: int) -> list[tuple[str, str]]:
         """`count` (short prompt, valid line) pairs over all domains, whatever the spec's weights and prompt style."""
-        return demonstrations.demonstrations(count, seed)
+        return problems.demonstrations(count, seed)
 
     def free_text(self, count: int, seed: int) -> list[tuple[str, str]]:
         """`count` (short prompt, English sentence) pairs, none of them valid."""
-        return demonstrations.free_text(count, seed)
+        return problems.free_text(count, seed)
 
 
-def _judged(domain: Domain, text: str) -> tuple[Distribution, int, bool]:
+def _distribution(domain: Domain, text: str) -> tuple[Distribution, int, bool]:
     """The distribution, the number of operators to pay for, and whether `text` is a workflow."""
     try:
         workflow = parse(text)
     except DslError:
         return fallback(domain), 1, False  # the seed then ran a lone Custom
     return outcomes(domain, workflow), len(operators(workflow)), True
+
+
+TOP = 10
+
+
+def sample_tables(samples: Sequence[Mapping[str, object]]) -> list[Table]:
+    """Totals, top patterns, operators and structure classes of the samples' `text`."""
+    parsed: dict[str, Workflow | None] = {}
+    patterns: Counter[Workflow] = Counter()
+    for sample in samples:
+        text = str(sample["text"])
+        if text not in parsed:
+            parsed[text] = _parse_or_none(text)
+        workflow = parsed[text]
+        if workflow is not None:
+            patterns[workflow] += 1
+    return [_totals(len(samples), patterns), _top(patterns), _operators(patterns), _structures(patterns)]
+
+
+def _parse_or_none(text: str) -> Workflow | None:
+    try:
+        return parse(text)
+    except DslError:
+        return None
+
+
+def _totals(count: int, patterns: Counter[Workflow]) -> Table:
+    valid = patterns.total()
+    return Table(
+        title="3.1 DSL outputs",
+        columns=("", "count", "share"),
+        rows=(
+            ("outputs", str(count), _share(count, count)),
+            ("valid", str(valid), _share(valid, count)),
+            ("fallback", str(count - valid), _share(count - valid, count)),
+            ("distinct valid", str(len(patterns)), ""),
+        ),
+    )
+
+
+def _top(patterns: Counter[Workflow]) -> Table:
+    named = sorted(((-count, render(workflow)) for workflow, count in patterns.items()))[:TOP]
+    return Table(
+        title=f"3.2 Top {TOP} patterns",
+        columns=("rank", "count", "share", "pattern"),
+        rows=tuple(
+            (str(rank), str(-minus), _share(-minus, patterns.total()), pattern)
+            for rank, (minus, pattern) in enumerate(named, start=1)
+        ),
+    )
+
+
+def _operators(patterns: Counter[Workflow]) -> Table:
+    holding: Counter[str] = Counter()
+    for workflow, count in patterns.items():
+        for operator in set(operators(workflow)):
+            holding[operator.value] += count
+    return Table(
+        title="3.3 Operators",
+        columns=("operator", "workflows", "share"),
+        rows=tuple(
+            (operator, str(count), _share(count, patterns.total()))
+            for operator, count in sorted(holding.items(), key=lambda item: (-item[1], item[0]))
+        ),
+    )
+
+
+def _structures(patterns: Counter[Workflow]) -> Table:
+    kinds: Counter[Structure] = Counter()
+    occurrences: defaultdict[Structure, int] = defaultdict(int)
+    for workflow, count in patterns.items():
+        kinds[structure(workflow)] += 1
+        occurrences[structure(workflow)] += count
+    return Table(
+        title="3.4 Structure classes",
+        columns=("class", "kinds", "workflows", "share"),
+        rows=tuple(
+            (name, str(kinds[name]), str(occurrences[name]), _share(occurrences[name], patterns.total()))
+            for name in STRUCTURES
+        ),
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from core.algorithms.names import Reduction, SurrogateKind
 from core.algorithms.reductions import token_weights, weighted_sum
-from core.algorithms.surrogates import Surrogate, Trust, surrogate
+from core.algorithms.surrogates import Surrogate, Trust, surrogate, truncated_weights
 
 KINDS = get_args(SurrogateKind)
 OLD = -1.0
@@ -235,3 +235,24 @@ def test_on_policy_every_kind_pulls_as_reinforce_does(kind: str) -> None:
     got, pull = at(kind, 1.0, -1.5)
     assert pull == pytest.approx(-1.5)
     assert not (got.low_NT | got.high_NT).any()
+
+
+def test_table() -> None:
+    # old / drawn = 1, 1.5, 0.5, 4, the last bounded at 2; nothing bounds from below.
+    drawn = torch.full((1, 4), -1.0)
+    old = drawn + torch.tensor([[0.0, log(1.5), log(0.5), log(4.0)]])
+    got = truncated_weights(old.requires_grad_(), drawn, 2.0)
+    assert got.tolist()[0] == pytest.approx([1.0, 1.5, 0.5, 2.0])
+    assert not got.requires_grad
+
+
+def test_wild_gaps_give_numbers() -> None:
+    got = truncated_weights(torch.tensor([[0.0, -1000.0]]), torch.tensor([[-1000.0, 0.0]]), 3.0)
+    assert got.tolist() == [[3.0, 0.0]]
+
+
+def test_off_the_mask_the_weight_is_one_and_carries_no_nan_into_a_gradient() -> None:
+    mask = torch.tensor([[True, False]])
+    weights = truncated_weights(torch.tensor([[-1.0, nan]]), torch.tensor([[-1.0, nan]]), 2.0, mask_NT=mask)
+    assert weights.tolist() == [[1.0, 1.0]]
+    assert truncated_weights(torch.zeros(1, 2), torch.zeros(1, 2), 0.5, mask_NT=mask).tolist() == [[0.5, 1.0]]

@@ -9,16 +9,29 @@ from random import Random
 
 import pytest
 
-from core.tasks.workflow_dsl import rule
-from core.tasks.workflow_dsl.ast import Operator
-from core.tasks.workflow_dsl.calibration import FALLBACK, LEVELS, PATTERNS, VALID
-from core.tasks.workflow_dsl.demonstrations import DOMINANT, RANDOM_SHARE, demonstrations, random_workflow
-from core.tasks.workflow_dsl.distribution import Distribution, from_weights, moved_to, topped_up
-from core.tasks.workflow_dsl.outcomes import DOMAINS, FULL_SIZE, covered, fallback, outcomes, prior
-from core.tasks.workflow_dsl.parser import DslError, parse
-from core.tasks.workflow_dsl.printer import render
-from core.tasks.workflow_dsl.rule import CEILING, FLOOR, HELP, rule_mean
-from core.tasks.workflow_dsl.structure import operators
+from core.tasks.workflow_dsl import rewards
+from core.tasks.workflow_dsl.grammar import DslError, Operator, operators, parse, render
+from core.tasks.workflow_dsl.problems import DOMINANT, RANDOM_SHARE, demonstrations, random_workflow
+from core.tasks.workflow_dsl.rewards import (
+    CEILING,
+    DOMAINS,
+    FALLBACK,
+    FLOOR,
+    FULL_SIZE,
+    HELP,
+    LEVELS,
+    PATTERNS,
+    VALID,
+    Distribution,
+    covered,
+    fallback,
+    from_weights,
+    moved_to,
+    outcomes,
+    prior,
+    rule_mean,
+    topped_up,
+)
 
 COST = 0.005
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "tasks.md"
@@ -229,7 +242,7 @@ def test_the_documents_numbers_are_the_codes() -> None:
             stated = rule_mean(domain, parse(pattern), fallback(domain).mean)
             assert f"| {domain} | `{pattern}` | {n} | {raw:.4f} | {distribution.mean:.4f} | {stated:.4f} |" in text
     for name in ("NO_ANSWER", "STRAY_ENSEMBLE", "UNCHECKED_REVISE", "UNTESTABLE", "ODD_CONDITION", "IDLE_LOOP"):
-        assert f"| {name} | {getattr(rule, name):.2f} |" in text
+        assert f"| {name} | {getattr(rewards, name):.2f} |" in text
     for name in ("REPEAT", "LENGTH", "CODE_FOR_QA"):
-        assert f"| {name} | {getattr(rule, name):.2f} |" in text
+        assert f"| {name} | {getattr(rewards, name):.2f} |" in text
     assert f"filled up to {FULL_SIZE} observations" in text

@@ -7,21 +7,23 @@ from time import perf_counter
 
 import pytest
 
-from core.tasks.workflow_dsl.ast import (
+from core.tasks.workflow_dsl.grammar import (
     MAX_OPERATORS,
     Call,
     Conditional,
+    DslError,
     Loop,
     Operator,
     Parallel,
     Step,
     Steps,
     Workflow,
+    operators,
+    parse,
+    render,
+    structure,
     walk,
 )
-from core.tasks.workflow_dsl.parser import DslError, parse
-from core.tasks.workflow_dsl.printer import render
-from core.tasks.workflow_dsl.structure import operators, structure
 
 FIFTEEN = " -> ".join(["Custom"] * 15)
 

@@ -11,11 +11,9 @@ from core.errors import TaskError
 from core.tasks.base import Example
 from core.tasks.registry import build
 from core.tasks.text import prompt_of, text_example
-from core.tasks.workflow_dsl.outcomes import DOMAINS, fallback
-from core.tasks.workflow_dsl.parser import DslError, parse
-from core.tasks.workflow_dsl.problems import problem_texts
-from core.tasks.workflow_dsl.prompts import CONSTRUCTS
-from core.tasks.workflow_dsl.structure import structure
+from core.tasks.workflow_dsl.grammar import DslError, parse, structure
+from core.tasks.workflow_dsl.problems import CONSTRUCTS, problem_texts
+from core.tasks.workflow_dsl.rewards import DOMAINS, fallback
 from core.tasks.workflow_dsl.task import WorkflowDslTask
 
 ALL = {"math": 2.0, "qa": 1.0, "code": 1.0}

@@ -19,10 +19,8 @@ from core.policies.base import Rollout, Sampling, Scores, Weights
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
 from core.tasks.base import Example
-from core.training.drive import drive
-from core.training.machine import Machine
-from core.training.trainer import Trainer
-from core.training.world import ALONE, World, joined_ranks
+from core.training.parallel import ALONE, Machine, World, joined_ranks
+from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, ScriptedPolicy, grpo_stage, small_policy, trainer_of
 
 LEARNING_RATE = 0.01

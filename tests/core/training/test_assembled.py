@@ -16,8 +16,7 @@ from core.errors import CheckpointError
 from core.faults import RolloutInTrainMode
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.tasks.arithmetic import ArithmeticTask
-from core.training.drive import drive
-from core.training.trainer import Trainer
+from core.training.trainer import Trainer, drive
 from tests.fakes import Recorder, grpo_stage, run_spec
 
 LORA = {"r": 2, "lora_alpha": 4.0, "lora_dropout": 0.1, "target_modules": ["q_proj"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.training.drive import drive
+from core.training.trainer import drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from core.algorithms.schedules import learning_rate
-from core.training.callbacks.base import Ending
-from core.training.drive import drive
-from core.training.trainer import Trainer
+from core.training.outcome import Ending
+from core.training.trainer import Trainer, drive
 from tests.fakes import LongPolicy, PricedTask, Recorder, ScriptedPolicy, TabularPolicy, grpo_stage, ran, trainer_of
 
 # Prompts 1 and 2 of five pay by the arm, the others the same for any: their groups are dead.

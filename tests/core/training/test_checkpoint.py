@@ -11,9 +11,9 @@ import torch
 
 from core.config import CheckpointSpec
 from core.errors import CheckpointError, StorageError
-from core.training.callbacks.checkpointing import Checkpointing
+from core.training.callbacks import Checkpointing
 from core.training.checkpoint import Checkpoints, Progress, Snapshot
-from core.training.drive import drive
+from core.training.trainer import drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
 
 FILES = ["weights.safetensors", "optimizer.safetensors", "state.json"]

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from core.assemble import callbacks
-from core.training.callbacks.base import Ending
-from core.training.callbacks.checkpointing import Checkpointing
-from core.training.callbacks.control import Control
+from core.training.callbacks import Checkpointing, Control
 from core.training.checkpoint import Checkpoints
-from core.training.drive import drive
-from core.training.trainer import Trainer
+from core.training.outcome import Ending
+from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
 
 TASK = PricedTask(lambda prompt, output: float(output))

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from core.training.callbacks.base import Ending
-from core.training.drive import drive
-from core.training.machine import Machine
+from core.training.outcome import Ending
+from core.training.parallel import Machine
 from core.training.requests import StepDone
-from core.training.trainer import Steps
+from core.training.trainer import Steps, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
 
 TASK = PricedTask(lambda prompt, output: float(output))

@@ -9,9 +9,10 @@ import pytest
 
 from core.health.finding import Row
 from core.randomness import ORDER, RowKey, permutation
-from core.training.callbacks.base import Callback, Ending
-from core.training.drive import drive
+from core.training.callbacks import Callback
+from core.training.outcome import Ending
 from core.training.requests import Learn, Sample, StepDone
+from core.training.trainer import drive
 from tests.fakes import LongPolicy, PricedTask, Recorder, ScriptedPolicy, asked, grpo_stage, ran, trainer_of
 
 PROMPTS, K = 8, 4

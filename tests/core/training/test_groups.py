@@ -12,7 +12,7 @@ from core.errors import TaskError
 from core.policies.base import Rollout, Sampling
 from core.randomness import RowKey
 from core.tasks.base import Example, Outcome
-from core.training.groups import collect
+from core.training.requests import collect
 from tests.fakes import PricedTask, TabularPolicy
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.policies.base import Scores
-from core.training.imitation_loss import ImitationLoss
+from core.training.imitation import ImitationLoss
 from core.training.requests import Learn, StepDone
 from tests.fakes import LongPolicy, PricedTask, ScriptedPolicy, TabularPolicy, asked, ran, trainer_of
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from core.errors import CheckpointError
-from core.training.drive import drive
-from core.training.initial import fit, initial_weights
-from core.training.trainer import Parts, Trainer
+from core.training.checkpoint import fit, initial_weights
+from core.training.trainer import Parts, Trainer, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, run_spec, small_policy
 
 COUNTS = ("init/taken", "init/missing", "init/odd_shape", "init/unknown")

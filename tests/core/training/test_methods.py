@@ -21,9 +21,8 @@ from core.config.methods import METHODS
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
 from core.randomness import RowKey
 from core.tasks.base import Example
-from core.training.drive import drive
 from core.training.requests import Learn
-from core.training.trainer import Parts, Trainer
+from core.training.trainer import Parts, Trainer, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, run_spec, trainer_of
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text(encoding="utf-8")

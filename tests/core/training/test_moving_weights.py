@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from core.config import Schedule
+from core.training.clock import at
 from core.training.requests import Learn, Sample, StepDone
-from core.training.scheduled import at
 from tests.fakes import ConsistentPolicy, PricedTask, TabularPolicy, asked, grpo_stage, ran, trainer_of
 
 BEST_IS_2 = PricedTask(lambda prompt, output: 1.0 if output == "2" else 0.0)

@@ -14,8 +14,7 @@ from core.models import adapters
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.fast import cuda_graph, decoder_step
 from core.policies.lm.fast.cuda_graph import Launch
-from core.training.drive import drive
-from core.training.trainer import Trainer
+from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, grpo_stage, ran, small_policy, trainer_of
 from tests.pretended_gpu import moved, pretended_gpu
 from tests.replayed import replayed
@@ -112,10 +111,8 @@ def test_micro_batches_are_launched_without_waiting_for_the_one_before() -> None
     # One optimiser step of one micro-batch, and of eight: its numbers are read once.
     whole = waits(prompts_per_step=4)
     assert waits(prompts_per_step=4, gradient_accumulation_steps=8) == whole
-    assert (
-        whole["core/training/gradients.py numbers_of: tolist"] == 2 + 1
-    )  # of each update, and of the shares of the last
-    assert whole["core/training/shares.py _in_order: to the CPU"] == 2 + 2 * 4  # references; integrity, entropies too
+    assert whole["core/training/update.py numbers_of: tolist"] == 2 + 1  # of each update, and of the shares of the last
+    assert whole["core/training/requests.py _in_order: to the CPU"] == 2 + 2 * 4  # references; integrity, entropies too
     assert sum(whole.values()) < 60
 
 

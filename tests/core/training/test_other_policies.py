@@ -17,9 +17,8 @@ from core.errors import SpecError
 from core.policies.base import Policy, Rollout, Sampling
 from core.randomness import RowKey
 from core.tasks.base import Example
-from core.training.drive import drive
 from core.training.requests import Learn
-from core.training.trainer import Trainer
+from core.training.trainer import Trainer, drive
 from tests.bandit import PACKAGE, bandit_spec
 from tests.fakes import ConsistentPolicy, PricedTask, Recorder, ScriptedPolicy, asked, grpo_stage, ran, trainer_of
 

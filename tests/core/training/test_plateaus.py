@@ -10,10 +10,9 @@ import pytest
 
 from core.config import Schedule
 from core.health.finding import Row
-from core.training.drive import drive
+from core.training.clock import at
 from core.training.requests import Learn, Sample
-from core.training.scheduled import at
-from core.training.trainer import Trainer
+from core.training.trainer import Trainer, drive
 from tests.fakes import ConsistentPolicy, PricedTask, Recorder, ScriptedPolicy, asked, grpo_stage, trainer_of
 
 # Every output is valid, so eval/valid never gets better: the first evaluation is the best, each two more are a cut.

@@ -11,7 +11,7 @@ from torch import Tensor
 from core.algorithms.names import SurrogateKind
 from core.policies.savings import Savings
 from core.tasks.base import Outcome
-from core.training.drive import drive
+from core.training.trainer import drive
 from tests.fakes import PricedTask, Recorder, grpo_stage, loss_of, small_policy, trainer_of
 
 COUNTS = ("policy/tokens", "policy/tokens_drawn", "policy/ratio_max")  # of the rows that are learned from

@@ -15,10 +15,9 @@ from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
 from core.tasks.base import Example
 from core.tasks.text import text_example
-from core.training.drive import drive
-from core.training.machine import Machine
+from core.training.parallel import LEARN, SAMPLE, SCORE, Machine, Room, out_of_memory
 from core.training.requests import Sample, Score
-from core.training.room import LEARN, SAMPLE, SCORE, Room, out_of_memory
+from core.training.trainer import drive
 from tests.fakes import PricedTask, Recorder, grpo_stage, small_policy, trainer_of
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB"

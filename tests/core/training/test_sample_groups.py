@@ -6,7 +6,7 @@ import pytest
 
 from core.policies.base import Sampling
 from core.randomness import EVALUATE, RowKey
-from core.training.groups import ROWS, GroupSampling, sample_groups
+from core.training.requests import ROWS, GroupSampling, sample_groups
 from tests.fakes import PricedTask, TabularPolicy
 
 HOW = Sampling(temperature=1.0, max_completion_length=1)

@@ -8,7 +8,7 @@ import pytest
 
 from core.randomness import DROPOUT
 from core.training.requests import Learn
-from core.training.stages.base import averaged
+from core.training.step import averaged
 from tests.fakes import PricedTask, ScriptedPolicy, TabularPolicy, asked, grpo_stage, ran, trainer_of
 
 TASK = PricedTask(lambda prompt, output: float(output))

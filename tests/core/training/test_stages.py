@@ -15,11 +15,10 @@ from core.algorithms.schedules import learning_rate
 from core.config import CheckpointSpec
 from core.health.case import case_of
 from core.health.rules.gains import Ruler, gain_since, no_gain, stage_gains
-from core.training.callbacks.checkpointing import Checkpointing
+from core.training.callbacks import Checkpointing
 from core.training.checkpoint import Checkpoints
-from core.training.drive import drive
 from core.training.requests import Learn, Replay, StepDone
-from core.training.trainer import Trainer
+from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, ScriptedPolicy, TabularPolicy, asked, ran, run_spec, trainer_of
 
 BEST_IS_2 = PricedTask(lambda prompt, output: 1.0 if output == "2" else 0.0)

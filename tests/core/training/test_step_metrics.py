@@ -12,9 +12,15 @@ from core.metrics import METRICS
 from core.policies.base import Rollout, Sampling, Scores
 from core.tasks.base import Outcome
 from core.tasks.text import text_example
-from core.training.evaluate import evaluation_metrics, gain_errors, prompt_rewards
-from core.training.groups import Groups
-from core.training.step_metrics import integrity_metrics, rollout_metrics, sample_rows
+from core.training.metrics import (
+    evaluation_metrics,
+    gain_errors,
+    integrity_metrics,
+    prompt_rewards,
+    rollout_metrics,
+    sample_rows,
+)
+from core.training.requests import Groups
 from tests.fakes import PricedTask
 
 # Two prompts x three completions of 2, 1, 3 / 3, 3, 1 tokens; the fourth and fifth were cut off.

@@ -11,7 +11,7 @@ from core.assemble import assemble, build_policy, open_checkpoints
 from core.config import RunSpec
 from core.errors import SpecError
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.training.drive import drive
+from core.training.trainer import drive
 from grpoctl.config import load
 
 

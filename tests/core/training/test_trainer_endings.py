@@ -14,11 +14,9 @@ from core.health.finding import Row, StepTable
 from core.policies.base import Rollout, Sampling, Scores, Weights
 from core.randomness import RowKey
 from core.tasks.base import Example
-from core.training.callbacks.base import Callback, Ending
-from core.training.callbacks.collapse_guard import CollapseGuard
-from core.training.callbacks.early_stopping import EarlyStopping
-from core.training.callbacks.rollout_integrity import RolloutIntegrity
-from core.training.drive import drive
+from core.training.callbacks import Callback, CollapseGuard, EarlyStopping, RolloutIntegrity
+from core.training.outcome import Ending
+from core.training.trainer import drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
 
 TASK = PricedTask(lambda prompt, output: float(output))

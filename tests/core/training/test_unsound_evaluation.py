@@ -11,10 +11,9 @@ from core.config import GuardSpec
 from core.policies.base import Rollout, Sampling
 from core.randomness import EVALUATE, RowKey
 from core.tasks.base import Example
-from core.training.callbacks.rollout_integrity import RolloutIntegrity
-from core.training.drive import drive
+from core.training.callbacks import RolloutIntegrity
 from core.training.outcome import outcome
-from core.training.trainer import Trainer
+from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from core.health.case import Case, case_of
 from core.health.finding import Finding, Row
-from core.training.callbacks import watching
-from core.training.callbacks.watching import Watching, looks
+from core.training import callbacks
+from core.training.callbacks import Watching, looks
 from tests.fakes import PricedTask, TabularPolicy, ran, run_spec, trainer_of
 
 BROKEN = 2.0  # nats between what was drawn and what is scored: rounding explains 1e-4
@@ -29,7 +29,7 @@ def said(caplog: pytest.LogCaptureFixture, rows: list[Row]) -> list[tuple[int, s
     """What is logged while the table grows step by step: (step, the finding's id)."""
     caplog.clear()
     callback = Watching(run_spec())
-    with caplog.at_level(logging.WARNING, logger=watching.__name__):
+    with caplog.at_level(logging.WARNING, logger=callbacks.__name__):
         assert all(callback.after_step(rows[: step + 1]) is None for step in range(len(rows)))
     found = [record.getMessage().split(": ")[:2] for record in caplog.records]
     return [(int(step.removeprefix("step ")), id_) for step, id_ in found]
@@ -56,7 +56,7 @@ def test_completions_that_are_cut_off_are_told_on_the_way(caplog: pytest.LogCapt
 def test_what_a_resumed_run_says_is_what_the_undisturbed_one_says(caplog: pytest.LogCaptureFixture) -> None:
     rows = table(130, broken_from=60)
     callback = Watching(run_spec())  # begins at step 90: nothing is remembered, and nothing is said again
-    with caplog.at_level(logging.WARNING, logger=watching.__name__):
+    with caplog.at_level(logging.WARNING, logger=callbacks.__name__):
         for step in range(90, 131):
             callback.after_step(rows[: step + 1])
     assert caplog.records == []
@@ -70,7 +70,7 @@ def test_what_comes_and_goes_is_said_once(caplog: pytest.LogCaptureFixture, monk
         return [Finding(id="always", severity="info", summary="."), *flapping[:odd]]
 
     flapping = [Finding(id="flaps", severity="warning", summary="bad")]
-    monkeypatch.setattr(watching, "examine", flaps)
+    monkeypatch.setattr(callbacks, "examine", flaps)
     assert said(caplog, table(130, broken_from=999)) == [(25, "flaps")]
     assert caplog.records[0].getMessage() == "step 25: flaps: bad (so far)"
 
@@ -80,8 +80,8 @@ def test_what_only_a_whole_run_can_show_is_not_said_on_the_way(caplog: pytest.Lo
     rows = table(125, broken_from=999)
     for step in range(0, 126, 25):
         rows[step] = {**rows[step], "eval/reward": 0.4 if step % 125 else 0.5, "eval/reward_se": 0.05}
-    assert {"noise", "missed-stop"} <= {one.id for one in watching.examine(case_of(run_spec(), rows))}
-    with caplog.at_level(logging.INFO, logger=watching.__name__):
+    assert {"noise", "missed-stop"} <= {one.id for one in callbacks.examine(case_of(run_spec(), rows))}
+    with caplog.at_level(logging.INFO, logger=callbacks.__name__):
         callback = Watching(run_spec())
         for step in range(126):
             callback.after_step(rows[: step + 1])
@@ -94,14 +94,14 @@ def test_a_rule_that_fails_does_not_end_a_run(
     def fails(case: object) -> list[object]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(watching, "examine", fails)
-    with caplog.at_level(logging.INFO, logger=watching.__name__):
+    monkeypatch.setattr(callbacks, "examine", fails)
+    with caplog.at_level(logging.INFO, logger=callbacks.__name__):
         assert Watching(run_spec()).after_step(table(25, broken_from=1)) is None
     assert "could not be asked: ZeroDivisionError()" in caplog.text
 
 
 def test_a_watched_run_records_what_an_unwatched_one_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "FIRST", 2)  # looks at 2, 4, 6, ...
+    monkeypatch.setattr(callbacks, "FIRST", 2)  # looks at 2, 4, 6, ...
 
     def rows(*, watched: bool) -> Sequence[Row]:
         trainer = trainer_of(TabularPolicy(), PricedTask(lambda prompt, output: float(len(set(output)))))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.training.callbacks import watching
+from core.training import callbacks
 from grpoctl.cli import live_warnings
 from grpoctl.cli.live_warnings import LiveWarnings
 from grpoctl.runs.run_dir import RunDir
@@ -15,7 +15,7 @@ from grpoctl.runs.run_dir import RunDir
 
 def said(capsys: pytest.CaptureFixture[str], warnings: LiveWarnings, run: RunDir) -> str:
     """What stands on standard error of a warning before, during and after."""
-    logger = logging.getLogger(watching.__name__)
+    logger = logging.getLogger(callbacks.__name__)
     logger.warning("before")
     warnings.start(run)
     logger.warning("step 25: kl-weight: much")
@@ -38,7 +38,7 @@ def test_warnings_are_notes_while_the_run_goes_on(tmp_path: Path, capsys: pytest
 
 
 def test_the_name_is_the_callbacks() -> None:
-    assert watching.__name__ == live_warnings.WATCHING
+    assert callbacks.__name__ == live_warnings.WATCHING
 
 
 def test_a_detached_run_has_them_in_its_log_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +47,6 @@ def test_a_detached_run_has_them_in_its_log_already(tmp_path: Path, monkeypatch:
     with run.log.open("w", encoding="utf-8") as log:
         monkeypatch.setattr("sys.stderr", log)
         warnings.start(run)
-        logging.getLogger(watching.__name__).warning("step 25: kl-weight: much")
+        logging.getLogger(callbacks.__name__).warning("step 25: kl-weight: much")
         warnings.finish()
     assert run.log.read_text(encoding="utf-8") == ""

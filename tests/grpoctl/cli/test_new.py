@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError, UserError
-from core.tasks.readiness import check_task
+from core.tasks.registry import check_task
 from grpoctl.cli.scaffolding import write
 from grpoctl.config import load
 from grpoctl.runs.run_dir import Home

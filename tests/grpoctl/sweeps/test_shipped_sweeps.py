@@ -10,7 +10,7 @@ import pytest
 
 from core.assemble import assemble, open_checkpoints
 from core.config.fit import check_fit
-from core.training.drive import drive
+from core.training.trainer import drive
 from grpoctl.config import Library, dump, plain, read_resolved, shipped_folder
 from grpoctl.config.documents import read_document
 from grpoctl.sweeps import candidates, space

@@ -3,7 +3,7 @@
 A LoRA layer is three small products and a sum for every token; added into the weights it costs nothing. Equal up to
 rounding (float32: some 1e-7 nats). It is done nowhere else: scoring and learning run the adapter as it is, so that the
 integrity check compares two different ways through the model.
-Not here: the injected fault, which samples in the mode and with the layers it finds (core.policies.faulty).
+Not here: the injected fault, which samples in the mode and with the layers it finds (core.faults).
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from core.health.before.pitfalls import bias_warnings, warnings
 from core.health.before.report import foresee
 from core.health.before.view import BEST_REWARD, StageView, rewards_of, views
 from core.tasks.arithmetic import ArithmeticTask
-from core.tasks.workflow_dsl.calibration import LEVELS
+from core.tasks.workflow_dsl.rewards import LEVELS
 from core.training.checkpoint import Progress
 from core.training.clock import clock
-from core.training.drive import drive
+from core.training.trainer import drive
 from tests.core.health.before.conftest import STAGE, run_spec, view
 from tests.fakes import LongPolicy, PricedTask, Recorder, trainer_of
 

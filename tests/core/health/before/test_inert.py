@@ -22,8 +22,8 @@ from core.health.before.budget import least_value
 from core.health.before.inert import READS, RULES, SCHEDULES, inert, inert_axis, inert_in_all
 from core.health.before.pitfalls import warnings
 from core.health.before.view import views
-from core.training.callbacks.base import Ending
-from core.training.drive import drive
+from core.training.outcome import Ending
+from core.training.trainer import drive
 from tests.core.health.before.conftest import BFLOAT16, DROPOUT, FAULT, STAGE, run_spec, view
 from tests.fakes import PricedTask, Recorder, TabularPolicy, trainer_of
 

@@ -16,7 +16,7 @@ from core.health.rules.validation import (
     reward_hacking,
     shortest_patience,
 )
-from core.training.patience import wait
+from core.training.clock import wait
 
 
 def steps_then(steps: int, **more: float) -> list[Row]:

@@ -22,7 +22,7 @@ from core.policies.lm.build import tiny_pairs
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import RowKey
 from core.tasks.registry import build
-from core.tasks.workflow_dsl.ast import Operator
+from core.tasks.workflow_dsl.grammar import Operator
 
 SMALL = Recipe(steps=2, vocabulary=270, hidden=16, layers=1, heads=2, kv_heads=1, intermediate=16, rows=2)
 PAIRS = [("solve this =>", "Custom -> Review"), ("write code =>", "Programmer"), ("2+3=", "5"), ("hm", "no idea")]

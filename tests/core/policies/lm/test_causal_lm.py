@@ -11,7 +11,7 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from core.algorithms.masking import token_mean
+from core.algorithms.reductions import token_mean
 from core.errors import CheckpointError
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Weights
 from core.policies.lm.causal_lm import CausalLMPolicy

@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
 
-from core.algorithms.masking import token_mean
+from core.algorithms.reductions import token_mean
 from core.health.rules.integrity import max_gap
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, Sampling

@@ -11,10 +11,8 @@ import pytest
 
 from core.config.task import CustomTaskSpec
 from core.errors import SpecError, TaskError
-from core.tasks.custom.tables import sample_tables
-from core.tasks.custom.task import CustomTask
-from core.tasks.readiness import check_slices
-from core.tasks.registry import build, unread
+from core.tasks.custom.task import CustomTask, sample_tables
+from core.tasks.registry import build, check_slices, unread
 from tests.core.tasks.custom.conftest import Spec
 
 pytestmark = pytest.mark.process

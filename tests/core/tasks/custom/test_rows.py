@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from core.config.task import DataSpec
 from core.errors import SpecError
-from core.tasks.custom.row import plain
-from core.tasks.custom.rows import rows_of
+from core.tasks.custom.formats import plain
+from core.tasks.custom.splits import rows_of
 
 
 def read(path: Path, content: str | bytes, **more: Any) -> list[dict[str, object]]:

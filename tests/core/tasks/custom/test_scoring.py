@@ -7,7 +7,7 @@ import math
 import pytest
 
 from core.config.task import RewardSpec
-from core.tasks.custom.scoring import outcomes_of
+from core.tasks.custom.task import outcomes_of
 from core.tasks.rewards.judge import Verdict
 
 NAN = math.nan

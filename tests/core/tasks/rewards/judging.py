@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.config.task import RewardSpec
-from core.tasks.rewards.found import Reward
-from core.tasks.rewards.judge import Judge
+from core.tasks.rewards.judge import Judge, Reward
 
 Judging = Callable[..., Judge]
 

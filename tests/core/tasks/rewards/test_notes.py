@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from core.tasks.rewards import notes
-from core.tasks.rewards.notes import Notes, gist
+from core.tasks.rewards import judge
+from core.tasks.rewards.judge import Notes, gist
 from tests.core.tasks.rewards.judging import reward
 
 RAISED = """Traceback (most recent call last):
@@ -58,7 +58,7 @@ def test_an_error_is_told_in_full_once(caplog: pytest.LogCaptureFixture) -> None
 def test_what_is_printed_is_noted_up_to_a_limit(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notes, "PRINTED", 30)
+    monkeypatch.setattr(judge, "PRINTED", 30)
     note = Notes()
     with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
         for _ in range(5):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.tasks.rewards.found import Reward
+from core.tasks.rewards.judge import Reward
 from tests.core.tasks.rewards.judging import reward
 
 

@@ -1,20 +1,24 @@
-"""One step's rollout, advantages and clean scores -> the metrics and sample rows of that step."""
+"""Scored groups -> metrics: of a training step (rollout, advantages, clean scores, sample rows), and of an evaluation.
+
+The draws are the same at every evaluation, so differences are the policy's.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from statistics import fmean
+import re
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 
 import torch
 from torch import Tensor
 
 from core.algorithms.advantages import dead_groups, group_std
-from core.algorithms.masking import token_mean
+from core.algorithms.reductions import token_mean
 from core.policies.base import Rollout, Scores
 from core.tasks.base import Outcome, Task
-from core.training.groups import Groups
+from core.training.requests import Groups
 
 
 def rollout_metrics(
@@ -63,8 +67,8 @@ def _cut_reward(rewards_C: Tensor) -> dict[str, float]:
 def _part_means(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """`rewards/<name>` of every part that outcomes have: its mean over those where it is there."""
     names = dict.fromkeys(name for outcome in outcomes for name in outcome.parts)
-    found = {name: [outcome.parts.get(name, math.nan) for outcome in outcomes] for name in names}
-    present = {name: [value for value in values if not math.isnan(value)] for name, values in found.items()}
+    parts = {name: [outcome.parts.get(name, math.nan) for outcome in outcomes] for name in names}
+    present = {name: [value for value in values if not math.isnan(value)] for name, values in parts.items()}
     return {f"rewards/{name}": fmean(values) if values else math.nan for name, values in present.items()}
 
 
@@ -106,3 +110,71 @@ def sample_rows(task: Task, groups: Groups, advantages_PK: Tensor, step: int) ->
         }
         for row, (prompt, outcome) in enumerate(zip(rollout.prompt_N.tolist(), groups.outcomes, strict=True))
     ]
+
+
+SLUG = re.compile(r"[^\w.-]+")  # what a of a slice may not stand in a metric's name
+
+
+def evaluation_metrics(groups: Groups, slice_by: str | None = None, *, tokens: bool = True) -> dict[str, float]:
+    """`eval/*` of one evaluation: expected reward with its standard error over prompts (not over completions).
+
+    Lengths only where outputs are made of `tokens`. Parts, too, are means over prompts. `slice_by` is a fact of the
+    prompts; `eval/slices/<value>` is then the mean over the prompts with that value.
+    """
+    k = groups.rewards_PK.shape[1]
+    means = [reward for reward in prompt_rewards(groups) if reward is not None]
+    return {
+        "eval/reward": fmean(means) if means else math.nan,
+        "eval/reward_se": stdev(means) / math.sqrt(len(means)) if len(means) > 1 else 0.0,
+        "eval/valid": fmean(outcome.valid for outcome in groups.outcomes),
+        **(lengths("eval", groups.rollout) if tokens else {}),
+        **_parts(groups, k),
+        **(_slices(groups, slice_by) if slice_by is not None else {}),
+    }
+
+
+def prompt_rewards(groups: Groups) -> list[float | None]:
+    """The mean expected reward of each held-out prompt, in their order; None for one whose rewards are all missing."""
+    return _by_prompt([outcome.expected for outcome in groups.outcomes], groups.rewards_PK.shape[1])
+
+
+def gain_errors(begun: Mapping[str, Sequence[float | None]], now: Sequence[float | None]) -> dict[str, float]:
+    """`eval/gain_se/<stage>`: the standard error over prompts of the change since each stage began.
+
+    Paired by prompt: both evaluations ask the same prompts with the same draws, so what makes a prompt hard cancels.
+    """
+    errors = {}
+    for stage, before in begun.items():
+        pairs = zip(before, now, strict=True)
+        changes = [new - old for old, new in pairs if old is not None and new is not None]
+        if len(changes) > 1:
+            errors[f"eval/gain_se/{stage}"] = stdev(changes) / math.sqrt(len(changes))
+    return errors
+
+
+def _slices(groups: Groups, slice_by: str) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    k = groups.rewards_PK.shape[1]
+    for index, example in enumerate(groups.rollout.prompts):
+        name = SLUG.sub("_", str(example.facts.get(slice_by)))
+        expected = [outcome.expected for outcome in groups.outcomes[index * k : (index + 1) * k]]
+        values.setdefault(name, []).extend(_prompt_means(expected, k))
+    return {f"eval/slices/{name}": fmean(means) if means else math.nan for name, means in sorted(values.items())}
+
+
+def _parts(groups: Groups, k: int) -> dict[str, float]:
+    names = dict.fromkeys(name for outcome in groups.outcomes for name in outcome.parts)
+    values = {name: [outcome.parts.get(name, math.nan) for outcome in groups.outcomes] for name in names}
+    by_part = {name: _prompt_means(part, k) for name, part in values.items()}
+    return {f"eval/rewards/{name}": fmean(means) if means else math.nan for name, means in by_part.items()}
+
+
+def _prompt_means(values: Sequence[float], k: int) -> list[float]:
+    """The mean of each prompt's k values, a prompt that lacks them all left out."""
+    return [mean for mean in _by_prompt(values, k) if mean is not None]
+
+
+def _by_prompt(values: Sequence[float], k: int) -> list[float | None]:
+    """The mean of each prompt's k values; what is missing is left out, and None stands for a prompt without any."""
+    present = ([v for v in values[start : start + k] if not math.isnan(v)] for start in range(0, len(values), k))
+    return [fmean(group) if group else None for group in present]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, assert_never
 
@@ -11,77 +12,85 @@ import torch
 from torch import Tensor
 
 from core.algorithms.advantages import Running, advantages, updated
-from core.algorithms.controllers import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
-from core.algorithms.importance import truncated_weights
+from core.algorithms.entropy_weights import sequence_weights, token_weights
+from core.algorithms.kl import kl_penalty
 from core.algorithms.normalisers import BASELINES, SCALES, scopes
+from core.algorithms.schedules import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
+from core.algorithms.shaping import overlong_penalty
+from core.algorithms.surrogates import truncated_weights
 from core.config import AdvantageSpec, GrpoStage
 from core.policies.base import ENTROPY, Rollout, Sampling
 from core.training.grpo_loss import GrpoLoss, numbers
-from core.training.imitation_loss import ImitationLoss
-from core.training.requests import Request
-from core.training.stages.base import Here, StepRun, averaged
-from core.training.stages.rewards import Signals, shaped_rewards, token_advantages
-from core.training.stages.sampling import Gathered, gather, rows_of
-from core.training.step_metrics import sample_rows
+from core.training.imitation import ImitationLoss
+from core.training.metrics import sample_rows
+from core.training.requests import Groups, Request
+from core.training.step import StepContext, StepGroups, StepRun, averaged, gather, kept_candidates, rows_of
 from core.training.update import Batch
 
 
-def grpo_step(here: Here) -> StepRun:
+def grpo_step(context: StepContext) -> StepRun:
     """One rollout, and num_iterations x minibatches optimiser steps on it."""
-    stage: GrpoStage = here.stage
+    stage: GrpoStage = context.stage
     how = Sampling(
-        temperature=here.now(stage.temperature),
+        temperature=context.now(stage.temperature),
         max_completion_length=stage.max_completion_length,
         top_p=stage.top_p,
         top_k=stage.top_k,
     )
-    found = yield from gather(here, how)
-    rows = rows_of(found.chosen, stage.num_generations)
-    signals = yield from _before_rewards(here, found.groups.rollout, rows if found.ending is None else [])
-    rewards_PK = shaped_rewards(here, found.groups, signals)
-    running = _running(here)
-    advantages_PK = _advantages(here, found, rewards_PK, running)
-    seen = updated(running, rewards_PK[found.chosen].numpy(), stage.advantage.running_decay)
-    carried = _carried(here, seen)
-    row = {**found.row(advantages_PK), **_running_metrics(stage.advantage, running), "temperature": how.temperature}
-    batches = _optimiser_batches(here, found, advantages_PK)
-    if found.ending is None and batches:
-        row |= yield from _learn(here, found, batches, advantages_PK, signals)
-        carried |= _adapted(here, row, len(rows))
-    return found.done(row, sample_rows(here.task, found.groups, advantages_PK, here.step), carried)
-
-
-def _advantages(here: Here, found: Gathered, rewards_PK: Tensor, running: Running) -> Tensor:
-    """(P, K): of the groups that are learned from, 0 of the others."""
-    stage: GrpoStage = here.stage
-    advantages_PK = torch.zeros_like(rewards_PK)
-    if found.chosen:
-        lengths_PK = found.groups.rollout.mask_NT.sum(-1).view(rewards_PK.shape)
-        made = advantages(
-            rewards_PK[found.chosen].numpy(),
+    step_groups = yield from gather(context, how)
+    groups, chosen = step_groups.groups, step_groups.chosen
+    rows = rows_of(chosen, stage.num_generations)
+    signals = yield from _signals(context, groups.rollout, rows if step_groups.ending is None else [])
+    rewards_PK = shaped_rewards(context, groups, signals)
+    running = _running(context)
+    advantages_PK = torch.zeros_like(rewards_PK)  # stays 0 where nothing is learned from a group
+    if chosen:
+        lengths_PK = groups.rollout.mask_NT.sum(-1).view(rewards_PK.shape)
+        chosen_advantages = advantages(
+            rewards_PK[chosen].numpy(),
             stage.advantage,
-            lengths_PC=lengths_PK[found.chosen].numpy(),
+            lengths_PC=lengths_PK[chosen].numpy(),
             before=running.level,
         )
-        advantages_PK[found.chosen] = torch.from_numpy(made)
-    return advantages_PK
+        advantages_PK[chosen] = torch.from_numpy(chosen_advantages)
+    carried = _carried(context, updated(running, rewards_PK[chosen].numpy(), stage.advantage.running_decay))
+    row = {
+        **step_groups.row(advantages_PK),
+        **_running_metrics(stage.advantage, running),
+        "temperature": how.temperature,
+    }
+    batches = _optimiser_batches(context, step_groups, advantages_PK)
+    if step_groups.ending is None and batches:
+        row |= yield from _learn(context, step_groups, batches, advantages_PK, signals)
+        carried |= _adapted(context, row, len(rows))
+    return step_groups.done(row, sample_rows(context.task, groups, advantages_PK, context.step), carried)
 
 
-def _before_rewards(here: Here, rollout: Rollout, rows: Sequence[int]) -> Generator[Request, Any, Signals]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signals:
+    """What was scored before the rewards are put together: (N, T) each, None where nothing needs it."""
+
+    beta: float = 0.0
+    reference_NT: Tensor | None = None
+    own_NT: Tensor | None = None  # the trainer's own log-probs before the update, not the sampler's
+    entropies_NT: Tensor | None = None
+
+
+def _signals(context: StepContext, rollout: Rollout, rows: Sequence[int]) -> Generator[Request, Any, Signals]:
     """What must be scored before rewards are known: the reference's log-probs, the trainer's own, entropies."""
-    stage: GrpoStage = here.stage
-    signals = Signals(beta=_beta(here))
+    stage: GrpoStage = context.stage
+    signals = Signals(beta=_beta(context))
     if not rows:
         return signals
 
     if stage.kl_in == "reward" and signals.beta > 0:
-        scores = yield here.score(rollout, rows, "reference")
+        scores = yield context.score(rollout, rows, "reference")
         signals = replace(signals, reference_NT=_spread(scores.logprobs_NT, rollout, rows))
     if signals.reference_NT is not None or stage.importance_sampling_cap is not None:
-        scores = yield here.score(rollout, rows, "current")
+        scores = yield context.score(rollout, rows, "current")
         signals = replace(signals, own_NT=_spread(scores.logprobs_NT, rollout, rows))
     if stage.entropy_weighting != "none":
-        scores = yield here.score(rollout, rows, "current", frozenset({ENTROPY}))
+        scores = yield context.score(rollout, rows, "current", frozenset({ENTROPY}))
         signals = replace(signals, entropies_NT=_spread(scores.entropies_NT, rollout, rows))
     return signals
 
@@ -93,6 +102,41 @@ def _spread(values_RT: Tensor, rollout: Rollout, rows: Sequence[int]) -> Tensor:
     return values_NT
 
 
+def shaped_rewards(context: StepContext, groups: Groups, signals: Signals) -> Tensor:
+    """(P, K) float64: the task's rewards less the overlong penalty and the KL, candidates that do not take part NaN."""
+    stage: GrpoStage = context.stage
+    rewards_PK, rollout = groups.rewards_PK, groups.rollout
+    if stage.overlong is not None:
+        buffer = max(1, math.ceil(round(stage.overlong.buffer * stage.max_completion_length, 6)))  # 0.07 * 100 is 7
+        lengths_N = rollout.mask_NT.sum(-1)
+        penalty_N = overlong_penalty(lengths_N, max_length=stage.max_completion_length, buffer=buffer)
+        rewards_PK = rewards_PK + stage.overlong.weight * penalty_N.to(rewards_PK).view(rewards_PK.shape)
+    if stage.kl_in == "reward" and signals.reference_NT is not None and signals.own_NT is not None:
+        # Not the sampler's log-probs: their rounding against the reference's would be whitened into advantages of 1.5.
+        kl_N = kl_penalty(signals.own_NT, signals.reference_NT, rollout.mask_NT, stage.kl_estimator)
+        rewards_PK = rewards_PK - signals.beta * kl_N.to(rewards_PK).view(rewards_PK.shape)
+    return kept_candidates(context, rewards_PK)
+
+
+def token_advantages(context: StepContext, rollout: Rollout, advantages_PK: Tensor, signals: Signals) -> Tensor:
+    """(N,), or (N, T) where each token's reward is weighted by its entropy."""
+    stage: GrpoStage = context.stage
+    advantages_N = advantages_PK.flatten()
+    if signals.entropies_NT is None:
+        return advantages_N
+    entropies_NT, share = signals.entropies_NT.double(), stage.entropy_share
+    match stage.entropy_weighting:
+        case "none":
+            return advantages_N
+        case "token":
+            weights_NT = token_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
+            return advantages_N.unsqueeze(-1) * weights_NT
+        case "sequence":
+            return advantages_N * sequence_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
+        case _:
+            assert_never(stage.entropy_weighting)
+
+
 def _learnable(stage: GrpoStage, rollout: Rollout) -> Tensor:
     """(N, T): the factors that a loss may learn from."""
     if not stage.mask_truncated_completions:
@@ -101,54 +145,62 @@ def _learnable(stage: GrpoStage, rollout: Rollout) -> Tensor:
 
 
 def _learn(
-    here: Here, found: Gathered, batches: Sequence[Sequence[int]], advantages_PK: Tensor, signals: Signals
+    context: StepContext,
+    step_groups: StepGroups,
+    batches: Sequence[Sequence[int]],
+    advantages_PK: Tensor,
+    signals: Signals,
 ) -> Generator[Request, Any, dict[str, float]]:
     """The optimiser steps of one rollout. On-policy, the old log-probs are those recorded while sampling.
 
     Where none were recorded, they are the trainer's own, scored before the first update. A blended step without a group
     to learn from makes one optimiser step of its supervised part.
     """
-    stage: GrpoStage = here.stage
-    rollout, k = found.groups.rollout, stage.num_generations
+    stage: GrpoStage = context.stage
+    rollout, k = step_groups.groups.rollout, stage.num_generations
     reference_NT = signals.reference_NT
     used = rows_of(sorted({group for part in batches for group in part}), k)
     if reference_NT is None and signals.beta > 0 and used:
-        scores = yield here.score(rollout, used, "reference")
+        scores = yield context.score(rollout, used, "reference")
         reference_NT = _spread(scores.logprobs_NT, rollout, used)
     old_NT, importance_NT, mask_NT = rollout.drawn_NT, None, _learnable(stage, rollout)
     if old_NT is None:
-        scores = yield here.score(rollout, used, "current")
+        scores = yield context.score(rollout, used, "current")
         old_NT = _spread(scores.logprobs_NT, rollout, used)
     elif signals.own_NT is not None and stage.importance_sampling_cap is not None:
         importance_NT = truncated_weights(signals.own_NT, old_NT, stage.importance_sampling_cap)
         old_NT = signals.own_NT
+    entropy_coef = _entropy_coef(context, step_groups.integrity.get("entropy"))
     loss = GrpoLoss(
         stage=stage,
         mask_NT=mask_NT,
         old_NT=old_NT,
-        advantages=token_advantages(here, rollout, advantages_PK, signals),
+        advantages=token_advantages(context, rollout, advantages_PK, signals),
         reference_NT=reference_NT,
         importance_NT=importance_NT,
         numbers=numbers(
-            stage, here.now, beta=signals.beta, entropy_coef=_entropy_coef(here, found.integrity.get("entropy"))
+            stage,
+            context.now,
+            beta=signals.beta,
+            entropy_coef=entropy_coef,
         ),
     )
-    supervised, spent = (yield from _supervised(here)), found.spent
+    supervised, spent = (yield from _supervised(context)), step_groups.spent
     learned: list[Mapping[str, float]] = []
     for index, part in enumerate(batches):
         rows = rows_of(part, k)
-        run = loss.pulling(rows) if here.savings.pulling_rows else rows
+        run = loss.pulling(rows) if context.savings.pulling_rows else rows
         own = Batch(
             rollout=rollout,
             rows=run,
             loss=replace(loss, rows=rows),
-            micro_rows=here.micro_rows(len(rows)),
+            micro_rows=context.micro_rows(len(rows)),
             wants=loss.wants,
         )
         counted = {"policy/tokens_drawn": _drawn_tokens(stage, rollout, run)} if rows else {}
-        metrics = yield here.learn([own, *supervised] if rows else supervised, index, spent=spent)
+        metrics = yield context.learn([own, *supervised] if rows else supervised, index, spent=spent)
         learned.append({**metrics, **counted})
-    weight = here.now(stage.supervised_weight) if supervised else 0.0
+    weight = context.now(stage.supervised_weight) if supervised else 0.0
     return {**averaged(learned), **_weights_used(loss, weight, used)}
 
 
@@ -158,39 +210,39 @@ def _drawn_tokens(stage: GrpoStage, rollout: Rollout, rows: Sequence[int]) -> fl
     return float(sum(lengths[row] for row in rows if not (cut[row] and stage.mask_truncated_completions)))
 
 
-def _supervised(here: Here) -> Generator[Request, Any, list[Batch]]:
+def _supervised(context: StepContext) -> Generator[Request, Any, list[Batch]]:
     """The supervised part of a blended step; none where its weight is 0."""
-    stage: GrpoStage = here.stage
-    if not (weight := here.now(stage.supervised_weight)):
+    stage: GrpoStage = context.stage
+    if not (weight := context.now(stage.supervised_weight)):
         return []
-    answers = yield here.supervised(stage.prompts_per_step)
+    answers = yield context.supervised(stage.prompts_per_step)
     loss = ImitationLoss(mask_NT=answers.mask_NT, scale=weight)
-    return [Batch(rollout=answers, rows=range(len(answers)), loss=loss, micro_rows=here.micro_rows(len(answers)))]
+    return [Batch(rollout=answers, rows=range(len(answers)), loss=loss, micro_rows=context.micro_rows(len(answers)))]
 
 
-def _optimiser_batches(here: Here, found: Gathered, advantages_PK: Tensor) -> list[Sequence[int]]:
+def _optimiser_batches(context: StepContext, step_groups: StepGroups, advantages_PK: Tensor) -> list[Sequence[int]]:
     """The groups of each optimiser step: the chosen ones in `minibatches` runs of about one size, num_iterations times.
 
     Groups are not split, so there are never more minibatches than groups. One without signal is left out where the
     stage says so: its gradient is 0, but the optimiser's momentum would move the weights. A supervised part comes with
     each, and where none is left, with an empty one.
     """
-    stage: GrpoStage = here.stage
-    parts = min(stage.minibatches, len(found.chosen))
-    cuts = [len(found.chosen) * part // parts for part in range(parts + 1)] if parts else []
-    batches = [found.chosen[start:end] for start, end in pairwise(cuts)]
+    stage: GrpoStage = context.stage
+    parts = min(stage.minibatches, len(step_groups.chosen))
+    cuts = [len(step_groups.chosen) * part // parts for part in range(parts + 1)] if parts else []
+    batches = [step_groups.chosen[start:end] for start, end in pairwise(cuts)]
     if stage.skip_without_signal:
-        learnable_PK = _learnable(stage, found.groups.rollout).any(-1).view(advantages_PK.shape)
+        learnable_PK = _learnable(stage, step_groups.groups.rollout).any(-1).view(advantages_PK.shape)
         signal_P = ((advantages_PK != 0) & learnable_PK).any(-1)
         batches = [batch for batch in batches if bool(signal_P[list(batch)].any())]
     if not batches:
-        return [[]] if here.now(stage.supervised_weight) else []
+        return [[]] if context.now(stage.supervised_weight) else []
     return batches * stage.num_iterations
 
 
-def _running(here: Here) -> Running:
+def _running(context: StepContext) -> Running:
     """The running statistics as they stood before this step."""
-    carried = here.progress.carried
+    carried = context.progress.carried
     return Running(
         count=int(carried.get("running.count", 0)),
         weight=carried.get("running.weight", 0.0),
@@ -207,37 +259,37 @@ def _running_metrics(spec: AdvantageSpec, running: Running) -> dict[str, float]:
     return row | ({"reward/running_std": level.std} if SCALES[spec.scale_rewards].scope == "history" else {})
 
 
-def _carried(here: Here, running: Running) -> dict[str, float]:
+def _carried(context: StepContext, running: Running) -> dict[str, float]:
     """What the next step is handed: nothing that the stage does not use."""
-    if "history" not in scopes(here.stage.advantage):
-        return dict(here.progress.carried)
+    if "history" not in scopes(context.stage.advantage):
+        return dict(context.progress.carried)
     state = {"count": running.count, "weight": running.weight, "mean": running.mean, "variance": running.variance}
-    return {**here.progress.carried, **{f"running.{name}": value for name, value in state.items()}}
+    return {**context.progress.carried, **{f"running.{name}": value for name, value in state.items()}}
 
 
-def _beta(here: Here) -> float:
+def _beta(context: StepContext) -> float:
     """The KL weight of this step: scheduled, or where the adaptive rule has moved it."""
-    stage: GrpoStage = here.stage
-    scheduled = here.now(stage.beta)
-    return here.progress.carried.get("beta", scheduled) if stage.adaptive_beta is not None else scheduled
+    stage: GrpoStage = context.stage
+    scheduled = context.now(stage.beta)
+    return context.progress.carried.get("beta", scheduled) if stage.adaptive_beta is not None else scheduled
 
 
-def _entropy_coef(here: Here, entropy: float | None) -> float:
+def _entropy_coef(context: StepContext, entropy: float | None) -> float:
     """The entropy weight of this step; an adaptive one acts only while the entropy is not above its target."""
-    stage: GrpoStage = here.stage
-    scheduled = here.now(stage.entropy_coef)
+    stage: GrpoStage = context.stage
+    scheduled = context.now(stage.entropy_coef)
     if stage.adaptive_entropy is None:
         return scheduled
-    coefficient = here.progress.carried.get("entropy_coef", scheduled)
+    coefficient = context.progress.carried.get("entropy_coef", scheduled)
     return applied_entropy_coef(coefficient, entropy, target=stage.adaptive_entropy.target)
 
 
-def _adapted(here: Here, row: Mapping[str, float], samples: int) -> dict[str, float]:
+def _adapted(context: StepContext, row: Mapping[str, float], samples: int) -> dict[str, float]:
     """The adaptive weights after a step with these metrics."""
-    stage: GrpoStage = here.stage
+    stage: GrpoStage = context.stage
     moved: dict[str, float] = {}
     if (rule := stage.adaptive_beta) is not None and "kl" in row:
-        beta, kl = _beta(here), row["kl"]
+        beta, kl = _beta(context), row["kl"]
         match rule.rule:
             case "proportional":
                 moved["beta"] = proportional_beta(beta, kl, target=rule.target, horizon=rule.horizon, samples=samples)
@@ -246,7 +298,7 @@ def _adapted(here: Here, row: Mapping[str, float], samples: int) -> dict[str, fl
             case _:
                 assert_never(rule.rule)
     if (aim := stage.adaptive_entropy) is not None and "entropy" in row:
-        coefficient = here.progress.carried.get("entropy_coef", here.now(stage.entropy_coef))
+        coefficient = context.progress.carried.get("entropy_coef", context.now(stage.entropy_coef))
         moved["entropy_coef"] = adaptive_entropy_coef(
             coefficient, row["entropy"], target=aim.target, delta=aim.delta, low=aim.min, high=aim.max
         )

@@ -1,6 +1,7 @@
-"""`package.module:function` or `path/file.py:function` -> the function. Runs in the worker: it imports a user's code.
+"""A user's reward function: finding it, and reading what it returned as one number for each row.
 
-What is here: finding, importing, and what a function takes. What is not: calling it (worker).
+`package.module:function` or `path/file.py:function` names it. Runs in the worker: it imports a user's code. Not here:
+calling it (worker), and what becomes of rows without a value (judge).
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import math
 import os
+import reprlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -158,3 +163,59 @@ def _sha256(file: str | None) -> str | None:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
     except OSError:
         return None
+
+
+LARGEST = 1e30  # in size: rewards are weighted, added, squared and then float32, which ends at 3.4e38
+
+
+class UnusableError(Exception):
+    """What was returned is no list of one value for each row: what it is, and what is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Returned:
+    """`values` of the rows; those in `refused` (row -> why) have None, and are lost."""
+
+    values: list[float | None]
+    refused: dict[int, str]
+
+
+def numbers_of(returned: object, rows: int) -> Returned:
+    """The values of a list, a tuple, an array, a tensor or a generator of numbers; bools are 0 and 1.
+
+    Raises UnusableError where it is none of these, or where their number is not `rows`.
+    """
+    wanted = f"allowed: a list of a number or None for each of the {rows} completion(s)"
+    if isinstance(returned, (str, bytes, Mapping, Set)) or not isinstance(returned, Iterable):
+        raise UnusableError(f"returned {_described(returned)}; {wanted}")
+    found = list(islice(returned, rows + 1))  # a generator may never end
+    if len(found) != rows:
+        count = str(len(returned)) if isinstance(returned, Sized) else f"{len(found)}{'+' if len(found) > rows else ''}"
+        raise UnusableError(f"returned {count} value(s); {wanted}")
+    values: list[float | None] = []
+    refused: dict[int, str] = {}
+    for row, value in enumerate(found):
+        number, why = _number(value)
+        values.append(number)
+        if why:
+            refused[row] = f"returned {why}; allowed: a finite number, or None where the reward does not apply"
+    return Returned(values=values, refused=refused)
+
+
+def _number(value: object) -> tuple[float | None, str]:
+    """The value as a float, or None and why it is refused; None itself is fine."""
+    if value is None:
+        return None, ""
+    if isinstance(value, (str, bytes)):  # float("1.5") would be taken silently
+        return None, _described(value)
+    try:
+        number = float(value)  # type: ignore[arg-type]  # numpy's and torch's scalars too
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None, _described(value)
+    if math.isfinite(number) and abs(number) > LARGEST:
+        return None, f"{number}, beyond {LARGEST:.0e}"
+    return (number, "") if math.isfinite(number) else (None, str(number))
+
+
+def _described(value: object) -> str:
+    return f"{type(value).__name__} {reprlib.repr(value)}"

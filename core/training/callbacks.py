@@ -1,0 +1,183 @@
+"""What watches a run between its steps: the callback protocol and every callback.
+
+Guards end a run: early stopping, a collapsed policy, a sampler that does not draw from the policy that is trained, and
+whoever prunes it from outside. Checkpointing writes it down. Watching ends nothing: it logs, once, what the rules of
+core.health find while the run goes on. New is what was not logged since the run began or was resumed, and not in the
+rows that were examined before. What only a whole run can show is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from core.config import CheckpointSpec, EarlyStoppingSpec, GuardSpec, RunSpec
+from core.config.guards import stops
+from core.health.case import case_of
+from core.health.examine import examine
+from core.health.finding import Finding, Row, Severity, StepTable
+from core.health.rules.breaks import policy_collapse
+from core.health.rules.integrity import evaluation_integrity, rollout_integrity
+from core.training.checkpoint import Checkpoints, Snapshot
+from core.training.clock import wait
+from core.training.outcome import Ending
+
+
+class Callback:
+    """Does nothing. Both hooks may end the run by returning an Ending."""
+
+    def before_update(self, row: Row) -> Ending | None:
+        """Called with the step's row so far, after the rollout was scored and before any weight moves."""
+        return None
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """Called with all rows when the step has been recorded; the last row is the step's."""
+        return None
+
+
+class EarlyStopping(Callback):
+    """STOPPED_EARLY after `patience` evaluations in a row without an improvement of more than `min_delta`."""
+
+    def __init__(self, spec: EarlyStoppingSpec) -> None:
+        self._spec = spec
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """Ends the run where the last row is an evaluation and patience has run out."""
+        waiting = wait(table, self._spec)
+        if waiting is None or waiting.waited < self._spec.patience:
+            return None
+        return Ending(
+            status="STOPPED_EARLY",
+            message=f"{self._spec.metric} has not improved on {waiting.best:.4f} (step {waiting.best_step}) "
+            f"for {waiting.waited} evaluations",
+        )
+
+
+class CollapseGuard(Callback):
+    """COLLAPSED when the rule finds something and the guard says stop."""
+
+    def __init__(self, guards: GuardSpec) -> None:
+        self._guards = guards
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """Ends the run where the last steps say so."""
+        if not stops(self._guards.collapse) or (finding := policy_collapse(table, self._guards)) is None:
+            return None
+        return Ending(status="COLLAPSED", message=finding.summary, finding=finding)
+
+
+class RolloutIntegrity(Callback):
+    """INVALID_ROLLOUT at the first step whose log-prob gap rounding does not explain."""
+
+    def __init__(self, guards: GuardSpec, dtype: str) -> None:
+        self._guards = guards
+        self._dtype = dtype
+
+    def before_update(self, row: Row) -> Ending | None:
+        """Ends the run where the rule finds something and the guard says stop."""
+        return self._ending(rollout_integrity(row, dtype=self._dtype, override=self._guards.max_logprob_gap))
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """The same for the step's evaluation."""
+        return self._ending(evaluation_integrity(table[-1], dtype=self._dtype, override=self._guards.max_logprob_gap))
+
+    def _ending(self, finding: Finding | None) -> Ending | None:
+        if finding is None or not stops(self._guards.rollout_integrity):
+            return None
+        return Ending(status="INVALID_ROLLOUT", message=finding.summary, finding=finding)
+
+
+class Control(Callback):
+    """Ends the run with what `ask` says of an evaluated step; `ask` may wait before it answers."""
+
+    def __init__(self, ask: Callable[[int], Ending | None]) -> None:
+        self._ask = ask
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """Asked after a training step that was evaluated, with its number; the row is recorded by then."""
+        step = int(table[-1]["step"] or 0)
+        evaluated = any(name.startswith("eval/") for name in table[-1])
+        return self._ask(step) if step > 0 and evaluated else None
+
+
+class Checkpointing(Callback):
+    """Saves what `snapshot` returns; `over` says whether the run has done all it had to."""
+
+    def __init__(
+        self, checkpoints: Checkpoints, spec: CheckpointSpec, snapshot: Callable[[], Snapshot], over: Callable[[], bool]
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._spec = spec
+        self._snapshot = snapshot
+        self._over = over
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """Never ends a run; raises StorageError where the disk refuses."""
+        step = int(table[-1]["step"] or 0)
+        due = step % self._spec.save_steps == 0 or self._over() or _is_best(table)
+        if step > 0 and due and step not in self._checkpoints.steps():  # one that is there is what was resumed from
+            self._checkpoints.save(self._snapshot())
+        return None
+
+
+def _is_best(table: StepTable) -> bool:
+    """True when the last row is an evaluation better than every one since training began."""
+    value = table[-1].get("eval/reward")
+    earlier = [row.get("eval/reward") for row in table[:-1] if row["step"]]
+    return value is not None and all(other is None or value > other for other in earlier)
+
+
+LEVELS = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}
+FIRST = 25  # steps: fewer show little
+# A run that goes on may still make progress, surpass its best evaluation, and be evaluated at all.
+AFTERWARDS = ("no-gain", "noise", "missed-stop", "no-validation")
+LOGGER = logging.getLogger(__name__)
+
+
+def looks(step: int) -> list[int]:
+    """The steps up to this one at which the rules are asked: at 25, then whenever the table has grown by a quarter.
+
+    25, 50, 75, 100, 125, 156, 195, ...: all looks together read some ten times the table, however long the run is.
+    """
+    steps, at = list[int](), FIRST
+    while at <= step:
+        steps.append(at)
+        at += max(FIRST, at // 4)
+    return steps
+
+
+class Watching(Callback):
+    """Logs each finding once: an error or warning as a warning, the others as information."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self._logged: set[tuple[str, Severity]] = set()
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """Never ends a run."""
+        step = int(table[-1]["step"] or 0)
+        due = looks(step)
+        if due and due[-1] == step:
+            self._look(table, step, before=due[-2] if len(due) > 1 else 0)
+        return None
+
+    def _look(self, table: StepTable, step: int, *, before: int) -> None:
+        """Log what is new. A rule that fails is logged too: hours of training are worth more than its opinion."""
+        try:
+            findings = self._new(table, before)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            LOGGER.info("step %d: the rules could not be asked: %r", step, error)
+            return
+        for finding in findings:
+            LOGGER.log(LEVELS[finding.severity], "step %d: %s: %s (so far)", step, finding.id, finding.summary)
+
+    def _new(self, table: StepTable, before: int) -> Sequence[Finding]:
+        """What the table shows, and neither its rows up to the step `before` nor an earlier look did."""
+        earlier = self._examine(table[: before + 1]) if before else ()
+        self._logged |= {(finding.id, finding.severity) for finding in earlier}
+        new = [finding for finding in self._examine(table) if (finding.id, finding.severity) not in self._logged]
+        self._logged |= {(finding.id, finding.severity) for finding in new}
+        return new
+
+    def _examine(self, table: StepTable) -> Sequence[Finding]:
+        return [finding for finding in examine(case_of(self._spec, table)) if finding.id not in AFTERWARDS]

@@ -1,1 +1,0 @@
-"""What watches a run between its steps. Callbacks keep no state: they read the step table."""

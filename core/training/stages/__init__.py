@@ -1,1 +1,0 @@
-"""One step of each kind of stage."""
