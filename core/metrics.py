@@ -177,6 +177,3 @@ def unknown_metric(name: str) -> str:
     """What to say of a name that is no metric: the nearest one that is, or where to look."""
     near = difflib.get_close_matches(name, METRICS, n=1)
     return f"did you mean {near[0]}?" if near else f"{len(METRICS)} are declared, e.g. eval/reward"
-
-
-ALL_INVALID = 0.0  # a step is "collapsed" when completions/valid is exactly this

@@ -13,8 +13,6 @@ from core.config.part import Count, Fraction, NonNegative, Part, Positive, Posit
 from core.config.schedule import PositiveSchedule, Schedule, constant
 from core.config.stage import StageBase
 
-Clip = Annotated[float, Field(gt=0)]
-SomeReward = Annotated[float, Field(ge=-1e6, le=1e6)]
 Decay = Annotated[float, Field(gt=0, lt=1)]
 
 

@@ -166,11 +166,3 @@ class WrappedTask(Task):
     def close(self) -> None:
         """As the wrapped task."""
         self.task.close()
-
-
-class Demonstrations(Protocol):
-    """A task a model can be warm-started on."""
-
-    def __call__(self, count: int, seed: int) -> list[tuple[str, str]]:
-        """`count` (prompt, completion) pairs, the prompts distinct from both splits' in general."""
-        ...
