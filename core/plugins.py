@@ -38,6 +38,11 @@ def added(group: Group, builtin: Collection[str]) -> Mapping[str, EntryPoint]:
     return points
 
 
+def names(group: Group, builtin: Collection[str]) -> list[str]:
+    """All names of a group that a user can write, the built-in ones first. Raises SpecError for a clash."""
+    return [*builtin, *added(group, builtin)]
+
+
 @lru_cache
 def _installed(group: Group, _path: tuple[str, ...]) -> Sequence[EntryPoint]:
     """The group's entry points on this `sys.path`, by name. To look through all its packages takes some 10 ms."""
@@ -65,8 +70,14 @@ def load_all(group: Group, builtin: Collection[str]) -> list[Any]:
     return [load(group, name, builtin) for name in added(group, builtin)]
 
 
-def config_of(plugin: Any, base: type[C], group: Group, name: str) -> type[C]:
-    """The `config` of an added object: the class of its settings. Raises SpecError where it is not a `base`."""
+def config_class(group: Group, name: str, builtin: Collection[str], base: type[C]) -> type[C] | None:
+    """The `config` of what a package adds under this name: the class of its settings; None where none adds it.
+
+    Raises SpecError as `load`, and where it is not a `base`.
+    """
+    plugin = load(group, name, builtin)
+    if plugin is None:
+        return None
     config = getattr(plugin, "config", None)
     if not (isinstance(config, type) and issubclass(config, base)) or not callable(getattr(plugin, "build", None)):
         wanted = f"an object with `config`, a subclass of {base.__module__}.{base.__name__}, and `build`"

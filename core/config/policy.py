@@ -58,13 +58,12 @@ def policy_config(kind: str) -> type[PolicyConfig] | None:
     """
     if kind == LM:
         return LmPolicyConfig
-    added = plugins.load("grpoctl.policies", kind, BUILT_IN)
-    return None if added is None else plugins.config_of(added, PolicyConfig, "grpoctl.policies", kind)
+    return plugins.config_class("grpoctl.policies", kind, BUILT_IN, PolicyConfig)
 
 
 def policy_kinds() -> list[str]:
     """The kinds of policy that are installed, the built-in ones first."""
-    return [*BUILT_IN, *plugins.added("grpoctl.policies", BUILT_IN)]
+    return plugins.names("grpoctl.policies", BUILT_IN)
 
 
 def _by_kind(value: Any) -> PolicyConfig:

@@ -173,13 +173,12 @@ BUILT_IN: tuple[str, ...] = tuple(get_args(task.model_fields["name"].annotation)
 
 def task_config(name: str) -> type[TaskConfig] | None:
     """The settings' class of a task that a package adds; None for a built-in or unknown name. Raises SpecError."""
-    added = plugins.load("grpoctl.tasks", name, BUILT_IN) if name not in BUILT_IN else None
-    return None if added is None else plugins.config_of(added, TaskConfig, "grpoctl.tasks", name)
+    return plugins.config_class("grpoctl.tasks", name, BUILT_IN, TaskConfig) if name not in BUILT_IN else None
 
 
 def task_names() -> list[str]:
     """The tasks that are installed, the built-in ones first."""
-    return [*BUILT_IN, *plugins.added("grpoctl.tasks", BUILT_IN)]
+    return plugins.names("grpoctl.tasks", BUILT_IN)
 
 
 def _by_name(value: Any, handler: Any) -> TaskConfig:
