@@ -53,10 +53,12 @@ class Workers:
 
     @property
     def executed_by(self) -> str:
-        """The name of the executor. Raises UserError where two options name one."""
+        """The name of the executor. Raises UserError where two options name one, or it is not installed."""
         if self.inline and self.executor not in (None, registry.INLINE):
             raise UserError(f"got --inline and --executor {self.executor}; leave one of them out")
-        return self.executor or (registry.INLINE if self.inline else registry.POOL)
+        name = self.executor or (registry.INLINE if self.inline else registry.POOL)
+        registry.check_installed(name)
+        return name
 
     def slots(self, sweep: SweepSpec) -> tuple[Slot, ...]:
         """Where workers may run; none in this process. Raises UserError for options that contradict each other.
@@ -143,15 +145,16 @@ def opened_study(asked: Asked, home: Home) -> Iterator[Opened]:
         check_url(asked.storage)  # before anything is written
     with ExitStack() as held:
         existing, sweep = _meant(asked, home)
+        wanted = terms(asked, sweep)  # options that contradict each other are refused before anything is written, too
         if existing is not None:
             held.enter_context(existing.hold())
             with storage_errors("write", existing.control):  # it asked an earlier driver to stop; from now on, this one
                 existing.control.unlink(missing_ok=True)
-            yield opening.reopened(existing, terms(asked, sweep))
+            yield opening.reopened(existing, wanted)
             return
         with _one_at_a_time(home):  # two that begin the same sweep at once: the second sees that the first drives it
             above = StudyStorage.highest(asked.storage, study_stem(sweep)) if asked.storage else 0
-            opened = opening.new_study(sweep, home, notes(sweep), replace(terms(asked, sweep), above=above))
+            opened = opening.new_study(sweep, home, notes(sweep), replace(wanted, above=above))
             held.enter_context(opened.study.hold())
         yield opened
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from core import plugins
 from core.errors import UserError
@@ -14,11 +15,6 @@ from grpoctl.executors.slots import Slot
 
 INLINE, POOL = "inline", "pool"
 BUILT_IN = (INLINE, POOL)
-
-
-def names() -> list[str]:
-    """The executors that are installed, ours first. Raises SpecError where a name is there twice."""
-    return [*BUILT_IN, *plugins.added("grpoctl.executors", BUILT_IN)]
 
 
 def build(name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str]) -> Executor:
@@ -35,8 +31,20 @@ def build(name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str]) 
         case "pool":
             return Pool(slots, logs, argv=argv)
         case _:
-            added = plugins.load("grpoctl.executors", name, BUILT_IN)
-            if added is None:
-                raise UserError(f"got --executor {name}; allowed: {', '.join(names())}")
-            executor: Executor = added.build(slots, logs, argv)
+            executor: Executor = _added(name).build(slots, logs, argv)
             return executor
+
+
+def check_installed(name: str) -> None:
+    """Raises UserError where no executor of this name is installed: before a study is made."""
+    if name not in BUILT_IN:
+        _added(name)
+
+
+def _added(name: str) -> Any:
+    """What a package adds under this name."""
+    added = plugins.load("grpoctl.executors", name, BUILT_IN)
+    if added is None:
+        allowed = plugins.names("grpoctl.executors", BUILT_IN)
+        raise UserError(f"got --executor {name}; allowed: {', '.join(allowed)}")
+    return added

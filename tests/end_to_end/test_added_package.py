@@ -111,6 +111,10 @@ def test_killed_and_resumed_it_writes_the_bytes_of_an_undisturbed_run(user: Cli)
 
 
 def test_a_sweep_ranks_it_and_two_settings_are_compared(user: Cli) -> None:
+    refused = user.run("sweep", "widths", "-p", "tiny", "--executor", "one-by-two")
+    assert refused.returncode == 2
+    assert "one-by-one" in refused.stderr
+    assert not list((user.home.path / "sweeps").glob("*"))  # nothing was made
     done = user.run("sweep", "widths", "-p", "tiny", "--executor", "one-by-one", "--quiet", "--json")
     assert done.returncode == 0, done.stderr
     trials = done.document["trials"]
