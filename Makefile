@@ -4,6 +4,7 @@
 #   make test    everything .ci/run checks: ruff, format, mypy, pytest           (ARGS="-k sampler" for some tests,
 #                                                                                 ARGS="-n 0" in one process)
 #   make lint    the same without pytest
+#   make slow    the few tests that `make test` leaves out: a real model, TRL, the wheel; minutes of CPU
 #   make clean   removes $(VENV), caches and built packages; never your runs in .grpoctl/
 #
 # PYTHON=/path/to/python chooses the interpreter of a new environment, VENV=folder where it lives.
@@ -16,7 +17,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DELETE_ON_ERROR:
-.PHONY: run test lint clean
+.PHONY: run test slow lint clean
 
 run: $(VENV)/.installed
 	$(BIN)/grpoctl run $(strip p31 $(ARGS))
@@ -24,6 +25,10 @@ run: $(VENV)/.installed
 # A process of tests for each core, up to four (tests/spread.py): a second thread in each would only be in the way.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m $(strip pytest -n auto --dist loadfile $(ARGS))
+
+# Ended after 15 minutes, so that a machine that is too small for a real model says so instead of hanging.
+slow: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 timeout 900 $(BIN)/python -m $(strip pytest -m slow -n auto --dist loadfile $(ARGS))
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

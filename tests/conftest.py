@@ -5,6 +5,7 @@ And the real small model, where it can be had.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests.spread import LONGEST
 
         items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: a collection of garbage (half a second otherwise) need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def _value(text: str) -> object:
 def _compose(text: str, file: Path | None) -> Node | None:
     """The node graph of one document, or None where it is empty."""
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
+        node = _nodes(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
@@ -108,6 +108,11 @@ def _compose(text: str, file: Path | None) -> Node | None:
         raise SpecError("not valid YAML: nested too deeply", file=file) from None
     assert node is None or isinstance(node, Node)
     return node
+
+
+@lru_cache(maxsize=64)  # a sweep reads the same few files for each of its runs; parsing is nearly all a load costs
+def _nodes(text: str) -> object:
+    return YAML(typ="safe", pure=True).compose(text)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -206,6 +206,7 @@ def test_a_step_is_counted(llama: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_the_whole_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     quick = ["--quick", "--no-memory", "--steps", "1", "--theirs", "fp32", "--ours", "float32", "--json", str(out)]

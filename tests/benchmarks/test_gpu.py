@@ -71,6 +71,7 @@ def test_without_cuda_it_says_so_and_measures_nothing(tmp_path: Path, capsys: py
     assert (found["schema"], found["cuda"], found["shapes"]) == (1, False, {})
 
 
+@pytest.mark.slow
 def test_a_rehearsal_on_the_cpu_goes_through_all_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

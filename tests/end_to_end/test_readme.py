@@ -28,7 +28,7 @@ SHORTER = {
     "grpoctl run p31 --seeds 0,1,2": "max_steps=40",  # the tour looks at step 40
     "grpoctl run p31 method=dapo": "max_steps=2",
     "grpoctl run my-task": "stages.grpo.max_steps=2",
-    "grpoctl sweep advantage-study": "--trials 2 --seeds 0 budget.completions=64",
+    "grpoctl sweep advantage-study": "--trials 2 --seeds 0 --parallel 1 budget.completions=64",
 }
 
 
@@ -56,6 +56,7 @@ def reader(cli: Cli, p31: FullRun, p30: FullRun) -> Cli:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_every_command_and_snippet_runs_as_printed(reader: Cli) -> None:
     lines = [words for words in commands() if words[0] != "make"]
     assert len(lines) > 30

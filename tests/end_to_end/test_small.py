@@ -14,7 +14,7 @@ from grpoctl.executors.inline import Hooks, execute
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home
 
-pytestmark = pytest.mark.process  # a real model: seconds each
+pytestmark = [pytest.mark.process, pytest.mark.slow]  # a real model: 15 s each
 
 # One supervised update and two steps of GRPO, nothing evaluated but a prompt at the start and at the end.
 SHORT = (

@@ -103,24 +103,16 @@ def test_the_shipped_sweeps_come_with_it(installed: Installed, tmp_path: Path) -
     assert json.loads(process.stdout)["sweep"]["trials"] == 24
 
 
-@pytest.fixture(params=["an empty folder", "beside a folder core"])
-def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A user's folder; in the second their own package `core` cries out when anyone imports it."""
-    if request.param == "beside a folder core":
-        package = tmp_path / "core"
-        package.mkdir()
-        (package / "__init__.py").write_text("raise RuntimeError('the user\\'s own core was imported')\n")
-    return tmp_path
-
-
-def test_it_runs_p31(installed: Installed, workplace: Path) -> None:
-    process = installed.call("grpoctl", "run", "p31", "--json", "stages.grpo.max_steps=3", cwd=workplace)
+def test_it_runs_p31_beside_a_package_core_of_the_users_own(installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "__init__.py").write_text("raise RuntimeError('the user\\'s own core was imported')\n")
+    process = installed.call("grpoctl", "run", "p31", "--json", "stages.grpo.max_steps=3", cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     result = json.loads(process.stdout)
     told = {key: result[key] for key in ("schema", "experiment", "profile", "status", "steps")}
     assert told == {"schema": 1, "experiment": "p31", "profile": "tiny", "status": "COMPLETED", "steps": 3}
     run_dir = Path(result["run_dir"])
-    assert run_dir.is_relative_to(workplace)
+    assert run_dir.is_relative_to(tmp_path)
     assert len((run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 1 + 3  # step 0 evaluates
     mirrored = json.loads((run_dir / "mlflow.json").read_text(encoding="utf-8"))
     assert mirrored["state"] != "behind", mirrored  # another process writes to MLflow, with our `core`
@@ -187,6 +179,7 @@ stages:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", TRL_REWARDS)
 def test_a_reward_file_of_trl_runs_unchanged(style: str, installed: Installed, tmp_path: Path) -> None:
     (tmp_path / f"{style}.py").write_text(TRL_REWARDS[style], encoding="utf-8")
@@ -212,6 +205,7 @@ def test_a_reward_file_of_trl_runs_unchanged(style: str, installed: Installed, t
         assert last["reward/mean"] == pytest.approx(last["completions/length"])
 
 
+@pytest.mark.slow
 def test_a_task_of_your_own_starts_with_two_commands(installed: Installed, tmp_path: Path) -> None:
     assert installed.call("grpoctl", "new", "my-task", cwd=tmp_path).returncode == 0
     checked = installed.call("grpoctl", "validate", "my-task", "--rewards", cwd=tmp_path)

@@ -66,8 +66,9 @@ def assert_same(one: list[Row], other: list[Row]) -> None:
             assert value == pytest.approx(theirs[name], rel=1e-3, abs=1e-5, nan_ok=True), name
 
 
-@pytest.mark.parametrize("lora", [True, False])
-@pytest.mark.parametrize("kind", [*STAGES, "stages"])
+@pytest.mark.parametrize(
+    ("kind", "lora"), [*((kind, True) for kind in [*STAGES, "stages"]), ("plain", False), ("stages", False)]
+)
 def test_a_run_records_what_it_does_on_the_cpu(kind: str, lora: bool) -> None:
     expected = rows(kind, gpu=False, lora=lora)
     with pretended_gpu():

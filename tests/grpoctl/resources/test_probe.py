@@ -48,6 +48,7 @@ def test_the_built_in_model_is_measured() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="peaks cannot be reset on this system")
 def test_smollm2_needs_what_was_foretold(small_model: tuple[Any, Any]) -> None:
     model, _ = small_model

@@ -13,7 +13,7 @@ from grpoctl.diagnose.readers.opening import open_source
 
 ROOT = Path(__file__).parents[4]
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 def test_a_real_run_is_read_and_judged(tmp_path: Path) -> None:
