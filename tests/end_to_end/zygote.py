@@ -1,4 +1,4 @@
-"""A process that has imported torch once and forks a child for each command: real ones, without 4 s of imports each.
+"""A process that has imported torch and Optuna once and forks a child for each command: real ones, without 4 s of imports each.
 
 Started as `python -P zygote.py SOCKET`. A client connects, sends one line of JSON (argv, cwd, env, stdin, stdout,
 stderr, and fsize: the largest file the child may write), and is sent `{"pid": N}` and, when the child has ended,
@@ -22,6 +22,7 @@ from typing import Any
 PRELOADED = (
     "core.assemble", "core.policies.lm.build", "core.training.trainer", "peft", "rich.progress",
     "grpoctl.cli.session", "grpoctl.app",
+    "optuna.storages", "sqlalchemy.dialects.sqlite", "alembic.command", "matplotlib.figure", "grpoctl.sweeps.driver",
 )  # fmt: skip
 
 
