@@ -1,4 +1,4 @@
-"""A process that has imported torch and Optuna once and forks a child for each command: real ones, without 4 s of imports each.
+"""A process that has imported torch and Optuna once and forks a child for each command: real ones, without the imports.
 
 Started as `python -P zygote.py SOCKET`. A client connects, sends one line of JSON (argv, cwd, env, stdin, stdout,
 stderr, and fsize: the largest file the child may write), and is sent `{"pid": N}` and, when the child has ended,
