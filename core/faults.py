@@ -21,7 +21,7 @@ from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
 from core.policies.lm.modes import update_mode
 from core.randomness import DROPOUT, TRAIN, RowKey, seeded
 from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
-from core.training.grpo_loss import GrpoLoss
+from core.training.grpo import GrpoLoss
 from core.training.requests import Answer, Groups, Learn, Request, Reward, Sample
 from core.training.trainer import Parts, Steps, Trainer
 from core.training.update import Batch

@@ -27,7 +27,7 @@ from core.randomness import INIT, RowKey, seeded, uniforms
 from core.tasks.base import Example, Outcome, Split
 from core.tasks.text import TextTask, text_example
 from core.training.clock import at
-from core.training.grpo_loss import GrpoLoss, numbers
+from core.training.grpo import GrpoLoss, numbers
 from core.training.requests import StepDone
 from core.training.trainer import Parts, Trainer, drive
 from core.training.update import Batch, Loss

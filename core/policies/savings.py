@@ -24,7 +24,7 @@ class Savings:
     one_product: bool = True  # fast/fused_layers.py: a LoRA layer in the dtype of its weights, tokens not cast
     fused_norms: bool = True  # fast/fused_layers.py: a norm is one operation for autograd, not eight
     fused_head: bool = True  # head.py: log-probs from hidden states in chunks, logits of drawn tokens only
-    pulling_rows: bool = True  # training/grpo_loss.py: rows whose gradient is 0 by their numbers are not run
+    pulling_rows: bool = True  # training/grpo.py: rows whose gradient is 0 by their numbers are not run
     by_length: bool = True  # batches.py: micro-batches within a budget of tokens, of groups of like length
 
     def without(self, *names: str) -> Savings:
