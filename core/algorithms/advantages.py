@@ -21,7 +21,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.algorithms.normalisers import BASELINES, Baseline, Normaliser
+from core.algorithms.names import BASELINES, Baseline, Normaliser
 
 RELATIVE_TOLERANCE = 1e-9
 

@@ -6,12 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from core.algorithms.names import KlEstimator, Reduction, SurrogateKind
-from core.algorithms.normalisers import TRANSFORMS, Baseline, Scale, Transform, Weighting, scopes
+from core.algorithms.names import (
+    TRANSFORMS,
+    Baseline,
+    KlEstimator,
+    Reduction,
+    Scale,
+    SurrogateKind,
+    Transform,
+    Weighting,
+    scopes,
+)
 from core.config.methods import AXES, METHODS, filled
 from core.config.part import Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
-from core.config.schedule import PositiveSchedule, Schedule, constant
-from core.config.stage import StageBase
+from core.config.stage import PositiveSchedule, Schedule, StageBase, constant
 
 Decay = Annotated[float, Field(gt=0, lt=1)]
 

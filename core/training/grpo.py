@@ -19,14 +19,11 @@ import torch
 from torch import Tensor
 
 from core.algorithms.advantages import Running, advantages, updated
-from core.algorithms.entropy_weights import sequence_weights
-from core.algorithms.entropy_weights import token_weights as entropy_token_weights
 from core.algorithms.kl import k3, kl_loss, kl_penalty
-from core.algorithms.names import Reduction
-from core.algorithms.normalisers import BASELINES, SCALES, scopes
+from core.algorithms.names import BASELINES, SCALES, Reduction, scopes
 from core.algorithms.reductions import token_weights, weighted_sum
 from core.algorithms.schedules import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
-from core.algorithms.shaping import overlong_penalty
+from core.algorithms.shaping import entropy_sequence_weights, entropy_token_weights, overlong_penalty
 from core.algorithms.surrogates import Trust, surrogate, truncated_weights
 from core.config import GrpoStage, Schedule
 from core.models.devices import to_device
@@ -247,7 +244,7 @@ def _token_advantages(stage: GrpoStage, rollout: Rollout, advantages_PK: Tensor,
             weights_NT = entropy_token_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
             return advantages_N.unsqueeze(-1) * weights_NT
         case "sequence":
-            return advantages_N * sequence_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
+            return advantages_N * entropy_sequence_weights(entropies_NT, rollout.mask_NT, advantages_PK, share=share)
         case _:
             assert_never(stage.entropy_weighting)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
-from core.algorithms.normalisers import BASELINES, SCALES, TRANSFORMS
+from core.algorithms.names import BASELINES, SCALES, TRANSFORMS
 from core.config import AdvantageSpec, GrpoStage
 from core.health.before.view import Rewards, StageView
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from core.algorithms.normalisers import BASELINES, SCALES, scopes
+from core.algorithms.names import BASELINES, SCALES, scopes
 from core.config import METHODS, GrpoStage, RunSpec
 from core.health.before.advantages import largest, largest_std, smallest_std
 from core.health.before.budget import budget, evaluations_before_the_end, least_value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from core.algorithms.normalisers import BASELINES, SCALES
+from core.algorithms.names import BASELINES, SCALES
 from core.config import CustomTaskSpec, GrpoStage, RunSpec, Schedule
 from core.health.before.advantages import largest_std, of_identical_groups, silent_step, smallest_std
 from core.health.before.budget import evaluation_error, least_value, room, steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from core.algorithms.normalisers import scopes
+from core.algorithms.names import scopes
 from core.config import RunSpec
 from core.health.before.advantages import (
     AdvantageRow,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import fmean, pstdev, stdev
 
-from core.algorithms.normalisers import SCALES, BaselineTraits, ScaleTraits
+from core.algorithms.names import SCALES, BaselineTraits, ScaleTraits
 from core.config import AdvantageSpec
 from core.health.case import Case, Sample, Settings
 from core.health.finding import Decider, Finding, Row, RuledOut, Severity, steps_of

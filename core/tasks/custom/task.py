@@ -1,6 +1,6 @@
 """CustomTask: the user's rows as problems, the user's functions as rewards, and what both come to.
 
-Not here: reading rows (formats), what a row asks (prompts), which split it is in (splits), running functions
+Not here: reading rows (formats), what a row asks and which split it is in (problems), running functions
 (core.tasks.rewards). No function of the user's is loaded before something is scored.
 """
 
@@ -17,8 +17,7 @@ from typing import Any
 from core.config.task import CustomTaskSpec, RewardSpec
 from core.errors import TaskError
 from core.tasks.base import Example, Outcome, Split, Table
-from core.tasks.custom.prompts import Prompts
-from core.tasks.custom.splits import splits_of
+from core.tasks.custom.problems import Prompts, splits_of
 from core.tasks.rewards.judge import Judge, Verdict
 from core.tasks.text import TextTask, prompt_of
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from core.algorithms.advantages import Array, Level, advantages
-from core.algorithms.normalisers import BASELINES, SCALES, TRANSFORMS, Baseline, Scale, Transform, scopes
+from core.algorithms.names import BASELINES, SCALES, TRANSFORMS, Baseline, Scale, Transform, scopes
 from core.config import AdvantageSpec
 
 TINY = 1e-12  # an eps that does not show in nine digits

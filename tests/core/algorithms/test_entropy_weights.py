@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.algorithms.entropy_weights import sequence_weights, token_weights
+from core.algorithms.shaping import entropy_sequence_weights, entropy_token_weights
 
 # One group of 5: two right, two wrong, one at the baseline.
 ADVANTAGES = torch.tensor([[1.0, 0.5, -1.0, -0.5, 0.0]])
@@ -31,16 +31,18 @@ MASK = ~ENTROPIES.isnan()
     ],
 )
 def test_token_weights(share: float, expected: list[list[float]]) -> None:
-    got = token_weights(ENTROPIES, MASK, ADVANTAGES, share=share)
+    got = entropy_token_weights(ENTROPIES, MASK, ADVANTAGES, share=share)
     assert got.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
 
 
 def test_sequence_weights() -> None:
     # Mean entropies 1.5, 3 | 2.5, 2.5 | 7. Right: 2 * 1.5 / 4.5 = 2/3 and 4/3. Wrong: equal, 1 each.
-    got = sequence_weights(ENTROPIES, MASK, ADVANTAGES, share=1.0)
+    got = entropy_sequence_weights(ENTROPIES, MASK, ADVANTAGES, share=1.0)
     assert got.tolist() == pytest.approx([2 / 3, 4 / 3, 1.0, 1.0, 1.0])
     # Wrong with means 1 and 4: 1.6 and 0.4; half of it: 1.3 and 0.7.
-    wrong = sequence_weights(torch.tensor([[1.0], [4.0]]), torch.ones(2, 1).bool(), -torch.ones(1, 2), share=0.5)
+    wrong = entropy_sequence_weights(
+        torch.tensor([[1.0], [4.0]]), torch.ones(2, 1).bool(), -torch.ones(1, 2), share=0.5
+    )
     assert wrong.tolist() == pytest.approx([1.3, 0.7])
 
 
@@ -57,8 +59,8 @@ def random_batch() -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_mean_weight_of_a_class_is_one_at_every_position(share: float, sign: int) -> None:
     entropies, mask, advantages = random_batch()
-    tokens = token_weights(entropies, mask, advantages, share=share).reshape(4, 6, 9)
-    sequences = sequence_weights(entropies, mask, advantages, share=share).reshape(4, 6)
+    tokens = entropy_token_weights(entropies, mask, advantages, share=share).reshape(4, 6, 9)
+    sequences = entropy_sequence_weights(entropies, mask, advantages, share=share).reshape(4, 6)
     members = (sign * advantages > 0).unsqueeze(-1) & mask.reshape(4, 6, 9)
     sums, counts = (tokens * members).sum(1), members.sum(1)
     assert torch.allclose(sums, counts.double(), atol=1e-12)
@@ -71,21 +73,23 @@ def test_the_mean_weight_of_a_class_is_one_at_every_position(share: float, sign:
 def test_the_uncertain_success_and_the_certain_failure_weigh_more() -> None:
     entropies = torch.tensor([[0.1], [0.9]])
     for sign in (1.0, -1.0):
-        low, high = token_weights(entropies, torch.ones(2, 1).bool(), torch.full((1, 2), sign), share=0.5).flatten()
+        low, high = entropy_token_weights(
+            entropies, torch.ones(2, 1).bool(), torch.full((1, 2), sign), share=0.5
+        ).flatten()
         assert (high > low) == (sign > 0)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_without_any_entropy_every_weight_is_one(sign: float) -> None:
     zero, mask, advantages = torch.zeros(3, 2), torch.ones(3, 2).bool(), torch.full((1, 3), sign)
-    assert torch.allclose(token_weights(zero, mask, advantages, share=1.0), torch.ones(3, 2).double())
-    assert torch.allclose(sequence_weights(zero, mask, advantages, share=1.0), torch.ones(3).double())
+    assert torch.allclose(entropy_token_weights(zero, mask, advantages, share=1.0), torch.ones(3, 2).double())
+    assert torch.allclose(entropy_sequence_weights(zero, mask, advantages, share=1.0), torch.ones(3).double())
 
 
 def test_groups_do_not_see_each_other() -> None:
     entropies, mask, advantages = random_batch()
-    whole = token_weights(entropies, mask, advantages, share=1.0)
-    second = token_weights(entropies[6:12], mask[6:12], advantages[1:2], share=1.0)
+    whole = entropy_token_weights(entropies, mask, advantages, share=1.0)
+    second = entropy_token_weights(entropies[6:12], mask[6:12], advantages[1:2], share=1.0)
     assert torch.equal(whole[6:12], second)
 
 
@@ -93,8 +97,8 @@ def test_there_is_no_gradient_and_no_nan() -> None:
     entropies, mask, advantages = random_batch()
     entropies.requires_grad_()
     for got in (
-        token_weights(entropies, mask, advantages, share=1.0),
-        sequence_weights(entropies, mask, advantages, share=1.0),
+        entropy_token_weights(entropies, mask, advantages, share=1.0),
+        entropy_sequence_weights(entropies, mask, advantages, share=1.0),
     ):
         assert not got.requires_grad
         assert got.isfinite().all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.health.case import Case, Sample
-from core.health.facts import facts
+from core.health.examine import facts
 from core.health.finding import Row
 
 # Of steps 1 to 6 stand after an update 2, 5 and 6, after a skipped one 3 and 4.

@@ -9,10 +9,9 @@ import pytest
 
 from core.config import RunSpec
 from core.health.before.resources import memory
-from core.health.before.resources.memory import Place, Tokens, peak, phases, weights
-from core.health.before.resources.passes import Rows, block, tokens_at_once
+from core.health.before.resources.memory import Place, Rows, Tokens, block, peak, phases, tokens_at_once, weights
 from core.policies.lm import batches
-from core.policies.lm.fast import decoder_step, shared_cache
+from core.policies.lm.fast import decoder_step, kv_cache
 from core.training import trainer
 from tests.core.health.before.resources.paper import PAPER, run
 
@@ -197,7 +196,7 @@ def test_sampling_is_bounded_as_the_policy_bounds_it() -> None:
     assert memory.SAMPLED_WORD == batches.PER_WORD
     assert memory.SAMPLING_ROOM == {"cpu": batches.ON_CPU, "cuda": batches.OF_A_DEVICE}
     assert memory.SCORED_EVALUATION == trainer.EVALUATION_CHECKED
-    assert (memory.JOINED, memory.ROOM) == (decoder_step.MAX_JOINED_BYTES, shared_cache.FIRST_ROOM)
+    assert (memory.JOINED, memory.ROOM) == (decoder_step.MAX_JOINED_BYTES, kv_cache.FIRST_ROOM)
     # Room for 5 rows, groups of 2: 4 rows; of a group there is always one.
     row = 2 * 2 * 4 * 4 * 8 + 24 * 100
     five = Place(device="cuda", memory=4 * 5 * row)

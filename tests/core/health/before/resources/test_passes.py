@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from core.health.before.resources import passes
-from core.health.before.resources.passes import Rows, attention, block, head, kept, shares, tokens_at_once
+from core.health.before.resources import memory
+from core.health.before.resources.memory import Rows, attention, block, head, kept, shares, tokens_at_once
 from core.policies.lm import batches
-from core.policies.lm import head as head_of_policies
+from core.policies.lm import forward as head_of_policies
 from core.policies.lm.fast import attention as attention_of_models
 from core.policies.lm.fast import decoder_weights
 from tests.core.health.before.resources.paper import PAPER, run
@@ -137,9 +137,9 @@ def test_the_heads_table_is_a_chunk_of_all_tokens() -> None:
 
 
 def test_numbers_that_stand_where_the_work_is_done() -> None:
-    assert decoder_weights.PLAIN_DECODERS == passes.QUICK
-    assert attention_of_models.MAX_SCORE_BYTES == passes.SCORES
-    assert head_of_policies.CHUNK_BYTES == passes.CHUNK
+    assert decoder_weights.PLAIN_DECODERS == memory.QUICK
+    assert attention_of_models.MAX_SCORE_BYTES == memory.SCORES
+    assert head_of_policies.CHUNK_BYTES == memory.CHUNK
     config = SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=12)
     for dtype, size in (("float32", 4), ("bfloat16", 2)):
         asked = tokens_at_once(run(model={"dtype": dtype}).model, PAPER, 10_000)

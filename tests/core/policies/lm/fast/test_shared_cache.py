@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from core.policies.lm.fast.attention import mask_to_bias
-from core.policies.lm.fast.shared_cache import FIRST_ROOM, SharedCache
+from core.policies.lm.fast.kv_cache import FIRST_ROOM, SharedCache
 
 PROMPTS, PLACES, GROUPS, QUERIES, SEEN, SIZE, LIMIT = 3, 8, 3, 3, 57, 64, 9
 SCALING = SIZE**-0.5
@@ -83,6 +83,6 @@ def test_every_row_sees_its_prompt_and_what_it_drew_itself(
 
 
 def test_a_place_that_nobody_has_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.policies.lm.fast.shared_cache.COMPACT_BELOW", 0.0)  # the table is never made smaller
+    monkeypatch.setattr("core.policies.lm.fast.kv_cache.COMPACT_BELOW", 0.0)  # the table is never made smaller
     assert attended(torch.bfloat16, LEAVING) < 0.03
     assert attended(torch.float32, LEAVING) < 1e-5

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
-from core.policies.lm.fast.window_cache import WindowLayer, keep_rows, repeat_with_room, rows_after_leaving
+from core.policies.lm.fast.kv_cache import WindowLayer, keep_rows, repeat_with_room, rows_after_leaving
 
 LAYERS, PROMPTS, K, HEADS, SIZE = 2, 2, 3, 2, 4
 
