@@ -15,9 +15,8 @@ from pydantic_core import PydanticCustomError
 
 from core.config.expectation import Expectation, parse
 from core.config.grpo_stage import GrpoStage
-from core.config.model import Dtype, ModelSpec
 from core.config.part import LATE, Count, Fraction, Name, NonNegative, Part, Positive, PositiveInt, refusal
-from core.config.policy import AnyPolicy, LmPolicyConfig, PolicyConfig, policy_kinds
+from core.config.policy import AnyPolicy, Dtype, LmPolicyConfig, ModelSpec, PolicyConfig, policy_kinds
 from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase, kind_of, steps_of_epochs
 from core.config.task import CustomTaskSpec, TaskSpec, task_names
 from core.errors import SpecError

@@ -157,10 +157,6 @@ class PassRates:
         strength = 1.0 / self.correlation - 1.0
         return all_of(self.mean * strength, strength, size) + all_of((1.0 - self.mean) * strength, strength, size)
 
-    def size_needed(self, enough: float = ENOUGH) -> int | None:
-        """The smallest of SIZES at which no more than this share of the groups is dead; None where none is enough."""
-        return next((size for size in SIZES if self.dead(size) <= enough), None)
-
 
 def all_of(part: float, strength: float, size: int) -> float:
     """E[p^size] of a beta distribution: the product of (a + j) / (a + b + j)."""

@@ -36,6 +36,3 @@ class Savings:
             if name not in allowed:
                 raise ValueError(f"got {name!r}, which is no saving; allowed: {', '.join(allowed)}")
         return replace(self, **dict.fromkeys(names, False))
-
-
-PLAIN = Savings(**{field.name: False for field in fields(Savings)})

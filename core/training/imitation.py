@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from core.algorithms.candidates import candidate_weights, whole
+from core.algorithms.advantages import candidate_weights, whole
 from core.algorithms.names import Reduction
 from core.algorithms.reductions import token_weights, weighted_sum
 from core.config import RceStage, SftStage

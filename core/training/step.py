@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.algorithms.advantages import dead_groups
-from core.algorithms.candidates import kept_counts, whole
+from core.algorithms.advantages import dead_groups, kept_counts, whole
 from core.config import GrpoStage, RunSpec, Schedule
 from core.health.finding import Row
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Weights

@@ -46,7 +46,7 @@ def kept(stage: GrpoStage) -> int:
     """The candidates of a group that take part at the stage's start."""
     if stage.keep_candidates is None:
         return stage.num_generations
-    from core.algorithms.candidates import whole
+    from core.algorithms.advantages import whole
 
     return min(stage.num_generations, whole(stage.keep_candidates.start))
 

@@ -70,18 +70,11 @@ def seen_in(case: Case) -> Seen:
     )
 
 
-def rank_std(n: int) -> float:
-    """The std of 1 - 2 rank / (n - 1) over ranks 0 ... n - 1: sqrt((n + 1) / (3 (n - 1))).
-
-    Variance of n whole numbers in a row: (n^2 - 1) / 12; times (2 / (n - 1))^2. 1 at n = 2, falling to sqrt(1 / 3).
-    """
-    return math.sqrt((n + 1) / (3 * (n - 1)))
-
-
 def least_rank_std(n: int) -> float:
-    """The same where equal rewards share their mean rank and not all are equal: 1 / sqrt(n - 1), one against the rest.
+    """The least std of 1 - 2 rank / (n - 1) where equal rewards share their mean rank and not all are equal.
 
-    The one has rank 0 and the others n / 2: a distance of n / (n - 1) after scaling, std n / (n - 1) * sqrt(n - 1) / n.
+    1 / sqrt(n - 1), one against the rest: that one has rank 0 and the others n / 2, a distance of n / (n - 1) after
+    scaling, so the std is n / (n - 1) * sqrt(n - 1) / n.
     """
     return 1.0 / math.sqrt(n - 1)
 

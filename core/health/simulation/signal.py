@@ -117,7 +117,7 @@ class Groups:
 
     def _kept(self, groups: Sequence[Counts]) -> list[list[float]]:
         """(P, L): of each level how many completions take part."""
-        from core.algorithms.candidates import kept_counts
+        from core.algorithms.advantages import kept_counts
 
         counts_PL: list[list[float]] = kept_counts(
             [self.levels] * len(groups), kept(self.stage), counts_PC=groups

@@ -6,7 +6,7 @@ from math import exp, inf, log, nan
 
 import pytest
 
-from core.algorithms.candidates import candidate_weights, kept_counts, whole
+from core.algorithms.advantages import candidate_weights, kept_counts, whole
 
 
 @pytest.mark.parametrize(
