@@ -31,13 +31,13 @@ from core.health.statistics import series
 Rule = Callable[[Case], Sequence[Finding]]
 
 
-def _one(found: Finding | None) -> Sequence[Finding]:
-    return () if found is None else (found,)
+def _list_of(finding: Finding | None) -> Sequence[Finding]:
+    return () if finding is None else (finding,)
 
 
 # One rule a line, each with a name. Their order is that of findings that are equally severe and equally certain.
 RULES: Mapping[str, Rule] = {
-    "initial-weights": lambda case: _one(initial_weights(case.rows)),
+    "initial-weights": lambda case: _list_of(initial_weights(case.rows)),
     "rollout-mode": rollout_mode,
     "integrity": lambda case: integrity(case) or drifting_gap(case),
     "completion-mask": completion_mask,
@@ -53,8 +53,8 @@ RULES: Mapping[str, Rule] = {
     "numerical": numerical,
     "kl": kl,
     "reward-hacking": reward_hacking,
-    "no-signal": lambda case: constant_reward(case) or _one(no_updates(case.rows)) or dead_groups(case),
-    "missing-rewards": lambda case: _one(missing_rewards(case.rows)),
+    "no-signal": lambda case: constant_reward(case) or _list_of(no_updates(case.rows)) or dead_groups(case),
+    "missing-rewards": lambda case: _list_of(missing_rewards(case.rows)),
     "lost-rewards": lost_rewards,
     "idle-reward": idle_reward,
     "impossible-advantage": impossible_advantage,
@@ -89,14 +89,15 @@ def examine(case: Case) -> list[Finding]:
     A finding that another one, at least as certain, rules out by its id is left out.
     """
     bound = bounded(case)
-    found = [finding for rule in rules() for finding in rule(bound)]
-    excluded = {(ruled.id, CONFIDENCES.index(finding.confidence)) for finding in found for ruled in finding.rules_out}
+    findings = [finding for rule in rules() for finding in rule(bound)]
+    causes = [(cause.id, finding.confidence) for finding in findings for cause in finding.rules_out]
+    excluded = {(id_, CONFIDENCES.index(confidence)) for id_, confidence in causes}
     left = [
-        one
-        for one in found
-        if not any(id_ == one.id and rank <= CONFIDENCES.index(one.confidence) for id_, rank in excluded)
+        finding
+        for finding in findings
+        if not any(id_ == finding.id and rank <= CONFIDENCES.index(finding.confidence) for id_, rank in excluded)
     ]
-    return sorted(left, key=lambda one: (SEVERITIES.index(one.severity), CONFIDENCES.index(one.confidence)))
+    return sorted(left, key=lambda finding: (SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence)))
 
 
 SHOWN = 10  # rows that the first and the last reward are means of
@@ -113,14 +114,14 @@ def facts(case: Case) -> dict[str, float]:
     if not rows:
         return {}
     last = rows[-1]["step"] or 0
-    found: dict[str, float] = {"steps": len(rows), "last_step": int(last) if last == int(last) else last}
-    made = [row["update"] == 1 for row in rows if row.get("update") is not None]
+    counts: dict[str, float] = {"steps": len(rows), "last_step": int(last) if last == int(last) else last}
+    updates = [row["update"] == 1 for row in rows if row.get("update") is not None]
     if case.averaged_over > 1:  # a row stands for several steps: nothing is known of one of them
-        found["steps"] = found["last_step"]
-        found |= {"updates": found["steps"]} if made and all(made) else {}
-    elif made:
-        found |= {"updates": sum(made)} | _steps_after(rows)
-    return found | _samples(case, rows) | _rewards(rows)
+        counts["steps"] = counts["last_step"]
+        counts |= {"updates": counts["steps"]} if updates and all(updates) else {}
+    elif updates:
+        counts |= {"updates": sum(updates)} | _steps_after(rows)
+    return counts | _samples(case, rows) | _rewards(rows)
 
 
 def _steps_after(rows: Sequence[Row]) -> dict[str, float]:
@@ -141,18 +142,18 @@ def _samples(case: Case, rows: Sequence[Row]) -> dict[str, float]:
     """Completions and valid ones, and how many of them stand on a step after an update or a skipped one."""
     if not case.samples:
         return {}
-    found: dict[str, float] = {"samples": len(case.samples)}
+    counts: dict[str, float] = {"samples": len(case.samples)}
     known = [sample for sample in case.samples if sample.valid is not None]
     if not known:
-        return found
-    found["valid"] = sum(sample.valid is True for sample in known)
+        return counts
+    counts["valid"] = sum(sample.valid is True for sample in known)
     updates = {int(row["step"] or 0): row.get("update") for row in rows}
     for word, value in (("update", 1), ("skip", 0)):
         after = [sample for sample in known if updates.get(sample.step - 1) == value]
         if value in updates.values() and case.averaged_over == 1:
-            found[f"samples_after_{word}"] = len(after)
-            found[f"invalid_after_{word}"] = sum(sample.valid is False for sample in after)
-    return found
+            counts[f"samples_after_{word}"] = len(after)
+            counts[f"invalid_after_{word}"] = sum(sample.valid is False for sample in after)
+    return counts
 
 
 def _rewards(rows: Sequence[Row]) -> dict[str, float]:

@@ -55,7 +55,7 @@ def answer_in(text: str, form: Form) -> Fraction | None:
             places = _boxes(text)
         case _:
             assert_never(form)
-    return next((found for place in reversed(places) if (found := whole(place)) is not None), None)
+    return next((value for place in reversed(places) if (value := whole(place)) is not None), None)
 
 
 def lenient_answer(text: str, form: Form) -> Fraction | None:
@@ -63,9 +63,9 @@ def lenient_answer(text: str, form: Form) -> Fraction | None:
 
     So whatever counts exactly counts leniently.
     """
-    for one in (form, *(other for other in get_args(Form) if other != form)):
-        if (found := answer_in(text, one)) is not None:
-            return found
+    for candidate in (form, *(other for other in get_args(Form) if other != form)):
+        if (value := answer_in(text, candidate)) is not None:
+            return value
     numbers = _LOOSE.findall(_plain(text))
     return _value(numbers[-1]) if numbers else None
 
@@ -75,10 +75,10 @@ def whole(text: str) -> Fraction | None:
     plain = _plain(text).strip()
     if "=" in plain:  # 2 + 3 = 5, x = 5
         plain = plain.rpartition("=")[2].strip()
-    found = _WHOLE.fullmatch(plain)
-    if found is None or _MORE.search(found["unit"]):
+    match = _WHOLE.fullmatch(plain)
+    if match is None or _MORE.search(match["unit"]):
         return None
-    return _value(plain[: found.start("unit")])
+    return _value(plain[: match.start("unit")])
 
 
 def _value(text: str) -> Fraction | None:
@@ -109,7 +109,7 @@ def written(value: Fraction) -> str:
 def _boxes(text: str) -> Sequence[str]:
     r"""What stands in each closed `\boxed{...}`, in the order they close; braces inside are matched."""
     opened: list[int | None] = []
-    found = []
+    contents = []
     for brace in _BRACES.finditer(text):
         token = brace.group()
         if token.startswith("\\boxed"):
@@ -117,8 +117,8 @@ def _boxes(text: str) -> Sequence[str]:
         elif token == "{":
             opened.append(None)
         elif token == "}" and opened and (start := opened.pop()) is not None:
-            found.append(text[start : brace.start()])
-    return found
+            contents.append(text[start : brace.start()])
+    return contents
 
 
 def _plain(text: str) -> str:
@@ -186,9 +186,9 @@ def _hub_rows(part: str) -> list[Row]:
     try:
         return read_hub(HUB, CONFIG, part, None)
     except SpecError as error:
-        said = error.message.rpartition("; ")[0]  # its advice is for another task
+        reason = error.message.rpartition("; ")[0]  # its advice is for another task
         advice = "give task.path=FOLDER, a folder with its train.jsonl and test.jsonl"
-        raise SpecError(f"{said}; {advice}", key=KEY) from None
+        raise SpecError(f"{reason}; {advice}", key=KEY) from None
 
 
 # Both as their users know them: verl's prompt for GSM8K, and the one of Qwen2.5-Math's model cards.
@@ -265,22 +265,22 @@ class Gsm8kTask(TextTask):
         if "answer" not in example.facts or "solution" not in example.facts:
             raise TaskError(f"example {example.id} has no answer and solution: it is no problem of gsm8k")
         gold, form = Fraction(str(example.facts["answer"])), self.spec.answer_form
-        strict, loose = answer_in(output, form), lenient_answer(output, form)
+        strict, lenient = answer_in(output, form), lenient_answer(output, form)
         match self.spec.score:
             case "exact":
-                counted = strict
+                answer = strict
             case "lenient":
-                counted = loose
+                answer = lenient
             case _:
                 assert_never(self.spec.score)
-        reward = 1.0 if counted == gold else self.spec.format_reward if strict is not None else 0.0
+        reward = 1.0 if answer == gold else self.spec.format_reward if strict is not None else 0.0
         return Outcome(
             reward=reward,
             expected=reward,
-            valid=counted is not None,
+            valid=answer is not None,
             parts={
                 "exact": float(strict == gold),
-                "lenient": float(loose == gold),
+                "lenient": float(lenient == gold),
                 "format": float(strict is not None),
             },
         )
@@ -326,8 +326,8 @@ def sample_tables(samples: Sequence[Mapping[str, object]]) -> list[Table]:
 
 
 def _parts(row: Mapping[str, object]) -> Mapping[str, float] | None:
-    found = row.get("rewards")
-    return found if isinstance(found, Mapping) and all(name in found for name in PARTS) else None
+    parts = row.get("rewards")
+    return parts if isinstance(parts, Mapping) and all(name in parts for name in PARTS) else None
 
 
 def _over_steps(rows: Sequence[tuple[int, Mapping[str, float]]]) -> Table:
@@ -352,5 +352,5 @@ def _kinds(rows: Sequence[Mapping[str, float]]) -> Table:
 
 
 def _share(values: Iterable[float]) -> str:
-    found = [*values]
-    return f"{100 * sum(found) / len(found):.1f} %"
+    numbers = [*values]
+    return f"{100 * sum(numbers) / len(numbers):.1f} %"

@@ -134,12 +134,12 @@ class Update:
         """
         machine = machine or Machine()
         world = machine.world
-        wanted = max(min(batch.micro_rows, len(batch.rows)) for batch in batches)
+        micro_rows = max(min(batch.micro_rows, len(batch.rows)) for batch in batches)
         key = key._replace(attempt=2 * world.rank)  # dropout of its own for each rank; odd ones are a fault's
         own = [replace(batch, rows=own_rows(world, batch.rollout, batch.rows)) for batch in batches]
 
         def backward(term: str | None = None) -> _BatchSums:
-            sums = machine.room.whole(LEARN, wanted, lambda rows: self._backward(own, rows, key, term), world)
+            sums = machine.room.whole(LEARN, micro_rows, lambda rows: self._backward(own, rows, key, term), world)
             add_gradients(self._parameters(), world)
             return sums
 

@@ -75,12 +75,12 @@ def ratio_is_one(view: StageView) -> bool:
 
 def noise(view: StageView) -> str:
     """What still moves the ratio a little off 1; empty where it is rounding of float32 only (3e-6 nats)."""
-    found = []
+    sources = []
     if view.dropout > 0:
-        found.append(f"lora_dropout {number(view.dropout)}")
+        sources.append(f"lora_dropout {number(view.dropout)}")
     if view.spec.computes_in == "bfloat16" and not _scored_again(view):
-        found.append(f"bfloat16's rounding (about {BFLOAT16_NATS} nats a token)")
-    return " and ".join(found)
+        sources.append(f"bfloat16's rounding (about {BFLOAT16_NATS} nats a token)")
+    return " and ".join(sources)
 
 
 def _scored_again(view: StageView) -> bool:
@@ -387,17 +387,17 @@ QUIET = ("gradient_accumulation_steps",)  # no mistake to set: it is for memory
 
 def inert(spec: RunSpec) -> list[Inert]:
     """The knobs that do nothing in this spec: those set away from their default or by a method, and those of SWEPT."""
-    found = []
+    knobs = []
     for view in views(spec):
         for key in _settable(view):
             if (why := _why(view, key)) is not None:
                 value = _value(view, key)
-                found.append(
+                knobs.append(
                     Inert(
                         key=f"stages.{view.name}.{key}", value=value, reason=why.reason, acts=why.acts, exact=why.exact
                     )
                 )
-    return found + _run_level(spec)
+    return knobs + _run_level(spec)
 
 
 def inert_in_all(specs: Sequence[RunSpec], key: str) -> str | None:
@@ -406,8 +406,8 @@ def inert_in_all(specs: Sequence[RunSpec], key: str) -> str | None:
     A point at which the knob is off (None) says nothing against it, unless all are.
     """
     on = [spec for spec in specs if _present(spec, key)] or specs
-    found = [_of_axis(spec, key) for spec in on]
-    return found[0].reason if found and found[0] is not None and None not in found else None
+    reasons = [_of_axis(spec, key) for spec in on]
+    return reasons[0].reason if reasons and reasons[0] is not None and None not in reasons else None
 
 
 def _of_axis(spec: RunSpec, key: str) -> Why | None:

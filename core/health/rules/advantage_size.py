@@ -51,8 +51,8 @@ class Seen:
 
     def numbers(self) -> dict[str, float]:
         """What is known, as evidence."""
-        found = {"std_all": self.everyone, "std": self.live, "mean_largest": self.mean_largest, "dead": self.dead}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {"std_all": self.everyone, "std": self.live, "mean_largest": self.mean_largest, "dead": self.dead}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def seen_in(case: Case) -> Seen:
@@ -298,12 +298,12 @@ def impossible_advantage(case: Case) -> Sequence[Finding]:
     spread, seen = spread_of(case.settings), seen_in(case)
     if spread is None:
         return ()
-    found = _too_large(case, spread, seen)
-    if found is None and spread.name == "ranks":
-        found = _no_ranks(case, spread, seen) if _are_no_ranks(spread, seen) else None
-    elif found is None:
-        found = _too_small(case, spread, seen)
-    return () if found is None else (found,)
+    finding = _too_large(case, spread, seen)
+    if finding is None and spread.name == "ranks":
+        finding = _no_ranks(case, spread, seen) if _are_no_ranks(spread, seen) else None
+    elif finding is None:
+        finding = _too_small(case, spread, seen)
+    return () if finding is None else (finding,)
 
 
 def _too_large(case: Case, spread: Spread, seen: Seen) -> Finding | None:
@@ -432,8 +432,8 @@ def odd_advantages(case: Case) -> Sequence[Finding]:
     Do: for the mean, look at what stands between the baseline and the loss; for the spread,
     `advantage.scale_rewards=group`. A tighter clip hides outliers and biases the mean.
     """
-    found = _off_centre(case) or _spread(case)
-    return () if found is None else (found,)
+    finding = _off_centre(case) or _spread(case)
+    return () if finding is None else (finding,)
 
 
 def _off_centre(case: Case) -> Finding | None:

@@ -288,15 +288,15 @@ def summed(groups: Groups, rewards: RewardModel) -> list[GroupMeans]:
     size = groups.stage.num_generations
     every = list(all_counts(size, len(rewards.levels)))
     ways = [math.lgamma(size + 1) - sum(math.lgamma(count + 1) for count in counts) for counts in every]
-    found = []
+    means = []
     for chances in rewards.prompts:
         logs = [math.log(chance) if chance > 0 else -math.inf for chance in chances]
         weighed = [
             (math.exp(way + sum(log * count for log, count in zip(logs, counts, strict=True) if count)), counts)
             for way, counts in zip(ways, every, strict=True)
         ]
-        found.append(_weighed(groups, chances, weighed))
-    return found
+        means.append(_weighed(groups, chances, weighed))
+    return means
 
 
 def _weighed(groups: Groups, chances: Sequence[float], weighed: Sequence[tuple[float, Counts]]) -> GroupMeans:
@@ -370,9 +370,9 @@ def _sampled(groups: Groups, population: Population) -> StepMeans:
     for _ in range(attempts - 1):
         more = [population.draw() for _ in range(stage.prompts_per_step - len(chosen))]
         drawn, chosen = drawn + more, chosen + [one for one in more if groups.useful(one[1])]
-    found = groups.together(tuple(counts for _, counts in chosen)) if chosen else []
+    outcomes = groups.together(tuple(counts for _, counts in chosen)) if chosen else []
     size, n = stage.num_generations, max(len(chosen), 1)
-    each = [of_group(outcome, chances, size) for outcome, (chances, _) in zip(found, chosen, strict=True)]
+    each = [of_group(outcome, chances, size) for outcome, (chances, _) in zip(outcomes, chosen, strict=True)]
     vectors = [one.vector for one in each] or [(0.0,) * len(groups.levels)]
     vector = tuple(sum(column) / n for column in zip(*vectors, strict=True))
     return StepMeans(
@@ -388,8 +388,9 @@ def _sampled(groups: Groups, population: Population) -> StepMeans:
 
 
 def _aim(rewards: RewardModel, prompts: Sequence[GroupMeans]) -> float | None:
-    wanted = [rewards.gradient(chances) for chances in rewards.prompts]
-    pairs = [(a, b) for one, other in zip(prompts, wanted, strict=True) for a, b in zip(one.vector, other, strict=True)]
+    gradients = [rewards.gradient(chances) for chances in rewards.prompts]
+    vectors = [prompt.vector for prompt in prompts]
+    pairs = [pair for one, other in zip(vectors, gradients, strict=True) for pair in zip(one, other, strict=True)]
     lengths = math.sqrt(sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs))
     return sum(a * b for a, b in pairs) / lengths if lengths > 0 else None
 
@@ -462,18 +463,18 @@ def signal(num_generations: int, prompts_per_step: int, pass_rate: float, bandit
 
 def signal_of(stage: GrpoStage, rewards: RewardModel, bandit: Bandit, *, seed: int = 0) -> Signal:
     """What a step of the stage is worth where completions earn so."""
-    found = expected(stage, rewards, seed=seed)
+    step = expected(stage, rewards, seed=seed)
     towards = _direction(rewards)
-    one = _signal(stage, found.step, towards, bandit)
-    if not found.without:
-        return replace(one, aim=found.aim)
-    others = [_signal(stage, step, towards, bandit) for step in found.without]
+    one = _signal(stage, step.step, towards, bandit)
+    if not step.without:
+        return replace(one, aim=step.aim)
+    others = [_signal(stage, step, towards, bandit) for step in step.without]
     return replace(
         one,
         se=_jackknife([other.per_1000 for other in others]),
         answers_se=_jackknife([other.answers for other in others]),
         prompts_se=_jackknife([other.prompts for other in others]),
-        groups=found.groups,
+        groups=step.groups,
     )
 
 

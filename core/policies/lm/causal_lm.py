@@ -184,7 +184,7 @@ class CausalLMPolicy:
 
     def _encode(self, prompts: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Left-padded prompt ids and mask, (P, S)."""
-        rows = self.tokenizer([prompt_text(self.tokenizer, one) for one in prompts], add_special_tokens=False)[
+        rows = self.tokenizer([prompt_text(self.tokenizer, example) for example in prompts], add_special_tokens=False)[
             "input_ids"
         ]
         width = max(len(row) for row in rows)

@@ -220,8 +220,8 @@ class ModelStep:
         """What the next token sees of `width` tokens: (R, width), or the (R, 1, 1, width) that attention takes."""
         if self._seen_RL is None:
             return None
-        seen = self._seen_RL[:, :width]
-        return seen[:, None, None] if self._ready else seen
+        mask = self._seen_RL[:, :width]
+        return mask[:, None, None] if self._ready else mask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

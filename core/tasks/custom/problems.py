@@ -119,8 +119,8 @@ class Prompts:
     def _columns(self) -> dict[str, list[str]]:
         """setting -> the columns it needs."""
         named = {"task.prompt": self._prompt, "task.answer": self._answer, "task.gold.completion": self._gold}
-        found = {key: template.columns for key, template in named.items() if template is not None}
-        return {**found, **({} if self.spec.messages is None else {"task.messages": [self.spec.messages]})}
+        columns = {key: template.columns for key, template in named.items() if template is not None}
+        return {**columns, **({} if self.spec.messages is None else {"task.messages": [self.spec.messages]})}
 
     def check(self, row: Row) -> None:
         """Raises SpecError where the data has not a column that a setting names."""
@@ -223,8 +223,8 @@ def no_column(name: str, columns: Iterable[str]) -> str:
     known = list(columns)
     near = difflib.get_close_matches(name, known, n=1) or [column for column in known if column.lower() == name.lower()]
     hint = f"did you mean {near[0]!r}? " if near else ""
-    shown = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-    return f"no column {name!r}; {hint}There are: {shown}"
+    names = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+    return f"no column {name!r}; {hint}There are: {names}"
 
 
 READERS: dict[str, Callable[[Path], list[Row]]] = {
@@ -318,14 +318,14 @@ def splits_of(spec: CustomTaskSpec, prompts: Prompts) -> dict[Split, tuple[Examp
     test = None if spec.test_data is None else _pool(spec, prompts, spec.test_data)
     known = set() if test is None else set(test.asked)
     held_out = data if spec.eval_data is None else _pool(spec, prompts, spec.eval_data)
-    evaluated, taken = _first(held_out, spec.eval_prompts, known)
-    _enough("eval", len(evaluated), spec, held_out)
-    known |= taken
-    train = [row for row, asked in zip(data.rows, data.asked, strict=True) if asked not in known]
+    eval_rows, eval_questions = _first(held_out, spec.eval_prompts, known)
+    _enough("eval", len(eval_rows), spec, held_out)
+    known |= eval_questions
+    train = [row for row, question in zip(data.rows, data.asked, strict=True) if question not in known]
     _enough("train", len(train), spec, data)
     return {
         "train": _examples(prompts, train[: spec.train_prompts], "train"),
-        "eval": _examples(prompts, evaluated, "eval"),
+        "eval": _examples(prompts, eval_rows, "eval"),
         "test": () if test is None else _examples(prompts, sorted(test.rows, key=lambda row: row.line), "test"),
     }
 
@@ -347,20 +347,20 @@ def _what_is_asked(prompts: Prompts, row: Row) -> str:
 def _first(pool: _Pool, count: int, known: set[str]) -> tuple[list[Row], set[str]]:
     """The first rows that ask something new each, and what they ask."""
     chosen: list[Row] = []
-    taken: set[str] = set()
-    for row, asked in zip(pool.rows, pool.asked, strict=True):
+    questions: set[str] = set()
+    for row, question in zip(pool.rows, pool.asked, strict=True):
         if len(chosen) == count:
             break
-        if asked not in known and asked not in taken:
+        if question not in known and question not in questions:
             chosen.append(row)
-            taken.add(asked)
-    return chosen, taken
+            questions.add(question)
+    return chosen, questions
 
 
 def _enough(split: Split, there: int, spec: CustomTaskSpec, pool: _Pool) -> None:
     """Raises SpecError with the numbers where a split has fewer problems than it is to have."""
-    wanted = spec.train_prompts if split == "train" else spec.eval_prompts
-    if there >= wanted:
+    size = spec.train_prompts if split == "train" else spec.eval_prompts
+    if there >= size:
         return
     rows, different = len(pool.rows), len(set(pool.asked))
     if split == "train":
@@ -371,7 +371,7 @@ def _enough(split: Split, there: int, spec: CustomTaskSpec, pool: _Pool) -> None
         shrink = f"task.eval_prompts to {there}" if there else "task.eval_prompts"
     where = spec.eval_data if split == "eval" and spec.eval_data is not None else spec.data
     raise SpecError(
-        f"got {wanted}, but {why}; lower {shrink}, or give more data", file=file_of(where), key=f"task.{split}_prompts"
+        f"got {size}, but {why}; lower {shrink}, or give more data", file=file_of(where), key=f"task.{split}_prompts"
     )
 
 

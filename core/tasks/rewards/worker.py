@@ -49,16 +49,16 @@ def resolve(reference: str, base: Path) -> Function:
     """The function that a reference names. Raises NotFound, or whatever importing its module raises."""
     place, _, name = reference.rpartition(":")
     module = _from_file(base / Path(os.path.expanduser(place))) if is_file(place) else _from_path(place, base)
-    found = getattr(module, name, None)
+    function = getattr(module, name, None)
     where = getattr(module, "__file__", None) or place
-    if found is None:
+    if function is None:
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise NotFound(f"{where} has no {name}; {_near(name, functions, 'callables in it')}")
-    if inspect.isclass(found):
+    if inspect.isclass(function):
         raise NotFound(f"{name} in {where} is a class; allowed: a function, or an instance that can be called")
-    if not callable(found):
-        raise NotFound(f"{name} in {where} is of type {type(found).__name__}; allowed: a function")
-    return found  # type: ignore[no-any-return]
+    if not callable(function):
+        raise NotFound(f"{name} in {where} is of type {type(function).__name__}; allowed: a function")
+    return function  # type: ignore[no-any-return]
 
 
 def check_file(path: Path) -> None:
@@ -71,7 +71,7 @@ def check_file(path: Path) -> None:
     raise NotFound(f"{path}: {what}; {_near(path.name, there, f'Python files in {folder}')}")
 
 
-def described(function: Function) -> dict[str, object]:
+def signature_facts(function: Function) -> dict[str, object]:
     """What the parent needs to know: `named` parameters, those `required`, `anything` (**kwargs), `file`, its `sha256`.
 
     Raises NotFound where it cannot be called with names alone.
@@ -82,16 +82,16 @@ def described(function: Function) -> dict[str, object]:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # some callables written in C have none
         return {**facts, "named": [], "required": [], "anything": True}
-    nameless = [one.name for one in parameters if one.kind is inspect.Parameter.POSITIONAL_ONLY]
+    nameless = [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY]
     if nameless:
         raise NotFound(f"{nameless[0]} is positional-only (before a `/`); allowed: rewards are called with names alone")
     rest = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    named = [one for one in parameters if one.kind not in rest]
+    named = [parameter for parameter in parameters if parameter.kind not in rest]
     return {
         **facts,
-        "named": [one.name for one in named],
-        "required": [one.name for one in named if one.default is inspect.Parameter.empty],
-        "anything": any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters),
+        "named": [parameter.name for parameter in named],
+        "required": [parameter.name for parameter in named if parameter.default is inspect.Parameter.empty],
+        "anything": any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters),
     }
 
 
@@ -195,16 +195,16 @@ def numbers_of(returned: object, rows: int) -> Returned:
 
     Raises UnusableError where it is none of these, or where their number is not `rows`.
     """
-    wanted = f"allowed: a list of a number or None for each of the {rows} completion(s)"
+    allowed = f"allowed: a list of a number or None for each of the {rows} completion(s)"
     if isinstance(returned, (str, bytes, Mapping, Set)) or not isinstance(returned, Iterable):
-        raise UnusableError(f"returned {_described(returned)}; {wanted}")
-    found = list(islice(returned, rows + 1))  # a generator may never end
-    if len(found) != rows:
-        count = str(len(returned)) if isinstance(returned, Sized) else f"{len(found)}{'+' if len(found) > rows else ''}"
-        raise UnusableError(f"returned {count} value(s); {wanted}")
+        raise UnusableError(f"returned {_described(returned)}; {allowed}")
+    items = list(islice(returned, rows + 1))  # a generator may never end
+    if len(items) != rows:
+        count = str(len(returned)) if isinstance(returned, Sized) else f"{len(items)}{'+' if len(items) > rows else ''}"
+        raise UnusableError(f"returned {count} value(s); {allowed}")
     values: list[float | None] = []
     refused: dict[int, str] = {}
-    for row, value in enumerate(found):
+    for row, value in enumerate(items):
         number, why = _number(value)
         values.append(number)
         if why:
@@ -266,16 +266,17 @@ class _Worker:
         if "resolve" in order:
             base = Path(order["base"])
             put_first(base)
-            return {"call": order["call"], "functions": [self._resolve(one, base) for one in order["resolve"]]}
+            functions = [self._resolve(reference, base) for reference in order["resolve"]]
+            return {"call": order["call"], "functions": functions}
         signal.alarm(0)  # one that an earlier call left behind
-        found, error = caught(lambda: self._call(order))
-        return {"call": order["call"], **(found if error is None else {"error": error})}
+        result, error = caught(lambda: self._call(order))
+        return {"call": order["call"], **(result if error is None else {"error": error})}
 
     def _resolve(self, reference: str, base: Path) -> dict[str, object]:
         function, error = caught(lambda: resolve(reference, base))
         self._functions.append(function)
         if error is None:
-            facts, error = caught(lambda: described(function))
+            facts, error = caught(lambda: signature_facts(function))
             if error is None:
                 return facts  # type: ignore[no-any-return]
         return {"error": error}
@@ -306,10 +307,10 @@ def caught(action: Callable[[], Any]) -> tuple[Any, str | None]:
     except (NotFound, UnusableError) as error:
         return None, str(error)
     except BaseException as error:  # noqa: BLE001  the boundary around one call of a user's code
-        return None, _told(error)
+        return None, _traceback_text(error)
 
 
-def _told(error: BaseException) -> str:
+def _traceback_text(error: BaseException) -> str:
     """The traceback without our own frames, cut in its middle where it is long."""
     place = error.__traceback__
     while place is not None and place.tb_frame.f_globals.get("__name__", "").startswith(_NOT_THEIRS):

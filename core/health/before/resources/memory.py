@@ -76,8 +76,8 @@ def size_of(model: ModelSpec) -> int:
 
 def targets(model: ModelSpec, shape: Shape) -> list[str]:
     """The linear layers of a block that carry an adapter."""
-    wanted = model.lora.target_modules if model.lora is not None else ()
-    return [name for name in shape.linears if name in wanted]
+    modules = model.lora.target_modules if model.lora is not None else ()
+    return [name for name in shape.linears if name in modules]
 
 
 def moves(model: ModelSpec, name: str) -> bool:
@@ -241,9 +241,9 @@ def phases(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> list[Ph
     return [*(one for stage in stages for one in stage.phases()), _evaluation(spec, shape, tokens, place)]
 
 
-def peak(found: Sequence[Phase]) -> Phase:
+def peak(phases: Sequence[Phase]) -> Phase:
     """The phase that needs most."""
-    return max(found, key=lambda phase: phase.bytes)
+    return max(phases, key=lambda phase: phase.bytes)
 
 
 class _Stage:
@@ -290,12 +290,12 @@ class _Stage:
     def _learn(self) -> Phase:
         model, shape, device = self.spec.language_model, self.shape, self.place.device
         rows = self._rows(micro_rows(self.stage)).within(tokens_at_once(model, shape, self.place.sampling_room))
-        layers, one = _layers_with_gradients(model, shape), block(model, shape, rows, device)
+        layers, one_block = _layers_with_gradients(model, shape), block(model, shape, rows, device)
         if model.gradient_checkpointing:
             inputs = layers * rows.tokens(shared=shares(shape)) * shape.hidden * size_of(model)
-            activations, backward = inputs, one  # one layer's are made again after the logits are gone
+            activations, backward = inputs, one_block  # one layer's are made again after the logits are gone
         else:
-            activations, backward = layers * one, 0
+            activations, backward = layers * one_block, 0
         autocast = 2 * shape.layers * shape.block_linear if model.mixed_precision == "bf16" else 0
         logits = head(model, shape, rows, device, entropy=self._entropy(), learns=True)
         gradients = self.weights.trainable * self.weights.each
@@ -305,7 +305,7 @@ class _Stage:
             "gradients": gradients * 2,  # one term's beside the sum, on a step that an evaluation follows
             "activations": activations,
             "logits": logits,
-            "heap": int(HEAP * layers * one) if device == "cpu" else 0,
+            "heap": int(HEAP * layers * one_block) if device == "cpu" else 0,
         }
         return Phase(stage=self.name, name="learn", parts=parts)
 
@@ -330,7 +330,7 @@ def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Ph
     """Held-out prompts in batches; a few of their rows are scored."""
     group, longest = spec.evaluation.num_generations_eval, spec.max_completion_length
     device, rows = place.device, spec.task.eval_prompts * group
-    found = weights(spec.language_model, shape, device)
+    held = weights(spec.language_model, shape, device)
     batch = at_once(spec.language_model, shape, group=group, width=tokens.prompt + longest, place=place)
     added = [
         work(
@@ -342,8 +342,8 @@ def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Ph
         for work, most in ((sampling, batch), (scoring, SCORED_EVALUATION))
     ]
     worse = max(added, key=lambda parts: sum(parts.values()))
-    moments = 2 * found.trainable * found.each
-    return Phase(stage="", name="evaluate", parts={**found.held, "moments": moments, **worse})
+    moments = 2 * held.trainable * held.each
+    return Phase(stage="", name="evaluate", parts={**held.held, "moments": moments, **worse})
 
 
 def sampling(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> Parts:
@@ -417,8 +417,8 @@ class Disk:
 
 def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     """Of the whole run."""
-    found = weights(spec.language_model, shape, device)
-    one = 3 * found.trainable * found.each
+    stored = weights(spec.language_model, shape, device)
+    one = 3 * stored.trainable * stored.each
     size = spec.language_model.itemsize
     model = shape.total * size + TOKENIZER
     budgets = [(view, budget(view)) for view in views(spec)]
@@ -429,7 +429,7 @@ def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     return Disk(
         checkpoint=one,
         checkpoints=one * (spec.checkpoints.save_total_limit + 2),  # the best one, and the one being written
-        export=found.trainable * found.each + TOKENIZER if spec.language_model.lora is not None else model,
+        export=stored.trainable * stored.each + TOKENIZER if spec.language_model.lora is not None else model,
         merged=model if spec.export.merged and spec.language_model.lora is not None else 0,
         records=records,
     )

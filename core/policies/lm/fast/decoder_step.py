@@ -283,7 +283,7 @@ def record_cuda_graph(run: Launch) -> Launch:
 
 def stop_recording(record: Record) -> None:
     """Do not record again in this process: it has failed, and each failure may cost memory for good."""
-    for device in [device for device, one in RECORDERS.items() if one is record]:
+    for device in [device for device, recorder in RECORDERS.items() if recorder is record]:
         del RECORDERS[device]
 
 

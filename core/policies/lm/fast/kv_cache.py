@@ -142,7 +142,7 @@ class SharedCache:
         The token is number `t`; or `bias_C` is added to the scores of all there is room for, so much less than 0 where
         nothing stands yet that it has no weight.
         """
-        p, w, seen = self.prompts, self.places, self.room if t is None else t + 1
+        p, w, length = self.prompts, self.places, self.room if t is None else t + 1
         g, s, d = layer.keys.shape[1:]
         n, q = p * w, q_NHD.shape[1] // g
         row_NQD = q_NHD.reshape(n * g, q, d)
@@ -157,7 +157,7 @@ class SharedCache:
         scores = torch.cat(
             [
                 of_prompt.view(p, g, w, q, s).transpose(1, 2),
-                of_drawn[:, :, :seen].view(p, w, g, q, seen),
+                of_drawn[:, :, :length].view(p, w, g, q, length),
             ],
             dim=-1,
         )
@@ -166,8 +166,8 @@ class SharedCache:
         from_prompt = torch.bmm(over_prompt, layer.values.view(p * g, s, d))
         return torch.baddbmm(
             from_prompt.view(p, g, w, q * d).transpose(1, 2).reshape(n * g, q, d),
-            weights[..., s:].reshape(n * g, q, seen),
-            layer.drawn_values.view(n * g, -1, d)[:, :seen],
+            weights[..., s:].reshape(n * g, q, length),
+            layer.drawn_values.view(n * g, -1, d)[:, :length],
         ).view(n, g * q * d)
 
     def make_room(self, t: int) -> None:
@@ -246,9 +246,9 @@ def _padding_bias(mask_PS: Tensor, keys: Tensor) -> Tensor | None:
 
 
 def _with_room(states: Tensor, room: int) -> Tensor:
-    rows, heads, seen, size = states.shape
+    rows, heads, length, size = states.shape
     result = states.new_zeros(rows, heads, room, size)
-    result[:, :, :seen] = states
+    result[:, :, :length] = states
     return result
 
 
@@ -263,10 +263,10 @@ class WindowLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no ty
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """All keys and values so far, these among them: (rows, heads, tokens, size) each."""
-        seen = self.keys.shape[-2]
-        self._show(seen + key_states.shape[-2])
-        self.keys[:, :, seen:] = key_states
-        self.values[:, :, seen:] = value_states
+        length = self.keys.shape[-2]
+        self._show(length + key_states.shape[-2])
+        self.keys[:, :, length:] = key_states
+        self.values[:, :, length:] = value_states
         return self.keys, self.values
 
     def keep(self, rows: int, into: Tensor, whence: Tensor) -> None:
