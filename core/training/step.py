@@ -84,11 +84,6 @@ class StepContext:
             examples.append(pool[orders[epoch][place]])
         return examples
 
-    def sample(self, prompts: Sequence[Example], k: int, how: Sampling, attempt: int = 0) -> Sample:
-        """The request for k completions of each prompt."""
-        keys = [RowKey(self.spec.seed, TRAIN, self.step, attempt, row) for row in range(len(prompts) * k)]
-        return Sample(policy=self.policy, prompts=prompts, k=k, how=how, keys=keys)
-
     def supervised(self) -> Replay:
         """The request for the step's supervised examples. Raises TaskError where the task has no answers."""
         count = int(self.stage.prompts_per_step)
@@ -203,7 +198,8 @@ def gather(context: StepContext, how: Sampling) -> Generator[Request, Any, StepG
         if attempt > 0 and (missing == 0 or ending is not None):
             break
         prompts = context.prompts(context.progress.prompts + drawn, missing)
-        rollout = yield context.sample(prompts, k, how, attempt)
+        keys = [RowKey(context.spec.seed, TRAIN, context.step, attempt, row) for row in range(missing * k)]
+        rollout = yield Sample(policy=policy, prompts=prompts, k=k, how=how, keys=keys)
         groups: Groups = yield Reward(task=task, rollout=rollout, step=context.progress.step)
         if attempt == 0:
             integrity = yield from _integrity(context, rollout)
