@@ -38,8 +38,7 @@ from benchmarks.trl_step.weights import TINY_LLAMA, random_model
 from core.config import LoraSpec, ModelSpec
 from core.models import adapters, loading
 from core.policies.base import Rollout, Sampling
-from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.modes import clean_mode
+from core.policies.lm.causal_lm import CausalLMPolicy, clean_mode
 from core.policies.savings import Savings
 from core.randomness import RowKey
 from core.tasks.base import Example

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from core.assemble import build_policy
 from core.config import GrpoStage
-from core.health.simulation.outcomes import Groups, mean_of
 from core.health.simulation.rewards import RewardModel, measured
-from core.health.simulation.signal import Bandit, signal_of, summed
+from core.health.simulation.signal import Bandit, Groups, mean_of, signal_of, summed
 from core.policies.base import Sampling
 from core.randomness import RowKey
 from core.tasks import registry

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.health.case import Case
-from core.health.facts import facts
+from core.health.examine import facts
 from grpoctl.diagnose.readers.base import Asked
 from grpoctl.diagnose.readers.seed_log import READER
 

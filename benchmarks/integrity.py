@@ -19,7 +19,7 @@ from core.assemble import build_policy
 from core.config import RunSpec
 from core.health.rules.integrity import max_gap
 from core.policies.base import ENTROPY, Sampling
-from core.policies.lm.modes import update_mode
+from core.policies.lm.causal_lm import update_mode
 from core.randomness import TRAIN, RowKey
 from core.tasks import registry
 from core.training.metrics import integrity_metrics

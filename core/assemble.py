@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from core.config import RunSpec
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.faults import FaultyTrainer, faulty_policy, faulty_task
 from core.health.finding import Row
 from core.policies import registry as policies

@@ -18,10 +18,9 @@ from torch.nn import Parameter
 
 from core.config import RunSpec
 from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
-from core.policies.lm.modes import update_mode
 from core.randomness import DROPOUT, TRAIN, RowKey, seeded
 from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
-from core.training.grpo_loss import GrpoLoss
+from core.training.grpo import GrpoLoss
 from core.training.requests import Answer, Groups, Learn, Request, Reward, Sample
 from core.training.trainer import Parts, Steps, Trainer
 from core.training.update import Batch
@@ -125,6 +124,8 @@ class RolloutInTrainMode(_WrappedPolicy):
         """As the wrapped policy; leaves the mode behind that was left when the state was taken."""
         self._policy.load({name: value for name, value in state.items() if name != _TRAINING})
         if bool(state.get(_TRAINING, False)):
+            from core.policies.lm.causal_lm import update_mode  # loads transformers, which other policies do without
+
             update_mode(self._lm.model, checkpointing=True)
         else:
             self._lm.model.eval()

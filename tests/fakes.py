@@ -22,12 +22,12 @@ from core.config import GrpoStage, LoraSpec, RunSpec, Schedule
 from core.models import adapters
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.drawing import inverse_cdf_draw
+from core.policies.lm.decoding import inverse_cdf_draw
 from core.randomness import INIT, RowKey, seeded, uniforms
 from core.tasks.base import Example, Outcome, Split
 from core.tasks.text import TextTask, text_example
 from core.training.clock import at
-from core.training.grpo_loss import GrpoLoss, numbers
+from core.training.grpo import GrpoLoss, numbers
 from core.training.requests import StepDone
 from core.training.trainer import Parts, Trainer, drive
 from core.training.update import Batch, Loss

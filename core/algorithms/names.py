@@ -1,12 +1,113 @@
-"""The names of surrogates, reductions and KL estimators: what a spec may say, without loading their formulas.
+"""What a spec may choose among, by name, without loading a formula: normalisers, surrogates, reductions, KL estimators.
 
-Those stand in the file of each, which chooses by a match that a name without a formula does not pass.
+A formula stands in the file of its kind, which chooses by a match that a name without a formula does not pass.
+Of a normaliser's axes also what is true of each value: what `AdvantageSpec` allows and what rules ask. To add one: its
+name and traits here, its formula in `advantages`, its row in docs/algorithms.md. Rules ask traits and never names,
+except where a formula is known for one name only; for others such a rule says that it does not know.
+Standard library alone: a spec is read without numpy.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 SurrogateKind = Literal["clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo"]
 Reduction = Literal["sequence_mean", "token_mean", "constant_length", "sequence_sum"]
 KlEstimator = Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"]
+
+
+Transform = Literal["none", "rank"]
+Baseline = Literal["group", "leave_one_out", "batch", "running", "none"]
+Scale = Literal["none", "group", "batch", "batch_centred", "running"]
+Weighting = Literal["rows", "tokens"]
+Scope = Literal["none", "group", "batch", "history"]  # whose rewards a statistic is of; history: of the steps before
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformTraits:
+    """keeps_rewards: values are rewards still, in their unit; only these can be held against those of earlier steps."""
+
+    keeps_rewards: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaselineTraits:
+    """scope: whose rewards the baseline is of. Equal rewards of a whole `group` or `batch` have advantage 0 under it.
+
+    balanced: each group's advantages add up to 0 before they are clipped.
+    """
+
+    scope: Scope
+    balanced: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScaleTraits:
+    """scope: whose rewards the divisor is of. centred: of rewards less their baseline, not of rewards as they are.
+
+    standard: the divisor is a standard deviation, so what is known of those holds: it is 0 for equal values alone, and
+    bounds on deviations and z-scores apply. ddof: `ddof` has a part in it.
+    """
+
+    scope: Scope
+    standard: bool = False
+    ddof: bool = False
+    centred: bool = False
+
+
+TRANSFORMS: Mapping[Transform, TransformTraits] = {
+    "none": TransformTraits(keeps_rewards=True),
+    "rank": TransformTraits(keeps_rewards=False),
+}
+BASELINES: Mapping[Baseline, BaselineTraits] = {
+    "group": BaselineTraits(scope="group", balanced=True),
+    "leave_one_out": BaselineTraits(scope="group", balanced=True),
+    "batch": BaselineTraits(scope="batch"),
+    "running": BaselineTraits(scope="history"),
+    "none": BaselineTraits(scope="none"),
+}
+SCALES: Mapping[Scale, ScaleTraits] = {
+    "none": ScaleTraits(scope="none"),
+    "group": ScaleTraits(scope="group", standard=True, ddof=True),
+    "batch": ScaleTraits(scope="batch", standard=True, ddof=True),
+    "batch_centred": ScaleTraits(scope="batch", standard=True, ddof=True, centred=True),
+    "running": ScaleTraits(scope="history", standard=True),
+}
+
+
+class Normaliser(Protocol):
+    """One point of the table transform x baseline x scale; `core.config.AdvantageSpec` is one.
+
+    scale_rewards: `batch` is the std of the RAW rewards of the batch (TRL, LitePPO: arXiv 2508.08221), so that a spread
+        in difficulty between prompts shrinks every advantage; `batch_centred` that of the centred ones (REINFORCE++,
+        arXiv 2501.03262).
+    ddof: 1 divides squares by n - 1. eps is added to the std; std_floor is its lower bound; clip bounds |A|.
+    virtual_best: a reward that one more, never sampled, member of each group would have got (NGRPO, arXiv 2509.18851).
+    weighting: whether batch statistics count a completion once, or once per drawn token (REINFORCE++ whitens tokens).
+    """
+
+    @property
+    def transform(self) -> Transform: ...
+    @property
+    def baseline(self) -> Baseline: ...
+    @property
+    def scale_rewards(self) -> Scale: ...
+    @property
+    def ddof(self) -> int: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def std_floor(self) -> float: ...
+    @property
+    def clip(self) -> float | None: ...
+    @property
+    def virtual_best(self) -> float | None: ...
+    @property
+    def weighting(self) -> Weighting: ...
+
+
+def scopes(how: Normaliser) -> frozenset[Scope]:
+    """Whose rewards have a part in an advantage: the scopes of the baseline and of the scale."""
+    return frozenset({BASELINES[how.baseline].scope, SCALES[how.scale_rewards].scope})

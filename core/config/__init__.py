@@ -2,14 +2,11 @@
 
 from core.config.expectation import Expectation
 from core.config.grpo_stage import AdaptiveBetaSpec, AdaptiveEntropySpec, AdvantageSpec, GrpoStage, named_point, point
-from core.config.guards import Action, GuardSpec
 from core.config.methods import METHODS, Method
-from core.config.model import Dtype, LoraSpec, ModelSpec
 from core.config.part import Part
-from core.config.policy import LmPolicyConfig, PolicyConfig
-from core.config.run import BudgetSpec, CheckpointSpec, EvaluationSpec, ExportSpec, RunSpec, Stage
-from core.config.schedule import PlateauSpec, Schedule
-from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase
+from core.config.policy import Dtype, LmPolicyConfig, LoraSpec, ModelSpec, PolicyConfig
+from core.config.run import Action, BudgetSpec, CheckpointSpec, EvaluationSpec, ExportSpec, GuardSpec, RunSpec, Stage
+from core.config.stage import EarlyStoppingSpec, PlateauSpec, RceStage, Schedule, SftStage, StageBase
 from core.config.task import (
     ArithmeticTaskSpec,
     CustomTaskSpec,

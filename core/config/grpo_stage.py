@@ -6,12 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from core.algorithms.names import KlEstimator, Reduction, SurrogateKind
-from core.algorithms.normalisers import TRANSFORMS, Baseline, Scale, Transform, Weighting, scopes
+from core.algorithms.names import (
+    TRANSFORMS,
+    Baseline,
+    KlEstimator,
+    Reduction,
+    Scale,
+    SurrogateKind,
+    Transform,
+    Weighting,
+    scopes,
+)
 from core.config.methods import AXES, METHODS, filled
 from core.config.part import Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
-from core.config.schedule import PositiveSchedule, Schedule, constant
-from core.config.stage import StageBase
+from core.config.stage import PositiveSchedule, Schedule, StageBase, constant
 
 Decay = Annotated[float, Field(gt=0, lt=1)]
 
@@ -132,10 +140,10 @@ class GrpoStage(StageBase):
     def _method_fills_axes(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        found = filled(value)
-        if found.get("kl_in") == "reward":
-            found.setdefault("kl_estimator", "k1")  # the only one whose reward has the KL's gradient
-        return found
+        axes = filled(value)
+        if axes.get("kl_in") == "reward":
+            axes.setdefault("kl_estimator", "k1")  # the only one whose reward has the KL's gradient
+        return axes
 
     @model_validator(mode="after")
     def _settings_agree(self) -> GrpoStage:
@@ -166,10 +174,10 @@ class GrpoStage(StageBase):
 
     @model_validator(mode="after")
     def _adaptive_entropy_has_room(self) -> GrpoStage:
-        found = self.adaptive_entropy
-        if found is not None and found.min > found.max:
-            raise refusal("adaptive_entropy.min", f"got {found.min}; allowed: at most max = {found.max}")
-        if found is not None and not self.entropy_coef.constant:
+        rule = self.adaptive_entropy
+        if rule is not None and rule.min > rule.max:
+            raise refusal("adaptive_entropy.min", f"got {rule.min}; allowed: at most max = {rule.max}")
+        if rule is not None and not self.entropy_coef.constant:
             raise refusal(
                 "adaptive_entropy", "needs an entropy_coef that is a plain number: it starts there and moves itself"
             )

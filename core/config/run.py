@@ -1,23 +1,54 @@
-"""RunSpec: everything one run depends on, resolved. What is run is this record, never rebuilt flags."""
+"""RunSpec: everything one run depends on, resolved. What is run is this record, never rebuilt flags.
+
+Its validators check what its own parts say of each other; `check_fit` what a spec asks of its policy and its task,
+which other packages may add.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.config.expectation import Expectation, parse
 from core.config.grpo_stage import GrpoStage
-from core.config.guards import GuardSpec
-from core.config.model import Dtype, ModelSpec
-from core.config.part import LATE, Count, Name, Part, Positive, PositiveInt, refusal
-from core.config.policy import AnyPolicy, LmPolicyConfig
-from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, kind_of, steps_of_epochs
-from core.config.task import TaskSpec
+from core.config.part import LATE, Count, Fraction, Name, NonNegative, Part, Positive, PositiveInt, refusal
+from core.config.policy import AnyPolicy, Dtype, LmPolicyConfig, ModelSpec, PolicyConfig, policy_kinds
+from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase, kind_of, steps_of_epochs
+from core.config.task import CustomTaskSpec, TaskSpec, task_names
 from core.errors import SpecError
 from core.metrics import declared, unknown_metric
+
+Action = Literal["stop", "warn", "off"]
+
+
+def stops(action: Action) -> bool:
+    """Whether a guard that trips ends the run; what it saw is said of the run in either case."""
+    match action:
+        case "stop":
+            return True
+        case "warn" | "off":
+            return False
+        case _:
+            assert_never(action)
+
+
+class GuardSpec(Part):
+    """`collapse` trips after `patience` steps in a row beyond a limit (null: not watched), and at once on a NaN."""
+
+    rollout_integrity: Action = "stop"
+    max_logprob_gap: Positive | None = None  # null: by dtype and temperature, core.health.rules.integrity
+    collapse: Action = "stop"
+    patience: PositiveInt = 5
+    min_valid: Fraction | None = 0.05
+    min_entropy: NonNegative | None = 1e-3
+    max_truncated: Fraction | None = 0.95
+    min_length: NonNegative | None = 1.01  # tokens, the end token included: below this everything is empty
+    max_kl: Positive | None = 10.0
+
 
 Fault = Literal[
     "rollout-in-train-mode",
@@ -219,3 +250,79 @@ def _with_steps(stage: Any, prompts: Any) -> Any:
     if not counts or not isinstance(epochs, (int, float)) or isinstance(epochs, bool) or not 0 < epochs < math.inf:
         return {key: item for key, item in stage.items() if key != "max_steps"}
     return {**stage, "max_steps": steps_of_epochs(epochs, int(prompts or 0), int(size or 0))}
+
+
+def check_fit(spec: RunSpec) -> None:
+    """Raises SpecError for the first setting that asks of the policy, or of the task, what it does not have.
+
+    And where a package adds a policy or task under a name that another, or grpoctl itself, has.
+    """
+    policy_kinds()
+    task_names()
+    unanswered = isinstance(spec.task, CustomTaskSpec) and spec.task.answer is None
+    for name, stage in spec.stages.items():
+        imitates = isinstance(stage, SftStage) or (isinstance(stage, GrpoStage) and stage.supervised_weight.ever)
+        if unanswered and imitates:
+            raise SpecError(
+                f"is null, and stage {name} imitates it; give a template, e.g. '{{answer}}'", key="task.answer"
+            )
+        for key, problem in _unfit(spec, stage):
+            raise SpecError(problem, key=f"stages.{name}.{key}")
+    if isinstance(spec.policy, LmPolicyConfig):
+        return
+    kind = spec.policy.kind
+    if faults := [fault for fault in spec.faults if fault in IN_A_LANGUAGE_MODEL]:
+        raise SpecError(f"got {faults[0]}, a fault of language models, and the policy is {kind}", key="faults")
+    if spec.export.merged:
+        raise SpecError(f"got true, and the policy {kind} has no adapter to merge; allowed: false", key="export.merged")
+    if spec.budget is not None and spec.budget.tokens is not None and not spec.policy.tokens:
+        raise SpecError(f"the policy {kind} draws no tokens; allowed: budget.completions", key="budget.tokens")
+
+
+def _unfit(spec: RunSpec, stage: StageBase) -> Iterator[tuple[str, str]]:
+    """(key of the stage, problem) for every setting that needs what the policy does not have."""
+    policy = spec.policy
+    for loss in [loss for loss, weight in stage.loss_weights.items() if weight.ever and loss not in policy.losses]:
+        have = f"one of {', '.join(sorted(policy.losses))}" if policy.losses else "none"
+        yield f"loss_weights.{loss}", f"the policy {policy.kind} has no loss of this name; allowed: {have}"
+    if isinstance(stage, GrpoStage):
+        yield from _unfit_losses(policy, stage)
+        yield from _unfit_entropies(policy, stage)
+        yield from _unfit_lengths(policy, stage)
+
+
+def _unfit_losses(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str, str]]:
+    if stage.consistency_weight.ever and "consistency" not in policy.losses:
+        whose = "a causal language model" if isinstance(policy, LmPolicyConfig) else f"the policy {policy.kind}"
+        yield "consistency_weight", f"{whose} has no consistency loss; allowed: 0"
+    if stage.consistency_weight.ever and "consistency" in stage.loss_weights:
+        yield "loss_weights.consistency", "is set by consistency_weight too; allowed: one of the two"
+    if policy.density and stage.surrogate == "dppo":
+        yield "surrogate", f"got dppo, which compares probabilities; the policy {policy.kind} has densities"
+
+
+def _unfit_entropies(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str, str]]:
+    """What weighs by entropies, or aims at one, needs those of choices: a density's may be below 0."""
+    if policy.entropies and not policy.density:
+        return
+    why = f"the entropies of the policy {policy.kind} " + ("may be below 0" if policy.entropies else "are not known")
+    if stage.entropy_weighting != "none":
+        yield "entropy_weighting", f"{why}; allowed: none"
+    if stage.adaptive_entropy is not None:
+        yield "adaptive_entropy", f"{why}; allowed: null"
+    if stage.entropy_coef.ever and not policy.entropies:
+        yield "entropy_coef", f"{why}; allowed: 0"
+
+
+def _unfit_lengths(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str, str]]:
+    if policy.tokens:
+        return
+    drawn = (
+        ("overlong", stage.overlong is not None, "null"),
+        ("mask_truncated_completions", stage.mask_truncated_completions, "false"),
+        ("top_p", stage.top_p < 1, "1"),
+        ("top_k", stage.top_k > 0, "0"),
+    )
+    for key, used, allowed in drawn:
+        if used:
+            yield key, f"the policy {policy.kind} draws no tokens; allowed: {allowed}"

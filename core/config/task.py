@@ -190,8 +190,8 @@ def _by_name(value: Any, handler: Any) -> TaskConfig:
         config = task_config(name) if isinstance(name, str) else None
     except SpecError as error:
         raise refusal("name", error.message) from None
-    found: TaskConfig = handler(value) if config is None else config.model_validate(value)
-    return found
+    settings: TaskConfig = handler(value) if config is None else config.model_validate(value)
+    return settings
 
 
 TaskSpec = Annotated[

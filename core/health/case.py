@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from core.algorithms.normalisers import BASELINES, SCALES, BaselineTraits, ScaleTraits
+from core.algorithms.names import BASELINES, SCALES, BaselineTraits, ScaleTraits
 from core.config import GrpoStage, GuardSpec, RunSpec
 from core.health.finding import Row, StepTable, steps_of
 from core.health.statistics import HUGE

@@ -47,12 +47,12 @@ def normalised(text: str) -> str:
 def repeats(texts: Mapping[str, str]) -> list[Overlap]:
     """Every text (id -> text) that says what an earlier one says, with the first that says it."""
     first: dict[str, str] = {}
-    found = []
+    pairs = []
     for name, text in texts.items():
         other = first.setdefault(normalised(text), name)
         if other != name:
-            found.append(Overlap(one=name, other=other, likeness=1.0))
-    return found
+            pairs.append(Overlap(one=name, other=other, likeness=1.0))
+    return pairs
 
 
 def leaks(texts: Mapping[str, str], among: Mapping[str, str]) -> list[Overlap]:
@@ -60,8 +60,8 @@ def leaks(texts: Mapping[str, str], among: Mapping[str, str]) -> list[Overlap]:
     first: dict[str, str] = {}
     for name, text in among.items():
         first.setdefault(normalised(text), name)
-    said = ((name, first.get(normalised(text))) for name, text in texts.items())
-    return [Overlap(one=name, other=other, likeness=1.0) for name, other in said if other is not None]
+    firsts = ((name, first.get(normalised(text))) for name, text in texts.items())
+    return [Overlap(one=name, other=other, likeness=1.0) for name, other in firsts if other is not None]
 
 
 class Nearness:
@@ -81,7 +81,7 @@ class Nearness:
         known = {name: self._own(text) for name, text in (texts if among is None else among).items()}
         place = {name: index for index, name in enumerate(known)}
         holders = self._holders(known)
-        found = []
+        overlaps = []
         for name, text in texts.items():
             own = known[name] if among is None else self._own(text)
             candidates = {other for one in own for other in holders.get(one, ())}
@@ -90,8 +90,8 @@ class Nearness:
             nearest = max(((likeness(own, known[other]), other) for other in sorted(candidates)), default=(0.0, ""))
             same = nearest[1] and normalised((texts if among is None else among)[nearest[1]]) == normalised(text)
             if nearest[0] >= NEAR and not same:
-                found.append(Overlap(one=name, other=nearest[1], likeness=nearest[0]))
-        return found
+                overlaps.append(Overlap(one=name, other=nearest[1], likeness=nearest[0]))
+        return overlaps
 
     def _own(self, text: str) -> Shingles:
         own = shingles_of(text) - self._template
@@ -157,10 +157,6 @@ class PassRates:
         strength = 1.0 / self.correlation - 1.0
         return all_of(self.mean * strength, strength, size) + all_of((1.0 - self.mean) * strength, strength, size)
 
-    def size_needed(self, enough: float = ENOUGH) -> int | None:
-        """The smallest of SIZES at which no more than this share of the groups is dead; None where none is enough."""
-        return next((size for size in SIZES if self.dead(size) <= enough), None)
-
 
 def all_of(part: float, strength: float, size: int) -> float:
     """E[p^size] of a beta distribution: the product of (a + j) / (a + b + j)."""
@@ -176,13 +172,13 @@ def fitted(counts: Sequence[tuple[int, int]]) -> PassRates | None:
     The mean square of a prompt's pass rate is estimated without bias from pairs of its own samples, the square of the
     mean from pairs of different prompts' samples.
     """
-    seen = [(good, n) for good, n in counts if n > 0]
-    total, good = sum(n for _, n in seen), sum(good for good, _ in seen)
+    sampled = [(good, n) for good, n in counts if n > 0]
+    total, good = sum(n for _, n in sampled), sum(good for good, _ in sampled)
     if not 0 < good < total:
         return None
     mean = good / total
-    pairs = [good * (good - 1) / (n * (n - 1)) for good, n in seen if n > 1]
-    rates = [good / n for good, n in seen]
+    pairs = [good * (good - 1) / (n * (n - 1)) for good, n in sampled if n > 1]
+    rates = [good / n for good, n in sampled]
     if not pairs or len(rates) < 2:
         return PassRates(mean=mean, correlation=0.0)
     across = (sum(rates) ** 2 - sum(rate * rate for rate in rates)) / (len(rates) * (len(rates) - 1))

@@ -1,13 +1,14 @@
-"""Every rule over a whole case, the most telling first."""
+"""What is said of a whole case: the findings of every rule, the most telling first, and its events counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from statistics import fmean
 
 from core import plugins
 from core.health.case import Case, bounded
-from core.health.finding import CONFIDENCES, SEVERITIES, Finding
+from core.health.finding import CONFIDENCES, SEVERITIES, Finding, Row, steps_of
 from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
 from core.health.rules.end_token import completion_mask, missing_eos
@@ -22,20 +23,21 @@ from core.health.rules.other_losses import consistency, supervised_flat
 from core.health.rules.policy_collapse import policy_collapse
 from core.health.rules.ratio import inert_live, policy_loss
 from core.health.rules.rewards import constant_reward, idle_reward, lost_rewards, missing_rewards, weak_reward
-from core.health.rules.rollout_mode import rollout_mode
+from core.health.rules.rollout_mode import contrast, rollout_mode
 from core.health.rules.truncation import truncation
 from core.health.rules.validation import leakage, missed_stop, no_validation, overfitting, reward_hacking
+from core.health.statistics import series
 
 Rule = Callable[[Case], Sequence[Finding]]
 
 
-def _one(found: Finding | None) -> Sequence[Finding]:
-    return () if found is None else (found,)
+def _list_of(finding: Finding | None) -> Sequence[Finding]:
+    return () if finding is None else (finding,)
 
 
 # One rule a line, each with a name. Their order is that of findings that are equally severe and equally certain.
 RULES: Mapping[str, Rule] = {
-    "initial-weights": lambda case: _one(initial_weights(case.rows)),
+    "initial-weights": lambda case: _list_of(initial_weights(case.rows)),
     "rollout-mode": rollout_mode,
     "integrity": lambda case: integrity(case) or drifting_gap(case),
     "completion-mask": completion_mask,
@@ -51,8 +53,8 @@ RULES: Mapping[str, Rule] = {
     "numerical": numerical,
     "kl": kl,
     "reward-hacking": reward_hacking,
-    "no-signal": lambda case: constant_reward(case) or _one(no_updates(case.rows)) or dead_groups(case),
-    "missing-rewards": lambda case: _one(missing_rewards(case.rows)),
+    "no-signal": lambda case: constant_reward(case) or _list_of(no_updates(case.rows)) or dead_groups(case),
+    "missing-rewards": lambda case: _list_of(missing_rewards(case.rows)),
     "lost-rewards": lost_rewards,
     "idle-reward": idle_reward,
     "impossible-advantage": impossible_advantage,
@@ -87,11 +89,75 @@ def examine(case: Case) -> list[Finding]:
     A finding that another one, at least as certain, rules out by its id is left out.
     """
     bound = bounded(case)
-    found = [finding for rule in rules() for finding in rule(bound)]
-    excluded = {(ruled.id, CONFIDENCES.index(finding.confidence)) for finding in found for ruled in finding.rules_out}
+    findings = [finding for rule in rules() for finding in rule(bound)]
+    causes = [(cause.id, finding.confidence) for finding in findings for cause in finding.rules_out]
+    excluded = {(id_, CONFIDENCES.index(confidence)) for id_, confidence in causes}
     left = [
-        one
-        for one in found
-        if not any(id_ == one.id and rank <= CONFIDENCES.index(one.confidence) for id_, rank in excluded)
+        finding
+        for finding in findings
+        if not any(id_ == finding.id and rank <= CONFIDENCES.index(finding.confidence) for id_, rank in excluded)
     ]
-    return sorted(left, key=lambda one: (SEVERITIES.index(one.severity), CONFIDENCES.index(one.confidence)))
+    return sorted(left, key=lambda finding: (SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence)))
+
+
+SHOWN = 10  # rows that the first and the last reward are means of
+
+
+def facts(case: Case) -> dict[str, float]:
+    """Flat name -> number; a name whose number is not known is left out.
+
+    steps, updates, last_step, reward/first and reward/last (means of ten rows); after an update and after a skipped
+    one (where validity is known): steps, all-invalid steps, completions, invalid ones; all-invalid steps that skipped
+    their update, and those of them that were sound on the next step (healed).
+    """
+    rows = steps_of(case.rows)
+    if not rows:
+        return {}
+    last = rows[-1]["step"] or 0
+    counts: dict[str, float] = {"steps": len(rows), "last_step": int(last) if last == int(last) else last}
+    updates = [row["update"] == 1 for row in rows if row.get("update") is not None]
+    if case.averaged_over > 1:  # a row stands for several steps: nothing is known of one of them
+        counts["steps"] = counts["last_step"]
+        counts |= {"updates": counts["steps"]} if updates and all(updates) else {}
+    elif updates:
+        counts |= {"updates": sum(updates)} | _steps_after(rows)
+    return counts | _samples(case, rows) | _rewards(rows)
+
+
+def _steps_after(rows: Sequence[Row]) -> dict[str, float]:
+    if not any(row.get("completions/valid") is not None for row in rows):
+        return {}
+    c = contrast(rows)
+    return {
+        "followed_updates": c.after_update,
+        "followed_skips": c.after_skip,
+        "collapsed_after_update": c.collapsed_after_update,
+        "collapsed_after_skip": c.collapsed_after_skip,
+        "collapsed_and_skipped": c.collapsed_and_skipped,
+        "healed": c.collapsed_and_skipped - c.still_collapsed,
+    }
+
+
+def _samples(case: Case, rows: Sequence[Row]) -> dict[str, float]:
+    """Completions and valid ones, and how many of them stand on a step after an update or a skipped one."""
+    if not case.samples:
+        return {}
+    counts: dict[str, float] = {"samples": len(case.samples)}
+    known = [sample for sample in case.samples if sample.valid is not None]
+    if not known:
+        return counts
+    counts["valid"] = sum(sample.valid is True for sample in known)
+    updates = {int(row["step"] or 0): row.get("update") for row in rows}
+    for word, value in (("update", 1), ("skip", 0)):
+        after = [sample for sample in known if updates.get(sample.step - 1) == value]
+        if value in updates.values() and case.averaged_over == 1:
+            counts[f"samples_after_{word}"] = len(after)
+            counts[f"invalid_after_{word}"] = sum(sample.valid is False for sample in after)
+    return counts
+
+
+def _rewards(rows: Sequence[Row]) -> dict[str, float]:
+    rewards = [reward for _, reward in series(rows, "reward/mean")]
+    if not rewards:
+        return {}
+    return {f"reward/{which}": fmean(some) for which, some in (("first", rewards[:SHOWN]), ("last", rewards[-SHOWN:]))}

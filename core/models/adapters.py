@@ -100,11 +100,6 @@ def save(model: Any, folder: Path) -> None:
         raise StorageError(f"cannot write {folder}: {first_line(error)}; free some space") from error
 
 
-def is_adapter(folder: Path) -> bool:
-    """True when the folder holds a PEFT adapter."""
-    return (folder / ADAPTER_CONFIG).is_file()
-
-
 def base_model_of(folder: Path) -> str:
     """The path or hub id of the model that an adapter is for. Raises ModelError where it does not say."""
     try:

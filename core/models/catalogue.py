@@ -78,9 +78,9 @@ def list_models() -> list[ModelEntry]:
 
 def local_folder(source: str, revision: str | None = None) -> Path | None:
     """The folder of a model's weights on this machine, without downloading or making any; None where it is not here."""
-    given = path_of(source)
-    if given.is_dir():
-        return given
+    folder = path_of(source)
+    if folder.is_dir():
+        return folder
     if source == TINY:
         return _newest(BUILTIN_ENTRIES)
     wheel = wheel_of(source, revision)

@@ -13,9 +13,9 @@ from torch import Tensor
 SMALL = 5_000_000  # parameters: below, a product is over before a second thread has begun, and they wait for each other
 
 
-def threads_for(parameters: int, given: int) -> int:
+def threads_for(parameters: int, available: int) -> int:
     """The threads for a model of this size: one for a small one, else all that the process was given."""
-    return 1 if parameters < SMALL else given
+    return 1 if parameters < SMALL else available
 
 
 def set_threads(parameters: int) -> None:

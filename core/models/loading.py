@@ -1,11 +1,13 @@
 """A model and a tokenizer that fit each other, from whichever source has them; or one line that says why not.
 
-Not here: the sources (core.models.sources), the models that are known by name (core.models.catalogue), whether 4 bits
-are needed (core.models.precision), and adapters (core.models.adapters).
+Here too: the list of sources in the order in which they are asked. Not here: the sources (core.models.sources), the
+models that are known by name (core.models.catalogue), whether 4 bits are needed (core.models.precision), and adapters
+(core.models.adapters).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from core.errors import ModelError
 from core.models.devices import set_gpu_kernels
 from core.models.messages import first_line, no_progress_bars, note
 from core.models.precision import WeightsSize, device_room, resolve_dtype, use_4bit
-from core.models.sources import builtin, local
-from core.models.sources.base import Origin, Pairs, unfit_file_errors
-from core.models.sources.registry import SOURCES
+from core.models.sources import builtin, gguf_file, hub, local
+from core.models.sources.base import Origin, Pairs, Source, unfit_file_errors
+
+SOURCES: Sequence[Source] = (builtin, gguf_file, local, hub)
+
 
 NF4 = "4-bit (nf4, bitsandbytes), products in bfloat16"
 

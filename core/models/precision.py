@@ -1,7 +1,7 @@
 """In which precision weights are loaded here: `model.dtype: auto`, and whether in 4 bits. Decisions over facts.
 
 What is here: the decisions, asking this machine (only that imports torch), and saying what came out. Not here: which
-models take float32 on every machine (core.config.model), when a run's spec is settled (grpoctl.runs.dtype), loading
+models take float32 on every machine (core.config.policy), when a run's spec is settled (grpoctl.runs.dtype), loading
 itself (core.models.loading), and what a whole run takes (core.health.before).
 """
 

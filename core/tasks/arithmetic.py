@@ -29,10 +29,10 @@ class ArithmeticTask(TextTask):
     def __init__(self, spec: ArithmeticTaskSpec) -> None:
         self.spec = spec
         self._top = 10**spec.digits  # operands are 0 .. top - 1; 3+4 and 4+3 are two problems
-        asked = spec.train_prompts + spec.eval_prompts
-        if asked > self._top**2:
+        count = spec.train_prompts + spec.eval_prompts
+        if count > self._top**2:
             raise SpecError(
-                f"train_prompts + eval_prompts = {asked}, but there are only {self._top**2} problems of "
+                f"train_prompts + eval_prompts = {count}, but there are only {self._top**2} problems of "
                 f"{spec.digits} digit(s); ask for fewer, or raise digits",
                 key="task",
             )

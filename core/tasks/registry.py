@@ -18,7 +18,7 @@ from core.config.task import (
 from core.errors import SpecError
 from core.tasks.arithmetic import ArithmeticTask
 from core.tasks.base import Task
-from core.tasks.rewards.functions import NotFound, check_file, is_file
+from core.tasks.rewards.worker import NotFound, check_file, is_file
 from core.tasks.workflow_dsl.task import WorkflowDslTask
 
 
@@ -38,7 +38,7 @@ def unread(spec: TaskConfig) -> Task:
         case ArithmeticTaskSpec():
             return ArithmeticTask(spec)
         case Gsm8kTaskSpec():
-            from core.tasks.gsm8k.task import Gsm8kTask
+            from core.tasks.gsm8k import Gsm8kTask
 
             return Gsm8kTask(spec)
         case CustomTaskSpec():

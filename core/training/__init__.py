@@ -1,1 +1,1 @@
-"""The loop: trainer.py reads top to bottom, drive.py executes what it asks for."""
+"""The loop: trainer.py and grpo.py read top to bottom, requests.py computes what they ask for."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from core.config import CheckpointSpec, EarlyStoppingSpec, GuardSpec, RunSpec
-from core.config.guards import stops
+from core.config.run import stops
 from core.health.case import case_of
 from core.health.examine import examine
 from core.health.finding import Finding, Row, Severity, StepTable

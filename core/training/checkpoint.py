@@ -214,23 +214,23 @@ def fit(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Fit:
 def initial_weights(policy: Policy, theirs: Mapping[str, Tensor]) -> dict[str, float]:
     """Load what fits; counts for the row before step 1. Raises CheckpointError where nothing fits."""
     mine = policy.state()
-    fitting = fit(mine, theirs)
-    if not fitting.taken:
+    match = fit(mine, theirs)
+    if not match.taken:
         raise CheckpointError(
-            f"init_from: none of the {len(theirs)} weights fits this model: {_why(fitting, mine, theirs)}"
+            f"init_from: none of the {len(theirs)} weights fits this model: {_why(match, mine, theirs)}"
         )
-    policy.load({name: theirs[name] if name in set(fitting.taken) else value for name, value in mine.items()})
+    policy.load({name: theirs[name] if name in set(match.taken) else value for name, value in mine.items()})
     return {
-        "init/taken": len(fitting.taken),
-        "init/missing": len(fitting.missing),
-        "init/odd_shape": len(fitting.odd_shape),
-        "init/unknown": len(fitting.unknown),
+        "init/taken": len(match.taken),
+        "init/missing": len(match.missing),
+        "init/odd_shape": len(match.odd_shape),
+        "init/unknown": len(match.unknown),
     }
 
 
-def _why(fitting: Fit, mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> str:
+def _why(match: Fit, mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> str:
     """What is different, by the first example."""
-    if fitting.odd_shape:
-        name = fitting.odd_shape[0]
+    if match.odd_shape:
+        name = match.odd_shape[0]
         return f"{name!r} has the shape {tuple(theirs[name].shape)} there and {tuple(mine[name].shape)} here"
     return f"that run has {min(theirs, default='none')!r}, this one {min(mine, default='none')!r}"

@@ -215,5 +215,5 @@ def reduced(plateau: PlateauSpec | None, table: Sequence[Row]) -> float:
     """What a number is multiplied by after these rows of its stage; 1 without a plateau's rule."""
     if plateau is None:
         return 1.0
-    values = [float(seen) for row in table if (seen := row.get(plateau.metric)) is not None]
+    values = [float(value) for row in table if (value := row.get(plateau.metric)) is not None]
     return plateau_factor(values, patience=plateau.patience, factor=plateau.factor, min_delta=plateau.min_delta)

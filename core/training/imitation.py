@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from core.algorithms.candidates import candidate_weights, whole
+from core.algorithms.advantages import candidate_weights, whole
 from core.algorithms.names import Reduction
 from core.algorithms.reductions import token_weights, weighted_sum
 from core.config import RceStage, SftStage
 from core.models.devices import to_device
 from core.policies.base import Sampling, Scores
 from core.training.clock import Spent
-from core.training.metrics import sample_rows
 from core.training.step import StepContext, StepResult, StepRun, gather, rows_of
 from core.training.update import Batch, LossParts, add_own_losses, own_losses
 
@@ -58,7 +57,7 @@ class ImitationLoss:
 def sft_step(context: StepContext) -> StepRun:
     """One optimiser step on `prompts_per_step` answers."""
     stage: SftStage = context.stage
-    rollout = yield context.supervised(stage.prompts_per_step)
+    rollout = yield context.supervised()
     rows = range(len(rollout))
     loss = ImitationLoss(mask_NT=rollout.mask_NT, own_losses=own_losses(stage, context.now))
     batch = Batch(rollout=rollout, rows=rows, loss=loss, micro_rows=context.micro_rows(len(rows)), wants=loss.wants)
@@ -94,4 +93,4 @@ def rce_step(context: StepContext) -> StepRun:
         metrics = yield context.learn([batch], spent=step_groups.spent)
         weights = {f"weight/{name}": weight for name, weight in loss.own_losses.items()}
         row |= {**metrics, "weight/rce": loss.scale, **weights}
-    return step_groups.done(row, sample_rows(context.task, groups, advantages_PK, context.step), {})
+    return step_groups.result(context, row, advantages_PK, {})

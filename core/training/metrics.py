@@ -17,17 +17,23 @@ from torch import Tensor
 from core.algorithms.advantages import dead_groups, group_std
 from core.algorithms.reductions import token_mean
 from core.policies.base import Rollout, Scores
-from core.tasks.base import Outcome, Task
+from core.tasks.base import Outcome
 from core.training.requests import Groups
 
 
 def rollout_metrics(
-    groups: Groups, advantages_PK: Tensor, *, distinct: int, tokens: bool = True, virtual_best: float | None = None
+    groups: Groups,
+    advantages_PK: Tensor,
+    *,
+    records: Sequence[Mapping[str, object]],
+    tokens: bool = True,
+    virtual_best: float | None = None,
 ) -> dict[str, float]:
     """Rewards, groups, advantages and completions of a step; statistics over present rewards, ddof 0.
 
-    `distinct` is the number of different outputs; without `tokens` there is nothing to say of length and truncation. A
-    virtual best sample, where the stage has one, makes a group of equal rewards below it a live one.
+    `records` are what the task records of each output: outputs are different where these are. Without `tokens` there is
+    nothing to say of length and truncation. A virtual best sample, where the stage has one, makes a group of equal
+    rewards below it a live one.
     """
     rewards_PK, rollout = groups.rewards_PK, groups.rollout
     present = rewards_PK[~rewards_PK.isnan()]
@@ -45,7 +51,7 @@ def rollout_metrics(
         "advantage/max_abs": float(advantages_PK.abs().amax()),
         "completions/valid": fmean(outcome.valid for outcome in groups.outcomes),
         **(lengths("completions", rollout) if tokens else {}),
-        "completions/distinct": distinct / len(rollout),
+        "completions/distinct": len({json.dumps(record, sort_keys=True) for record in records}) / len(rollout),
         **_part_means(groups.outcomes),
     }
 
@@ -89,20 +95,17 @@ def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores, *, densi
     return metrics
 
 
-def distinct_outputs(task: Task, rollout: Rollout) -> int:
-    """The number of different outputs, by what the task records of them."""
-    return len({json.dumps(task.record(output), sort_keys=True) for output in rollout.outputs})
-
-
-def sample_rows(task: Task, groups: Groups, advantages_PK: Tensor, step: int) -> list[dict[str, object]]:
-    """The step's lines of samples.jsonl."""
+def sample_rows(
+    groups: Groups, records: Sequence[Mapping[str, object]], advantages_PK: Tensor, step: int
+) -> list[dict[str, object]]:
+    """The step's lines of samples.jsonl; `records` are what the task records of each output."""
     rollout, advantages = groups.rollout, advantages_PK.flatten().tolist()
     return [
         {
             "step": step,
             "row": row,
             "prompt_id": rollout.prompts[prompt].id,
-            **task.record(rollout.outputs[row]),
+            **records[row],
             "valid": outcome.valid,
             "reward": outcome.reward,
             **({"rewards": dict(outcome.parts)} if outcome.parts else {}),

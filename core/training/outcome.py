@@ -86,16 +86,16 @@ def check_expectations(
     """
     checked: list[dict[str, object]] = []
     for text in expects:
-        asked = parse(text)
-        if not asked.gain:
-            observed = final.get(asked.metric)
-            met = None if observed is None else asked.holds(observed)
+        expectation = parse(text)
+        if not expectation.gain:
+            observed = final.get(expectation.metric)
+            met = None if observed is None else expectation.holds(observed)
             checked.append({"expectation": text, "observed": observed, "met": met})
             continue
-        gain = whole if asked.stage is None else stages.get(asked.stage, Gain(start=None, end=None))
-        met = None if gain.gain is None else asked.holds(gain.gain)
+        gain = whole if expectation.stage is None else stages.get(expectation.stage, Gain(start=None, end=None))
+        met = None if gain.gain is None else expectation.holds(gain.gain)
         if met and gain.gain is not None:
-            met = None if gain.interval is None else asked.holds_for(gain.interval)
+            met = None if gain.interval is None else expectation.holds_for(gain.interval)
         interval = None if gain.interval is None else list(gain.interval)
         checked.append({"expectation": text, "observed": gain.gain, "interval": interval, "met": met})
     return checked

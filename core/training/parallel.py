@@ -201,9 +201,9 @@ class Room:
     def __init__(self) -> None:
         self._most: dict[str, int] = {}
 
-    def most(self, kind: str, wanted: int) -> int:
-        """`wanted`, or as many as are known to fit."""
-        return min(wanted, self._most.get(kind, wanted))
+    def most(self, kind: str, rows: int) -> int:
+        """`rows`, or as many as are known to fit."""
+        return min(rows, self._most.get(kind, rows))
 
     def whole(self, kind: str, wanted: int, attempt: Callable[[int], T], world: World = ALONE) -> T:
         """`attempt(rows at once)`, anew with half of them for as long as memory runs out on any rank.

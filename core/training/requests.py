@@ -17,7 +17,7 @@ from core.errors import TaskError
 from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
 from core.randomness import EVALUATE, RowKey
 from core.tasks.base import Example, Outcome, Task
-from core.training.parallel import SAMPLE, SCORE, Machine, Room, share
+from core.training.parallel import ALONE, SAMPLE, SCORE, Machine, Room, World, share
 from core.training.update import Batch, Update
 
 ROWS = 128  # of a batch, whole groups: what is kept of it is small, and progress is seen
@@ -32,24 +32,21 @@ class Groups:
     rewards_PK: Tensor
 
 
-def to_groups(rollout: Rollout, outcomes: Sequence[Outcome]) -> Groups:
-    """The rollout with its outcomes, one a row."""
+def collect(task: Task, rollout: Rollout, world: World = ALONE) -> Groups:
+    """The rollout scored by the task, on rank 0 for all. Raises TaskError where the task returns too few outcomes."""
+
+    def outcomes_of_rows() -> list[Outcome]:
+        examples = [rollout.prompts[index] for index in rollout.prompt_N.tolist()]
+        outcomes = task.score(examples, rollout.outputs, rollout.tokens)
+        if len(outcomes) != len(examples):
+            raise TaskError(
+                f"got {len(outcomes)} outcomes for {len(examples)} completions: a task returns one for each"
+            )
+        return outcomes
+
+    outcomes = world.from_rank_0(outcomes_of_rows)
     rewards_N = torch.tensor([outcome.reward for outcome in outcomes], dtype=torch.float64)
     return Groups(rollout=rollout, outcomes=outcomes, rewards_PK=rewards_N.view(len(rollout.prompts), -1))
-
-
-def outcomes_of(task: Task, rollout: Rollout) -> list[Outcome]:
-    """The task's outcome of each row. Raises TaskError where it returns the wrong number of them."""
-    examples = [rollout.prompts[index] for index in rollout.prompt_N.tolist()]
-    outcomes = task.score(examples, rollout.outputs, rollout.tokens)
-    if len(outcomes) != len(examples):
-        raise TaskError(f"got {len(outcomes)} outcomes for {len(examples)} completions: a task returns one for each")
-    return outcomes
-
-
-def collect(task: Task, rollout: Rollout) -> Groups:
-    """The rollout scored by the task. Raises TaskError where the task returns the wrong number of outcomes."""
-    return to_groups(rollout, outcomes_of(task, rollout))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,9 +134,8 @@ class Reward:
 
     def run(self, machine: Machine | None = None) -> Groups:
         """The groups; of several ranks one asks the task, whose rewards may be noisy, slow or somebody's own."""
-        world = (machine or Machine()).world
         self.task.begin_step(self.step)
-        return to_groups(self.rollout, world.from_rank_0(lambda: outcomes_of(self.task, self.rollout)))
+        return collect(self.task, self.rollout, (machine or Machine()).world)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

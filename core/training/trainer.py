@@ -65,7 +65,7 @@ class Trainer:
         self.progress = Progress()
         self.table: list[Row] = []
         self._start = parts.start
-        self._evaluated: Sequence[float | None] | None = None  # each prompt's reward, if just evaluated
+        self._prompt_rewards: Sequence[float | None] | None = None  # each held-out prompt's, where just evaluated
         self._stages: Sequence[Stage] = list(parts.spec.stages.values())
         self.update = Update(self.policy, self._stages[0])
         self._held_out = parts.task.examples("eval")
@@ -77,13 +77,13 @@ class Trainer:
             row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **(yield from self._evaluate(done=0))}
             self._begin_stage()
             yield from self._finish_step(row, StepResult(row={}))
-        elif (ending := self._callbacks_ending()) is not None:
+        elif (ending := self._ask(lambda callback: callback.after_step(self.table))) is not None:
             return ending  # the run was over at its last checkpoint, and killed before it could say so
         while not self.over():
             ending = yield from self._step(self._stages[self.progress.stage])
             if ending is not None:
                 return ending
-        return self._ended()
+        return self._ending()
 
     def over(self) -> bool:
         """True when every stage has finished."""
@@ -100,12 +100,12 @@ class Trainer:
             update=self.update,
             progress=self.progress,
             table=self._stage_rows(),
-            look=lambda row: self._first_ending(callback.before_update(row) for callback in self.callbacks),
+            look=lambda row: self._ask(lambda callback: callback.before_update(row)),
             clock=now,
             held_out=self._held_names,
             savings=self.savings,
         )
-        self._evaluated = None
+        self._prompt_rewards = None
         done = yield from STEPS[stage.kind](context)
         row = {
             "step": context.step,
@@ -130,8 +130,8 @@ class Trainer:
         groups = yield Reward(task=self.task, rollout=rollout, step=done, name="evaluate")
         kind = self.spec.policy
         metrics = evaluation_metrics(groups, evaluation.slice_by, tokens=kind.tokens)
-        self._evaluated = prompt_rewards(groups)
-        metrics |= gain_errors(self.progress.begun, self._evaluated)
+        self._prompt_rewards = prompt_rewards(groups)
+        metrics |= gain_errors(self.progress.begun, self._prompt_rewards)
         rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
         wants = frozenset({ENTROPY}) if kind.entropies else NOTHING
         clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=wants, name="evaluate")
@@ -140,21 +140,35 @@ class Trainer:
         guards, dtype = self.spec.guards, self.spec.computes_in
         if evaluation_integrity(metrics, dtype=dtype, override=guards.max_logprob_gap):
             metrics = {name: value for name, value in metrics.items() if not name.startswith(OF_THE_POLICY)}
-            self._evaluated = None
+            self._prompt_rewards = None
         return metrics
 
     def _finish_step(self, row: Mapping[str, float], done: StepResult) -> Generator[Request, Any, Ending | None]:
-        """Record the step, move on, then ask the callbacks."""
+        """Record the step, move on, then ask the callbacks. The row before step 1 is of no stage."""
         recorded: Row = {name: value if math.isfinite(value) else None for name, value in row.items()}
         self.table.append(recorded)
-        self.progress = self._advanced(recorded, done)
+        before, step, update = self.progress, int(row["step"]), int(row.get("update", 0))
+        self.progress = replace(
+            before,
+            step=step,
+            updates=before.updates + update,
+            completions=int(row["completions"]),
+            stage_step=before.stage_step + (step > 0),
+            stage_updates=before.stage_updates + update,
+            prompts=before.prompts + done.prompts,
+            carried=done.carried,
+        )
+        value = recorded.get("eval/reward") if step > 0 else None  # the start is nothing that was trained
+        if value is not None and (before.best_value is None or value > before.best_value):
+            self.progress = replace(self.progress, best_step=step, best_value=value)
         self._leave_stage()
         yield StepDone(row=recorded, samples=done.samples)
-        return done.ending or self._callbacks_ending()
+        return done.ending or self._ask(lambda callback: callback.after_step(self.table))
 
-    def _callbacks_ending(self) -> Ending | None:
-        """How a callback ends the run on the table as it stands; None where none does."""
-        return self._first_ending(callback.after_step(self.table) for callback in self.callbacks)
+    def _ask(self, question: Callable[[Callback], Ending | None]) -> Ending | None:
+        """Ask every callback; the first one's verdict counts, None where none ends the run."""
+        endings = [question(callback) for callback in self.callbacks]
+        return next((ending for ending in endings if ending is not None), None)
 
     def snapshot(self) -> Snapshot:
         """What a checkpoint after the last finished step holds."""
@@ -174,25 +188,6 @@ class Trainer:
         self.update.load(snapshot.optimizer)
         self.table = list(table)
 
-    def _advanced(self, row: Row, done: StepResult) -> Progress:
-        """The progress after a recorded row; the row before step 1 is of no stage."""
-        before = self.progress
-        update, step = int(row.get("update") or 0), int(row["step"] or 0)
-        progress = replace(
-            before,
-            step=step,
-            updates=before.updates + update,
-            completions=int(row["completions"] or 0),
-            stage_step=before.stage_step + (step > 0),
-            stage_updates=before.stage_updates + update,
-            prompts=before.prompts + done.prompts,
-            carried=done.carried,
-        )
-        value = row.get("eval/reward") if step > 0 else None  # the start is nothing that was trained
-        if value is not None and (progress.best_value is None or value > progress.best_value):
-            progress = replace(progress, best_step=step, best_value=value)
-        return progress
-
     def _leave_stage(self) -> None:
         """Where the stage is over, stand at the next one's start; where the budget is spent, at the end."""
         progress, stage = self.progress, self._stages[self.progress.stage]
@@ -210,11 +205,11 @@ class Trainer:
 
     def _begin_stage(self) -> None:
         """Note what the stage that begins now has its gain measured against."""
-        if self._evaluated is not None:
+        if self._prompt_rewards is not None:
             name = list(self.spec.stages)[self.progress.stage]
-            self.progress = replace(self.progress, begun={**self.progress.begun, name: self._evaluated})
+            self.progress = replace(self.progress, begun={**self.progress.begun, name: self._prompt_rewards})
 
-    def _ended(self) -> Ending:
+    def _ending(self) -> Ending:
         """How a run ended whose stages are over: by its rows, so that it says the same when it is resumed."""
         name, last = list(self.spec.stages.items())[-1]
         budget, steps = self.spec.budget, self.progress.step
@@ -229,11 +224,6 @@ class Trainer:
     def _stage_rows(self) -> list[Row]:
         """The rows of the current stage, after the evaluation it started from."""
         return self.table[self.progress.step - self.progress.stage_step + 1 :]  # row i is of step i
-
-    @staticmethod
-    def _first_ending(endings: Any) -> Ending | None:
-        """The first callback's verdict, all of them having been asked."""
-        return next((ending for ending in list(endings) if ending is not None), None)
 
 
 class Observer(Protocol):

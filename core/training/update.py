@@ -65,12 +65,6 @@ class Batch:
     wants: frozenset[str] = frozenset()
 
 
-def norm_of(parameters: Sequence[Tensor]) -> Tensor:
-    """The norm of the parameters' gradients together, a scalar where they are; 0 where none has one."""
-    norms = [parameter.grad.norm() for parameter in parameters if parameter.grad is not None]
-    return torch.stack(norms).norm() if norms else torch.zeros(())
-
-
 def numbers_of(scalars: Sequence[Tensor]) -> list[float]:
     """The values of tensors of one number each, read in one go."""
     if not scalars:
@@ -78,15 +72,6 @@ def numbers_of(scalars: Sequence[Tensor]) -> list[float]:
     device = scalars[0].device
     values: list[float] = torch.stack([scalar.detach().to(device).double() for scalar in scalars]).tolist()
     return values
-
-
-def shares_of(norms: Mapping[str, float]) -> dict[str, float]:
-    """`grad_share/<term>`: its norm over the sum of all terms' norms; nothing where no term pulls.
-
-    A share of the *loss* says nothing about a term's pull.
-    """
-    whole = sum(norms.values())
-    return {f"grad_share/{name}": norm / whole for name, norm in norms.items()} if whole > 0 else {}
 
 
 class _BatchSums:
@@ -149,12 +134,12 @@ class Update:
         """
         machine = machine or Machine()
         world = machine.world
-        wanted = max(min(batch.micro_rows, len(batch.rows)) for batch in batches)
+        micro_rows = max(min(batch.micro_rows, len(batch.rows)) for batch in batches)
         key = key._replace(attempt=2 * world.rank)  # dropout of its own for each rank; odd ones are a fault's
         own = [replace(batch, rows=own_rows(world, batch.rollout, batch.rows)) for batch in batches]
 
         def backward(term: str | None = None) -> _BatchSums:
-            sums = machine.room.whole(LEARN, wanted, lambda rows: self._backward(own, rows, key, term), world)
+            sums = machine.room.whole(LEARN, micro_rows, lambda rows: self._backward(own, rows, key, term), world)
             add_gradients(self._parameters(), world)
             return sums
 
@@ -189,16 +174,22 @@ class Update:
         return sums
 
     def _shares(self, batch: _BatchSums, backward: Callable[[str], _BatchSums], world: World) -> dict[str, float]:
-        """`grad_share/<term>` of every term of the loss; leaves the gradient as it was."""
+        """`grad_share/<term>`: the norm of a term's gradient over the sum of all terms' norms; nothing where that is 0.
+
+        A share of the *loss* says nothing about a term's pull. The gradient is left as it was.
+        """
         names = list(dict.fromkeys(name for names in world.gather(list(batch.terms)) for name in names))
         kept = [parameter.grad for parameter in self._parameters()]
-        norms = []
+        norms: list[Tensor] = []
         for name in names:
             backward(name)
-            norms.append(norm_of(self._parameters()))
+            parts = [parameter.grad.norm() for parameter in self._parameters() if parameter.grad is not None]
+            norms.append(torch.stack(parts).norm() if parts else torch.zeros(()))
         for parameter, gradient in zip(self._parameters(), kept, strict=True):
             parameter.grad = gradient
-        return shares_of(dict(zip(names, numbers_of(norms), strict=True)))
+        by_term = dict(zip(names, numbers_of(norms), strict=True))
+        whole = sum(by_term.values())
+        return {f"grad_share/{name}": norm / whole for name, norm in by_term.items()} if whole > 0 else {}
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's moments and step counts as `parameter.slot`, on the CPU; empty before the first step."""

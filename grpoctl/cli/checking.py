@@ -9,7 +9,7 @@ from typing import Any
 
 from core.algorithms.schedules import learning_rate
 from core.config import RunSpec, StageBase
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.health.before.advantages import AdvantageRow, DeadGroups, kept
 from core.health.before.report import K_PASS_RATES, Foresight, StageForesight, foresee
 from core.tasks import registry

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.config import RunSpec
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.errors import GrpoError, UserError
 from core.health.before.resources.memory import Place, peak, phases
 from core.health.before.resources.shapes import Shape

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from core.config import RunSpec
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.health.finding import Row
 from core.health.rules.breaks import LOOK_BACK, policy_collapse
 from core.health.rules.integrity import rollout_integrity

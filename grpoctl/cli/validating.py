@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.errors import UserError
 from core.tasks.registry import check_task
 from grpoctl.config import Library, load

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from core.health.case import bounded, huge
-from core.health.examine import examine
-from core.health.facts import facts
+from core.health.examine import examine, facts
 from core.health.finding import SEVERITIES, Finding, Severity
 from core.health.statistics import HUGE
 from grpoctl.diagnose.readers.base import Read

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.config import GrpoStage
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.errors import SpecError, UserError
 from core.health.case import OF_STAGE
 from core.tasks import registry

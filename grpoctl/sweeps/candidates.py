@@ -22,11 +22,6 @@ from grpoctl.sweeps.space import EXPERIMENT
 from grpoctl.sweeps.spec import SweepSpec
 
 
-def overrides_of(sweep: SweepSpec, params: Mapping[str, Any], *, library: Library | None = None) -> list[str]:
-    """`key=value` texts that make the point of its base experiment. Raises SpecError, NotFoundError."""
-    return Candidates.of(sweep, library=library).overrides(params)
-
-
 def specs(
     sweep: SweepSpec, params: Mapping[str, Any], *, seeds: Sequence[int] | None = None, library: Library | None = None
 ) -> list[Loaded]:

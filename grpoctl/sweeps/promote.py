@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.config import RunSpec
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.errors import NotFoundError, SpecError, UserError
 from core.tasks import registry
 from grpoctl.config import Library, load, plain, read_resolved

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from core.config import RunSpec
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.errors import SpecError
 from core.tasks import registry
 from grpoctl.config import canonical, plain

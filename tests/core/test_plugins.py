@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core import plugins
-from core.config.fit import check_fit
 from core.config.policy import PolicyConfig, policy_config, policy_kinds
+from core.config.run import check_fit
 from core.config.task import task_config, task_names
 from core.errors import SpecError
 from tests.bandit import PACKAGE

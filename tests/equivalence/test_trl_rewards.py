@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.algorithms.advantages import Array, advantages, dead_groups
-from core.algorithms.normalisers import Scale
+from core.algorithms.names import Scale
 from core.algorithms.shaping import overlong_penalty
 from core.config import AdvantageSpec
 from tests.equivalence.conftest import REWARDS, SIZE, Trl

@@ -14,9 +14,9 @@ from core.algorithms.reductions import token_weights
 from core.algorithms.schedules import value
 from core.algorithms.surrogates import Trust, surrogate
 from core.config import AdvantageSpec, ModelSpec
-from core.config.guards import stops
+from core.config.run import stops
 from core.models.precision import DeviceRoom, WeightsSize, use_4bit
-from core.tasks.gsm8k.answers import answer_in
+from core.tasks.gsm8k import answer_in
 from core.tasks.workflow_dsl.problems import prompt_text
 from grpoctl.sweeps.pruning import decide, sign
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
-from core.algorithms.normalisers import BASELINES, SCALES, TRANSFORMS
+from core.algorithms.names import BASELINES, SCALES, TRANSFORMS
 from core.config import AdvantageSpec, GrpoStage
 from core.health.before.view import Rewards, StageView
 
@@ -46,7 +46,7 @@ def kept(stage: GrpoStage) -> int:
     """The candidates of a group that take part at the stage's start."""
     if stage.keep_candidates is None:
         return stage.num_generations
-    from core.algorithms.candidates import whole
+    from core.algorithms.advantages import whole
 
     return min(stage.num_generations, whole(stage.keep_candidates.start))
 

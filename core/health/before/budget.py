@@ -29,7 +29,7 @@ def room(view: StageView) -> Bounds | None:
     if budget is None:
         return None
     spent = [_spends(before) for before in views(view.spec) if before.steps_before < view.steps_before]
-    most, least = sum(one.most for one in spent), sum(one.least for one in spent)
+    most, least = sum(stage.most for stage in spent), sum(stage.least for stage in spent)
     return Bounds(least=budget.amount - most, most=budget.amount - least)
 
 
@@ -38,8 +38,8 @@ def steps(view: StageView) -> Bounds:
     left, own, each = room(view), view.stage.max_steps, of_a_step(view)
     if left is None or each.most == 0:
         return Bounds(least=own, most=own)
-    found = Bounds(least=max(0, ceil(left.least / each.most)), most=max(0, ceil(left.most / each.least)))
-    return found if view.clocked else Bounds(least=min(own, found.least), most=min(own, found.most))
+    allowed = Bounds(least=max(0, ceil(left.least / each.most)), most=max(0, ceil(left.most / each.least)))
+    return allowed if view.clocked else Bounds(least=min(own, allowed.least), most=min(own, allowed.most))
 
 
 def of_a_step(view: StageView) -> Bounds:

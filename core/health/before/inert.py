@@ -1,6 +1,6 @@
 """Inert knobs: settings that cannot change what their run does, whatever a sweep makes of them.
 
-`inert` lists those a spec sets; `inert_axis` and `inert_in_all` answer for one key, also where it is at its default.
+`inert` lists those a spec sets; `inert_in_all` answers for one key of a sweep, also where it is at its default.
 Rules come by topic: the surrogate (with one update per rollout the ratio is 1: no bound on it can act), the advantage,
 and KL, candidates, learning rate and stopping.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from core.algorithms.normalisers import BASELINES, SCALES, scopes
+from core.algorithms.names import BASELINES, SCALES, scopes
 from core.config import METHODS, GrpoStage, RunSpec
 from core.health.before.advantages import largest, largest_std, smallest_std
 from core.health.before.budget import budget, evaluations_before_the_end, least_value
@@ -24,13 +24,11 @@ from core.health.before.view import BFLOAT16_NATS, StageView, views
 class Why:
     """Why a knob does nothing, and what would make it act.
 
-    any_value: at its present value only (False), or at every one. exact: False where rounding or noise still gets
-    through.
+    exact: False where rounding or noise still gets through.
     """
 
     reason: str
     acts: str
-    any_value: bool = True
     exact: bool = True
 
 
@@ -77,12 +75,12 @@ def ratio_is_one(view: StageView) -> bool:
 
 def noise(view: StageView) -> str:
     """What still moves the ratio a little off 1; empty where it is rounding of float32 only (3e-6 nats)."""
-    found = []
+    sources = []
     if view.dropout > 0:
-        found.append(f"lora_dropout {number(view.dropout)}")
+        sources.append(f"lora_dropout {number(view.dropout)}")
     if view.spec.computes_in == "bfloat16" and not _scored_again(view):
-        found.append(f"bfloat16's rounding (about {BFLOAT16_NATS} nats a token)")
-    return " and ".join(found)
+        sources.append(f"bfloat16's rounding (about {BFLOAT16_NATS} nats a token)")
+    return " and ".join(sources)
 
 
 def _scored_again(view: StageView) -> bool:
@@ -107,7 +105,7 @@ def _bound(key: str) -> Rule:
             readers = " or ".join(kind for kind, keys in READS.items() if key in keys)
             return Why(reason=f"the surrogate {stage.surrogate} does not use it", acts=f"surrogate: {readers}")
         if key == "dppo_delta" and stage.dppo_delta >= 1:
-            return Why(reason="no probability moves by more than 1", acts="a value below 1", any_value=False)
+            return Why(reason="no probability moves by more than 1", acts="a value below 1")
         return _at_ratio_one(view, stage, key)
 
     return rule
@@ -123,7 +121,6 @@ def _at_ratio_one(view: StageView, stage: GrpoStage, key: str) -> Why | None:
     return Why(
         reason=f"one update per rollout: the ratio is 1{but}, and {what}",
         acts=_MORE_UPDATES,
-        any_value=not (key == "cispo_max_weight" or (stage.surrogate == "gspo" and noise(view))),
         exact=not noise(view),
     )
 
@@ -147,7 +144,6 @@ def _cap(view: StageView) -> Why | None:
     return Why(
         reason="the sampler is the trainer's own: every weight is 1 up to rounding",
         acts="a sampler that differs (a fault), or a cap below 1, which scales everything",
-        any_value=False,
         exact=False,
     )
 
@@ -174,7 +170,7 @@ def _clip(view: StageView) -> Why | None:
     most = largest(view)
     if most is None or view.grpo.advantage.clip < most:
         return None
-    return Why(reason=f"no |advantage| gets above {number(most)}", acts=f"below {number(most)}", any_value=False)
+    return Why(reason=f"no |advantage| gets above {number(most)}", acts=f"below {number(most)}")
 
 
 def _std_floor(view: StageView) -> Why | None:
@@ -186,7 +182,7 @@ def _std_floor(view: StageView) -> Why | None:
     least = smallest_std(view)
     if how.std_floor > least or how.std_floor == 0 or BASELINES[how.baseline].scope != "group":
         return None
-    return Why(reason=f"no live group's std is below {number(least)}", acts=f"above {number(least)}", any_value=False)
+    return Why(reason=f"no live group's std is below {number(least)}", acts=f"above {number(least)}")
 
 
 def _ddof(view: StageView) -> Why | None:
@@ -301,9 +297,9 @@ def _keep_candidates(view: StageView) -> Why | None:
     if keep is None or round(least_value(view, keep)) < view.num_generations:
         return None
     return Why(
-        reason=f"a group has {view.num_generations} candidates: all are kept", acts="fewer than num_generations",
-        any_value=False,
-    )  # fmt: skip
+        reason=f"a group has {view.num_generations} candidates: all are kept",
+        acts="fewer than num_generations",
+    )
 
 
 def _policy_off(view: StageView) -> Why | None:
@@ -323,7 +319,6 @@ def _evaluations(key: str) -> Rule:
         return Why(
             reason=f"fewer than patience + 1 evaluations before the stage's last step (at most {seen})",
             acts="a smaller evaluation.eval_steps or patience",
-            any_value=seen <= 1,
         )
 
     return rule
@@ -392,26 +387,17 @@ QUIET = ("gradient_accumulation_steps",)  # no mistake to set: it is for memory
 
 def inert(spec: RunSpec) -> list[Inert]:
     """The knobs that do nothing in this spec: those set away from their default or by a method, and those of SWEPT."""
-    found = []
+    knobs = []
     for view in views(spec):
         for key in _settable(view):
             if (why := _why(view, key)) is not None:
                 value = _value(view, key)
-                found.append(
+                knobs.append(
                     Inert(
                         key=f"stages.{view.name}.{key}", value=value, reason=why.reason, acts=why.acts, exact=why.exact
                     )
                 )
-    return found + _run_level(spec)
-
-
-def inert_axis(spec: RunSpec, key: str) -> str | None:
-    """Why a sweep over the dotted key (`stages.grpo.epsilon`) compares nothing, at every value; None where it may.
-
-    What depends on the value itself (a clip above the largest advantage) is not said here: `inert_in_all` asks.
-    """
-    found = _of_axis(spec, key)
-    return found.reason if found is not None and found.any_value else None
+    return knobs + _run_level(spec)
 
 
 def inert_in_all(specs: Sequence[RunSpec], key: str) -> str | None:
@@ -420,8 +406,8 @@ def inert_in_all(specs: Sequence[RunSpec], key: str) -> str | None:
     A point at which the knob is off (None) says nothing against it, unless all are.
     """
     on = [spec for spec in specs if _present(spec, key)] or specs
-    found = [_of_axis(spec, key) for spec in on]
-    return found[0].reason if found and found[0] is not None and None not in found else None
+    reasons = [_of_axis(spec, key) for spec in on]
+    return reasons[0].reason if reasons and reasons[0] is not None and None not in reasons else None
 
 
 def _of_axis(spec: RunSpec, key: str) -> Why | None:
@@ -435,20 +421,26 @@ def _of_axis(spec: RunSpec, key: str) -> Why | None:
 
 def _why(view: StageView, key: str) -> Why | None:
     """The rule of the key, or of the part it belongs to (`epsilon.start` is `epsilon`)."""
-    words = key.split(".")
+    words, rules = key.split("."), _rules_of(view)
     for count in range(1, len(words) + 1):
         part = ".".join(words[:count])
         if part in POLICY_KEYS and (why := _policy_off(view)) is not None:
             return why
-        if part in RULES and (why := RULES[part](view)) is not None:
+        if part in rules and (why := rules[part](view)) is not None:
             return why
     return None
+
+
+def _rules_of(view: StageView) -> Mapping[str, Rule]:
+    """The rules of a stage: those by keys that stages have, and those of the weights of its policy's own losses."""
+    plateaus = [f"loss_weights.{loss}.plateau" for loss in view.stage.loss_weights]
+    return {**RULES, **{key: _evaluations(key) for key in plateaus}}
 
 
 def _settable(view: StageView) -> Iterator[str]:
     """The rules' keys that this stage sets away from their default or by its method, or that are in SWEPT."""
     method = METHODS[view.grpo.method].axes if view.grpo else {}
-    for key in RULES:
+    for key in _rules_of(view):
         if key in QUIET or _value(view, key) is None:
             continue
         by_method = _inside(method, key)
@@ -494,7 +486,6 @@ def _run_stops(spec: RunSpec) -> Why | None:
     return Why(
         reason=f"fewer than patience + 1 evaluations before the run's last step (at most {seen})",
         acts="a smaller evaluation.eval_steps or patience",
-        any_value=seen <= 1,
     )
 
 

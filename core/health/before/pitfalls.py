@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from core.algorithms.normalisers import BASELINES, SCALES
+from core.algorithms.names import BASELINES, SCALES
 from core.config import CustomTaskSpec, GrpoStage, RunSpec, Schedule
 from core.health.before.advantages import largest_std, of_identical_groups, silent_step, smallest_std
 from core.health.before.budget import evaluation_error, least_value, room, steps
@@ -24,8 +24,8 @@ def bias_warnings(view: StageView) -> list[Finding]:
     if view.grpo is None:
         return []
     stage = view.grpo
-    found = [*_of_sampling(view), *_of_ratio(view, stage), *_of_scales(view, stage), *_of_loss(view, stage)]
-    return [*found, *_of_precision(view)]
+    findings = [*_of_sampling(view), *_of_ratio(view, stage), *_of_scales(view, stage), *_of_loss(view, stage)]
+    return [*findings, *_of_precision(view)]
 
 
 def finding(view: StageView, name: str, severity: Severity, summary: str, **evidence: float | str) -> Finding:
@@ -39,11 +39,11 @@ def _of_sampling(view: StageView) -> Iterator[Finding]:
     stage = view.grpo
     assert stage is not None
     if stage.top_p < 1 or stage.top_k > 0:
-        said = [f"top_p {number(stage.top_p)}"] * (stage.top_p < 1) + [f"top_k {stage.top_k}"] * (stage.top_k > 0)
+        filters = [f"top_p {number(stage.top_p)}"] * (stage.top_p < 1) + [f"top_k {stage.top_k}"] * (stage.top_k > 0)
         yield finding(
             view, "sampling-filter", "warning",
-            f"{' and '.join(said)} cut tokens while sampling, but log-probs are those of the uncut distribution: the "
-            "likelihood ratio and the gradient are biased by the mass cut away (top_p 1, top_k 0 are not)",
+            f"{' and '.join(filters)} cut tokens while sampling, but log-probs are those of the uncut distribution: "
+            "the likelihood ratio and the gradient are biased by the mass cut away (top_p 1, top_k 0 are not)",
             top_p=stage.top_p, top_k=stage.top_k,
         )  # fmt: skip
     keep = stage.keep_candidates
@@ -183,9 +183,9 @@ def evaluation_noise(error: tuple[float, float], prompts: int, each: int) -> Fin
 
 def warnings(spec: RunSpec) -> list[Finding]:
     """All that is to be said of a spec, the most severe first."""
-    found = list(_of_run(spec))
+    findings = list(_of_run(spec))
     for view in views(spec):
-        found += [
+        findings += [
             *_of_nothing(view),
             *_of_advantages(view),
             *bias_warnings(view),
@@ -194,10 +194,10 @@ def warnings(spec: RunSpec) -> list[Finding]:
             *_of_budget(view),
         ]
     task, evaluation = spec.task, spec.evaluation
-    found.append(
+    findings.append(
         evaluation_noise(evaluation_error(next(views(spec))), task.eval_prompts, evaluation.num_generations_eval)
     )
-    return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def _of_run(spec: RunSpec) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from core.algorithms.normalisers import scopes
+from core.algorithms.names import scopes
 from core.config import RunSpec
 from core.health.before.advantages import (
     AdvantageRow,
@@ -87,11 +87,11 @@ def _stage(view: StageView) -> StageForesight:
 def _group_size(view: StageView, size: int) -> GroupSize:
     assert view.grpo is not None
     stage = view.grpo.model_copy(update={"num_generations": size})
-    virtual, taken = stage.advantage.virtual_best, kept(stage)
+    virtual, keep = stage.advantage.virtual_best, kept(stage)
     return GroupSize(
         num_generations=size,
         said=SAID_OF_K.get(size, ""),
-        dead_groups=[(rate, dead_group(rate, size, virtual, taken)) for rate in K_PASS_RATES],
+        dead_groups=[(rate, dead_group(rate, size, virtual, keep)) for rate in K_PASS_RATES],
         max_advantage=_clipped(replace(view, stage=stage)),
     )
 

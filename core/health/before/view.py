@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -96,7 +96,7 @@ class StageView:
         """The setting at a key of the stage (`advantage.clip`); None also where its part is not there."""
         value: Any = self.stage
         for word in key.split("."):
-            value = getattr(value, word, None)
+            value = value.get(word) if isinstance(value, Mapping) else getattr(value, word, None)
         return value
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import fmean, pstdev, stdev
 
-from core.algorithms.normalisers import SCALES, BaselineTraits, ScaleTraits
+from core.algorithms.names import SCALES, BaselineTraits, ScaleTraits
 from core.config import AdvantageSpec
 from core.health.case import Case, Sample, Settings
 from core.health.finding import Decider, Finding, Row, RuledOut, Severity, steps_of
@@ -101,11 +101,11 @@ def whole_steps(case: Case, k: int) -> list[Step]:
     """The steps of the settings' stage of which every completion is known: each prompt k times."""
     numbers = {int(row["step"] or 0) for row in case.stage_rows}
     samples = [sample for sample in case.samples if sample.step in numbers]
-    found: list[Step] = []
+    steps: list[Step] = []
     for at, part in groupby(samples, key=lambda sample: sample.step):
-        step = _whole(at, list(part), k) if len(found) < MOST else None
-        found += [] if step is None else [step]
-    return found
+        step = _whole(at, list(part), k) if len(steps) < MOST else None
+        steps += [] if step is None else [step]
+    return steps
 
 
 def _of_one_batch(case: Case, steps: Sequence[Step]) -> Sequence[Step]:
@@ -136,12 +136,12 @@ def recomputed(rewards: Sequence[float | None], groups: Sequence[Sequence[int]],
     from core.algorithms.advantages import advantages
 
     known = [math.nan if reward is None else reward for reward in rewards]
-    found = [0.0] * len(rewards)
+    advantages_N = [0.0] * len(rewards)
     values_PK = advantages([[known[place] for place in group] for group in groups], how)
     for group, values in zip(groups, values_PK.tolist(), strict=True):
         for place, value in zip(group, values, strict=True):
-            found[place] = value
-    return found
+            advantages_N[place] = value
+    return advantages_N
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,20 +199,21 @@ def _finding(
     steps: Sequence[Step], wrong: Sequence[Step], explained: _Explanation | None, how: AdvantageSpec
 ) -> Finding:
     first = wrong[0]
-    given = recomputed(first.rewards, first.groups, how)
-    place = max(range(len(given)), key=lambda at: abs(given[at] - first.recorded[at]))
+    values_N = recomputed(first.rewards, first.groups, how)
+    place = max(range(len(values_N)), key=lambda at: abs(values_N[at] - first.recorded[at]))
     certain = explained is not None and len(wrong) >= ENOUGH
     return Finding(
         id="advantage-mismatch" if explained is None else explained.id,
         severity="error",
         summary=(
             f"on {len(wrong)} of {len(steps)} steps the advantages are not those of the recorded rewards (step "
-            f"{first.number}, completion {place}: {first.recorded[place]:.4g}, and {given[place]:.4g} by its rewards)"
+            f"{first.number}, completion {place}: {first.recorded[place]:.4g}, and {values_N[place]:.4g} by its "
+            "rewards)"
             + (f"; {explained.what}" if explained else "")
         ),
         evidence={
             "wrong_steps": len(wrong), "steps": len(steps), "step": first.number, "completion": place,
-            "recorded": first.recorded[place], "recomputed": given[place],
+            "recorded": first.recorded[place], "recomputed": values_N[place],
         },
         rules_out=() if explained is None else _RULED_OUT[explained.id],
         advice=(
@@ -264,13 +265,13 @@ def _gives(one: _Explanation, step: Step, how: AdvantageSpec) -> bool:
 
 def _rounding(step: Step, how: AdvantageSpec) -> list[float]:
     """What rounding can make of each completion's advantage, in its own group."""
-    found = [0.0] * len(step.rewards)
+    errors = [0.0] * len(step.rewards)
     for group in step.groups:
         known = [reward for place in group if (reward := step.rewards[place]) is not None]
         slack = _slack(known, pstdev(known), how) if known else 0.0
         for place in group:
-            found[place] = slack
-    return found
+            errors[place] = slack
+    return errors
 
 
 def _slack(rewards: Sequence[float | None], std: float, how: AdvantageSpec) -> float:
@@ -359,33 +360,33 @@ def _course(case: Case) -> Sequence[Finding]:
     if case.averaged_over > 1 or line is None or line.z < STEADY:
         return ()
     evaluated = [row for row in case.rows if number(row, "eval/reward") is not None]
-    found = [one for row in evaluated if (one := _around(case, row)) is not None]
-    if len(found) < max(COURSE, len(evaluated) - 1) or _slope_z(found) > -NEAR:
+    points = [point for row in evaluated if (point := _around(case, row)) is not None]
+    if len(points) < max(COURSE, len(evaluated) - 1) or _slope_z(points) > -NEAR:
         return ()
-    first, last = found[0], found[-1]
+    first, last = points[0], points[-1]
     whole = Beside(
         step=last.step,
-        evaluated=fmean(one.evaluated for one in found),
-        paid=fmean(one.paid for one in found),
-        se=math.hypot(*(one.se for one in found)) / len(found),
-        steps=sum(one.steps for one in found),
+        evaluated=fmean(point.evaluated for point in points),
+        paid=fmean(point.paid for point in points),
+        se=math.hypot(*(point.se for point in points)) / len(points),
+        steps=sum(point.steps for point in points),
     )
-    if not whole.mirrored or any(abs(one.paid + one.evaluated) > NEAR * one.se for one in found):
+    if not whole.mirrored or any(abs(point.paid + point.evaluated) > NEAR * point.se for point in points):
         return ()
-    said = (
-        f"{len(found)} evaluations fell from {first.evaluated:.3g} to {last.evaluated:.3g} while the steps around them "
-        f"were paid {first.paid:.3g} to {last.paid:.3g}: minus the reward is what is learned from"
+    text = (
+        f"{len(points)} evaluations fell from {first.evaluated:.3g} to {last.evaluated:.3g} while the steps around "
+        f"them were paid {first.paid:.3g} to {last.paid:.3g}: minus the reward is what is learned from"
     )
-    evidence = {"evaluations": float(len(found)), "paid_z": line.z, "evaluated_z": _slope_z(found)}
-    return (_flipped(said, evidence | {"paid": whole.paid, "evaluated": whole.evaluated}, "error"),)
+    evidence = {"evaluations": float(len(points)), "paid_z": line.z, "evaluated_z": _slope_z(points)}
+    return (_flipped(text, evidence | {"paid": whole.paid, "evaluated": whole.evaluated}, "error"),)
 
 
-def _slope_z(found: Sequence[Beside]) -> float:
+def _slope_z(points: Sequence[Beside]) -> float:
     """The slope of the evaluations over steps, in standard errors as each evaluation has its own."""
-    mean = fmean(one.step for one in found)
-    spread = math.fsum((one.step - mean) ** 2 for one in found)
-    rise = math.fsum((one.step - mean) * one.evaluated for one in found)
-    se = fmean(one.se for one in found) * math.sqrt(spread)
+    mean = fmean(point.step for point in points)
+    spread = math.fsum((point.step - mean) ** 2 for point in points)
+    rise = math.fsum((point.step - mean) * point.evaluated for point in points)
+    se = fmean(point.se for point in points) * math.sqrt(spread)
     return rise / se if se > 0 else 0.0
 
 
@@ -413,23 +414,23 @@ def _mirrored(case: Case) -> Sequence[Finding]:
         return ()
     if any(acted(row) for row in steps_of(case.rows) if (row["step"] or 0) < (steps[0]["step"] or 0)):
         return ()
-    found = _beside(start, steps)
-    if found is None or not found.mirrored:
+    beside = _beside(start, steps)
+    if beside is None or not beside.mirrored:
         return ()
-    said = (
-        f"the first {found.steps} steps were paid {found.paid:.3g} on average and the evaluation before them "
-        f"{found.evaluated:.3g}: minus its reward, or prompts that differ so much"
+    text = (
+        f"the first {beside.steps} steps were paid {beside.paid:.3g} on average and the evaluation before them "
+        f"{beside.evaluated:.3g}: minus its reward, or prompts that differ so much"
     )
-    near = (found.paid + found.evaluated) / found.se if found.se else 0.0
-    evidence = {"paid": found.paid, "evaluated": found.evaluated, "se": found.se, "sum_in_se": near}
-    return (_flipped(said, evidence, "warning"),)
+    near = (beside.paid + beside.evaluated) / beside.se if beside.se else 0.0
+    evidence = {"paid": beside.paid, "evaluated": beside.evaluated, "se": beside.se, "sum_in_se": near}
+    return (_flipped(text, evidence, "warning"),)
 
 
-def _flipped(said: str, evidence: dict[str, float], severity: Severity) -> Finding:
+def _flipped(text: str, evidence: dict[str, float], severity: Severity) -> Finding:
     return Finding(
         id="reward-sign",
         severity=severity,
-        summary=said,
+        summary=text,
         evidence=evidence,
         rules_out=(RuledOut(id="reward-hacking", why="what rises is minus the reward"),) if severity == "error" else (),
         advice="look for a minus between the reward function and the trainer; a loss is no reward",

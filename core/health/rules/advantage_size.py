@@ -51,8 +51,8 @@ class Seen:
 
     def numbers(self) -> dict[str, float]:
         """What is known, as evidence."""
-        found = {"std_all": self.everyone, "std": self.live, "mean_largest": self.mean_largest, "dead": self.dead}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {"std_all": self.everyone, "std": self.live, "mean_largest": self.mean_largest, "dead": self.dead}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def seen_in(case: Case) -> Seen:
@@ -70,18 +70,11 @@ def seen_in(case: Case) -> Seen:
     )
 
 
-def rank_std(n: int) -> float:
-    """The std of 1 - 2 rank / (n - 1) over ranks 0 ... n - 1: sqrt((n + 1) / (3 (n - 1))).
-
-    Variance of n whole numbers in a row: (n^2 - 1) / 12; times (2 / (n - 1))^2. 1 at n = 2, falling to sqrt(1 / 3).
-    """
-    return math.sqrt((n + 1) / (3 * (n - 1)))
-
-
 def least_rank_std(n: int) -> float:
-    """The same where equal rewards share their mean rank and not all are equal: 1 / sqrt(n - 1), one against the rest.
+    """The least std of 1 - 2 rank / (n - 1) where equal rewards share their mean rank and not all are equal.
 
-    The one has rank 0 and the others n / 2: a distance of n / (n - 1) after scaling, std n / (n - 1) * sqrt(n - 1) / n.
+    1 / sqrt(n - 1), one against the rest: that one has rank 0 and the others n / 2, a distance of n / (n - 1) after
+    scaling, so the std is n / (n - 1) * sqrt(n - 1) / n.
     """
     return 1.0 / math.sqrt(n - 1)
 
@@ -305,12 +298,12 @@ def impossible_advantage(case: Case) -> Sequence[Finding]:
     spread, seen = spread_of(case.settings), seen_in(case)
     if spread is None:
         return ()
-    found = _too_large(case, spread, seen)
-    if found is None and spread.name == "ranks":
-        found = _no_ranks(case, spread, seen) if _are_no_ranks(spread, seen) else None
-    elif found is None:
-        found = _too_small(case, spread, seen)
-    return () if found is None else (found,)
+    finding = _too_large(case, spread, seen)
+    if finding is None and spread.name == "ranks":
+        finding = _no_ranks(case, spread, seen) if _are_no_ranks(spread, seen) else None
+    elif finding is None:
+        finding = _too_small(case, spread, seen)
+    return () if finding is None else (finding,)
 
 
 def _too_large(case: Case, spread: Spread, seen: Seen) -> Finding | None:
@@ -439,8 +432,8 @@ def odd_advantages(case: Case) -> Sequence[Finding]:
     Do: for the mean, look at what stands between the baseline and the loss; for the spread,
     `advantage.scale_rewards=group`. A tighter clip hides outliers and biases the mean.
     """
-    found = _off_centre(case) or _spread(case)
-    return () if found is None else (found,)
+    finding = _off_centre(case) or _spread(case)
+    return () if finding is None else (finding,)
 
 
 def _off_centre(case: Case) -> Finding | None:

@@ -148,14 +148,14 @@ def policy_collapse(table: StepTable, guards: GuardSpec) -> Finding | None:
 
 def limits(guards: GuardSpec) -> list[Limit]:
     """The limits that are watched, in the order they are asked."""
-    asked: tuple[tuple[str, float | None, bool], ...] = (
+    candidates: tuple[tuple[str, float | None, bool], ...] = (
         ("completions/valid", guards.min_valid, True),
         ("entropy", guards.min_entropy, True),
         ("completions/truncated", guards.max_truncated, False),
         ("completions/length", guards.min_length, True),
         ("kl", guards.max_kl, False),
     )
-    return [Limit(metric=metric, value=value, below=below) for metric, value, below in asked if value is not None]
+    return [Limit(metric=metric, value=value, below=below) for metric, value, below in candidates if value is not None]
 
 
 def _not_a_number(rows: StepTable) -> Finding | None:
@@ -176,11 +176,11 @@ def _not_a_number(rows: StepTable) -> Finding | None:
 def _streak(rows: list[Row], limit: Limit, patience: int) -> Finding | None:
     """A finding where the last `patience` rows that have the metric all break its limit."""
     metric = limit.metric
-    seen = [row for row in rows if row.get(metric) is not None][-patience:]
-    values = [float(row[metric] or 0.0) for row in seen]
+    recent = [row for row in rows if row.get(metric) is not None][-patience:]
+    values = [float(row[metric] or 0.0) for row in recent]
     if len(values) < patience or not all(map(limit.broken, values)):
         return None
-    first, last = int(seen[0].get("step") or 0), int(seen[-1].get("step") or 0)
+    first, last = int(recent[0].get("step") or 0), int(recent[-1].get("step") or 0)
     return Finding(
         id="policy-collapse",
         severity="error",
@@ -280,16 +280,17 @@ def _last_streak(broken: Sequence[bool], patience: int) -> int:
     return max((at for at in range(len(broken) - patience + 1) if all(broken[at : at + patience])), default=-1)
 
 
-def harmed(one: Break) -> str | None:
+def harmed(change: Break) -> str | None:
     """What suffered since, in words; "" where nothing did, None where neither reward nor validity is known."""
-    then, now = (values_of(rows, "completions/valid") for rows in (one.before, one.since))
+    then, now = (values_of(rows, "completions/valid") for rows in (change.before, change.since))
     if then and now and fmean(now) < 0.5 * fmean(then):
         return f"valid completions fell from {fmean(then):.0%} to {fmean(now):.0%}"
-    before, since = (values_of(rows, "reward/mean") for rows in (one.before, one.since))
+    before, since = (values_of(rows, "reward/mean") for rows in (change.before, change.since))
     if not before or not since:
         return "" if then and now else None
-    start = next((at for at, row in enumerate(one.before, 1) if acted(row)), len(one.before))  # drawn before an update
-    best = max([*_stretches(before), values_of(one.before[:start], "reward/mean") or before], key=fmean)
+    # Up to the first update: what was drawn before it.
+    start = next((at for at, row in enumerate(change.before, 1) if acted(row)), len(change.before))
+    best = max([*_stretches(before), values_of(change.before[:start], "reward/mean") or before], key=fmean)
     fell = _fell(best, since, span=max(before + since) - min(before + since))
     return f"the reward fell from {fmean(best):.3g} to {fmean(since):.3g}" if fell else ""
 

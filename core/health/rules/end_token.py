@@ -124,7 +124,7 @@ def completion_mask(case: Case) -> Sequence[Finding]:
         (int(row["step"] or 0), row.get("policy/tokens"), row.get("policy/tokens_drawn")) for row in steps_of(case.rows)
     ]
     known = [(step, counted, drawn) for step, counted, drawn in rows if counted is not None and drawn is not None]
-    odd = [one for one in known if abs(one[1] - one[2]) > ROUNDING * max(1.0, one[2])]
+    odd = [step for step in known if abs(step[1] - step[2]) > ROUNDING * max(1.0, step[2])]
     if not odd:
         return ()
     step, counted, drawn = odd[0]

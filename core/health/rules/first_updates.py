@@ -309,8 +309,8 @@ def _rate(case: Case, row: Row) -> float:
 
 def _prompts(case: Case, row: Row) -> int:
     """The prompts of a step: as the settings say, else those of its completions; 0 where neither is known."""
-    asked = {sample.group for sample in case.samples if sample.step == row.get("step") and sample.group is not None}
-    return case.settings.prompts_per_step or len(asked)
+    groups = {sample.group for sample in case.samples if sample.step == row.get("step") and sample.group is not None}
+    return case.settings.prompts_per_step or len(groups)
 
 
 def _left_when_struck(before: Sequence[Row], after: Sequence[Row]) -> tuple[Left, ...]:

@@ -157,8 +157,8 @@ class _Seen:
     @property
     def left(self) -> tuple[Left, ...]:
         """The columns that left their start, by the evidence that asks the most."""
-        found = next((one for one in (self.other, self.far, self.hit) if one is not None), None)
-        return () if found is None else found.left
+        first = next((one for one in (self.other, self.far, self.hit) if one is not None), None)
+        return () if first is None else first.left
 
     @property
     def evaluated(self) -> bool:
@@ -243,16 +243,16 @@ def _rate(case: Case) -> float | None:
 
 
 def _evidence(rate: float | None, seen: _Seen) -> dict[str, float | str]:
-    found: dict[str, float | str] = {} if rate is None else {"learning_rate": rate}
+    evidence: dict[str, float | str] = {} if rate is None else {"learning_rate": rate}
     if seen.hit is not None:
-        found |= {"update_over_weight": seen.hit.rate / WEIGHT}
+        evidence |= {"update_over_weight": seen.hit.rate / WEIGHT}
     if seen.far is not None:
-        found |= {"kl": seen.far.kl, "after_updates": seen.far.updates, "kl_limit": FAR}
+        evidence |= {"kl": seen.far.kl, "after_updates": seen.far.updates, "kl_limit": FAR}
     if seen.other is not None:
-        found |= {"steps_before": seen.other.before, "steps_after": seen.other.after, "p": seen.other.p}
+        evidence |= {"steps_before": seen.other.before, "steps_after": seen.other.after, "p": seen.other.p}
     for one in (*(seen.hit.left if seen.hit else ()), *(seen.far.left if seen.far else ()), *seen.left):
-        found |= {f"{one.metric}_start": one.start, f"{one.metric}_since": one.now}
-    return found
+        evidence |= {f"{one.metric}_start": one.start, f"{one.metric}_since": one.now}
+    return evidence
 
 
 def _smaller(rate: float, far: Jump | None) -> float:
@@ -278,11 +278,11 @@ def _too_small(case: Case) -> Finding | None:
     if not same and not still:
         return None
     kl = {"kl_max": max(kls)} if kls else {}
-    said = f"the last {same} evaluations gave the same texts" if same else "the KL to the start stayed below 1e-7 nats"
+    text = f"the last {same} evaluations gave the same texts" if same else "the KL to the start stayed below 1e-7 nats"
     return Finding(
         id="learning-rate",
         severity="warning",
-        summary=f"learning rate {rate:.3g} is too small to move anything: after {moved} updates {said}",
+        summary=f"learning rate {rate:.3g} is too small to move anything: after {moved} updates {text}",
         evidence={"learning_rate": rate, "updates": moved, "same_evaluations": same, **kl},
         suggest=(f"learning_rate={_larger(max(rate, aim), max(kls, default=0.0)):.1g}",),
         confidence="certain" if same and kls and rate >= aim else "moderate",

@@ -61,16 +61,16 @@ def level_break(case: Case) -> Sequence[Finding]:
 
     Do: compare the prompts and samples of the steps just before and just after.
     """
-    found = next((fall for metric in HARMED if (fall := _fall(case, metric)) is not None), None)
-    if found is None or sampler_at_fault(case) or case.once(too_large) or policy_collapse(case):
+    fall = next((one for metric in HARMED if (one := _fall(case, metric)) is not None), None)
+    if fall is None or sampler_at_fault(case) or case.once(too_large) or policy_collapse(case):
         return ()
-    kl, with_it = _jump(found), _changed(found)
-    unknown = not values_of([*found.before[-WINDOW:], *found.since[:WINDOW]], "kl")
-    if not any(map(acted, found.before)) or _evaluations_hold(case, found):
+    kl, with_it = _jump(fall), _changed(fall)
+    unknown = not values_of([*fall.before[-WINDOW:], *fall.since[:WINDOW]], "kl")
+    if not any(map(acted, fall.before)) or _evaluations_hold(case, fall):
         return ()
     if kl is None and not unknown:
-        return (_not_the_policy(found),) if found.metric == VALID else ()
-    return (_finding(found, kl, with_it),) if kl is not None or with_it else ()
+        return (_not_the_policy(fall),) if fall.metric == VALID else ()
+    return (_finding(fall, kl, with_it),) if kl is not None or with_it else ()
 
 
 def _fall(case: Case, metric: str) -> Fall | None:
@@ -109,15 +109,15 @@ def _jump(fall: Fall) -> float | None:
 
 def _changed(fall: Fall) -> list[str]:
     """What else changed there: entropy to a tenth or three times, length as much, cut-off completions by 0.4."""
-    found = []
+    changes = []
     for metric, least, most in (("entropy", 0.1, 3.0), ("completions/length", 0.3, 3.0)):
         before, since = values_of(fall.before[-WINDOW:], metric), values_of(fall.since, metric)
         if before and since and not least * median(before) <= median(since) <= most * median(before):
-            found.append(f"{metric} from {median(before):.3g} to {median(since):.3g}")
+            changes.append(f"{metric} from {median(before):.3g} to {median(since):.3g}")
     before, since = (values_of(part, "completions/truncated") for part in (fall.before[-WINDOW:], fall.since))
     if before and since and median(since) - median(before) > 0.4:
-        found.append(f"completions/truncated from {median(before):.3g} to {median(since):.3g}")
-    return found
+        changes.append(f"completions/truncated from {median(before):.3g} to {median(since):.3g}")
+    return changes
 
 
 def _evaluations_hold(case: Case, fall: Fall) -> bool:

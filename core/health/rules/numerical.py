@@ -62,8 +62,8 @@ def numerical(case: Case) -> Sequence[Finding]:
 
     Do: nothing where a loss scaler is at work; else make sure that no such update is applied.
     """
-    found = (not_finite(case), _spikes(case), _always_clipped(case), _rounding(case), _zero_loss(case))
-    return [one for one in found if one is not None]
+    findings = (not_finite(case), _spikes(case), _always_clipped(case), _rounding(case), _zero_loss(case))
+    return [finding for finding in findings if finding is not None]
 
 
 def not_finite(case: Case) -> Finding | None:

@@ -250,8 +250,8 @@ def _updates_before(one: Break) -> int:
 
 def _numbers_were_none(case: Case, first: int) -> bool:
     """Whether core.health.rules.numerical names what went first."""
-    found = not_finite(case)
-    return found is not None and found.severity == "error" and int(str(found.evidence["step"])) <= first
+    finding = not_finite(case)
+    return finding is not None and finding.severity == "error" and int(str(finding.evidence["step"])) <= first
 
 
 def _evidence(one: Break, moved: int) -> dict[str, float | str]:
@@ -338,11 +338,11 @@ def _collapsed(case: Case, one: Break, harm: str, moved: int) -> Finding:
 def _harmless(one: Break, harm: str | None, moved: int) -> Finding:
     """`harm` is "" where nothing suffered, None where nobody knows."""
     converged = one.limit.metric == "entropy" and harm is not None
-    said = "neither reward nor validity is known" if harm is None else "neither reward nor validity fell"
+    text = "neither reward nor validity is known" if harm is None else "neither reward nor validity fell"
     return Finding(
         id="converged" if converged else "limit-broken",
         severity="info" if converged else "warning",
-        summary=f"{one}, after {counted(moved)}; {said}" + (": the policy has converged" if converged else ""),
+        summary=f"{one}, after {counted(moved)}; {text}" + (": the policy has converged" if converged else ""),
         evidence=_evidence(one, moved),
         advice="nothing more is learned from samples that are all the same" if converged else "read the last samples",
         confidence="moderate",
@@ -388,14 +388,14 @@ def _of_the_rate(case: Case, one: Break) -> Named | None:
     if _updates_before(one) <= AT_ONCE:
         if not any(number(row, "rollout/logprob_gap") is not None for row in one.since):
             return _RATE_OR_SAMPLER
-        said = "so soon only the size of an update does that"
+        text = "so soon only the size of an update does that"
     elif len(rates) > 1 and rates[-1] > 1.1 * rates[-RISING:][0]:
-        said = f"the learning rate was still rising, to {rates[-1]:.3g}"
+        text = f"the learning rate was still rising, to {rates[-1]:.3g}"
     else:
         return None
     return (
         "learning-rate",
-        said,
+        text,
         tuple(f"learning_rate={rate / 10:.1g}" for rate in rates[-1:]),
         "completions/valid > 0.5",
     )

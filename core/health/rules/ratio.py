@@ -23,8 +23,8 @@ BOUNDLESS = ("reinforce", "sapo", "cispo")  # surrogates that do not clip a rati
 
 def inert_live(case: Case) -> Sequence[Finding]:
     """What never clipped, what is always clipped against the reference, and ratios beyond all bounds."""
-    found = (_never_clips(case), _frozen_old(case), _explodes(case))
-    return [one for one in found if one is not None]
+    findings = (_never_clips(case), _frozen_old(case), _explodes(case))
+    return [finding for finding in findings if finding is not None]
 
 
 def _clipped(case: Case) -> list[float]:
@@ -117,14 +117,14 @@ def _frozen_old(case: Case) -> Finding | None:
         return None
     grows = _growth(case)
     offline = " to samples that were drawn in advance" if known.offline else ""
-    said = "" if grows is None else f"; {grows[0]} ({shown_p(grows[1])})"
+    text = "" if grows is None else f"; {grows[0]} ({shown_p(grows[1])})"
     p = {} if grows is None else {"p": grows[1]}
     return Finding(
         id="frozen-old-policy",
         severity="info" if grows is None else "warning",
         summary=(
             f'the "old" log-probs are the reference\'s for the whole run: the importance ratio{offline} is the one to '
-            f"the reference, so the clip and the KL pull at the same thing{said}"
+            f"the reference, so the clip and the KL pull at the same thing{text}"
         ),
         evidence={"old_is_reference": 1, "offline": float(bool(known.offline)), **p},
         advice="record the log-probs of the policy that drew the samples, and draw anew; or keep one of clip and KL",
@@ -231,13 +231,13 @@ def _finding(case: Case, points: Sequence[tuple[float, float]], line: Trend, p: 
     third = max(1, len(points) // 3)
     early, late = fmean(value for _, value in points[:third]), fmean(value for _, value in points[-third:])
     evidence = {"early": early, "late": late, "slope": line.slope, "se": line.se, "p": p, "steps": len(points)}
-    said = f"the policy's loss rose from {early:.3g} to {late:.3g} over {len(points)} steps ({shown_p(p)})"
+    text = f"the policy's loss rose from {early:.3g} to {late:.3g} over {len(points)} steps ({shown_p(p)})"
     if _at_ratio_one(case):
         why = "old and new log-probs are equal, so its value is minus the mean advantage, whatever is learned"
         return Finding(
             id="policy-loss",
             severity="info",
-            summary=f"{said}, which is not informative: {why}",
+            summary=f"{text}, which is not informative: {why}",
             evidence=evidence,
             rules_out=(RuledOut(id="policy-loss-rising", why=why),),
             advice="look at the reward and at eval/reward instead",
@@ -249,7 +249,7 @@ def _finding(case: Case, points: Sequence[tuple[float, float]], line: Trend, p: 
     return Finding(
         id="policy-loss",
         severity="warning",
-        summary=f"{said}: later updates push against its advantages, or its ratio is not what it should be",
+        summary=f"{text}: later updates push against its advantages, or its ratio is not what it should be",
         evidence=evidence,
         suggest=tuple(suggest),
         advice=(

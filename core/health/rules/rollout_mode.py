@@ -321,7 +321,7 @@ def _degenerate(case: Case, broken: Sequence[Row]) -> bool:
 
 def _repetitive(texts: Iterable[str]) -> float:
     """The share of the longer texts in which at least half of the words came before."""
-    words = [found for text in texts if len(found := text.split()) >= WORDS]
+    words = [tokens for text in texts if len(tokens := text.split()) >= WORDS]
     return sum(2 * len(set(one)) <= len(one) for one in words) / len(words) if words else 0.0
 
 

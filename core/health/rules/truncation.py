@@ -61,7 +61,7 @@ class _Stage:
     @property
     def share(self) -> float:
         """Of all its completions, how many were cut off."""
-        return sum(one.share * one.count for one in self.steps) / sum(one.count for one in self.steps)
+        return sum(step.share * step.count for step in self.steps) / sum(step.count for step in self.steps)
 
     @property
     def token_share(self) -> float | None:
@@ -71,26 +71,26 @@ class _Stage:
     @property
     def ended_length(self) -> float | None:
         """Mean tokens of the completions that ended by themselves."""
-        ended = sum((1 - one.share) * one.count for one in self.steps)
+        ended = sum((1 - step.share) * step.count for step in self.steps)
         return None if self._tokens is None or not ended else self._tokens[1] / ended
 
     @property
     def _tokens(self) -> tuple[float, float] | None:
         """Tokens of completions that were cut off, and of the others; None where a row does not fit the limit."""
-        lengths = [number(one.row, "completions/length") for one in self.steps]
+        lengths = [number(step.row, "completions/length") for step in self.steps]
         if self.limit is None or any(length is None for length in lengths):
             return None
-        cut = [one.share * one.count * self.limit for one in self.steps]
-        all_ = [(length or 0.0) * one.count for length, one in zip(lengths, self.steps, strict=True)]
+        cut = [step.share * step.count * self.limit for step in self.steps]
+        all_ = [(length or 0.0) * step.count for length, step in zip(lengths, self.steps, strict=True)]
         fits = all(part <= whole * (1 + 1e-6) for part, whole in zip(cut, all_, strict=True))
         return (sum(cut), max(0.0, sum(all_) - sum(cut))) if fits else None
 
     @property
     def valid_at_least(self) -> float | None:
         """Share of the cut-off completions that are valid, at least: of v valid and c cut off, v + c - 1 are both."""
-        known = [(one, valid) for one in self.steps if (valid := number(one.row, "completions/valid")) is not None]
-        cut = sum(one.share * one.count for one, _ in known)
-        return sum(max(0.0, valid + one.share - 1) * one.count for one, valid in known) / cut if cut else None
+        known = [(step, valid) for step in self.steps if (valid := number(step.row, "completions/valid")) is not None]
+        cut = sum(step.share * step.count for step, _ in known)
+        return sum(max(0.0, valid + step.share - 1) * step.count for step, valid in known) / cut if cut else None
 
     @property
     def paid(self) -> Gap | None:
@@ -138,10 +138,10 @@ def truncation(case: Case) -> Sequence[Finding]:
 
     Measured: `grpoctl run g10 -p tiny`: 298 of 320 cut off at 64 tokens, 96 % of the tokens; all earned 0.
     """
-    found = [stage for stage in _stages(case) if len(stage.steps) >= FEWEST and _to_the_end(stage)]
-    if not found or missing_eos(case) or _something_broke(case):
+    stages = [stage for stage in _stages(case) if len(stage.steps) >= FEWEST and _to_the_end(stage)]
+    if not stages or missing_eos(case) or _something_broke(case):
         return ()
-    return tuple(_finding(case, stage, alone=len(found) == 1) for stage in found)
+    return tuple(_finding(case, stage, alone=len(stages) == 1) for stage in stages)
 
 
 def _stages(case: Case) -> Iterator[_Stage]:

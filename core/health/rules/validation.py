@@ -113,14 +113,14 @@ def missed_stop(case: Case) -> Sequence[Finding]:
     Do: the suggested `early_stopping.patience` is the shortest, and at least 3, with which the stop comes after the
     best evaluation; none is suggested where the best evaluation is the one before training.
     """
-    found = early_stop(case.rows)
-    if found is None or (saved := found.last_step - found.stop_step) < WORTH * found.last_step:
+    stop = early_stop(case.rows)
+    if stop is None or (saved := stop.last_step - stop.stop_step) < WORTH * stop.last_step:
         return ()
     evidence: dict[str, float | str] = {
-        "best_step": found.best_step, "best": found.best, "patience": found.patience, "stop_step": found.stop_step,
-        "last_step": found.last_step, "steps_saved": saved, "share_saved": saved / found.last_step,
+        "best_step": stop.best_step, "best": stop.best, "patience": stop.patience, "stop_step": stop.stop_step,
+        "last_step": stop.last_step, "steps_saved": saved, "share_saved": saved / stop.last_step,
     }  # fmt: skip
-    completions = _completions(case.rows, found.stop_step)
+    completions = _completions(case.rows, stop.stop_step)
     if completions is not None:
         evidence["completions_saved"] = completions
     return (
@@ -128,15 +128,15 @@ def missed_stop(case: Case) -> Sequence[Finding]:
             id="missed-stop",
             severity="info",
             summary=(
-                f"no evaluation after step {found.best_step} was better than {found.best:.3g}: a patience of "
-                f"{found.patience} would have stopped at step {found.stop_step} of {found.last_step} and saved "
-                f"{saved / found.last_step:.0%} of the steps"
+                f"no evaluation after step {stop.best_step} was better than {stop.best:.3g}: a patience of "
+                f"{stop.patience} would have stopped at step {stop.stop_step} of {stop.last_step} and saved "
+                f"{saved / stop.last_step:.0%} of the steps"
                 + ("" if completions is None else f", {completions:,} completions")
             ),
             evidence=evidence,
-            suggest=(f"early_stopping.patience={found.patience}",) if found.best_step > 0 else (),
+            suggest=(f"early_stopping.patience={stop.patience}",) if stop.best_step > 0 else (),
             advice=""
-            if found.best_step > 0
+            if stop.best_step > 0
             else "the best is the untrained model: there is nothing to stop at and keep",
             confidence="certain",
         ),

@@ -57,8 +57,8 @@ def of_pass_rates(rates: Sequence[float], source: str = "") -> RewardModel:
     """Rewards of 1 and 0; a prompt for each pass rate, all equally frequent. Raises ValueError outside 0 to 1."""
     if not rates or not all(0.0 <= rate <= 1.0 for rate in rates):
         raise ValueError(f"got pass rates {list(rates)}; allowed: one or more numbers from 0 to 1")
-    said = source or f"pass rate {', '.join(f'{rate:g}' for rate in rates)}"
-    return RewardModel(levels=(0.0, 1.0), prompts=tuple((1.0 - rate, rate) for rate in rates), source=said)
+    text = source or f"pass rate {', '.join(f'{rate:g}' for rate in rates)}"
+    return RewardModel(levels=(0.0, 1.0), prompts=tuple((1.0 - rate, rate) for rate in rates), source=text)
 
 
 MOST_LEVELS = 6  # more different rewards are put together by equal shares
@@ -107,15 +107,15 @@ def likeness(counts: Sequence[Sequence[int]]) -> float | None:
 
 def _levels(rewards: Sequence[float]) -> list[float]:
     """The different rewards; where there are many, the means of equal shares of them."""
-    seen = sorted(Counter(rewards).items())
-    if len(seen) <= MOST_LEVELS:
-        return [reward for reward, _ in seen]
+    counts = sorted(Counter(rewards).items())
+    if len(counts) <= MOST_LEVELS:
+        return [reward for reward, _ in counts]
     levels: list[float] = []
     share, start, before = len(rewards) / MOST_LEVELS, 0, 0
-    for index, (_, count) in enumerate(seen):
+    for index, (_, count) in enumerate(counts):
         before += count
-        if before >= share * (len(levels) + 1) - _SAME or index == len(seen) - 1:
-            part = seen[start : index + 1]
+        if before >= share * (len(levels) + 1) - _SAME or index == len(counts) - 1:
+            part = counts[start : index + 1]
             levels.append(sum(reward * n for reward, n in part) / sum(n for _, n in part))
             start = index + 1
     return levels
@@ -123,8 +123,8 @@ def _levels(rewards: Sequence[float]) -> list[float]:
 
 def _counts(group: Sequence[float], levels: Sequence[float]) -> list[int]:
     """How many of a group are nearest to each level."""
-    found = Counter(min(range(len(levels)), key=lambda index: abs(levels[index] - reward)) for reward in group)
-    return [found[index] for index in range(len(levels))]
+    nearest = Counter(min(range(len(levels)), key=lambda index: abs(levels[index] - reward)) for reward in group)
+    return [nearest[index] for index in range(len(levels))]
 
 
 def _drawn(mean: Sequence[float], alike: float, random_: random.Random) -> tuple[tuple[float, ...], ...]:
@@ -152,11 +152,9 @@ def _dirichlet(strengths: Sequence[float], random_: random.Random) -> tuple[floa
 
 def _raked(prompts: Sequence[Sequence[float]], mean: Sequence[float]) -> tuple[tuple[float, ...], ...]:
     """The prompts with the chances of each level scaled until their mean is the one that was measured."""
-    found = [list(one) for one in prompts]
+    rows = [list(one) for one in prompts]
     for _ in range(_RAKES):
-        factors = [
-            want / max(fmean(column), _SAME) for want, column in zip(mean, zip(*found, strict=True), strict=True)
-        ]
-        scaled = [[part * factor for part, factor in zip(one, factors, strict=True)] for one in found]
-        found = [[part / sum(one) for part in one] for one in scaled]
-    return tuple(map(tuple, found))
+        factors = [want / max(fmean(column), _SAME) for want, column in zip(mean, zip(*rows, strict=True), strict=True)]
+        scaled = [[part * factor for part, factor in zip(one, factors, strict=True)] for one in rows]
+        rows = [[part / sum(one) for part in one] for one in scaled]
+    return tuple(map(tuple, rows))

@@ -1,6 +1,6 @@
 """What a source is: a kind of place that weights come from, and the record of where they really came from. No torch.
 
-A new kind is a file beside this one with `claims` and `locate`, and its name in registry.py.
+A new kind is a file beside this one with `claims` and `locate`, and its name in core/models/loading.py.
 """
 
 from __future__ import annotations

@@ -93,9 +93,9 @@ def micro_batches(prompts: Sequence[PromptRows], *, limit: int, budget: int) -> 
 
 def _fits(prompts: Sequence[PromptRows], limit: int, budget: int) -> bool:
     """True when these may be one micro-batch: prompts are padded to their longest, and completions likewise."""
-    rows = sum(len(one.rows) for one in prompts)
-    tokens = len(prompts) * max(one.prompt for one in prompts) + rows * max(max(one.lengths) for one in prompts)
-    return rows <= limit and tokens <= budget
+    count = sum(len(own.rows) for own in prompts)
+    tokens = len(prompts) * max(own.prompt for own in prompts) + count * max(max(own.lengths) for own in prompts)
+    return count <= limit and tokens <= budget
 
 
 def sampling_budget(device: torch.device) -> float:

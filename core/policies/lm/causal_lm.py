@@ -1,15 +1,16 @@
-"""The causal-LM policy: text in, text out, one factor per token.
+"""The causal-LM policy: text in, text out, one factor per token; and the mode its model is in for each kind of work.
 
-Not here: the decode loop (core.policies.lm.decoding), where weights come from (core.models), which mode a model is in
-(core.policies.lm.modes), how it is made ready to sample (core.policies.lm.fast.folded_adapter).
+`transformers` drops the KV cache without an error when a model samples in train mode with gradient checkpointing on:
+each decoding step then sees only the last token. That is what happened to P30. So no mode is left to the caller.
+Not here: the decode loop (core.policies.lm.decoding), where weights come from (core.models).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -20,9 +21,8 @@ from core.models.adapters import save, using_weights
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.lm.decoding import decode, stack_draws
-from core.policies.lm.fast.folded_adapter import folded_sampling
+from core.policies.lm.fast.fused_layers import checkpoint_contexts, folded_adapter
 from core.policies.lm.forward import micro_batch, rows_by_prompt, score_rows
-from core.policies.lm.modes import SamplingContext, clean_mode, plain_sampling, update_mode
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.base import Example
@@ -184,7 +184,7 @@ class CausalLMPolicy:
 
     def _encode(self, prompts: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Left-padded prompt ids and mask, (P, S)."""
-        rows = self.tokenizer([prompt_text(self.tokenizer, one) for one in prompts], add_special_tokens=False)[
+        rows = self.tokenizer([prompt_text(self.tokenizer, example) for example in prompts], add_special_tokens=False)[
             "input_ids"
         ]
         width = max(len(row) for row in rows)
@@ -217,3 +217,69 @@ def prompt_text(tokenizer: Any, example: Example) -> str:
 
 def _as_list(value: int | list[int] | None) -> list[int | None]:
     return list(value) if isinstance(value, list) else [value]
+
+
+class SamplingContext(Protocol):
+    """Something that makes a model ready to be sampled from, gives what to call, and restores the mode it came in."""
+
+    def __call__(self, model: Any, /) -> AbstractContextManager[Any]: ...
+
+
+@contextmanager
+def plain_sampling(model: Any) -> Iterator[Any]:
+    """What to draw from, in clean mode: the model as it is, its adapter a product of its own."""
+    with clean_mode(model):
+        yield model
+
+
+@contextmanager
+def folded_sampling(model: Any) -> Iterator[Any]:
+    """What to draw from, in clean mode: the model with its adapter in its weights where that folds, else `model`."""
+    with clean_mode(model), folded_adapter(model) as drawn_from:
+        yield drawn_from
+
+
+@contextmanager
+def clean_mode(model: Any) -> Iterator[None]:
+    """Eval mode (dropout off), gradient checkpointing off, KV cache on, no gradients; restores what it found."""
+    was_training, was_checkpointing = model.training, _checkpointing(model)
+    cached = model.config.use_cache
+    model.eval()
+    if was_checkpointing:
+        (getattr(model, "activation_checkpointing_disable", None) or model.gradient_checkpointing_disable)()
+    model.config.use_cache = True
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.config.use_cache = cached
+        if was_checkpointing:
+            enable_checkpointing(model)
+        model.train(was_training)
+
+
+def _checkpointing(model: Any) -> bool:
+    """True when any layer recomputes its activations in backward."""
+    # Switching it on sets it on the layer itself. Asking a module for what it lacks costs ten times as much.
+    return any(vars(module).get("gradient_checkpointing", False) for module in model.modules())
+
+
+def enable_checkpointing(model: Any) -> None:
+    """Recompute activations in backward instead of keeping them; the cache is of no use in such a forward.
+
+    What a forward runs its layers in is entered again for them (core.policies.lm.fast.fused_layers).
+    """
+    how = {"use_reentrant": False, "context_fn": checkpoint_contexts}
+    # Renamed in transformers 5.23; the old name warns at every call.
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    if enable is not None:
+        enable(activation_checkpointing_kwargs=how)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
+
+
+def update_mode(model: Any, *, checkpointing: bool) -> None:
+    """Train mode, checkpointing as asked, LEFT SO: backward recomputes layers in the mode their forward ran in."""
+    model.train()
+    if checkpointing and not _checkpointing(model):
+        enable_checkpointing(model)

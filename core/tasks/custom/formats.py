@@ -271,7 +271,7 @@ def read_parquet(path: Path) -> list[Row]:
     try:
         table = parquet.ParquetFile(path).read()  # not read_table: a folder key=value above it would become a column
         twice = [name for name, count in Counter(table.column_names).items() if count > 1]
-        found = [] if twice else table.to_pylist()
+        rows = [] if twice else table.to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         if isinstance(error, PermissionError):
             raise
@@ -279,7 +279,7 @@ def read_parquet(path: Path) -> list[Row]:
         raise SpecError(f"is no Parquet file that can be read: {reason}", file=path) from None
     if twice:
         raise SpecError(f"two columns are called {twice[0]!r}; each needs a name of its own", file=path)
-    return [numbered_row(values, number, path) for number, values in enumerate(found, 1)]
+    return [numbered_row(values, number, path) for number, values in enumerate(rows, 1)]
 
 
 def numbered_row(values: dict[str, object], number: int, file: Path | None) -> Row:
@@ -304,14 +304,14 @@ def read_hub(name: str, config: str | None, split: str, revision: str | None) ->
 
         log_through_root("datasets")
         try:
-            found = datasets.load_dataset(name, config, split=split, revision=revision)
-            rows: list[dict[str, object]] = list(found)
+            dataset = datasets.load_dataset(name, config, split=split, revision=revision)
+            rows: list[dict[str, object]] = list(dataset)
         except (OSError, ValueError, RuntimeError, KeyError, datasets.exceptions.DatasetsError) as error:
-            said = " ".join((str(error).strip() or type(error).__name__).split())
-            said = said if len(said) <= 300 else f"{said[:300]}..."
+            reason = " ".join((str(error).strip() or type(error).__name__).split())
+            reason = reason if len(reason) <= 300 else f"{reason[:300]}..."
             part = f" ({config})" if config is not None else ""
             raise SpecError(
-                f"cannot load {name!r}{part}, split {split!r}, from the hub: {said.rstrip('.')}; {ADVICE}",
+                f"cannot load {name!r}{part}, split {split!r}, from the hub: {reason.rstrip('.')}; {ADVICE}",
                 key="task.data",
             ) from None
     return [numbered_row(dict(values), number, Path(f"{name}[{split}]")) for number, values in enumerate(rows, 1)]
@@ -322,13 +322,13 @@ def _quiet() -> Iterator[None]:
     """No progress bars, the hub's included, and no analytics of another project's."""
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    before, shown = os.environ.get("HF_DATASETS_DISABLE_PROGRESS_BARS"), not are_progress_bars_disabled()
+    before, bars_enabled = os.environ.get("HF_DATASETS_DISABLE_PROGRESS_BARS"), not are_progress_bars_disabled()
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     disable_progress_bars()
     try:
         yield
     finally:
-        if shown:
+        if bars_enabled:
             enable_progress_bars()
         if before is None:
             os.environ.pop("HF_DATASETS_DISABLE_PROGRESS_BARS", None)

@@ -1,6 +1,6 @@
 """CustomTask: the user's rows as problems, the user's functions as rewards, and what both come to.
 
-Not here: reading rows (formats), what a row asks (prompts), which split it is in (splits), running functions
+Not here: reading rows (formats), what a row asks and which split it is in (problems), running functions
 (core.tasks.rewards). No function of the user's is loaded before something is scored.
 """
 
@@ -17,8 +17,7 @@ from typing import Any
 from core.config.task import CustomTaskSpec, RewardSpec
 from core.errors import TaskError
 from core.tasks.base import Example, Outcome, Split, Table
-from core.tasks.custom.prompts import Prompts
-from core.tasks.custom.splits import splits_of
+from core.tasks.custom.problems import Prompts, splits_of
 from core.tasks.rewards.judge import Judge, Verdict
 from core.tasks.text import TextTask, prompt_of
 
@@ -124,22 +123,22 @@ def outcomes_of(
     lost (raised, hung, ...), and where none gave a value. A weight of 0 counts for neither: that function is only
     logged.
     """
-    counted = [reward for reward in rewards if reward.weight != 0]
-    return [_outcome(row, rewards, counted, verdicts, output, valid_above) for row, output in enumerate(outputs)]
+    weighted = [reward for reward in rewards if reward.weight != 0]
+    return [_outcome(row, rewards, weighted, verdicts, output, valid_above) for row, output in enumerate(outputs)]
 
 
 def _outcome(
     row: int,
     rewards: Sequence[RewardSpec],
-    counted: Sequence[RewardSpec],
+    weighted: Sequence[RewardSpec],
     verdicts: Mapping[str, Verdict],
     output: str,
     valid_above: float | None,
 ) -> Outcome:
     parts = {reward.label: float(verdicts[reward.label].values[row]) for reward in rewards}
-    lost = any(row in verdicts[reward.label].lost for reward in counted)
-    given = [reward.weight * parts[reward.label] for reward in counted if not math.isnan(parts[reward.label])]
-    total = math.nan if lost or not given else math.fsum(given)
+    lost = any(row in verdicts[reward.label].lost for reward in weighted)
+    terms = [reward.weight * parts[reward.label] for reward in weighted if not math.isnan(parts[reward.label])]
+    total = math.nan if lost or not terms else math.fsum(terms)
     # What was lost is no worse for it: a step whose rewards are missing must not look like a collapse.
     valid = bool(output.strip()) if valid_above is None or math.isnan(total) else total > valid_above
     return Outcome(reward=total, expected=total, valid=valid, parts=parts)
@@ -169,9 +168,9 @@ def _commonest(samples: Sequence[Mapping[str, object]]) -> Table:
     texts = Counter(str(sample["text"]) for sample in samples)
     rows = []
     for text, count in texts.most_common(MOST):
-        found = [_number(sample.get("reward")) for sample in samples if sample["text"] == text]
-        shown = " ".join(text.split())
-        rows.append((shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 3]}...", str(count), _mean(found)))
+        rewards = [_number(sample.get("reward")) for sample in samples if sample["text"] == text]
+        cell = " ".join(text.split())
+        rows.append((cell if len(cell) <= LONGEST else f"{cell[: LONGEST - 3]}...", str(count), _mean(rewards)))
     title = f"Commonest of {len(texts)} different completions"
     return Table(title=title, columns=("completion", "samples", "mean reward"), rows=tuple(rows))
 

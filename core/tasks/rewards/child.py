@@ -82,9 +82,9 @@ class Guard:
         for _ in range(64):  # not for ever, where something prints all the time
             if not self._read_output():
                 break
-        said: dict[str, object] = {"printed": self._kept.decode("utf-8", "replace"), "bytes": self._bytes}
+        message: dict[str, object] = {"printed": self._kept.decode("utf-8", "replace"), "bytes": self._bytes}
         self._kept, self._bytes = b"", 0
-        return said
+        return message
 
     def _read_output(self) -> bool:
         try:
@@ -119,14 +119,14 @@ def end_descendants(seconds: float = 5.0) -> None:
 
 def _children() -> list[int]:
     """The processes whose parent this one is, from /proc."""
-    found = []
+    children = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         with suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as file:
             if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                found.append(int(entry))
-    return found
+                children.append(int(entry))
+    return children
 
 
 def _ask_kernel(option: int, value: int) -> None:

@@ -213,9 +213,9 @@ class Judge:
         """
         count = len(completions)
         ids = completion_ids if len(completion_ids) else [[] for _ in completions]
-        given = {**columns, "prompts": prompts, "completions": completions, "completion_ids": ids}
-        if uneven := [name for name, values in given.items() if len(values) != count]:
-            raise ValueError(f"{uneven[0]} has {len(given[uneven[0]])} rows, completions {count}")
+        arguments = {**columns, "prompts": prompts, "completions": completions, "completion_ids": ids}
+        if uneven := [name for name, values in arguments.items() if len(values) != count]:
+            raise ValueError(f"{uneven[0]} has {len(arguments[uneven[0]])} rows, completions {count}")
         if count == 0:
             return {spec.label: Verdict(values=()) for spec in self._specs}
         if not self._rewards:  # later the process may be lost and started again, which is a call's matter
@@ -223,7 +223,7 @@ class Judge:
         self._check_arguments(columns, TaskError)
         if step is None:
             self._notes.no_step(self._rewards)
-        rows = _Rows(columns=given, count=count, step=step or 0)
+        rows = _Rows(columns=arguments, count=count, step=step or 0)
         return {reward.spec.label: self._verdict(reward, rows) for reward in self._rewards}
 
     def check(self, columns: Collection[str] | None = None) -> None:

@@ -125,7 +125,7 @@ class RewardProcess:
             self._printed(message["printed"], message["bytes"])
 
     def _exchange(
-        self, data: bytes, deadline: float, wanted: Callable[[dict[str, Any]], bool]
+        self, data: bytes, deadline: float, accept: Callable[[dict[str, Any]], bool]
     ) -> dict[str, Any] | None:
         """Write `data` while reading; the first line that is wanted or tells of the end; None where time is up."""
         handles, view = self._handles, memoryview(data)
@@ -141,11 +141,11 @@ class RewardProcess:
                     view = _written(handles.requests, view)
                     if not view:
                         selector.unregister(handles.requests)
-                if handles.replies in ready and (message := self._heard(wanted)) is not None:
+                if handles.replies in ready and (message := self._read_message(accept)) is not None:
                     return message
         return None
 
-    def _heard(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
+    def _read_message(self, accept: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
         """The first wanted line of what can be read now."""
         piece = os.read(self._handles.replies, _PIECE)
         if not piece:
@@ -153,7 +153,7 @@ class RewardProcess:
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
             message = _parsed(line)
-            if message is not None and ("ended" in message or wanted(message)):
+            if message is not None and ("ended" in message or accept(message)):
                 return message
         return None
 

@@ -1,6 +1,8 @@
 """Runs reward functions: a line of JSON asks, a line answers. In a process of its own, which may die of it.
 
-What is here: one call. What is not: who watches this process (child) and what a lost call costs (judge).
+What is here: finding the function that `package.module:function` or `path/file.py:function` names, one call of it, and
+reading what it returned as one number for each row. What is not: who watches this process (child), what a lost call
+costs and what becomes of rows without a value (judge).
 
     {"call": 1, "resolve": ["pkg.mod:f", "dir/file.py:g"], "base": "dir"}   -> {"call": 1, "functions": [...]}
     {"call": 2, "function": 0, "rows": 8, "step": 3, "arguments": {...}, "extras": ["log_metric"]}
@@ -10,19 +12,224 @@ What is here: one call. What is not: who watches this process (child) and what a
 from __future__ import annotations
 
 import contextlib
+import difflib
 import faulthandler
+import hashlib
+import importlib
+import importlib.util
 import inspect
 import json
+import math
 import os
+import reprlib
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn, TextIO
 
-from core.tasks.rewards.functions import Function, NotFound, UnusableError, described, numbers_of, put_first, resolve
+Function = Callable[..., Any]
+
+
+class NotFound(Exception):  # noqa: N818  it is an answer
+    """No such file, module or function: one line that says what was looked for, where, and what is near."""
+
+
+def is_file(place: str) -> bool:
+    """Whether the part before the colon names a file: it ends in .py, or has a slash in it."""
+    return place.endswith(".py") or "/" in place
+
+
+def resolve(reference: str, base: Path) -> Function:
+    """The function that a reference names. Raises NotFound, or whatever importing its module raises."""
+    place, _, name = reference.rpartition(":")
+    module = _from_file(base / Path(os.path.expanduser(place))) if is_file(place) else _from_path(place, base)
+    function = getattr(module, name, None)
+    where = getattr(module, "__file__", None) or place
+    if function is None:
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise NotFound(f"{where} has no {name}; {_near(name, functions, 'callables in it')}")
+    if inspect.isclass(function):
+        raise NotFound(f"{name} in {where} is a class; allowed: a function, or an instance that can be called")
+    if not callable(function):
+        raise NotFound(f"{name} in {where} is of type {type(function).__name__}; allowed: a function")
+    return function  # type: ignore[no-any-return]
+
+
+def check_file(path: Path) -> None:
+    """Raises NotFound where there is no such file, naming what is near."""
+    if path.is_file():
+        return
+    folder = path.parent
+    there = [f.name for f in folder.glob("*.py")] if folder.is_dir() else []
+    what = "is a folder" if path.is_dir() else "no such file"
+    raise NotFound(f"{path}: {what}; {_near(path.name, there, f'Python files in {folder}')}")
+
+
+def signature_facts(function: Function) -> dict[str, object]:
+    """What the parent needs to know: `named` parameters, those `required`, `anything` (**kwargs), `file`, its `sha256`.
+
+    Raises NotFound where it cannot be called with names alone.
+    """
+    file = getattr(sys.modules.get(getattr(function, "__module__", None) or ""), "__file__", None)
+    facts: dict[str, object] = {"file": file, "sha256": _sha256(file)}
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some callables written in C have none
+        return {**facts, "named": [], "required": [], "anything": True}
+    nameless = [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY]
+    if nameless:
+        raise NotFound(f"{nameless[0]} is positional-only (before a `/`); allowed: rewards are called with names alone")
+    rest = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    named = [parameter for parameter in parameters if parameter.kind not in rest]
+    return {
+        **facts,
+        "named": [parameter.name for parameter in named],
+        "required": [parameter.name for parameter in named if parameter.default is inspect.Parameter.empty],
+        "anything": any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters),
+    }
+
+
+def put_first(folder: Path) -> None:
+    """From now on modules are looked for in this folder first, as Python does for a script in it."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _from_path(dotted: str, base: Path) -> ModuleType:
+    try:
+        return importlib.import_module(dotted)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if not (dotted == missing or dotted.startswith(f"{missing}.")):
+            raise  # something that it imports itself
+        *above, last = missing.split(".")
+        folder = base.joinpath(*above)
+        raise NotFound(
+            f"no module {missing}{'' if missing == dotted else f' (of {dotted})'}: neither installed nor in {base}; "
+            f"{_near(last, _modules_in(folder), f'modules in {folder}')}; a file is given as ./path/file.py:function"
+        ) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    """The module of a file: once, whatever number of functions are taken from it."""
+    path = path.resolve()
+    check_file(path)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(path):
+            return module
+    name = _name_of(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise NotFound(f"{path}: not a Python file; allowed: one that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    with ExitStack() as undo:
+        sys.modules[name] = module  # before it runs: dataclasses and pickle look their module up
+        undo.callback(sys.modules.pop, name, None)
+        spec.loader.exec_module(module)
+        undo.pop_all()
+    return module
+
+
+def _name_of(path: Path) -> str:
+    """The name under which a file is imported; what it imports from beside itself is found.
+
+    A file inside a package (`__init__.py` beside it) is a module of that package, so relative imports work in it.
+    """
+    put_first(path.parent)
+    root, parts = path.parent, [path.stem]
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        parts.insert(0, root.name)
+        root = root.parent
+    if len(parts) > 1:
+        put_first(root)
+        importlib.import_module(".".join(parts[:-1]))
+        return ".".join(parts)
+    name = path.stem.replace(".", "_")
+    taken = name in sys.modules or name in sys.stdlib_module_names
+    return f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}" if taken else name
+
+
+def _modules_in(base: Path) -> list[str]:
+    packages = [folder.parent.name for folder in base.glob("*/__init__.py")]
+    return sorted({*packages, *(file.stem for file in base.glob("*.py"))})
+
+
+def _near(name: str, names: Iterable[str], what: str) -> str:
+    """`did you mean x?`, or which there are."""
+    there = sorted(names)
+    if near := difflib.get_close_matches(name, there, n=1):
+        return f"did you mean {near[0]}?"
+    return f"{what}: {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}" if there else f"{what}: none"
+
+
+def _sha256(file: str | None) -> str | None:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+    except OSError:
+        return None
+
+
+LARGEST = 1e30  # in size: rewards are weighted, added, squared and then float32, which ends at 3.4e38
+
+
+class UnusableError(Exception):
+    """What was returned is no list of one value for each row: what it is, and what is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Returned:
+    """`values` of the rows; those in `refused` (row -> why) have None, and are lost."""
+
+    values: list[float | None]
+    refused: dict[int, str]
+
+
+def numbers_of(returned: object, rows: int) -> Returned:
+    """The values of a list, a tuple, an array, a tensor or a generator of numbers; bools are 0 and 1.
+
+    Raises UnusableError where it is none of these, or where their number is not `rows`.
+    """
+    allowed = f"allowed: a list of a number or None for each of the {rows} completion(s)"
+    if isinstance(returned, (str, bytes, Mapping, Set)) or not isinstance(returned, Iterable):
+        raise UnusableError(f"returned {_described(returned)}; {allowed}")
+    items = list(islice(returned, rows + 1))  # a generator may never end
+    if len(items) != rows:
+        count = str(len(returned)) if isinstance(returned, Sized) else f"{len(items)}{'+' if len(items) > rows else ''}"
+        raise UnusableError(f"returned {count} value(s); {allowed}")
+    values: list[float | None] = []
+    refused: dict[int, str] = {}
+    for row, value in enumerate(items):
+        number, why = _number(value)
+        values.append(number)
+        if why:
+            refused[row] = f"returned {why}; allowed: a finite number, or None where the reward does not apply"
+    return Returned(values=values, refused=refused)
+
+
+def _number(value: object) -> tuple[float | None, str]:
+    """The value as a float, or None and why it is refused; None itself is fine."""
+    if value is None:
+        return None, ""
+    if isinstance(value, (str, bytes)):  # float("1.5") would be taken silently
+        return None, _described(value)
+    try:
+        number = float(value)  # type: ignore[arg-type]  # numpy's and torch's scalars too
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None, _described(value)
+    if math.isfinite(number) and abs(number) > LARGEST:
+        return None, f"{number}, beyond {LARGEST:.0e}"
+    return (number, "") if math.isfinite(number) else (None, str(number))
+
+
+def _described(value: object) -> str:
+    return f"{type(value).__name__} {reprlib.repr(value)}"
+
 
 ERROR_LIMIT = 6000  # characters of a traceback that are sent: its beginning and its end
 WHERE_ARE_YOU = signal.SIGUSR2  # prints the stack, whatever the process is busy with
@@ -59,16 +266,17 @@ class _Worker:
         if "resolve" in order:
             base = Path(order["base"])
             put_first(base)
-            return {"call": order["call"], "functions": [self._resolve(one, base) for one in order["resolve"]]}
+            functions = [self._resolve(reference, base) for reference in order["resolve"]]
+            return {"call": order["call"], "functions": functions}
         signal.alarm(0)  # one that an earlier call left behind
-        found, error = caught(lambda: self._call(order))
-        return {"call": order["call"], **(found if error is None else {"error": error})}
+        result, error = caught(lambda: self._call(order))
+        return {"call": order["call"], **(result if error is None else {"error": error})}
 
     def _resolve(self, reference: str, base: Path) -> dict[str, object]:
         function, error = caught(lambda: resolve(reference, base))
         self._functions.append(function)
         if error is None:
-            facts, error = caught(lambda: described(function))
+            facts, error = caught(lambda: signature_facts(function))
             if error is None:
                 return facts  # type: ignore[no-any-return]
         return {"error": error}
@@ -99,10 +307,10 @@ def caught(action: Callable[[], Any]) -> tuple[Any, str | None]:
     except (NotFound, UnusableError) as error:
         return None, str(error)
     except BaseException as error:  # noqa: BLE001  the boundary around one call of a user's code
-        return None, _told(error)
+        return None, _traceback_text(error)
 
 
-def _told(error: BaseException) -> str:
+def _traceback_text(error: BaseException) -> str:
     """The traceback without our own frames, cut in its middle where it is long."""
     place = error.__traceback__
     while place is not None and place.tb_frame.f_globals.get("__name__", "").startswith(_NOT_THEIRS):

@@ -203,15 +203,15 @@ class _Reader:
         self._advance()
 
     def _advance(self) -> None:
-        found = _TOKEN.match(self._text, self._end)
-        assert found is not None  # the pattern's last alternative is the end itself
-        self.token = found[1]
-        self.start, self._end = found.span(1)
+        match = _TOKEN.match(self._text, self._end)
+        assert match is not None  # the pattern's last alternative is the end itself
+        self.token = match[1]
+        self.start, self._end = match.span(1)
 
     def error(self, expected: str) -> DslError:
         """The error for the token at the cursor."""
-        shown = self.token if len(self.token) <= 24 else self.token[:24] + "..."
-        return DslError(position=self.start, expected=expected, got=repr(shown) if shown else "the end of the text")
+        token = self.token if len(self.token) <= 24 else self.token[:24] + "..."
+        return DslError(position=self.start, expected=expected, got=repr(token) if token else "the end of the text")
 
     def _take(self, token: str, expected: str | None = None) -> None:
         if self.token != token:

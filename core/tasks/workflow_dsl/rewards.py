@@ -333,11 +333,6 @@ def prior(domain: Domain) -> Distribution:
     return _PRIOR[domain]
 
 
-def covered(domain: Domain) -> Mapping[str, Distribution]:
-    """Canonical pattern -> distribution, for the patterns that the log covers."""
-    return _COVERED[domain]
-
-
 @lru_cache(maxsize=4096)
 def outcomes(domain: Domain, workflow: Workflow) -> Distribution:
     """The distribution of a valid workflow's level. Remembered by workflow, never by text, which may be megabytes."""

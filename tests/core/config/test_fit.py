@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.config.fit import check_fit
-from core.config.run import RunSpec
+from core.config.run import RunSpec, check_fit
 from core.errors import SpecError
 
 STEPS = {"max_steps": 1, "prompts_per_step": 1, "learning_rate": 1e-4}

@@ -7,8 +7,7 @@ from dataclasses import replace
 from types import FrameType
 
 from core.health.case import Case, Sample, bounded, huge
-from core.health.examine import examine
-from core.health.facts import facts
+from core.health.examine import examine, facts
 from core.health.finding import Row
 from core.health.rules.learning_rate import too_large
 

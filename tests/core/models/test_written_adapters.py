@@ -73,7 +73,7 @@ def test_merged_weights_are_base_and_adapter_in_one(tmp_path: Path) -> None:
 def test_a_fully_trained_model_is_a_model_of_its_own(tmp_path: Path) -> None:
     policy = trained(small_qwen2(), LetterTokenizer(), lora=None, size=0.02)
     policy.export(tmp_path)
-    assert not adapters.is_adapter(tmp_path)
+    assert not (tmp_path / "adapter_config.json").exists()
     assert said(of_letters(AutoModelForCausalLM.from_pretrained(tmp_path)), "abc") == said(policy, "abc")
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from core.policies.base import ENTROPY, Scores
-from core.training.grpo_loss import GrpoLoss
+from core.training.grpo import GrpoLoss
 from core.training.update import LossParts
 from tests.fakes import grpo_stage
 from tests.fakes import loss_of as first_loss

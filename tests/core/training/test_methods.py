@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-import core.training.grpo_loss
+import core.training.grpo
 from core.algorithms.surrogates import Surrogate, surrogate
 from core.config import GrpoStage
 from core.config.methods import METHODS
@@ -168,7 +168,7 @@ def _backwards(*batch: Tensor, **settings: Tensor) -> Surrogate:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_surrogate_of_the_wrong_sign_loses_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.training.grpo_loss, "surrogate", _backwards)
+    monkeypatch.setattr(core.training.grpo, "surrogate", _backwards)
     assert chance_of_the_best(method, seed=0) < 0.1
 
 

@@ -12,8 +12,8 @@ import torch
 from core.faults import IN_THE_POLICY
 from core.models import adapters
 from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.fast import cuda_graph, decoder_step
-from core.policies.lm.fast.cuda_graph import Launch
+from core.policies.lm.fast import decoder_step
+from core.policies.lm.fast.decoder_step import Launch
 from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, grpo_stage, ran, small_policy, trainer_of
 from tests.pretended_gpu import moved, pretended_gpu
@@ -136,7 +136,7 @@ def test_nothing_waits_while_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch)
             recorded.append(run)
             return replay
 
-        monkeypatch.setitem(cuda_graph.RECORDERS, "cuda", strict)
+        monkeypatch.setitem(decoder_step.RECORDERS, "cuda", strict)
         found = rows("plain", gpu=True, lora=True)
     assert recorded
     assert_same(found, rows("plain", gpu=False, lora=True))

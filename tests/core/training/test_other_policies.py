@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from core.assemble import assemble, open_checkpoints
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.errors import SpecError
 from core.policies.base import Policy, Rollout, Sampling
 from core.randomness import RowKey

@@ -50,7 +50,7 @@ MASK = torch.tensor([[True, True], [True, False], [True, True], [False, False]])
 
 def pulling(rows: list[int], advantages: Tensor = ADVANTAGES, **fields: Any) -> list[int]:
     plain: dict[str, Any] = {"mask_NT": MASK, "old_NT": torch.zeros(4, 2), "advantages": advantages}
-    return loss_of(grpo_stage(), **{**plain, **fields}).pulling(rows)
+    return loss_of(grpo_stage(), **{**plain, **fields}).rows_with_gradient(rows)
 
 
 def test_which_rows_pull() -> None:

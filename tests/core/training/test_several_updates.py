@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core.randomness import DROPOUT
+from core.training.grpo import averaged
 from core.training.requests import Learn
-from core.training.step import averaged
 from tests.fakes import PricedTask, ScriptedPolicy, TabularPolicy, asked, grpo_stage, ran, trainer_of
 
 TASK = PricedTask(lambda prompt, output: float(output))

@@ -13,7 +13,7 @@ import torch
 from core.policies.base import Rollout, Sampling
 from core.randomness import RowKey
 from core.tasks.base import Example
-from core.training.grpo_loss import GrpoLoss
+from core.training.grpo import GrpoLoss
 from core.training.requests import Learn, StepDone
 from core.training.trainer import Trainer, drive
 from tests.fakes import (

@@ -36,7 +36,7 @@ ROLLOUT = Rollout(
     how=Sampling(temperature=1.0, max_completion_length=3),
 )
 
-TASK = PricedTask(lambda *_: 0.0)
+RECORDS = [PricedTask(lambda *_: 0.0).record(output) for output in ROLLOUT.outputs]
 
 
 def groups(*rewards: float, expected: tuple[float, ...] = ()) -> Groups:
@@ -48,7 +48,7 @@ def groups(*rewards: float, expected: tuple[float, ...] = ()) -> Groups:
 def test_the_metrics_of_a_step_worked_by_hand() -> None:
     # Rewards 0 1 2 | 1 1 1: mean 1, variance (1 + 0 + 1 + 0 + 0 + 0) / 6; inside the groups sqrt(2/3) and 0.
     advantages = torch.tensor([[-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    got = rollout_metrics(groups(0.0, 1.0, 2.0, 1.0, 1.0, 1.0), advantages, distinct=3)
+    got = rollout_metrics(groups(0.0, 1.0, 2.0, 1.0, 1.0, 1.0), advantages, records=RECORDS)
     assert got == {
         "reward/mean": 1.0,
         "reward/std": pytest.approx(sqrt(1 / 3)),
@@ -62,17 +62,17 @@ def test_the_metrics_of_a_step_worked_by_hand() -> None:
         "completions/valid": pytest.approx(5 / 6),
         "completions/length": pytest.approx(13 / 6),
         "completions/truncated": pytest.approx(2 / 6),
-        "completions/distinct": pytest.approx(3 / 6),
+        "completions/distinct": pytest.approx(3 / 6),  # a, b and c
     }
     assert set(got) <= set(METRICS)
 
 
 def test_missing_rewards_are_left_out() -> None:
-    got = rollout_metrics(groups(0.0, nan, 2.0, nan, nan, 1.0), torch.zeros(2, 3, dtype=torch.float64), distinct=1)
+    got = rollout_metrics(groups(0.0, nan, 2.0, nan, nan, 1.0), torch.zeros(2, 3, dtype=torch.float64), records=RECORDS)
     assert (got["reward/mean"], got["reward/missing"], got["groups/dead"]) == (1.0, 0.5, 0.5)
     assert "reward/truncated" not in got  # both that were cut off have none
     assert got["reward/group_std"] == pytest.approx(0.5)  # 1 in the first group, 0 in the second
-    nothing = rollout_metrics(groups(*[nan] * 6), torch.zeros(2, 3, dtype=torch.float64), distinct=1)
+    nothing = rollout_metrics(groups(*[nan] * 6), torch.zeros(2, 3, dtype=torch.float64), records=RECORDS)
     assert isnan(nothing["reward/mean"])
     assert nothing["reward/missing"] == nothing["groups/dead"] == 1.0
     assert not {"advantage/std", "reward/truncated"} & set(nothing)
@@ -81,9 +81,9 @@ def test_missing_rewards_are_left_out() -> None:
 def test_a_virtual_best_sample_makes_a_group_live_that_is_all_below_it() -> None:
     advantages = torch.tensor([[-0.5, -0.5, -0.5], [0.0, 0.0, 0.0]], dtype=torch.float64)
     same = groups(0.25, 0.25, 0.25, 1.0, 1.0, 1.0)
-    assert rollout_metrics(same, advantages, distinct=1)["groups/dead"] == 1.0
+    assert rollout_metrics(same, advantages, records=RECORDS)["groups/dead"] == 1.0
     got = rollout_metrics(
-        same, advantages, distinct=1, virtual_best=1.0
+        same, advantages, records=RECORDS, virtual_best=1.0
     )  # the second group is as good as the virtual sample
     assert got["groups/dead"] == 0.5
     assert got["advantage/std"] == 0.0  # of the three equal ones alone
@@ -118,7 +118,7 @@ def test_the_entropy_of_a_density_goes_by_another_name() -> None:
 
 def test_sample_rows() -> None:
     advantages = torch.tensor([[-1.0, 0.0, 1.0], [0.0, 0.5, -0.5]], dtype=torch.float64)
-    rows = sample_rows(TASK, groups(0.0, 1.0, 2.0, 1.0, 2.0, 0.5), advantages, step=7)
+    rows = sample_rows(groups(0.0, 1.0, 2.0, 1.0, 2.0, 0.5), RECORDS, advantages, step=7)
     assert rows[0] == {
         "step": 7,
         "row": 0,

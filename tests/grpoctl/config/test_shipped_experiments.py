@@ -8,7 +8,7 @@ import pytest
 
 from core.config import GrpoStage
 from core.config.expectation import parse
-from core.config.schedule import constant
+from core.config.stage import constant
 from core.errors import SpecError
 from core.health.before.inert import inert
 from grpoctl.config import Library, dump, experiments, load, read_resolved, shipped_folder, spec_sha

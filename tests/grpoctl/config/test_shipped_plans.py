@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.config import RunSpec, Schedule
-from core.config.schedule import constant
+from core.config.stage import constant
 from grpoctl.config import Library, load, plain
 from grpoctl.config.layers import leaves
 

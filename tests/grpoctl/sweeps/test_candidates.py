@@ -108,7 +108,7 @@ def test_overrides_are_texts_that_mean_what_they_hold() -> None:
     axes = "axes: {overlong: [null, {buffer: 0.5, weight: 1.0}], faults: [[], [rollout-in-train-mode]]}"
     spec = sweep(f"settings: {{eval_steps: 7}}\n{axes}")
     point = {"stages.grpo.overlong": {"buffer": 0.5, "weight": 1.0}, "faults": ["rollout-in-train-mode"]}
-    assert candidates.overrides_of(spec, point) == [
+    assert candidates.Candidates.of(spec).overrides(point) == [
         "evaluation.eval_steps=7",
         'stages.grpo.overlong={"buffer": 0.5, "weight": 1.0}',
         'faults=["rollout-in-train-mode"]',

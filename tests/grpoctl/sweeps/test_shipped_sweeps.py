@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.assemble import assemble, open_checkpoints
-from core.config.fit import check_fit
+from core.config.run import check_fit
 from core.training.trainer import drive
 from grpoctl.config import Library, dump, plain, read_resolved, shipped_folder
 from grpoctl.config.documents import read_document

@@ -43,12 +43,12 @@ def levers(
 ) -> Levers:
     """What helps. `profiles` are the spec's other profiles, with the shapes of their models."""
 
-    def found(one: RunSpec) -> int:
-        return peak(phases(one, shape, tokens, place)).bytes
+    def peak_of(changed: RunSpec) -> int:
+        return peak(phases(changed, shape, tokens, place)).bytes
 
-    now = found(spec)
+    now = peak_of(spec)
     worth = _worth(now, place)
-    alone = [_lever(change, found(changed), cost, place) for change, changed, cost in _changes(spec, place)]
+    alone = [_lever(change, peak_of(changed), cost, place) for change, changed, cost in _changes(spec, place)]
     for name, (other, model) in profiles.items():
         alone.append(
             _lever(
@@ -59,7 +59,7 @@ def levers(
             )
         )
     useful = [lever for lever in alone if lever.bytes < worth]
-    return Levers(alone=useful, together=_together(spec, found, place) if now > place.memory else ())
+    return Levers(alone=useful, together=_together(spec, peak_of, place) if now > place.memory else ())
 
 
 def _worth(now: int, place: Place) -> float:
@@ -71,19 +71,19 @@ def _lever(change: str, size: int, cost: str, place: Place) -> Lever:
     return Lever(change=change, bytes=size, cost=cost, fits=size <= place.memory)
 
 
-def _together(spec: RunSpec, found: Peak, place: Place) -> list[Lever]:
+def _together(spec: RunSpec, peak_of: Peak, place: Place) -> list[Lever]:
     """One change after another, each taken where it helps, the mildest for as long as they do; [] if all fall short."""
-    taken: dict[str, Lever] = {}
+    changes: dict[str, Lever] = {}
     while True:
-        worth = _worth(found(spec), place)
-        better = [(c, s, cost) for c, s, cost in _changes(spec, place) if found(s) < worth]
+        worth = _worth(peak_of(spec), place)
+        better = [(c, s, cost) for c, s, cost in _changes(spec, place) if peak_of(s) < worth]
         if not better:
             return []
         change, spec, cost = better[0]
-        lever = _lever(change, found(spec), cost, place)
-        taken[change.partition("=")[0]] = lever  # of one setting the last value counts
+        lever = _lever(change, peak_of(spec), cost, place)
+        changes[change.partition("=")[0]] = lever  # of one setting the last value counts
         if lever.fits:
-            return list(taken.values())
+            return list(changes.values())
 
 
 def _changes(spec: RunSpec, place: Place) -> Iterator[Changed]:

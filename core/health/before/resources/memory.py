@@ -7,32 +7,155 @@
     evaluate   as sample and score, for the held-out prompts
 
 Bytes. Worst case: longest prompts, every completion at its full length; docs/benchmarks.md has measurements beside it.
-On the disk: checkpoints, what a run exports, its records; and the model's own files. Not here: what a pass keeps of its
-rows (passes), the shapes, seconds.
+What one pass over rows keeps is counted by reading what the quick path keeps (docs/decisions/0012): prompts run once
+for their completions, attention of short rows on the CPU as plain products, log-probs by chunks of the head. Where a
+model cannot go that way every row has its prompt and all its logits.
+On the disk: checkpoints, what a run exports, its records; and the model's own files. Not here: the shapes, seconds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Literal
 
 from core.config import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.health.before.budget import budget
-from core.health.before.resources.passes import (
-    QUICK,
-    Device,
-    Rows,
-    block,
-    head,
-    moves,
-    shares,
-    size_of,
-    targets,
-    tokens_at_once,
-)
-from core.health.before.resources.shapes import Shape
+from core.health.before.resources.shapes import ATTENTION, MLP, Shape
 from core.health.before.view import views
+
+Device = Literal["cpu", "cuda"]
+QUICK = ("llama", "qwen2", "qwen3")  # core.policies.lm.fast.decoder_weights
+SCORES = 2**26  # core.policies.lm.fast.attention: bytes up to which attention is plain products
+CHUNK: Mapping[Device, int] = {"cpu": 2**26, "cuda": 2**28}  # core.policies.lm.forward
+WIDTHS, INNERS = 10, 4  # core.policies.lm.batches: what a token takes there
+LOGITS = 12  # bytes of a completion token's vocabulary entry where all are there: three fp32 copies, either way
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """`count` completions of `completion` tokens, `group` of each prompt of `prompt` tokens."""
+
+    count: int
+    group: int
+    prompt: int
+    completion: int
+
+    @property
+    def width(self) -> int:
+        """Tokens of a prompt and its completion."""
+        return self.prompt + self.completion
+
+    @property
+    def prompts(self) -> int:
+        """How many they have."""
+        return math.ceil(self.count / self.group)
+
+    @property
+    def drawn(self) -> int:
+        """Tokens of all completions."""
+        return self.count * self.completion
+
+    def tokens(self, *, shared: bool) -> int:
+        """What is run: each prompt once, or with every row."""
+        return self.prompts * self.prompt + self.drawn if shared else self.count * self.width
+
+    def within(self, budget: int) -> Rows:
+        """As many of them as a micro-batch within this budget of tokens has: whole groups where one fits, else rows."""
+        groups = budget // (self.prompt + self.group * self.completion)
+        fit = groups * self.group if groups else (budget - self.prompt) // max(1, self.completion)
+        return replace(self, count=max(1, min(self.count, fit)))
+
+
+def size_of(model: ModelSpec) -> int:
+    """Bytes of one activation; 4-bit weights compute in bf16."""
+    return 2 if model.computes_in == "bfloat16" else 4
+
+
+def targets(model: ModelSpec, shape: Shape) -> list[str]:
+    """The linear layers of a block that carry an adapter."""
+    modules = model.lora.target_modules if model.lora is not None else ()
+    return [name for name in shape.linears if name in modules]
+
+
+def moves(model: ModelSpec, name: str) -> bool:
+    """Whether training without an adapter moves this parameter."""
+    return model.trainable is None or any(fnmatchcase(name, pattern) for pattern in model.trainable)
+
+
+def shares(shape: Shape) -> bool:
+    """Whether learning runs a prompt once for all of its completions."""
+    return shape.family in QUICK
+
+
+def tokens_at_once(model: ModelSpec, shape: Shape, room: float) -> int:
+    """The tokens of a micro-batch at most, in this much memory; core.policies.lm.batches' own rule."""
+    held = model.itemsize
+    return max(1, int(room // (shape.layers * (WIDTHS * shape.hidden + INNERS * shape.intermediate) * held)))
+
+
+def block(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> int:
+    """Bytes that one block keeps of these rows for backward."""
+    return rows.tokens(shared=shares(shape)) * kept(model, shape) + attention(model, shape, rows, device)
+
+
+def kept(model: ModelSpec, shape: Shape) -> int:
+    """Bytes that one block keeps of one token for backward, attention's own left out.
+
+    Two norms keep their input (in fp32 where they are transformers' own, their product too where their weights move),
+    the MLP three intermediates. A linear layer keeps its input where its own weights move, or carry an adapter. PEFT's
+    own adapter in fp32 beside bf16 weights keeps a cast of its own, under dropout a dropped one and its mask.
+    """
+    size, moved, quick = size_of(model), model.lora is None, shares(shape)
+    carrying = targets(model, shape)
+    norms = 2 * shape.hidden * (size if quick else 4) + (0 if quick or not moved else 2 * shape.hidden * size)
+    inputs = 0
+    if moved or set(carrying) & set(ATTENTION[:3]):
+        inputs += shape.hidden
+    if moved or set(carrying) & set(MLP[:2]):
+        inputs += shape.hidden
+    if moved or "down_proj" in carrying:
+        inputs += shape.intermediate
+    plain = norms + (inputs + 3 * shape.intermediate) * size
+    if model.lora is None:
+        return plain
+    lora = model.lora
+    of_adapters = sum(shape.linears[name][0] for name in carrying)
+    fused = quick and model.load_in_4bit != "always" and model.mixed_precision == "no"
+    each = 5 if lora.lora_dropout else 4 if size < 4 and not fused else 0
+    return plain + each * of_adapters + (4 if each else size) * lora.r * len(carrying)
+
+
+def attention(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> int:
+    """Bytes that one block's attention keeps: queries, keys, values, outputs, and weights or a mask."""
+    size, shared = size_of(model), shares(shape)
+    tokens = rows.tokens(shared=shared)
+    heads = 2 * shape.query_size * (size if shared else 4) if shape.head_norms else 0
+    own = tokens * (2 * shape.query_size * size + heads)
+    if shared and device == "cpu" and 4 * shape.heads * rows.drawn * rows.width <= SCORES:
+        # The softmax, and what of it is multiplied with the values; a prompt's own in fp32 and as it is multiplied.
+        weights = 2 * shape.heads * rows.drawn * rows.width * size
+        of_prompts = shape.heads * rows.prompts * rows.prompt**2 * (size if size == 4 else 4 + size)
+        return own + tokens * 2 * shape.kv_size * size + weights + of_prompts
+    # Each row has its prompt's keys and values, repeated for each head, and a mask.
+    return own + rows.count * rows.width * 2 * shape.query_size * size + rows.count * rows.width**2 * size
+
+
+def head(model: ModelSpec, shape: Shape, rows: Rows, device: Device, *, entropy: bool, learns: bool) -> int:
+    """Bytes of the drawn tokens' logits: a chunk of them and a vector or two for each token, or all."""
+    each = LOGITS + 4 * entropy
+    if shape.family not in QUICK:
+        return rows.drawn * shape.vocabulary * each
+    chunk = min(rows.drawn, max(1, CHUNK[device] // (4 * shape.vocabulary)))
+    name = "model.embed_tokens.weight" if shape.tied else "lm_head.weight"
+    if learns and model.lora is None and moves(model, name):  # its chunks are run again
+        return chunk * shape.vocabulary * each
+    size = size_of(model)
+    table = chunk * shape.vocabulary * (4 + (size if size < 4 else 0) + 4 * entropy)
+    return table + (rows.drawn * shape.hidden * 4 * (1 + entropy) if learns else 0)
+
 
 PROCESS: Mapping[Device, int] = {"cpu": 425 * 2**20, "cuda": 600 * 2**20}  # the libraries; CUDA's context and workspace
 FOUR_BIT = 0.5 + 4 / 64  # bytes of a weight: nf4, and a scale in fp32 for each 64
@@ -118,9 +241,9 @@ def phases(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> list[Ph
     return [*(one for stage in stages for one in stage.phases()), _evaluation(spec, shape, tokens, place)]
 
 
-def peak(found: Sequence[Phase]) -> Phase:
+def peak(phases: Sequence[Phase]) -> Phase:
     """The phase that needs most."""
-    return max(found, key=lambda phase: phase.bytes)
+    return max(phases, key=lambda phase: phase.bytes)
 
 
 class _Stage:
@@ -167,12 +290,12 @@ class _Stage:
     def _learn(self) -> Phase:
         model, shape, device = self.spec.language_model, self.shape, self.place.device
         rows = self._rows(micro_rows(self.stage)).within(tokens_at_once(model, shape, self.place.sampling_room))
-        layers, one = _layers_with_gradients(model, shape), block(model, shape, rows, device)
+        layers, one_block = _layers_with_gradients(model, shape), block(model, shape, rows, device)
         if model.gradient_checkpointing:
             inputs = layers * rows.tokens(shared=shares(shape)) * shape.hidden * size_of(model)
-            activations, backward = inputs, one  # one layer's are made again after the logits are gone
+            activations, backward = inputs, one_block  # one layer's are made again after the logits are gone
         else:
-            activations, backward = layers * one, 0
+            activations, backward = layers * one_block, 0
         autocast = 2 * shape.layers * shape.block_linear if model.mixed_precision == "bf16" else 0
         logits = head(model, shape, rows, device, entropy=self._entropy(), learns=True)
         gradients = self.weights.trainable * self.weights.each
@@ -182,7 +305,7 @@ class _Stage:
             "gradients": gradients * 2,  # one term's beside the sum, on a step that an evaluation follows
             "activations": activations,
             "logits": logits,
-            "heap": int(HEAP * layers * one) if device == "cpu" else 0,
+            "heap": int(HEAP * layers * one_block) if device == "cpu" else 0,
         }
         return Phase(stage=self.name, name="learn", parts=parts)
 
@@ -207,7 +330,7 @@ def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Ph
     """Held-out prompts in batches; a few of their rows are scored."""
     group, longest = spec.evaluation.num_generations_eval, spec.max_completion_length
     device, rows = place.device, spec.task.eval_prompts * group
-    found = weights(spec.language_model, shape, device)
+    held = weights(spec.language_model, shape, device)
     batch = at_once(spec.language_model, shape, group=group, width=tokens.prompt + longest, place=place)
     added = [
         work(
@@ -219,8 +342,8 @@ def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Ph
         for work, most in ((sampling, batch), (scoring, SCORED_EVALUATION))
     ]
     worse = max(added, key=lambda parts: sum(parts.values()))
-    moments = 2 * found.trainable * found.each
-    return Phase(stage="", name="evaluate", parts={**found.held, "moments": moments, **worse})
+    moments = 2 * held.trainable * held.each
+    return Phase(stage="", name="evaluate", parts={**held.held, "moments": moments, **worse})
 
 
 def sampling(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> Parts:
@@ -294,8 +417,8 @@ class Disk:
 
 def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     """Of the whole run."""
-    found = weights(spec.language_model, shape, device)
-    one = 3 * found.trainable * found.each
+    stored = weights(spec.language_model, shape, device)
+    one = 3 * stored.trainable * stored.each
     size = spec.language_model.itemsize
     model = shape.total * size + TOKENIZER
     budgets = [(view, budget(view)) for view in views(spec)]
@@ -306,7 +429,7 @@ def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     return Disk(
         checkpoint=one,
         checkpoints=one * (spec.checkpoints.save_total_limit + 2),  # the best one, and the one being written
-        export=found.trainable * found.each + TOKENIZER if spec.language_model.lora is not None else model,
+        export=stored.trainable * stored.each + TOKENIZER if spec.language_model.lora is not None else model,
         merged=model if spec.export.merged and spec.language_model.lora is not None else 0,
         records=records,
     )

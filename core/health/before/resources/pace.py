@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from core.config import GrpoStage, RunSpec
 from core.health.before.budget import steps
-from core.health.before.resources.memory import Tokens, weights
-from core.health.before.resources.passes import Device
+from core.health.before.resources.memory import Device, Tokens, weights
 from core.health.before.resources.shapes import Shape
 from core.health.before.view import StageView, views
 

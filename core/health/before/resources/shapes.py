@@ -73,38 +73,38 @@ class Shape:
 
     def parameters(self) -> dict[str, int]:
         """Name -> elements, named as transformers names them."""
-        found = {"model.embed_tokens.weight": self.vocabulary * self.hidden}
+        sizes = {"model.embed_tokens.weight": self.vocabulary * self.hidden}
         for layer in range(self.layers):
-            found |= {f"model.layers.{layer}.{name}": size for name, size in self._block().items()}
-        found["model.norm.weight"] = self.hidden
+            sizes |= {f"model.layers.{layer}.{name}": size for name, size in self._block().items()}
+        sizes["model.norm.weight"] = self.hidden
         if not self.tied:
-            found["lm_head.weight"] = self.vocabulary * self.hidden
-        return found
+            sizes["lm_head.weight"] = self.vocabulary * self.hidden
+        return sizes
 
     def _block(self) -> dict[str, int]:
-        found = {}
+        sizes = {}
         for name, (inputs, outputs) in self.linears.items():
             full = f"{'self_attn' if name in ATTENTION else 'mlp'}.{name}"
-            found[f"{full}.weight"] = inputs * outputs
+            sizes[f"{full}.weight"] = inputs * outputs
             if name in self.biases:
-                found[f"{full}.bias"] = outputs
+                sizes[f"{full}.bias"] = outputs
         if self.head_norms:
-            found |= {"self_attn.q_norm.weight": self.head_size, "self_attn.k_norm.weight": self.head_size}
-        return found | {"input_layernorm.weight": self.hidden, "post_attention_layernorm.weight": self.hidden}
+            sizes |= {"self_attn.q_norm.weight": self.head_size, "self_attn.k_norm.weight": self.head_size}
+        return sizes | {"input_layernorm.weight": self.hidden, "post_attention_layernorm.weight": self.hidden}
 
 
 def from_config(config: Mapping[str, Any], source: str) -> Shape:
     """The shape that a transformers config.json describes. Raises ModelError naming `source` and what it lacks."""
     family = str(config.get("model_type", "unknown"))
     names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    found = {name: config.get(name) for name in names}
-    odd = [name for name, value in found.items() if not isinstance(value, int) or value < 1]
+    values = {name: config.get(name) for name in names}
+    odd = [name for name, value in values.items() if not isinstance(value, int) or value < 1]
     if odd:
         raise ModelError(
             f"config.json of {source!r} ({family}) has no {odd[0]}: its memory cannot be worked out from shapes; "
             "allowed: a decoder-only language model"
         )
-    size = {name: int(value or 0) for name, value in found.items()}
+    size = {name: int(value or 0) for name, value in values.items()}
     heads = size["num_attention_heads"]
     return Shape(
         family=family,

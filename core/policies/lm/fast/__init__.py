@@ -1,1 +1,1 @@
-"""The fast paths of a language model, a file each. core.policies.savings switches them, and says where each is."""
+"""The fast paths of a language model. core.policies.savings switches them, and says where each is."""

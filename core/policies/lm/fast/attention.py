@@ -7,7 +7,7 @@ same, as it is for a single query, on other devices and under attention dropout.
 A layer's linear parts do not mind where a token stands; only attention does: a prompt's tokens see those before them, a
 completion's its prompt and those before them. So prompts and what follows each may stand in one row, every product of a
 layer is one for all tokens, and the keys of a prompt are not repeated for its completions.
-Not here: who asks for it and builds such a row (core.policies.lm.forward), a drawn token's attention (shared_cache.py).
+Not here: who asks for it and builds such a row (core.policies.lm.forward), a drawn token's attention (kv_cache.py).
 
 Shape suffixes: P prompts, S tokens of each, R completions, K = R / P where each prompt has as many, W tokens of each,
 M = P * S + R * W, G key/value heads, Q query heads of each, H query heads, D size of a head.

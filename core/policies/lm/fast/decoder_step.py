@@ -2,7 +2,7 @@
 
 A small model's token is hundreds of products that are over in microseconds; what transformers' modules do between them
 takes as long again. Here the weights are read once for a rollout, layers of the same input are one product
-(decoder_weights.py), and a prompt's keys and values are not repeated (shared_cache.py). Equal up to rounding.
+(decoder_weights.py), and a prompt's keys and values are not repeated (kv_cache.py). Equal up to rounding.
 Scoring and learning run the model's own modules, some of their operations replaced by others than these, so that the
 integrity check compares two different ways through it.
 
@@ -10,7 +10,12 @@ The walk over the blocks stands once, in DecoderStep. What differs by layout is 
   ColumnStep    on the CPU: rows stand side by side. A product of few rows is then W x, for which bfloat16's kernels
                 take half to two thirds of the time that they take for x W', the usual way.
   RecordedStep  elsewhere: rows stand under each other, in tensors that stay in place, so that a GPU can replay a step.
-Not here: the prompts, which the model itself runs; how a token is drawn (core.policies.lm.drawing).
+A token of a small batch is a thousand kernels of some microseconds each; the CPU takes longer to launch one than the
+GPU to run it. So a step is recorded once, as a CUDA graph, and launched as a whole. Only what it launches is recorded,
+with the addresses it is launched with: whatever Python does in it, and whatever number it hands to an operation, stays
+as it was. So it may read nothing but tensors that stand where they are, and may not ask the GPU for anything.
+
+Not here: the prompts, which the model itself runs; how a token is drawn (core.policies.lm.decoding).
 
 Shape suffixes: R rows drawing, N their places, H hidden size, X heads of queries, keys and values, G key/value heads,
 D size of a head, C drawn tokens there is room for, V vocabulary. Without suffix: in either layout.
@@ -19,9 +24,12 @@ D size of a head, C drawn tokens there is room for, V vocabulary. Without suffix
 from __future__ import annotations
 
 import logging
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +38,6 @@ from torch.nn.functional import embedding, rms_norm
 from transformers import DynamicCache
 
 from core.policies.lm.fast.attention import mask_to_bias
-from core.policies.lm.fast.cuda_graph import Launch, Record, stop_recording
 from core.policies.lm.fast.decoder_weights import (
     BlockWeights,
     DecoderWeights,
@@ -41,7 +48,7 @@ from core.policies.lm.fast.decoder_weights import (
     rope_cos_sin,
     unwrap_adapter,
 )
-from core.policies.lm.fast.shared_cache import LayerCache, SharedCache
+from core.policies.lm.fast.kv_cache import LayerCache, SharedCache
 
 COLUMN_DEVICES = ("cpu",)  # where rows stand side by side
 MAX_JOINED_BYTES = 2**30  # of weights that are copied to be one matrix, on the CPU; elsewhere none is
@@ -160,10 +167,10 @@ class ColumnStep(DecoderStep):
 class RecordedStep(DecoderStep):
     """Saving `recorded_steps`: a step for devices whose time goes into launching operations. The same numbers.
 
-    It is recorded (cuda_graph.py) and replayed for every token that follows: the tokens and their number are written
-    into two tensors that it reads, the room for drawn tokens is all read and a bias says which are there, and the
-    places of rows that have left are run with the others: (N, H), (N, X, D) by heads. When the cache is made larger or
-    smaller, the step is recorded anew.
+    It is recorded (`record_cuda_graph`) and replayed for every token that follows: the tokens and their number are
+    written into two tensors that it reads, the room for drawn tokens is all read and a bias says which are there, and
+    the places of rows that have left are run with the others: (N, H), (N, X, D) by heads. When the cache is made larger
+    or smaller, the step is recorded anew.
     """
 
     features_dim, heads_dim, size_dim = -1, 1, 2
@@ -259,3 +266,66 @@ def decoder_step(
     prompts = [(layer.keys.to(dtype), layer.values.to(dtype)) for layer in cache.layers]
     shared = SharedCache(prompts, mask_PS, k, limit, centre_keys=weights.centre_keys)
     return ColumnStep(weights, shared) if device in COLUMN_DEVICES else RecordedStep(weights, shared, record)
+
+
+Launch = Callable[[], Tensor]
+Record = Callable[[Launch], Launch]
+
+
+def record_cuda_graph(run: Launch) -> Launch:
+    """What replays `run` and gives the tensor that it gave, filled anew. Raises RuntimeError where CUDA cannot."""
+    with suppress(torch.OutOfMemoryError):
+        return _recorded(run)
+    # A recording takes fresh memory only, none that was kept; and out here nothing holds on to the one that failed.
+    torch.cuda.empty_cache()
+    return _recorded(run)
+
+
+def stop_recording(record: Record) -> None:
+    """Do not record again in this process: it has failed, and each failure may cost memory for good."""
+    for device in [device for device, recorder in RECORDERS.items() if recorder is record]:
+        del RECORDERS[device]
+
+
+def _recorded(run: Launch) -> Launch:
+    stream, current = torch.cuda.Stream(), torch.cuda.current_stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(current)
+    try:
+        with torch.cuda.stream(stream):
+            with _never_waiting():
+                run()  # what libraries set up when they are first used must not be recorded
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            # Other threads, NCCL's among them, may ask CUDA for what a recording thread may not.
+            graph.capture_begin(capture_error_mode="thread_local")
+            result: Tensor | None = None
+            try:
+                result = run()
+            finally:
+                # What was begun must be ended, also where it cannot be ended well: then `run` has said why.
+                with nullcontext() if result is not None else suppress(RuntimeError):
+                    graph.capture_end()
+    finally:
+        current.wait_stream(stream)
+    return partial(_replay, graph, result)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, result: Tensor) -> Tensor:
+    graph.replay()
+    return result
+
+
+@contextmanager
+def _never_waiting() -> Iterator[None]:
+    """What would make the CPU wait raises RuntimeError here, and not in a recording, which it would spoil."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")  # that it is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+RECORDERS: dict[str, Record] = {"cuda": record_cuda_graph}

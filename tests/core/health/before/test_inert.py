@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from core.algorithms.advantages import advantages
-from core.algorithms.candidates import candidate_weights
+from core.algorithms.advantages import advantages, candidate_weights
 from core.algorithms.names import SurrogateKind
 from core.algorithms.schedules import learning_rate, plateau_factor
 from core.algorithms.surrogates import Trust, surrogate
 from core.config import GrpoStage, RceStage, RunSpec, Schedule
 from core.health.before.budget import least_value
-from core.health.before.inert import READS, RULES, SCHEDULES, inert, inert_axis, inert_in_all
+from core.health.before.inert import READS, RULES, SCHEDULES, inert, inert_in_all
 from core.health.before.pitfalls import warnings
 from core.health.before.view import views
 from core.training.outcome import Ending
@@ -48,7 +47,7 @@ def keys(spec: RunSpec) -> set[str]:
 
 
 def reason(key: str, **stage: Any) -> str | None:
-    return inert_axis(run_spec(**stage), f"stages.grpo.{key}")
+    return inert_in_all([run_spec(**stage)], f"stages.grpo.{key}")
 
 
 def gradient(trust: Trust, moved: float) -> torch.Tensor:
@@ -67,13 +66,11 @@ def gradient(trust: Trust, moved: float) -> torch.Tensor:
 @pytest.mark.parametrize("key", OTHER)
 def test_the_constants_of_a_surrogate(kind: SurrogateKind, key: str) -> None:
     low, high = (Trust(**{"kind": kind, "epsilon": 0.2, "epsilon_high": 0.2, key: value}) for value in OTHER[key])
-    # One update per rollout: the ratio is 1, and every rule says so (cispo's bound has values below 1 that act).
-    said = reason(key, surrogate=kind)
-    assert (said is None) == (key == "cispo_max_weight" and kind == "cispo")
+    # One update per rollout: the ratio is 1, and every rule says so (cispo's bound acts at values below 1 only).
+    assert reason(key, surrogate=kind) is not None
     assert torch.allclose(gradient(low, moved=0.0), gradient(high, moved=0.0), rtol=1e-12, atol=0)
     # Two updates: inert exactly where the surrogate does not read it.
-    said = reason(key, surrogate=kind, num_iterations=2)
-    assert (said is None) == (key in READS[kind])
+    assert (reason(key, surrogate=kind, num_iterations=2) is None) == (key in READS[kind])
     assert torch.equal(gradient(low, moved=0.8), gradient(high, moved=0.8)) == (key not in READS[kind])
 
 
@@ -99,8 +96,8 @@ def test_epsilon_is_inert_at_every_value_with_one_update_per_rollout() -> None:
     assert reason("epsilon", minibatches=2) is None
     assert reason("epsilon", num_iterations=2) is None
     assert reason("epsilon.start", epsilon={"start": 0.3, "end": 0.1, "steps": 50}) is not None
-    assert inert_axis(run_spec(), "stages.other.epsilon") is None
-    assert inert_axis(run_spec(), "model.dtype") is None
+    assert inert_in_all([run_spec()], "stages.other.epsilon") is None
+    assert inert_in_all([run_spec()], "model.dtype") is None
 
 
 def test_noise_and_faults_move_the_ratio() -> None:
@@ -168,7 +165,6 @@ def test_a_clip_above_the_largest_advantage() -> None:
         assert ("advantage.clip" in named(spec)) == expected
         free = run_spec(advantage={"clip": None})
         assert torch.equal(computed(of(spec), (0.0, 1.0)), computed(of(free), (0.0, 1.0))) == expected
-        assert inert_axis(spec, "stages.grpo.advantage.clip") is None  # another value may act
     # Mean only, K = 4: at most 3/4, and a clip of just that does nothing
     assert "advantage.clip" in named(run_spec(advantage={"clip": 0.75, "scale_rewards": "none"}))
     assert "advantage.clip" not in named(run_spec(advantage={"clip": 50.0, "scale_rewards": "running"}))
@@ -270,7 +266,7 @@ def test_too_few_evaluations_to_wait() -> None:
         }
         assert (factors == {1.0}) == stages
     late = run_spec(run={"evaluation": {"eval_steps": 101}}, lr_plateau={"patience": 1})
-    assert inert_axis(late, "stages.grpo.lr_plateau.patience") is not None
+    assert inert_in_all([late], "stages.grpo.lr_plateau.patience") is not None
 
 
 def test_the_cap_of_equal_samplers() -> None:
@@ -279,7 +275,7 @@ def test_the_cap_of_equal_samplers() -> None:
     assert "importance_sampling_cap" not in named(run_spec(importance_sampling_cap=2.0, run=FAULT))
 
 
-def test_only_what_is_set_is_listed() -> None:
+def test_only_what_is_set_is_keys() -> None:
     assert named(run_spec()) == {"epsilon", "kl_estimator"}
     assert named(run_spec(num_iterations=2, beta=0.1)) == set()
     assert named(run_spec(method="rloo")) >= {"surrogate", "epsilon", "kl_estimator", "kl_in"}
@@ -326,10 +322,6 @@ def with_plateau(name: str, patience: int, every: int = 40, **run: Any) -> RunSp
     return run_spec(run={"stages": {"one": stage}, "evaluation": {"eval_steps": every}, **run})
 
 
-def listed(spec: RunSpec) -> set[str]:
-    return {knob.key for knob in inert(spec)}
-
-
 def test_every_schedule_with_a_name_of_ours_is_known() -> None:
     found = {
         name
@@ -340,21 +332,33 @@ def test_every_schedule_with_a_name_of_ours_is_known() -> None:
     assert found == set(SCHEDULES)
 
 
+def test_a_plateau_of_the_policys_own_loss_needs_one_evaluation_more_than_its_patience() -> None:
+    """100 steps, evaluated at 40 and 80 before the end."""
+    key = "stages.one.loss_weights.distance.plateau"
+    for patience, expected in ((1, False), (2, True)):
+        weight = {"start": 0.5, "end": 0.5, "plateau": {"patience": patience}}
+        stage = {**STAGE, "loss_weights": {"distance": weight, "shape": 0.1}}
+        spec = run_spec(run={"stages": {"one": stage}, "evaluation": {"eval_steps": 40}})
+        assert (key in keys(spec)) == expected
+        assert (inert_in_all([spec], f"{key}.factor") is not None) == expected
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_plateau_needs_one_evaluation_more_than_its_patience(name: str) -> None:
     key = f"stages.one.{name}.plateau"
-    assert key not in listed(with_plateau(name, 1))
-    assert key in listed(with_plateau(name, 2))
-    assert inert_axis(with_plateau(name, 2), f"{key}.factor") is None  # at a patience of 1 it would act
-    assert inert_axis(with_plateau(name, 1, every=60), f"{key}.factor") is not None  # one evaluation: at none
+    assert key not in keys(with_plateau(name, 1))
+    assert key in keys(with_plateau(name, 2))
+    factor = f"{key}.factor"
+    assert inert_in_all([with_plateau(name, 1), with_plateau(name, 2)], factor) is None  # at a patience of 1 it acts
+    assert inert_in_all([with_plateau(name, 1, every=60)], factor) is not None  # one evaluation: at none
 
 
 def test_a_budget_has_its_own_number_of_evaluations() -> None:
     # 24 completions are 3 steps of 8: at most two evaluations before the end, whatever max_steps says.
     key = "stages.one.temperature.plateau"
-    assert key not in listed(with_plateau("temperature", 2, every=10))
-    assert key in listed(with_plateau("temperature", 2, every=10, budget={"completions": 24}))
-    assert key not in listed(with_plateau("temperature", 1, every=10, budget={"completions": 24}))
+    assert key not in keys(with_plateau("temperature", 2, every=10))
+    assert key in keys(with_plateau("temperature", 2, every=10, budget={"completions": 24}))
+    assert key not in keys(with_plateau("temperature", 1, every=10, budget={"completions": 24}))
 
 
 @pytest.mark.parametrize(("patience", "cuts"), [(1, 3), (2, 1), (3, 1), (4, 0)])
@@ -377,6 +381,6 @@ def test_candidates_that_a_plateau_may_take_are_not_all_kept() -> None:
     for keep, some in ((4, False), (kept, True), ({**kept, "plateau": {"patience": 20}}, False), ({**kept, "warmup": 9,
                        "plateau": None}, True)):  # fmt: skip
         spec = run_spec(keep_candidates=keep)
-        assert ("stages.grpo.keep_candidates" not in listed(spec)) == some
+        assert ("stages.grpo.keep_candidates" not in keys(spec)) == some
         assert ("kept-candidates" in {found.id for found in warnings(spec)}) == some
     assert least_value(view(), Schedule.model_validate({"start": 4, "end": 4, "warmup": 1})) == 4

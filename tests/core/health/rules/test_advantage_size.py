@@ -18,7 +18,6 @@ from core.health.rules.advantage_size import (
     impossible_advantage,
     least_rank_std,
     odd_advantages,
-    rank_std,
     seen_in,
     small_advantage,
     spread_of,
@@ -32,19 +31,20 @@ from tests.fakes import grpo_stage, run_spec
         (2, 1.0),  # 1, -1
         (3, math.sqrt(2 / 3)),  # 1, 0, -1
         (5, math.sqrt(0.5)),  # 1, .5, 0, -.5, -1: squares add to 2.5, over 5: 0.707
-        (10**6, math.sqrt(1 / 3)),  # evenly from -1 to 1
+        (1001, math.sqrt(1002 / 3000)),  # evenly from -1 to 1: close to sqrt(1 / 3)
     ],
 )
 def test_ranks_have_a_std_that_no_reward_changes(n: int, std: float) -> None:
-    assert rank_std(n) == pytest.approx(std, rel=1e-5)
-    assert rank_std(n) > 0.577
+    spread = spread_of(replace(RANKS, num_generations=n))
+    assert spread is not None
+    assert spread.least == spread.most == pytest.approx(std, rel=1e-9)
 
 
 def test_a_double_argsort_breaks_ties_so_that_equal_rewards_get_the_same_spread() -> None:
     for rewards in ([0.5] * 5, [0.0, 0.0, 1.0, 1.0, 1.0], [0.1, 0.2, 0.3, 0.4, 0.5]):
         ranks = torch.tensor(rewards).argsort(descending=True).argsort().double()
         made = 1.0 - 2.0 * ranks / 4
-        assert float(made.std(correction=0)) == pytest.approx(rank_std(5))
+        assert float(made.std(correction=0)) == pytest.approx(math.sqrt(0.5))
         assert float(made.max()) == 1.0
 
 
@@ -58,7 +58,7 @@ def test_shared_ranks_are_narrowest_where_one_differs_from_the_rest() -> None:
         how = AdvantageSpec(transform="rank", baseline="group", scale_rewards="none")
         stds.add(round(float((advantages(rewards, how) / 2).std()), 9))  # (n - 1) / 2 ranks are 1
     assert min(stds) == pytest.approx(0.5)
-    assert max(stds) < rank_std(5)
+    assert max(stds) < math.sqrt(0.5)
 
 
 RANKS = Settings(num_generations=5, transform="rank", ranks_break_ties=True)

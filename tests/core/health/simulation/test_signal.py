@@ -16,9 +16,21 @@ from torch import Tensor
 from core.algorithms.advantages import advantages
 from core.config import AdvantageSpec, GrpoStage
 from core.health.simulation import signal as module
-from core.health.simulation.outcomes import Groups, Population, StepMeans, all_counts, how_many, of_group
 from core.health.simulation.rewards import RewardModel, of_pass_rates
-from core.health.simulation.signal import Bandit, by_groups, by_steps, expected, signal, signal_of
+from core.health.simulation.signal import (
+    Bandit,
+    Groups,
+    Population,
+    StepMeans,
+    all_counts,
+    by_groups,
+    by_steps,
+    expected,
+    how_many,
+    of_group,
+    signal,
+    signal_of,
+)
 from tests.core.health.before.conftest import STAGE
 
 MIXED = RewardModel(levels=(0.0, 0.4, 1.0), prompts=((0.5, 0.3, 0.2), (0.1, 0.1, 0.8)), source="")

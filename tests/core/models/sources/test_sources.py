@@ -12,8 +12,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from core.config import ModelSpec
 from core.errors import ModelError
 from core.models import loading
+from core.models.loading import SOURCES
 from core.models.sources import builtin, gguf_file, hub, local
-from core.models.sources.registry import SOURCES
 
 
 def test_a_directory_is_loaded(tmp_path: Path) -> None:

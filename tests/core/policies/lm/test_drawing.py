@@ -9,8 +9,15 @@ import torch
 from torch import Tensor
 
 from core.policies.base import Sampling
-from core.policies.lm.decoding import position_ids
-from core.policies.lm.drawing import BLOCK, JUST_BELOW_1, draw_tokens, filter_probs, inverse_cdf_draw, multinomial_draw
+from core.policies.lm.decoding import (
+    BLOCK,
+    JUST_BELOW_1,
+    draw_tokens,
+    filter_probs,
+    inverse_cdf_draw,
+    multinomial_draw,
+    position_ids,
+)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,12 @@ from core.policies.base import ENTROPY, Rollout, Sampling
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.fast import fused_layers
 from core.policies.lm.fast.decoder_weights import is_plain_decoder
-from core.policies.savings import PLAIN, Savings
+from core.policies.savings import Savings
 from core.randomness import INIT, RowKey, seeded
 from core.tasks.text import text_example
 from tests.fakes import VOCABULARY, LetterTokenizer, small_llama, small_policy, small_qwen2
+
+PLAIN = Savings().without(*(field.name for field in fields(Savings)))
 
 PROMPTS = [text_example(id="1", prompt="abc"), text_example(id="2", prompt="hijklmn"), text_example(id="3", prompt="z")]
 S, K, N = 7, 4, 12

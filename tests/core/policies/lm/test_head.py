@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.policies.lm import head
-from core.policies.lm.head import logit_scores, token_scores
+from core.policies.lm import forward
+from core.policies.lm.forward import logit_scores, token_scores
 
 V, H, M = 13, 5, 9
 
@@ -51,7 +51,7 @@ def test_two_words_by_hand() -> None:
 def test_values_and_gradients_are_those_of_all_logits(
     bias: bool, trained: bool, entropy: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(head.CHUNK_BYTES, "cpu", chunk * 4 * V)
+    monkeypatch.setitem(forward.CHUNK_BYTES, "cpu", chunk * 4 * V)
     layer, (h, ids) = linear(bias=bias, trained=trained), hidden()
     pulls = torch.linspace(-1, 2, M)
     moved = [h, *(p for p in layer.parameters() if p.requires_grad)]
@@ -70,7 +70,7 @@ def test_values_and_gradients_are_those_of_all_logits(
 
 
 def test_no_more_than_a_chunk_of_logits_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(head.CHUNK_BYTES, "cpu", 3 * 4 * V)
+    monkeypatch.setitem(forward.CHUNK_BYTES, "cpu", 3 * 4 * V)
     layer, (h, ids) = linear(), hidden()
     alive: list[weakref.ref[Tensor]] = []
     most = 0

@@ -13,8 +13,7 @@ from core.algorithms.reductions import token_mean
 from core.health.rules.integrity import max_gap
 from core.models import adapters
 from core.policies.base import ENTROPY, Rollout, Sampling
-from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.modes import update_mode
+from core.policies.lm.causal_lm import CausalLMPolicy, update_mode
 from core.randomness import RowKey
 from core.tasks.text import text_example
 from tests.fakes import LetterTokenizer, small_llama, small_qwen2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.policies.lm.modes import clean_mode, enable_checkpointing, update_mode
+from core.policies.lm.causal_lm import clean_mode, enable_checkpointing, update_mode
 from tests.fakes import small_policy, small_qwen2
 
 

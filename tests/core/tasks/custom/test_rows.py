@@ -14,7 +14,7 @@ from pyarrow import parquet
 from core.config.task import DataSpec
 from core.errors import SpecError
 from core.tasks.custom.formats import plain
-from core.tasks.custom.splits import rows_of
+from core.tasks.custom.problems import rows_of
 
 
 def read(path: Path, content: str | bytes, **more: Any) -> list[dict[str, object]]:

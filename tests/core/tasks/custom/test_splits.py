@@ -11,8 +11,7 @@ import pytest
 from core.config.task import CustomTaskSpec
 from core.errors import SpecError
 from core.tasks.base import Example
-from core.tasks.custom.prompts import LONGEST, Prompts
-from core.tasks.custom.splits import splits_of
+from core.tasks.custom.problems import LONGEST, Prompts, splits_of
 from core.tasks.text import prompt_of
 from tests.core.tasks.custom.conftest import Spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import SpecError
-from core.tasks.custom.prompts import parse
+from core.tasks.custom.problems import parse
 
 ROW = {"q": "two", "n": 3, "x": 0.5, "ok": True, "no": None, "m": {"t": ["a", {"b": "deep"}]}, "a b.c": "odd"}
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from core.tasks.gsm8k.answers import answer_in, lenient_answer, whole, written
+from core.tasks.gsm8k import answer_in, lenient_answer, whole, written
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from core.config.task import Gsm8kTaskSpec
 from core.errors import SpecError, TaskError
-from core.tasks.gsm8k.task import Gsm8kTask
+from core.tasks.gsm8k import Gsm8kTask
 from core.tasks.registry import build
 from core.tasks.text import prompt_of, text_example
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from core.tasks.rewards.functions import UnusableError, numbers_of
+from core.tasks.rewards.worker import UnusableError, numbers_of
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ import pytest
 
 from core.errors import NotFoundError
 from core.health.case import Sample
-from core.health.examine import examine
-from core.health.facts import facts
+from core.health.examine import examine, facts
 from grpoctl.diagnose.readers.base import Asked, Read
 from grpoctl.diagnose.readers.seed_log import READER
 from grpoctl.diagnose.readers.text import CUT_OFF

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.policies.lm.fast import cuda_graph
-from core.policies.lm.fast.cuda_graph import record_cuda_graph
+from core.policies.lm.fast import decoder_step
+from core.policies.lm.fast.decoder_step import record_cuda_graph
 
 
 class Cuda:
@@ -119,8 +119,8 @@ def test_memory_that_was_kept_is_given_back_before_it_is_said_to_have_run_out(mo
 
 
 def test_a_recorder_that_failed_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graph, "RECORDERS", {"cuda": record_cuda_graph})
-    cuda_graph.stop_recording(lambda run: run)
-    assert {"cuda": record_cuda_graph} == cuda_graph.RECORDERS
-    cuda_graph.stop_recording(record_cuda_graph)
-    assert cuda_graph.RECORDERS == {}
+    monkeypatch.setattr(decoder_step, "RECORDERS", {"cuda": record_cuda_graph})
+    decoder_step.stop_recording(lambda run: run)
+    assert {"cuda": record_cuda_graph} == decoder_step.RECORDERS
+    decoder_step.stop_recording(record_cuda_graph)
+    assert decoder_step.RECORDERS == {}

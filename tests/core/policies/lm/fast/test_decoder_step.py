@@ -15,9 +15,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from core.policies.base import Sampling
 from core.policies.lm import decoding
 from core.policies.lm.decoding import DrawnTokens, decode
-from core.policies.lm.fast import cuda_graph, decoder_step, shared_cache
+from core.policies.lm.fast import decoder_step, kv_cache
 from core.policies.lm.fast import decoder_step as module
-from core.policies.lm.fast.folded_adapter import folded_adapter
+from core.policies.lm.fast.fused_layers import folded_adapter
 from core.policies.savings import Savings
 from core.randomness import INIT, RowKey, seeded, uniforms
 from tests.fakes import SMALL, VOCABULARY, small_llama, small_qwen2
@@ -96,7 +96,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         monkeypatch.setattr(module, "COLUMN_DEVICES", ())
         monkeypatch.setattr(decoder_step, "MIN_RECORDED", 0)
     if request.param == "recorded":
-        monkeypatch.setitem(cuda_graph.RECORDERS, "cpu", replayed)
+        monkeypatch.setitem(decoder_step.RECORDERS, "cpu", replayed)
     return str(request.param)
 
 
@@ -151,7 +151,7 @@ def test_it_goes_with_the_other_savings_off(savings: Savings, ways: Ways) -> Non
 def test_room_is_made_when_it_is_used_up(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_llama()
     expected = decoded(model, Savings(), NEVER)
-    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", room)
+    monkeypatch.setitem(kv_cache.FIRST_ROOM, "cpu", room)
     assert_same(decoded(model, Savings(), NEVER), expected)
     assert_same(decoded(model, Savings(), SOME), decoded(model, OWN, SOME))
 
@@ -160,7 +160,7 @@ def test_room_is_made_when_it_is_used_up(room: int, monkeypatch: pytest.MonkeyPa
 def test_when_the_table_is_made_smaller_changes_nothing(worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_llama()
     expected = decoded(model, OWN)
-    monkeypatch.setattr(shared_cache, "COMPACT_BELOW", worth)
+    monkeypatch.setattr(kv_cache, "COMPACT_BELOW", worth)
     assert_same(decoded(model, Savings()), expected)
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from core.policies.base import Sampling
 from core.policies.lm import decoding
 from core.policies.lm.decoding import DrawnTokens, decode
-from core.policies.lm.fast import cuda_graph, decoder_step, shared_cache
-from core.policies.lm.fast.cuda_graph import Launch
+from core.policies.lm.fast import decoder_step, kv_cache
+from core.policies.lm.fast.decoder_step import Launch
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from tests.fakes import VOCABULARY, small_llama
@@ -52,7 +52,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recorder], Recorder]
     monkeypatch.setattr(decoder_step, "COLUMN_DEVICES", ())
 
     def put(recorder: Recorder) -> Recorder:
-        monkeypatch.setitem(cuda_graph.RECORDERS, "cpu", recorder)
+        monkeypatch.setitem(decoder_step.RECORDERS, "cpu", recorder)
         return recorder
 
     return put
@@ -75,18 +75,18 @@ def test_a_step_is_recorded_once_and_replayed_for_each_token(on_device: Callable
 def test_it_is_recorded_anew_when_the_cache_has_another_shape(
     on_device: Callable[[Recorder], Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", 6)
+    monkeypatch.setitem(kv_cache.FIRST_ROOM, "cpu", 6)
     monkeypatch.setattr(decoder_step, "MIN_RECORDED", 0)
     recorder = on_device(Recorder())
     decoded()
     assert recorder.recorded == 3  # room for 6, 12 and 23 tokens
-    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", 64)
-    monkeypatch.setattr(shared_cache, "COMPACT_BELOW", 0.0)
+    monkeypatch.setitem(kv_cache.FIRST_ROOM, "cpu", 64)
+    monkeypatch.setattr(kv_cache, "COMPACT_BELOW", 0.0)
     recorder = on_device(Recorder())
     lengths = decoded(SOME).mask_NT.sum(-1)
     assert len(set(lengths.tolist())) > 3
     assert recorder.recorded == 1  # who has left is run with the others while the table stays
-    monkeypatch.setattr(shared_cache, "COMPACT_BELOW", 1.0)
+    monkeypatch.setattr(kv_cache, "COMPACT_BELOW", 1.0)
     recorder = on_device(Recorder())
     decoded(SOME)
     assert 1 < recorder.recorded <= len(set(lengths.tolist()))
@@ -106,7 +106,7 @@ def test_where_it_cannot_be_recorded_it_is_run_anew_and_that_is_said_once(
     on_device: Callable[[Recorder], Recorder], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = decoded(savings=Savings().without("recorded_steps"))
-    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", 6)
+    monkeypatch.setitem(kv_cache.FIRST_ROOM, "cpu", 6)
     recorder = on_device(Recorder(RuntimeError("CUDA error: operation not permitted when stream is capturing")))
     with caplog.at_level(logging.WARNING, logger="core.policies"):
         found = decoded()
@@ -132,7 +132,7 @@ def test_nothing_of_a_rollout_is_left_when_it_is_over(
 
     monkeypatch.setattr(decoding, "decoder_step", noted)
     monkeypatch.setattr(decoder_step, "MIN_RECORDED", few)
-    monkeypatch.setitem(shared_cache.FIRST_ROOM, "cpu", 6)
+    monkeypatch.setitem(kv_cache.FIRST_ROOM, "cpu", 6)
     on_device(Recorder())
     gc.disable()
     try:

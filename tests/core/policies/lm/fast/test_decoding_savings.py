@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,10 +13,12 @@ from core.policies.base import Rollout, Sampling
 from core.policies.lm import decoding
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.decoding import DrawnTokens, decode
-from core.policies.savings import PLAIN, Savings
+from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.text import text_example
 from tests.fakes import VOCABULARY, LetterTokenizer, small_policy, small_qwen2
+
+PLAIN = Savings().without(*(field.name for field in fields(Savings)))
 
 K, LIMIT = 4, 16
 KEYS = [RowKey(0, 0, 0, 0, row) for row in range(3 * K)]

@@ -12,9 +12,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from core.faults import RolloutInTrainMode
 from core.policies.base import Rollout, Sampling
-from core.policies.lm.causal_lm import CausalLMPolicy
-from core.policies.lm.fast.folded_adapter import foldable_layers, folded_adapter, folded_sampling
-from core.policies.lm.modes import update_mode
+from core.policies.lm.causal_lm import CausalLMPolicy, folded_sampling, update_mode
+from core.policies.lm.fast.fused_layers import foldable_layers, folded_adapter
 from core.randomness import RowKey
 from core.tasks.text import text_example
 from tests.fakes import LetterTokenizer, small_policy, small_qwen2

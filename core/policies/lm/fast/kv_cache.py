@@ -1,10 +1,15 @@
-"""The KV cache of rows that draw: what a prompt left stands there once, what rows drew in places of their own.
+"""The KV caches of rows that draw. Both have room for what will be drawn, and write a token where it belongs.
 
+WindowLayer is for a model's own forward: each row has its prompt's keys, and what is seen is a window that grows. The
+same numbers as transformers' DynamicCache, which copies all of it for every token, and once more whenever a row
+leaves. Here a token costs its own keys and values, and a row that leaves the copy of one other row into its place.
+Layers that keep something other than the keys and values of every token stay as transformers has them.
+
+SharedCache is for decoder_step.py: what a prompt left stands there once, what rows drew in places of their own.
 Attention of a token is a product with its prompt's keys, all rows of the prompt in one, and one with the keys its own
 row drew; one softmax goes over both (bifurcated attention, arXiv 2403.08845). A cache that repeats the prompts for
 their rows is K times as large, and for every token all of it is read.
-
-The places are a table, prompts x places: a row that leaves frees its place, and when a quarter of the places is free,
+Its places are a table, prompts x places: a row that leaves frees its place, and when a quarter of the places is free,
 the table is made smaller. What nobody wrote is 0 and never whatever the memory had: of an odd number of bfloat16
 values the CPU's products multiply one with a zero and the next row's first, and 0 * NaN is NaN.
 
@@ -16,9 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from core.models.devices import to_device
 from core.policies.lm.fast.attention import mask_to_bias
@@ -134,7 +142,7 @@ class SharedCache:
         The token is number `t`; or `bias_C` is added to the scores of all there is room for, so much less than 0 where
         nothing stands yet that it has no weight.
         """
-        p, w, seen = self.prompts, self.places, self.room if t is None else t + 1
+        p, w, length = self.prompts, self.places, self.room if t is None else t + 1
         g, s, d = layer.keys.shape[1:]
         n, q = p * w, q_NHD.shape[1] // g
         row_NQD = q_NHD.reshape(n * g, q, d)
@@ -149,7 +157,7 @@ class SharedCache:
         scores = torch.cat(
             [
                 of_prompt.view(p, g, w, q, s).transpose(1, 2),
-                of_drawn[:, :, :seen].view(p, w, g, q, seen),
+                of_drawn[:, :, :length].view(p, w, g, q, length),
             ],
             dim=-1,
         )
@@ -158,8 +166,8 @@ class SharedCache:
         from_prompt = torch.bmm(over_prompt, layer.values.view(p * g, s, d))
         return torch.baddbmm(
             from_prompt.view(p, g, w, q * d).transpose(1, 2).reshape(n * g, q, d),
-            weights[..., s:].reshape(n * g, q, seen),
-            layer.drawn_values.view(n * g, -1, d)[:, :seen],
+            weights[..., s:].reshape(n * g, q, length),
+            layer.drawn_values.view(n * g, -1, d)[:, :length],
         ).view(n, g * q * d)
 
     def make_room(self, t: int) -> None:
@@ -238,7 +246,75 @@ def _padding_bias(mask_PS: Tensor, keys: Tensor) -> Tensor | None:
 
 
 def _with_room(states: Tensor, room: int) -> Tensor:
-    rows, heads, seen, size = states.shape
+    rows, heads, length, size = states.shape
     result = states.new_zeros(rows, heads, room, size)
-    result[:, :, :seen] = states
+    result[:, :, :length] = states
     return result
+
+
+class WindowLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
+    """The keys and values of one layer: `layer`'s rows each `k` times, with room for `room` more tokens."""
+
+    def __init__(self, layer: Any, k: int, room: int) -> None:
+        super().__init__()
+        self.lazy_initialization(layer.keys, layer.values)
+        self._room = _repeated_with_room(layer.keys, k, room), _repeated_with_room(layer.values, k, room)
+        self._show(layer.keys.shape[-2])
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """All keys and values so far, these among them: (rows, heads, tokens, size) each."""
+        length = self.keys.shape[-2]
+        self._show(length + key_states.shape[-2])
+        self.keys[:, :, length:] = key_states
+        self.values[:, :, length:] = value_states
+        return self.keys, self.values
+
+    def keep(self, rows: int, into: Tensor, whence: Tensor) -> None:
+        """The first `rows` rows, once those at `whence` have been copied over those at `into`."""
+        for window in (self.keys, self.values):
+            window[into] = window[whence]
+        keys, values = self._room
+        self._room = keys[:rows], values[:rows]
+        self._show(self.keys.shape[-2])
+
+    def _show(self, tokens: int) -> None:
+        keys, values = self._room
+        self.keys, self.values = keys[:, :, :tokens], values[:, :, :tokens]
+
+
+def _repeated_with_room(states: Tensor, k: int, room: int) -> Tensor:
+    """(rows, heads, tokens, size) -> (rows * k, heads, tokens + room, size), the room empty."""
+    rows, heads, tokens, size = states.shape
+    result = states.new_empty(rows, k, heads, tokens + room, size)
+    result[:, :, :, :tokens] = states.unsqueeze(1)
+    return result.flatten(0, 1)
+
+
+def repeat_with_room(cache: DynamicCache, k: int, room: int) -> None:
+    """Each row of the cache `k` times, the k adjacent, with room for `room` more tokens where a layer is plain."""
+    for number, layer in enumerate(cache.layers):
+        if type(layer) is DynamicLayer and layer.is_initialized:
+            cache.layers[number] = WindowLayer(layer, k, room)
+        else:
+            layer.batch_repeat_interleave(k)
+
+
+def rows_after_leaving(leaving: Sequence[bool]) -> list[int]:
+    """The rows that stay, in the order they will have: the last ones in the places of those that leave."""
+    staying = len(leaving) - sum(leaving)
+    spare = [row for row in range(staying, len(leaving)) if not leaving[row]]
+    return [spare.pop() if leaving[row] else row for row in range(staying)]
+
+
+def keep_rows(cache: DynamicCache, kept: Tensor, device: torch.device) -> None:
+    """These rows of the cache and no others, in this order; `rows_after_leaving` gives the one that moves least.
+
+    `kept` stands on the CPU, the cache on `device`.
+    """
+    into = (kept != torch.arange(len(kept))).nonzero().squeeze(-1)
+    there = to_device(into, device), to_device(kept[into], device)
+    for layer in cache.layers:
+        if isinstance(layer, WindowLayer):
+            layer.keep(len(kept), *there)
+        else:
+            layer.batch_select_indices(to_device(kept, device))

@@ -1,8 +1,12 @@
-"""Gsm8kTask: word problems whose answer is one number, and what a completion earns on one.
+r"""Gsm8kTask: word problems whose answer is one number, how it is read out of a completion, and what that earns.
 
 Paper: arXiv 2110.14168. Problems come from a folder with train.jsonl and test.jsonl, or from the hub's `openai/gsm8k`.
-Held-out ones come out of the training file, by `data_seed`: the test file is what no run looks at. Not here: how a
-number is read out of a text (answers).
+Held-out ones come out of the training file, by `data_seed`: the test file is what no run looks at.
+
+A completion's answer is `#### 18`, `\boxed{18}`, or just the last number. An answer *in a form* is one number and at
+most a unit after it: `$1,080.00`, `-3 %`, `\frac{3}{4}`, `18 eggs per day.`, `x = 18`. A list of numbers is no answer,
+so a model cannot earn anything by naming many. Of several answers in a form the last counts. Reading is linear in the
+text's length.
 """
 
 from __future__ import annotations
@@ -15,14 +19,116 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Literal, assert_never
+from typing import Literal, assert_never, get_args
 
 from core.config.task import Gsm8kTaskSpec
 from core.errors import SpecError, TaskError
 from core.tasks.base import Example, Outcome, Split, Table
 from core.tasks.custom.formats import Row, read_hub, read_jsonl
-from core.tasks.gsm8k.answers import answer_in, lenient_answer, written
 from core.tasks.text import TextTask, text_example
+
+Form = Literal["hashes", "boxed"]
+
+_LONGEST = 40  # characters of a number: int() of a hostile digit string is slow, then an error
+_HASHES = re.compile(r"(?<!#)####(?!#)[ \t]*((?:(?!####)[^\n])*)")
+_BRACES = re.compile(r"\\boxed[ \t]*\{|\\[{}]|[{}]")
+_PLAIN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,]*\d)|\d+(?:\.\d+)?|\.\d+"
+# A mixed number, a fraction, or a plain number. Of `a/b` both are plain; `18/hour` is 18.
+_UNSIGNED = rf"\d+ +\d+/\d+|(?:{_PLAIN})(?: ?/ ?\d+(?:\.\d+)?)?"
+_WHOLE = re.compile(rf"[-+]? ?({_UNSIGNED})(?P<unit>.*)", re.DOTALL | re.ASCII)
+_LOOSE = re.compile(rf"(?:(?<![\w)])-)?(?<![\w^])(?:{_UNSIGNED})", re.ASCII)
+# What may not follow an answer: another number (the 2 of `m^2`, `m2` and `m^{2}` is none), an exponent, a range.
+_MORE = re.compile(r"^ ?(?:\^ ?-?\d|[eE][-+]?\d|[.,:/*x-] ?\d)|(?<![A-Za-z^\d])\d")
+_FRACTION = re.compile(r"\\[dtc]?frac *(?:\{([^{}]*)\} *\{([^{}]*)\}|(\d) *(\d))")
+_NOISE = re.compile(r"\\(?:left|right|displaystyle|[!,;:()\[\]])|[$€£¥`]|(?<![\d*])\*+|\*+(?![\d*])")
+_COMMAND = re.compile(r"(?<=[A-Za-z])(?=\{)")  # between a command that is left and what it holds: 18\sqrt{2} is not 18
+_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname|boxed) *(?=\{)")
+
+
+def answer_in(text: str, form: Form) -> Fraction | None:
+    r"""The last answer of `text` in the asked form, `#### N` or `\boxed{N}`; None where there is none."""
+    places: Sequence[str]
+    match form:
+        case "hashes":
+            places = _HASHES.findall(text)
+        case "boxed":
+            places = _boxes(text)
+        case _:
+            assert_never(form)
+    return next((value for place in reversed(places) if (value := whole(place)) is not None), None)
+
+
+def lenient_answer(text: str, form: Form) -> Fraction | None:
+    """The answer in the asked form, else in another one, else the last number of the text; None without a number.
+
+    So whatever counts exactly counts leniently.
+    """
+    for candidate in (form, *(other for other in get_args(Form) if other != form)):
+        if (value := answer_in(text, candidate)) is not None:
+            return value
+    numbers = _LOOSE.findall(_plain(text))
+    return _value(numbers[-1]) if numbers else None
+
+
+def whole(text: str) -> Fraction | None:
+    """The number that is all of `text` but for currency signs, a unit and LaTeX around it; None for anything else."""
+    plain = _plain(text).strip()
+    if "=" in plain:  # 2 + 3 = 5, x = 5
+        plain = plain.rpartition("=")[2].strip()
+    match = _WHOLE.fullmatch(plain)
+    if match is None or _MORE.search(match["unit"]):
+        return None
+    return _value(plain[: match.start("unit")])
+
+
+def _value(text: str) -> Fraction | None:
+    """The value of `-1,080.50`, `3/4` or `1 1/2`; None for what has no value or more than 40 characters."""
+    if len(text) > _LONGEST:
+        return None
+    negative, unsigned = text.lstrip().startswith("-"), text.lstrip(" +-").replace(",", "")
+    first, _, divisor = unsigned.partition("/")
+    try:
+        parts = [Fraction(part) for part in first.split()]
+        if len(parts) == 2:  # a mixed number
+            value = parts[0] + parts[1] / Fraction(divisor.strip())
+        else:
+            value = parts[0] / Fraction(divisor.strip() or 1)
+    except (ValueError, ZeroDivisionError, IndexError):
+        return None
+    return -value if negative else value
+
+
+def written(value: Fraction) -> str:
+    """The number as one writes it: `1080`, `0.5`, `1/3`."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    exact = f"{float(value):.10f}".rstrip("0")
+    return exact if Fraction(exact) == value else f"{value.numerator}/{value.denominator}"
+
+
+def _boxes(text: str) -> Sequence[str]:
+    r"""What stands in each closed `\boxed{...}`, in the order they close; braces inside are matched."""
+    opened: list[int | None] = []
+    contents = []
+    for brace in _BRACES.finditer(text):
+        token = brace.group()
+        if token.startswith("\\boxed"):
+            opened.append(brace.end())
+        elif token == "{":
+            opened.append(None)
+        elif token == "}" and opened and (start := opened.pop()) is not None:
+            contents.append(text[start : brace.start()])
+    return contents
+
+
+def _plain(text: str) -> str:
+    """The text without LaTeX's and Markdown's dressing: `\\$1{,}080\\text{ eggs}` -> `1,080 eggs`."""
+    text = text.replace("\u2212", "-").replace("\u00a0", " ").replace("{,}", ",").replace("~", " ")
+    text = text.replace("\\%", "%").replace("\\$", "$").replace("\\ ", " ")
+    text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _NOISE.sub("", _WRAPPER.sub("", text)))
+    text = _COMMAND.sub(" ", text)
+    return re.sub(r"[ \t]+", " ", text.replace("{", "").replace("}", ""))
+
 
 HUB, CONFIG = "openai/gsm8k", "main"
 KEY = "task.path"
@@ -80,9 +186,9 @@ def _hub_rows(part: str) -> list[Row]:
     try:
         return read_hub(HUB, CONFIG, part, None)
     except SpecError as error:
-        said = error.message.rpartition("; ")[0]  # its advice is for another task
+        reason = error.message.rpartition("; ")[0]  # its advice is for another task
         advice = "give task.path=FOLDER, a folder with its train.jsonl and test.jsonl"
-        raise SpecError(f"{said}; {advice}", key=KEY) from None
+        raise SpecError(f"{reason}; {advice}", key=KEY) from None
 
 
 # Both as their users know them: verl's prompt for GSM8K, and the one of Qwen2.5-Math's model cards.
@@ -149,7 +255,7 @@ class Gsm8kTask(TextTask):
     ) -> list[Outcome]:
         """1 for the right number as `spec.score` reads it, `format_reward` for a wrong one in the asked form, else 0.
 
-        Parts: `exact` (right, and in the asked form), `lenient` (right as answers.lenient_answer reads it), `format`
+        Parts: `exact` (right, and in the asked form), `lenient` (right as `lenient_answer` reads it), `format`
         (an answer in the asked form, whether right or wrong). Valid is an answer in the asked form; with a lenient
         score any number. Raises TaskError on an example of another task.
         """
@@ -159,22 +265,22 @@ class Gsm8kTask(TextTask):
         if "answer" not in example.facts or "solution" not in example.facts:
             raise TaskError(f"example {example.id} has no answer and solution: it is no problem of gsm8k")
         gold, form = Fraction(str(example.facts["answer"])), self.spec.answer_form
-        strict, loose = answer_in(output, form), lenient_answer(output, form)
+        strict, lenient = answer_in(output, form), lenient_answer(output, form)
         match self.spec.score:
             case "exact":
-                counted = strict
+                answer = strict
             case "lenient":
-                counted = loose
+                answer = lenient
             case _:
                 assert_never(self.spec.score)
-        reward = 1.0 if counted == gold else self.spec.format_reward if strict is not None else 0.0
+        reward = 1.0 if answer == gold else self.spec.format_reward if strict is not None else 0.0
         return Outcome(
             reward=reward,
             expected=reward,
-            valid=counted is not None,
+            valid=answer is not None,
             parts={
                 "exact": float(strict == gold),
-                "lenient": float(loose == gold),
+                "lenient": float(lenient == gold),
                 "format": float(strict is not None),
             },
         )
@@ -220,8 +326,8 @@ def sample_tables(samples: Sequence[Mapping[str, object]]) -> list[Table]:
 
 
 def _parts(row: Mapping[str, object]) -> Mapping[str, float] | None:
-    found = row.get("rewards")
-    return found if isinstance(found, Mapping) and all(name in found for name in PARTS) else None
+    parts = row.get("rewards")
+    return parts if isinstance(parts, Mapping) and all(name in parts for name in PARTS) else None
 
 
 def _over_steps(rows: Sequence[tuple[int, Mapping[str, float]]]) -> Table:
@@ -246,5 +352,5 @@ def _kinds(rows: Sequence[Mapping[str, float]]) -> Table:
 
 
 def _share(values: Iterable[float]) -> str:
-    found = [*values]
-    return f"{100 * sum(found) / len(found):.1f} %"
+    numbers = [*values]
+    return f"{100 * sum(numbers) / len(numbers):.1f} %"

@@ -1,1 +1,0 @@
-"""GSM8K: word problems whose answer is one number."""
