@@ -10,12 +10,10 @@ from typing import Any
 
 from core.config.methods import filled
 from core.errors import SpecError
-from grpoctl.config.aliases import ALIASES
-from grpoctl.config.authored import OF_THE_FILE
+from grpoctl.config.authored import OF_THE_FILE, anchored
 from grpoctl.config.documents import read_value
 from grpoctl.config.layers import Keys, Layer, Place, dotted, merge
-from grpoctl.config.nearest import hint, nearest
-from grpoctl.config.paths import anchored
+from grpoctl.config.problems import ALIASES, hint, nearest
 from grpoctl.config.schema import Field, fields, has_free_keys
 
 _NAMED = 4  # of the keys that an ending may mean
@@ -28,8 +26,8 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
     key is of a part that is null.
     """
     pairs = [_pair(text) for text in overrides]
-    told = {"task.name": "task", "policy.kind": "policy"}  # `digits=2 task.name=arithmetic` is fine
-    named = {told[key]: {key.rpartition(".")[2]: value} for key, value, _ in pairs if key in told}
+    parts = {"task.name": "task", "policy.kind": "policy"}  # `digits=2 task.name=arithmetic` is fine
+    named = {parts[key]: {key.rpartition(".")[2]: value} for key, value, _ in pairs if key in parts}
     known = fields({**tree, **named})
     paths = [_path(key, known, {**tree, **named}) for key, _, _ in pairs]
     taken: dict[Keys, str] = {}
@@ -40,7 +38,7 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
         taken[path] = text
     written = {path: (value, text) for path, (_, value, text) in zip(paths, pairs, strict=True)}
     bare = [(path, key) for path, (key, _, _) in zip(paths, pairs, strict=True) if _null_part(path, key, tree, known)]
-    others = _layer({path: said for path, said in written.items() if path not in dict(bare)})
+    others = _layer({path: value for path, value in written.items() if path not in dict(bare)})
     for path, key in bare:  # `method=dapo max_attempts=4` is fine: the method switches dynamic sampling on
         _check_switched_on(path, key, merge(Layer(tree=tree, places={}), others).tree, known)
     layer = _layer(written)

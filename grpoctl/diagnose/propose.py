@@ -21,10 +21,9 @@ from core.health.finding import Decider, Finding
 from core.tasks import registry
 from grpoctl.config import Library, load, plain
 from grpoctl.config.authored import Authored, read_authored
-from grpoctl.config.commented import commented, nested, one_line
 from grpoctl.config.layers import leaves
 from grpoctl.config.loading import resolve
-from grpoctl.config.new_file import create, new_file
+from grpoctl.config.new_file import commented, create, nested, new_file, one_line
 from grpoctl.config.overrides import override_layer
 from grpoctl.config.resolved import block_yaml
 from grpoctl.diagnose import rerun

@@ -15,7 +15,7 @@ from core.config import GrpoStage
 from core.config.grpo_stage import AdvantageSpec
 from core.errors import SpecError
 from core.health.case import OF_STAGE, Settings
-from grpoctl.config.aliases import ALIASES
+from grpoctl.config.problems import ALIASES
 
 UNKNOWN = "null"  # takes a setting back that a reader found
 _OF_MODEL = {"lora_dropout": "lora.lora_dropout", "gradient_checkpointing": "gradient_checkpointing", "dtype": "dtype"}
