@@ -16,20 +16,19 @@ from core.health.before.resources.memory import Phase, Place, disk, peak, phases
 from core.health.before.resources.pace import evaluation_seconds, evaluations, paces, speed
 from core.health.before.resources.shapes import Shape
 from grpoctl.resources.machine import cores, disk_free
-from grpoctl.resources.model import Known
+from grpoctl.resources.model import KnownModel, Lengths
 from grpoctl.resources.probe import Probe
-from grpoctl.resources.tokens import Lengths
 
 OFF = 1.25  # how far an estimate has been from what was measured (docs/benchmarks.md)
 MEASURED = {"weights": "frozen", "adapter": "trainable", "reference": "reference", "process": "process"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Inputs:
     """What is to be said: the spec, its model, its lengths, where it is to fit, its other profiles, and a probe."""
 
     spec: RunSpec
-    model: Known
+    model: KnownModel
     lengths: Lengths
     place: Place
     given: bool  # the memory is the user's number, not the machine's
@@ -38,46 +37,46 @@ class Asked:
     home: Path
 
 
-def document(asked: Asked) -> dict[str, Any]:
+def document(inputs: Inputs) -> dict[str, Any]:
     """The key `resources` of `check --json`; docs/cli.md has the table."""
-    spec, shape, tokens, place = asked.spec, asked.model.shape, asked.lengths.tokens, asked.place
+    spec, shape, tokens, place = inputs.spec, inputs.model.shape, inputs.lengths.tokens, inputs.place
     found = phases(spec, shape, tokens, place)
-    most, measured = peak(found), asked.probe.peak
+    most, measured = peak(found), inputs.probe.peak
     needed = most.bytes if measured is None else measured
     return {
-        "model": _model(asked),
+        "model": _model(inputs),
         "device": place.device,
         "memory_bytes": place.memory,
-        "memory_given": asked.given,
+        "memory_given": inputs.given,
         "prompt_tokens": tokens.prompt,
         "answer_tokens": tokens.answer,
-        "tokens_from": asked.lengths.whence,
-        "parts": _parts(found, asked.probe),
-        "phases": [_phase(one, asked.probe) for one in found],
+        "tokens_from": inputs.lengths.whence,
+        "parts": _parts(found, inputs.probe),
+        "phases": [_phase(one, inputs.probe) for one in found],
         "peak_bytes": most.bytes,
         "peak_phase": {"stage": most.stage or None, "name": most.name},
         "measured_peak_bytes": measured,
         "fits": needed <= place.memory,
         "close": measured is None and needed / OFF < place.memory < needed * OFF,
-        "stages": _stages(asked),
-        "evaluation": _evaluation(asked),
-        "hours": _hours(asked),
-        "disk": _disk(asked),
-        "changes": _changes(levers(spec, shape, tokens, place, asked.profiles)),
-        "probe": {"ran": bool(asked.probe.events), "why_not": asked.probe.why},
+        "stages": _stages(inputs),
+        "evaluation": _evaluation(inputs),
+        "hours": _hours(inputs),
+        "disk": _disk(inputs),
+        "changes": _changes(levers(spec, shape, tokens, place, inputs.profiles)),
+        "probe": {"ran": bool(inputs.probe.events), "why_not": inputs.probe.why},
     }
 
 
-def _model(asked: Asked) -> dict[str, Any]:
-    found = weights(asked.spec.language_model, asked.model.shape, asked.place.device)
+def _model(inputs: Inputs) -> dict[str, Any]:
+    found = weights(inputs.spec.language_model, inputs.model.shape, inputs.place.device)
     return {
-        "source": asked.model.source,
-        "family": asked.model.shape.family,
-        "exact": asked.model.shape.exact,
+        "source": inputs.model.source,
+        "family": inputs.model.shape.family,
+        "exact": inputs.model.shape.exact,
         "parameters": found.total,
         "trainable": found.trainable,
-        "shapes_from": asked.model.whence,
-        "at_hand": asked.model.at_hand,
+        "shapes_from": inputs.model.whence,
+        "at_hand": inputs.model.at_hand,
     }
 
 
@@ -116,11 +115,11 @@ def _phase(one: Phase, probe: Probe) -> dict[str, Any]:
     }
 
 
-def _stages(asked: Asked) -> dict[str, Any]:
-    assumed = speed(asked.place.device, cores())
+def _stages(inputs: Inputs) -> dict[str, Any]:
+    assumed = speed(inputs.place.device, cores())
     found = {}
-    for pace in paces(asked.spec, asked.model.shape, asked.lengths.tokens, assumed):
-        drawn, full = (asked.probe.step(pace.stage, full=whole) for whole in (False, True))
+    for pace in paces(inputs.spec, inputs.model.shape, inputs.lengths.tokens, assumed):
+        drawn, full = (inputs.probe.step(pace.stage, full=whole) for whole in (False, True))
         found[pace.stage] = {
             "steps": {"least": pace.least, "most": pace.most},
             "estimated_seconds": {**pace.seconds, "total": pace.step},
@@ -136,13 +135,13 @@ def _mean_length(event: Mapping[str, Any]) -> float | None:
     return event["drawn"] / event["rows"] if event.get("rows") else None
 
 
-def _evaluation(asked: Asked) -> dict[str, Any]:
+def _evaluation(inputs: Inputs) -> dict[str, Any]:
     """One evaluation. Measured: what sampling as many rows takes, at the pace of the last step that sampled."""
-    spec = asked.spec
-    assumed = speed(asked.place.device, cores())
+    spec = inputs.spec
+    assumed = speed(inputs.place.device, cores())
     rows = spec.task.eval_prompts * spec.evaluation.num_generations_eval
-    steps = [step for name in spec.stages if (step := asked.probe.step(name, full=False)).get("drawn")]
-    first = asked.probe.first("evaluated")  # its first calls are slow: only where no step samples
+    steps = [step for name in spec.stages if (step := inputs.probe.step(name, full=False)).get("drawn")]
+    first = inputs.probe.first("evaluated")  # its first calls are slow: only where no step samples
     pace = (steps[-1]["seconds"]["sample"], steps[-1]["rows"]) if steps else None
     if pace is None and first.get("rows"):
         pace = first["seconds"]["total"], first["rows"]
@@ -150,14 +149,14 @@ def _evaluation(asked: Asked) -> dict[str, Any]:
     return {
         "times": evaluations(spec),
         "completions": rows,
-        "estimated_seconds": evaluation_seconds(spec, asked.model.shape, asked.lengths.tokens, assumed),
+        "estimated_seconds": evaluation_seconds(spec, inputs.model.shape, inputs.lengths.tokens, assumed),
         "measured_seconds": whole,
     }
 
 
-def _hours(asked: Asked) -> dict[str, Any]:
+def _hours(inputs: Inputs) -> dict[str, Any]:
     """`least`: steps as they were drawn; `most`: completions at full length, by assumption where nothing was probed."""
-    stages, evaluation = _stages(asked), _evaluation(asked)
+    stages, evaluation = _stages(inputs), _evaluation(inputs)
     measured = all(one["measured_seconds"]["full"] for one in stages.values())
     each = evaluation["measured_seconds"] or evaluation["estimated_seconds"]
     sums = []
@@ -170,11 +169,11 @@ def _hours(asked: Asked) -> dict[str, Any]:
     return {"least": sums[0] if measured else None, "most": sums[1], "measured": measured}
 
 
-def _disk(asked: Asked) -> dict[str, Any]:
-    found = disk(asked.spec, asked.model.shape, asked.place.device)
-    free = disk_free(asked.home)
-    size = asked.spec.language_model.itemsize
-    download = 0 if asked.model.at_hand else asked.model.shape.total * size
+def _disk(inputs: Inputs) -> dict[str, Any]:
+    found = disk(inputs.spec, inputs.model.shape, inputs.place.device)
+    free = disk_free(inputs.home)
+    size = inputs.spec.language_model.itemsize
+    download = 0 if inputs.model.at_hand else inputs.model.shape.total * size
     needed = found.total + download
     return {**asdict(found), "total": found.total, "model_to_download": download, "free": free, "fits": needed <= free}
 

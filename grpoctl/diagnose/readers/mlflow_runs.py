@@ -97,10 +97,10 @@ def _address(source: Source) -> tuple[str, str | None]:
 
 def _uri(path: Path) -> str:
     """A path as a tracking URI."""
+    from grpoctl.tracking.store import sqlite_uri
+
     full = path.resolve()
-    if full.is_dir():
-        return full.as_uri()
-    return f"sqlite:///{str(full).replace('%', '%25').replace('?', '%3F')}"
+    return full.as_uri() if full.is_dir() else sqlite_uri(full)
 
 
 def _entries(history: Mapping[str, Sequence[tuple[int, float]]]) -> tuple[list[Entry], int]:
