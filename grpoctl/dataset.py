@@ -49,41 +49,41 @@ def look(task: Task, *, prompts: Callable[[Sequence[Example]], list[int]], answe
     Raises SpecError where the training or held-out problems cannot be had; without a test file there are none to test.
     """
     examples, absent = _examples(task)
-    texts = {split: {one.id: text_of(one) for one in found} for split, found in examples.items()}
-    compared = {split: dict(islice(found.items(), COMPARED)) for split, found in texts.items()}
-    nearness = Nearness(text for found in compared.values() for text in found.values())
+    texts = {split: {problem.id: text_of(problem) for problem in problems} for split, problems in examples.items()}
+    compared = {split: dict(islice(part.items(), COMPARED)) for split, part in texts.items()}
+    nearness = Nearness(text for part in compared.values() for text in part.values())
     splits = {}
-    for split, found in examples.items():
+    for split, problems in examples.items():
         same, near = repeats(texts[split]), nearness.near(compared[split])
         splits[split] = {
-            "problems": len(found),
+            "problems": len(problems),
             "duplicates": len(same),
             "near_duplicates": len(near),
             "examples": _shown([*same, *near]),
-            "prompt": _lengths(prompts(found)),
-            "answer": _lengths(answers(targets(task, found))),
+            "prompt": _lengths(prompts(problems)),
+            "answer": _lengths(answers(targets(task, problems))),
         }
     leakage = {}
     for split in ("eval", "test"):
         same, near = leaks(texts[split], texts["train"]), nearness.near(compared[split], compared["train"])
-        known = {one.one for one in same}
-        near = [one for one in near if one.one not in known]
+        repeated = {pair.one for pair in same}
+        near = [pair for pair in near if pair.one not in repeated]
         leakage[split] = {"duplicates": len(same), "near_duplicates": len(near), "examples": _shown([*same, *near])}
     return {
         "splits": splits,
         "leakage": leakage,
-        "compared": {split: len(found) for split, found in compared.items()},
+        "compared": {split: len(part) for split, part in compared.items()},
         "absent": absent,
     }
 
 
 def _examples(task: Task) -> tuple[dict[Split, Sequence[Example]], str | None]:
     """The problems of each split, and why there are none to test where their file is at fault."""
-    found: dict[Split, Sequence[Example]] = {split: task.examples(split) for split in ("train", "eval")}
+    problems: dict[Split, Sequence[Example]] = {split: task.examples(split) for split in ("train", "eval")}
     try:
-        return {**found, "test": task.examples("test")}, None
+        return {**problems, "test": task.examples("test")}, None
     except SpecError as error:
-        return {**found, "test": ()}, str(error)
+        return {**problems, "test": ()}, str(error)
 
 
 def text_of(example: Example) -> str:
@@ -131,12 +131,12 @@ def _overlap_finding(name: str, text: str, overlap: Mapping[str, Any]) -> Findin
 
 
 def _lengths(values: Sequence[int]) -> dict[str, int] | None:
-    found = lengths(values)
-    return None if found is None else asdict(found)
+    quantiles = lengths(values)
+    return None if quantiles is None else asdict(quantiles)
 
 
 def _shown(overlaps: Sequence[Overlap]) -> list[dict[str, object]]:
-    return [{"id": one.one, "other": one.other, "likeness": round(one.likeness, 3)} for one in overlaps[:SHOWN]]
+    return [{"id": pair.one, "other": pair.other, "likeness": round(pair.likeness, 3)} for pair in overlaps[:SHOWN]]
 
 
 def why_absent(spec: ModelSpec) -> str | None:

@@ -82,13 +82,13 @@ def _path(key: str, known: Mapping[Keys, Field], tree: Mapping[str, object]) -> 
         instead = f"; did you mean {others[0]}?" if others else ""
         raise SpecError(f"belongs to the file and is not overridden{instead}", key=key)
     for ending, entry in ((parts, ()), (parts[:-1], parts[-1:])):
-        found = [ending] if ending in known else [path for path in known if ending and path[-len(ending) :] == ending]
+        matches = [ending] if ending in known else [path for path in known if ending and path[-len(ending) :] == ending]
         if entry:
-            found = [path for path in found if has_free_keys(known[path])]
-        if len(found) > 1:
-            raise SpecError(f"ambiguous; write one of {_some(found)}", key=key)
-        if found:
-            return (*found[0], *entry)
+            matches = [path for path in matches if has_free_keys(known[path])]
+        if len(matches) > 1:
+            raise SpecError(f"ambiguous; write one of {_some(matches)}", key=key)
+        if matches:
+            return (*matches[0], *entry)
     raise SpecError(f"unknown key; {hint(parts, tree)}", key=key)
 
 
@@ -121,8 +121,8 @@ def _check_switched_on(path: Keys, key: str, tree: Mapping[str, object], known: 
     raise SpecError(f"{dotted(part)} is null; write {dotted(path)} to switch it on{instead}", key=key)
 
 
-def _some(found: Sequence[Keys]) -> str:
+def _some(keys: Sequence[Keys]) -> str:
     """The keys, the shortest first, and of many the first few."""
-    nearest = [dotted(path) for path in sorted(found, key=len)]
+    nearest = [dotted(path) for path in sorted(keys, key=len)]
     more = len(nearest) - _NAMED
     return ", ".join(nearest) if more <= 1 else f"{', '.join(nearest[:_NAMED])} ({more} more)"

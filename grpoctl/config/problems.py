@@ -224,8 +224,8 @@ def explain(error: ValidationError, layer: Layer, grammar: Grammar) -> SpecError
 def refused(message: str, keys: Keys, layer: Layer) -> SpecError:
     """The error about the value at `keys`, with its place."""
     place = layer.place(keys)
-    said = f" ({place.said})" if place.said else ""
-    return SpecError(message + said, file=place.file, line=place.line, key=dotted(keys) or None)
+    layer_name = f" ({place.said})" if place.said else ""
+    return SpecError(message + layer_name, file=place.file, line=place.line, key=dotted(keys) or None)
 
 
 def _keys(location: Sequence[str | int], tree: Tree, grammar: Grammar) -> Keys:

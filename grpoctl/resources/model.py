@@ -78,8 +78,8 @@ def _config(folder: Path | None, spec: ModelSpec) -> Path | None:
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(spec.source, CONFIG, revision=spec.revision)
-    return Path(found) if isinstance(found, str) else None
+    file = try_to_load_from_cache(spec.source, CONFIG, revision=spec.revision)
+    return Path(file) if isinstance(file, str) else None
 
 
 def _read(file: Path) -> dict[str, Any]:

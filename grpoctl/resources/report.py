@@ -40,8 +40,8 @@ class Inputs:
 def document(inputs: Inputs) -> dict[str, Any]:
     """The key `resources` of `check --json`; docs/cli.md has the table."""
     spec, shape, tokens, place = inputs.spec, inputs.model.shape, inputs.lengths.tokens, inputs.place
-    found = phases(spec, shape, tokens, place)
-    most, measured = peak(found), inputs.probe.peak
+    all_phases = phases(spec, shape, tokens, place)
+    most, measured = peak(all_phases), inputs.probe.peak
     needed = most.bytes if measured is None else measured
     return {
         "model": _model(inputs),
@@ -51,8 +51,8 @@ def document(inputs: Inputs) -> dict[str, Any]:
         "prompt_tokens": tokens.prompt,
         "answer_tokens": tokens.answer,
         "tokens_from": inputs.lengths.whence,
-        "parts": _parts(found, inputs.probe),
-        "phases": [_phase(one, inputs.probe) for one in found],
+        "parts": _parts(all_phases, inputs.probe),
+        "phases": [_phase(phase, inputs.probe) for phase in all_phases],
         "peak_bytes": most.bytes,
         "peak_phase": {"stage": most.stage or None, "name": most.name},
         "measured_peak_bytes": measured,
@@ -68,23 +68,23 @@ def document(inputs: Inputs) -> dict[str, Any]:
 
 
 def _model(inputs: Inputs) -> dict[str, Any]:
-    found = weights(inputs.spec.language_model, inputs.model.shape, inputs.place.device)
+    size = weights(inputs.spec.language_model, inputs.model.shape, inputs.place.device)
     return {
         "source": inputs.model.source,
         "family": inputs.model.shape.family,
         "exact": inputs.model.shape.exact,
-        "parameters": found.total,
-        "trainable": found.trainable,
+        "parameters": size.total,
+        "trainable": size.trainable,
         "shapes_from": inputs.model.whence,
         "at_hand": inputs.model.at_hand,
     }
 
 
-def _parts(found: Sequence[Phase], probe: Probe) -> list[dict[str, Any]]:
+def _parts(all_phases: Sequence[Phase], probe: Probe) -> list[dict[str, Any]]:
     """Each part at the largest it gets in any phase, in the order they come about."""
     loaded, rows = probe.first("loaded"), []
-    for name in dict.fromkeys(name for phase in found for name in phase.parts):
-        largest = max(found, key=lambda phase: phase.parts.get(name, 0))
+    for name in dict.fromkeys(name for phase in all_phases for name in phase.parts):
+        largest = max(all_phases, key=lambda phase: phase.parts.get(name, 0))
         if size := largest.parts.get(name, 0):
             rows.append(
                 {"name": name, "bytes": size, "measured_bytes": _measured(name, loaded, probe), "phase": largest.name}
@@ -104,30 +104,30 @@ def _measured(name: str, loaded: Mapping[str, Any], probe: Probe) -> int | None:
     return int(loaded[key])
 
 
-def _phase(one: Phase, probe: Probe) -> dict[str, Any]:
-    event = probe.step(one.stage, full=True) if one.stage else {}
+def _phase(phase: Phase, probe: Probe) -> dict[str, Any]:
+    event = probe.step(phase.stage, full=True) if phase.stage else {}
     return {
-        "stage": one.stage or None,
-        "name": one.name,
-        "bytes": one.bytes,
-        "measured_bytes": event.get("peaks", {}).get(one.name),
-        "parts": dict(one.parts),
+        "stage": phase.stage or None,
+        "name": phase.name,
+        "bytes": phase.bytes,
+        "measured_bytes": event.get("peaks", {}).get(phase.name),
+        "parts": dict(phase.parts),
     }
 
 
 def _stages(inputs: Inputs) -> dict[str, Any]:
     assumed = speed(inputs.place.device, cores())
-    found = {}
+    stages = {}
     for pace in paces(inputs.spec, inputs.model.shape, inputs.lengths.tokens, assumed):
         drawn, full = (inputs.probe.step(pace.stage, full=whole) for whole in (False, True))
-        found[pace.stage] = {
+        stages[pace.stage] = {
             "steps": {"least": pace.least, "most": pace.most},
             "estimated_seconds": {**pace.seconds, "total": pace.step},
             "measured_seconds": {"drawn": drawn.get("seconds"), "full": full.get("seconds")},
             "completion_tokens": _mean_length(drawn),
             "max_completion_tokens": full.get("completion_tokens"),
         }
-    return found
+    return stages
 
 
 def _mean_length(event: Mapping[str, Any]) -> float | None:
@@ -170,14 +170,14 @@ def _hours(inputs: Inputs) -> dict[str, Any]:
 
 
 def _disk(inputs: Inputs) -> dict[str, Any]:
-    found = disk(inputs.spec, inputs.model.shape, inputs.place.device)
+    files = disk(inputs.spec, inputs.model.shape, inputs.place.device)
     free = disk_free(inputs.home)
     size = inputs.spec.language_model.itemsize
     download = 0 if inputs.model.at_hand else inputs.model.shape.total * size
-    needed = found.total + download
-    return {**asdict(found), "total": found.total, "model_to_download": download, "free": free, "fits": needed <= free}
+    needed = files.total + download
+    return {**asdict(files), "total": files.total, "model_to_download": download, "free": free, "fits": needed <= free}
 
 
-def _changes(found: Levers) -> dict[str, Any]:
-    alone, together = ([asdict(one) for one in group] for group in (found.alone, found.together))
+def _changes(changes: Levers) -> dict[str, Any]:
+    alone, together = ([asdict(lever) for lever in group] for group in (changes.alone, changes.together))
     return {"alone": alone, "together": together}
