@@ -17,7 +17,7 @@ from pathlib import Path
 
 from core.health.case import Case
 from core.health.examine import facts
-from grpoctl.diagnose.readers.base import Asked
+from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.seed_log import READER
 
 Cell = str | int | float
@@ -141,7 +141,7 @@ def main() -> None:
     """Prints every table, and how often an operator stands in all workflows together."""
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    case = READER.read(Asked(name=sys.argv[1], path=Path(sys.argv[1]))).case
+    case = READER.read(Source(name=sys.argv[1], path=Path(sys.argv[1]))).case
     for table in tables(case):
         print("\n".join(table.lines()))
     times = Counter(name for sample in case.samples if sample.valid for name in operators(sample.text or ""))

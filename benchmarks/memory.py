@@ -12,7 +12,7 @@ import sys
 
 from core.health.before.resources.memory import Place, Tokens, phases
 from grpoctl.config import load
-from grpoctl.resources.model import known
+from grpoctl.resources.model import known_model
 from grpoctl.resources.probe import measure
 
 SHORT = ["max_completion_length=32", "num_generations=4"]
@@ -47,7 +47,7 @@ def main(source: str, wanted: list[str]) -> None:
             continue
         step = probe.step("grpo", full=True)
         tokens = Tokens(prompt=step["prompt_tokens"], answer=0)
-        for phase in phases(spec, known(spec.language_model).shape, tokens, Place(device="cpu", memory=2**40)):
+        for phase in phases(spec, known_model(spec.language_model).shape, tokens, Place(device="cpu", memory=2**40)):
             if phase.stage:
                 found = step["peaks"][phase.name]
                 off = phase.bytes / found - 1

@@ -77,10 +77,10 @@ def train(kind: Kind, output: Path, *, seed: int, steps: int, log_every: int = 1
 def found(source: str) -> list[str]:
     """The findings of a source, `id severity` each, as `grpoctl diagnose` has them."""
     from core.health.examine import examine
-    from grpoctl.diagnose.readers.base import Asked
-    from grpoctl.diagnose.readers.opening import open_source
+    from grpoctl.diagnose.readers.base import Source
+    from grpoctl.diagnose.readers.registry import open_source
 
-    return [f"{one.id} {one.severity}" for one in examine(open_source(Asked(name=source, path=None)).case)]
+    return [f"{one.id} {one.severity}" for one in examine(open_source(Source(name=source, path=None)).case)]
 
 
 def judged(kind: Kind, findings: Sequence[str]) -> bool:

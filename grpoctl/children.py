@@ -36,14 +36,14 @@ def spawn(module_args: Sequence[str], log: Path, env: Mapping[str, str] | None =
 
     It has no terminal, so neither Ctrl-C nor a hang-up reaches it. Raises StorageError where it cannot be started.
     """
-    given = child_environment() if env is None else env
+    env = child_environment() if env is None else env
     with storage_errors("start a process that writes", log), log.open("ab") as output:
         return subprocess.Popen(
             python_module(*module_args),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={name: value for name, value in given.items() if name not in _COLOURS},
+            env={name: value for name, value in env.items() if name not in _COLOURS},
             start_new_session=True,
         )
 

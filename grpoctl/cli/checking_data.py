@@ -12,10 +12,9 @@ from core.errors import UserError
 from core.health.finding import Finding
 from core.tasks import registry
 from core.tasks.base import Example, Task
-from grpoctl import console
+from grpoctl import console, dataset
 from grpoctl.cli.checking import wrapped
 from grpoctl.config import load
-from grpoctl.dataset import looking, sampling
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.wording import plural
@@ -73,16 +72,16 @@ def look(spec: RunSpec, asked: Wanted) -> dict[str, Any]:
     with closing(task):
         task.examples("train")  # a fault of the data is told before seconds of loading a model
         why = None if asked.model else f"not asked for ({ADVICE})"
-        why = why or looking.absent(spec.language_model)
+        why = why or dataset.why_absent(spec.language_model)
         policy = None if why else _policy(spec, asked.probe)
-        tokenizer = looking.tokenizer_of(spec.language_model) if policy is None else policy.tokenizer
+        tokenizer = dataset.tokenizer_of(spec.language_model) if policy is None else policy.tokenizer
         document = _texts(spec, task, tokenizer)
         findings: list[Finding] = document.pop("findings")
         seen: dict[str, Any] = {"skipped": why}
         if policy is not None:
             task.make_ready()
-            seen = sampling.sample(spec, task, policy, sampling.planned(spec, asked.probe))
-            findings += sampling.findings(seen)
+            seen = dataset.sample(spec, task, policy, dataset.sampling_plan(spec, asked.probe))
+            findings += dataset.sampling_findings(seen)
         if not asked.samples:
             seen.pop("samples", None)
     return {**document, "sampling": seen, "warnings": [finding.as_json() for finding in findings]}
@@ -91,7 +90,7 @@ def look(spec: RunSpec, asked: Wanted) -> dict[str, Any]:
 def _policy(spec: RunSpec, prompts: int) -> Any:
     from core.policies.lm.build import build_sampler
 
-    plan = sampling.planned(spec, prompts)
+    plan = dataset.sampling_plan(spec, prompts)
     what = f"{plan.prompts} problems x {plan.num_generations} completions of {spec.language_model.source}"
     console.print_note(f"samples {what}; {ADVICE}")
     return build_sampler(spec.language_model)
@@ -100,24 +99,24 @@ def _policy(spec: RunSpec, prompts: int) -> Any:
 def _texts(spec: RunSpec, task: Task, tokenizer: Any | None) -> dict[str, Any]:
     """Splits, leakage and lengths, in tokens where there is a tokenizer, and what of it to warn of (`findings`)."""
     prompts, answers = _measures(tokenizer)
-    document = looking.look(task, prompts=prompts, answers=answers)
+    document = dataset.look(task, prompts=prompts, answers=answers)
     unit, too_long = "characters", None
     if tokenizer is not None:
         unit = "tokens"
-        sizes = answers(looking.targets(task, task.examples("train")))
+        sizes = answers(dataset.targets(task, task.examples("train")))
         too_long = sum(size > spec.max_completion_length for size in sizes) / len(sizes) if sizes else None
     return {
         "unit": unit,
         **document,
         "answers_too_long": too_long,
-        "findings": looking.findings(spec, document, too_long),
+        "findings": dataset.problem_findings(spec, document, too_long),
     }
 
 
-def _measures(tokenizer: Any | None) -> tuple[Callable[[Sequence[Example]], list[int]], looking.Measure]:
+def _measures(tokenizer: Any | None) -> tuple[Callable[[Sequence[Example]], list[int]], dataset.Measure]:
     """Lengths of prompts as the model is given them, and of answers with their end token."""
     if tokenizer is None:
-        return lambda examples: looking.characters([looking.text_of(one) for one in examples]), looking.characters
+        return lambda examples: dataset.characters([dataset.text_of(one) for one in examples]), dataset.characters
     from core.policies.lm.causal_lm import prompt_text
 
     def counted(texts: Sequence[str], more: int) -> list[int]:
@@ -126,7 +125,7 @@ def _measures(tokenizer: Any | None) -> tuple[Callable[[Sequence[Example]], list
         return [len(ids) + more for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
     return (
-        lambda examples: counted([prompt_text(tokenizer, one) for one in examples[: looking.COMPARED]], 0),
+        lambda examples: counted([prompt_text(tokenizer, one) for one in examples[: dataset.COMPARED]], 0),
         lambda texts: counted(texts, 1),
     )
 
@@ -139,7 +138,7 @@ def say(found: Mapping[str, Any]) -> None:
         [_split_row(name, seen) for name, seen in found["splits"].items() if seen["problems"]],
     )
     if found["absent"]:
-        _line(f"No test problems: {found['absent']}.")
+        _line(f"No test problems: {found['why_absent']}.")
     for split, seen in found["leakage"].items():
         if found["splits"][split]["problems"]:
             _line(_leak(split, seen))

@@ -20,10 +20,9 @@ from grpoctl import console
 from grpoctl.cli.checking import wrapped
 from grpoctl.config import load
 from grpoctl.resources import machine
-from grpoctl.resources.model import Known, known
+from grpoctl.resources.model import KnownModel, Lengths, known_model, lengths
 from grpoctl.resources.probe import Probe, measure
-from grpoctl.resources.report import Asked, document
-from grpoctl.resources.tokens import Lengths, lengths
+from grpoctl.resources.report import Inputs, document
 from grpoctl.runs import dtype
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
@@ -69,14 +68,14 @@ def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, j
     if spec.model is None:
         raise UserError(f"--resources knows language models, and the policy is {spec.policy.kind}; leave it out")
     check_fit(spec)
-    model, place = known(spec.language_model), machine.place(asked.memory)
+    model, place = known_model(spec.language_model), machine.place(asked.memory)
     if (text := dtype.why(spec, dtype.settled(spec))) is not None:
         console.print_note(text)
     spec = _as_loaded(dtype.settled(spec), model, place)
     found = lengths(spec, registry.build(spec.task), model.folder)
     others = [other for other in loaded.profiles if other != profile]
     told = document(
-        Asked(
+        Inputs(
             spec=spec,
             model=model,
             lengths=found,
@@ -92,7 +91,7 @@ def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, j
     return told
 
 
-def _as_loaded(spec: RunSpec, model: Known, place: Place) -> RunSpec:
+def _as_loaded(spec: RunSpec, model: KnownModel, place: Place) -> RunSpec:
     """The spec with `load_in_4bit: auto` decided as a run would decide it there."""
     if spec.language_model.load_in_4bit != "auto":
         return spec
@@ -112,13 +111,13 @@ def _profiles(name: str, others: Sequence[str], overrides: Sequence[str]) -> dic
     for other in others:
         try:
             spec = dtype.settled(load(name, profile=other, overrides=overrides).spec)
-            found[other] = (spec, known(spec.language_model).shape)
+            found[other] = (spec, known_model(spec.language_model).shape)
         except GrpoError:
             continue  # it is only a suggestion
     return found
 
 
-def _probed(spec: RunSpec, model: Known, found: Lengths, *, wanted: bool) -> Probe:
+def _probed(spec: RunSpec, model: KnownModel, found: Lengths, *, wanted: bool) -> Probe:
     """The probe, or why there is none: it runs where the model is at hand, and what it needs is there."""
     if not wanted:
         return Probe(why="--no-probe")

@@ -143,10 +143,10 @@ def _document(stage: str, found: Simulation) -> dict[str, Any]:
 
 def _read(source: str) -> RewardModel:
     """What a run earned. Raises what reading it raises, and UserError where it has no rewards."""
-    from grpoctl.diagnose.readers.base import Asked
-    from grpoctl.diagnose.readers.opening import open_source
+    from grpoctl.diagnose.readers.base import Source
+    from grpoctl.diagnose.readers.registry import open_source
 
-    read = open_source(Asked(name=source, path=None))
+    read = open_source(Source(name=source, path=None))
     groups = groups_of(read.case.samples)
     if not groups:
         raise UserError(f"{read.source} has no rewards of single completions ({read.kind}); --rewards needs them")

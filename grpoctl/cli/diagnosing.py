@@ -13,9 +13,9 @@ from grpoctl import console
 from grpoctl.cli import exits, page_file
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.diagnosis import diagnose as judge
-from grpoctl.diagnose.propose import Proposed, propose
-from grpoctl.diagnose.readers.base import Asked
-from grpoctl.diagnose.readers.opening import open_source
+from grpoctl.diagnose.propose import NewExperiment, propose
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import open_source
 
 Form = Literal["text", "json", "md"]
 NEVER = "never"
@@ -47,9 +47,9 @@ def limit(fail_on: str) -> Severity | None:
     return found
 
 
-def named(source: str, columns: Sequence[str], settings: Sequence[str]) -> Asked:
+def named(source: str, columns: Sequence[str], settings: Sequence[str]) -> Source:
     """The source and what was said of it. Raises UserError for a text without `=`, and for a name given twice."""
-    return Asked(
+    return Source(
         name=source,
         path=None,  # found by what opens it
         columns=_pairs("--map", columns, "COLUMN=METRIC", "--map 'Mean reward=reward/mean'"),
@@ -57,7 +57,7 @@ def named(source: str, columns: Sequence[str], settings: Sequence[str]) -> Asked
     )
 
 
-def run(asked: Asked, wanted: Wanted) -> int:
+def run(asked: Source, wanted: Wanted) -> int:
     """The exit code, after the report and whatever else was asked for. Nothing is written where a source is unreadable.
 
     Raises what the readers raise, UserError for a proposal that cannot be made, StorageError for a file that cannot.
@@ -67,7 +67,7 @@ def run(asked: Asked, wanted: Wanted) -> int:
     read = open_source(asked)
     if wanted.html is not None:
         page_file.keeps(wanted.html, read.source)  # a folder's file, say
-    diagnosis = judge(read, asked=asked.name)
+    diagnosis = judge(read, name=asked.name)
     made = None if wanted.propose is None else propose(diagnosis, wanted.propose)
     if made is not None:
         diagnosis = replace(diagnosis, proposed=made.command)
@@ -80,7 +80,7 @@ def run(asked: Asked, wanted: Wanted) -> int:
     return exits.FOUND if any(one.severity in failing for one in diagnosis.findings) else exits.OK
 
 
-def _say(diagnosis: Diagnosis, wanted: Wanted, made: Proposed | None) -> None:
+def _say(diagnosis: Diagnosis, wanted: Wanted, made: NewExperiment | None) -> None:
     """The report on standard output; which files were written there too, or beside a document on standard error."""
     wrote = [] if wanted.html is None else [f"wrote {wanted.html}"]
     if made is not None:

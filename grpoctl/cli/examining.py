@@ -62,7 +62,7 @@ def _disk(home: Home) -> dict[str, Any]:
 
 
 def _store(home: Home) -> dict[str, Any]:
-    from grpoctl.tracking.client import check_store
+    from grpoctl.tracking.store import check_store
 
     checked = check_store(home)
     what = {"ok": "answers", "absent": "not there yet, made by the first run"}.get(checked.state, checked.error or "")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import UserError
-from grpoctl.diagnose.readers.opening import STANDARD_INPUT
+from grpoctl.diagnose.readers.registry import STANDARD_INPUT
 
 _EXAMPLE = "e.g. --html report.html"
 _PAGES = (".html", ".htm")

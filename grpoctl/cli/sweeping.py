@@ -35,7 +35,7 @@ from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, 
 from grpoctl.sweeps.opening import Opened, Terms
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.storage import BEHIND, StudyStorage
-from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_mirror
+from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
 
 WORKERS = 4  # at most, unless asked for: each has torch in memory, and each more is a trial less to learn from
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the sweep

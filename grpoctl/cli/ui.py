@@ -17,14 +17,13 @@ def ui(
 
     from grpoctl import console
     from grpoctl.runs.run_dir import Home
-    from grpoctl.tracking.serving import command, environment, shell_line
-    from grpoctl.tracking.store import store_name
+    from grpoctl.tracking.store import pages_command, pages_environment, pages_shell_line, store_name
 
     home = Home.locate()
     if dry_run:
-        console.print_text(shell_line(home, host, port))
+        console.print_text(pages_shell_line(home, host, port))
         return
-    line = command(host, port)
-    variables = environment(home)
+    line = pages_command(host, port)
+    variables = pages_environment(home)
     console.print_text(f"serving {store_name(home)} on http://{host}:{port} (Ctrl-C ends it)")
     os.execve(line[0], line, variables)

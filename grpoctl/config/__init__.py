@@ -1,19 +1,17 @@
 """From a name to a resolved, hashed RunSpec. Imports no torch, transformers, mlflow, optuna or pandas.
 
-library    which file a name means             catalogue  the experiments there are
-documents  YAML 1.2 text -> a layer            layers     merging, and where each value was written
-authored   a file and its parents -> one       overrides  key=value -> a layer
-loading    all of them -> RunSpec              resolved   RunSpec <-> the spec.yaml of a run
-identity   hashes, run ids                     revisions  what name@revision was when it first ran
-schema     the known keys and what they allow  nearest, aliases, problems  clear errors
+library    which file a name means             layers     merging, and where each value was written
+documents  YAML 1.2 text -> a layer            authored   a file and its parents -> one document
+overrides  key=value -> a layer                loading    all of them -> RunSpec; the experiments there are
+resolved   RunSpec <-> the spec.yaml of a run  identity   hashes, run ids, what name@revision was
+schema     the known keys and what they allow  problems   clear errors, the nearest known key
+new_file   an experiment that grpoctl writes for the user
 """
 
-from grpoctl.config.catalogue import Experiment, experiments
-from grpoctl.config.identity import authored_sha, canonical, run_stem, spec_sha
+from grpoctl.config.identity import RecordedAs, Revisions, authored_sha, canonical, run_stem, spec_sha
 from grpoctl.config.library import Library, shipped_folder
-from grpoctl.config.loading import Change, Loaded, load
+from grpoctl.config.loading import Change, Experiment, Loaded, experiments, load
 from grpoctl.config.resolved import dump, plain, read_resolved
-from grpoctl.config.revisions import RecordedAs, Revisions
 
 __all__ = [
     "Change",

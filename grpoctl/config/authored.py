@@ -1,11 +1,14 @@
 """A file and its parents -> the one authored document they make, profiles included.
 
-Here: `extends` and the shape of `profiles`. Not here: choosing a profile, overrides, and whether the values are valid.
+Here: `extends`, the shape of `profiles`, and relative paths made absolute, so that a run means the same files wherever
+it is resumed from. Not here: choosing a profile, overrides, whether the values are valid, and whether the files are any
+good (core.tasks.custom).
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,15 +16,16 @@ from pathlib import Path
 
 from core.errors import NotFoundError, SpecError
 from grpoctl.config.documents import read_document
-from grpoctl.config.layers import Layer, merge
+from grpoctl.config.layers import Keys, Layer, merge
 from grpoctl.config.library import Library
-from grpoctl.config.paths import anchored
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FULL = "full"  # the spec as it is written: always there, never redefined
 RESERVED = (FULL, "auto")  # `--profile auto` asks the command line to choose
 OF_THE_FILE = ("name", "revision", "source", "profile", "extends", "profiles")  # not for profiles and overrides
 _NOT_INHERITED = ("revision", "recorded", "extends")  # they tell of one file: its version and its history
+_DATA = ("data", "eval_data", "test_data")  # parts of a task that name a file
+_EXPLICIT = ("./", "../", "~", "/")  # beginnings of a path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,3 +156,55 @@ def _without_tasks_of_profiles(layer: Layer) -> Layer:
     gone = [path for path in layer.places if path[:1] == ("profiles",) and path[2:3] == ("task",)]
     places = {path: place for path, place in layer.places.items() if path not in gone}
     return replace(layer, tree={**layer.tree, "profiles": kept}, places=places) if profiles else layer
+
+
+def anchored(layer: Layer) -> Layer:
+    """The layer with the paths of its task and model (its profiles' too) absolute; `~` is the user's home.
+
+    A path counts from the folder of the YAML file it stands in; where nothing is there and the current folder has it,
+    from there. In an override it counts from the current folder.
+    """
+
+    def walk(node: object, at: Keys) -> object:
+        if isinstance(node, Mapping):
+            return {name: walk(below, (*at, name)) for name, below in node.items()}
+        if isinstance(node, list):
+            return [walk(below, (*at, index)) for index, below in enumerate(node)]
+        if not isinstance(node, str) or not node:
+            return node
+        file = layer.place(at).file
+        folder = Path.cwd() if file is None else file.absolute().parent
+        return _absolute_value(at[2:] if at[:1] == ("profiles",) else at, node, folder)
+
+    tree = walk({name: layer.tree[name] for name in ("task", "model", "profiles") if name in layer.tree}, ())
+    assert isinstance(tree, Mapping)
+    return replace(layer, tree={name: tree.get(name, value) for name, value in layer.tree.items()})
+
+
+def _absolute_value(keys: Keys, value: str, folder: Path) -> str:
+    """The value at these keys, absolute where it is a path: a model's bare name may be one of the hub, and a function
+    may be `package.module:length`.
+    """
+    match keys:
+        case ("task", "path"):
+            return _absolute(value, folder)
+        case ("task", data, "path") if data in _DATA:
+            return _absolute(value, folder)
+        case ("task", "rewards", int(), "function"):
+            file, colon, name = value.rpartition(":")
+            return f"{_absolute(file, folder)}:{name}" if colon and is_file(file) else value
+        case ("model", "source"):
+            return _absolute(value, folder) if value.startswith(("./", "../", "~")) else value
+    return value
+
+
+def _absolute(path: str, folder: Path) -> str:
+    """The path from `folder`, or from the current folder where only that has it."""
+    there = os.path.normpath(folder / os.path.expanduser(path))
+    here = os.path.abspath(os.path.expanduser(path))
+    return here if not os.path.exists(there) and os.path.exists(here) else there
+
+
+def is_file(place: str) -> bool:
+    """Whether what stands before a function's colon is a file's path, and no module's name."""
+    return place.startswith(_EXPLICIT) or place.endswith(".py") or "/" in place

@@ -36,8 +36,8 @@ class Layer:
     def place(self, keys: Keys) -> Place:
         """The place of the value at `keys`, or of the nearest mapping around it that has one."""
         for length in range(len(keys), -1, -1):
-            if (found := self.places.get(keys[:length])) is not None:
-                return found
+            if (place := self.places.get(keys[:length])) is not None:
+                return place
         return Place()
 
     def below(self, keys: Keys, said: str) -> Layer:

@@ -34,10 +34,10 @@ class Library:
 
     def files(self) -> dict[str, tuple[Path, Origin]]:
         """Lower-case name -> (file, origin), sorted by name. A user's file hides a shipped one of the same name."""
-        found: dict[str, tuple[Path, Origin]] = {stem: (file, "shipped") for stem, file in _yaml_files(self.shipped)}
+        files: dict[str, tuple[Path, Origin]] = {stem: (file, "shipped") for stem, file in _yaml_files(self.shipped)}
         if not _same_folder(self.user, self.shipped):
-            found.update({stem: (file, "user") for stem, file in _yaml_files(self.user)})
-        return dict(sorted(found.items()))
+            files.update({stem: (file, "user") for stem, file in _yaml_files(self.user)})
+        return dict(sorted(files.items()))
 
     def find(self, name: str, *, beside: Path | None = None) -> Path:
         """The file of a name or path; `beside` is a folder that is searched after the user's (a file's own neighbours).

@@ -1,4 +1,5 @@
-"""A name, a profile, overrides and a seed -> a validated RunSpec, and what was changed on the way.
+"""A name, a profile, overrides and a seed -> a validated RunSpec, and what was changed on the way; and the experiments
+there are.
 
 the file and its parents (authored.py) -> profile -> overrides -> seed -> RunSpec
 """
@@ -13,14 +14,14 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from core.config import RunSpec
-from core.errors import NotFoundError, SpecError
+from core.errors import NotFoundError, SpecError, UserError
 from grpoctl.config.authored import FULL, Authored, read_authored
+from grpoctl.config.identity import Revisions
 from grpoctl.config.layers import Layer, Place, leaves, merge
-from grpoctl.config.library import Library
+from grpoctl.config.library import Library, Origin
 from grpoctl.config.overrides import override_layer
 from grpoctl.config.problems import spec_error
 from grpoctl.config.resolved import plain
-from grpoctl.config.revisions import Revisions
 
 
 class Change(NamedTuple):
@@ -109,3 +110,32 @@ def _changes(base: RunSpec, spec: RunSpec) -> dict[str, Change]:
     keys = [key for key in {**after, **before} if key not in ("profile", "seed")]
     changes = {key: Change(before.get(key), after.get(key)) for key in keys}
     return {key: change for key, change in changes.items() if change.base != change.value}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experiment:
+    """One experiment. `problem` is why it cannot be read, then title and profiles are empty; else None."""
+
+    name: str
+    title: str
+    file: Path
+    profiles: tuple[str, ...]
+    origin: Origin
+    problem: str | None = None
+
+
+def experiments(library: Library | None = None) -> list[Experiment]:
+    """Every experiment by name, the user's in place of shipped ones of the same name."""
+    library = library or Library()
+    rows = []
+    for name, (file, origin) in library.files().items():
+        title, problem = "", None
+        profiles: tuple[str, ...] = ()
+        try:
+            authored = read_authored(file, library)
+        except UserError as error:  # one broken file must not hide the others
+            problem = str(error)
+        else:
+            title, profiles = str(authored.layer.tree.get("title", "")), authored.profiles
+        rows.append(Experiment(name=name, title=title, file=file, profiles=profiles, origin=origin, problem=problem))
+    return rows

@@ -10,12 +10,10 @@ from typing import Any
 
 from core.config.methods import filled
 from core.errors import SpecError
-from grpoctl.config.aliases import ALIASES
-from grpoctl.config.authored import OF_THE_FILE
+from grpoctl.config.authored import OF_THE_FILE, anchored
 from grpoctl.config.documents import read_value
 from grpoctl.config.layers import Keys, Layer, Place, dotted, merge
-from grpoctl.config.nearest import hint, nearest
-from grpoctl.config.paths import anchored
+from grpoctl.config.problems import ALIASES, hint, nearest
 from grpoctl.config.schema import Field, fields, has_free_keys
 
 _NAMED = 4  # of the keys that an ending may mean
@@ -28,8 +26,8 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
     key is of a part that is null.
     """
     pairs = [_pair(text) for text in overrides]
-    told = {"task.name": "task", "policy.kind": "policy"}  # `digits=2 task.name=arithmetic` is fine
-    named = {told[key]: {key.rpartition(".")[2]: value} for key, value, _ in pairs if key in told}
+    parts = {"task.name": "task", "policy.kind": "policy"}  # `digits=2 task.name=arithmetic` is fine
+    named = {parts[key]: {key.rpartition(".")[2]: value} for key, value, _ in pairs if key in parts}
     known = fields({**tree, **named})
     paths = [_path(key, known, {**tree, **named}) for key, _, _ in pairs]
     taken: dict[Keys, str] = {}
@@ -40,7 +38,7 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
         taken[path] = text
     written = {path: (value, text) for path, (_, value, text) in zip(paths, pairs, strict=True)}
     bare = [(path, key) for path, (key, _, _) in zip(paths, pairs, strict=True) if _null_part(path, key, tree, known)]
-    others = _layer({path: said for path, said in written.items() if path not in dict(bare)})
+    others = _layer({path: value for path, value in written.items() if path not in dict(bare)})
     for path, key in bare:  # `method=dapo max_attempts=4` is fine: the method switches dynamic sampling on
         _check_switched_on(path, key, merge(Layer(tree=tree, places={}), others).tree, known)
     layer = _layer(written)
@@ -84,13 +82,13 @@ def _path(key: str, known: Mapping[Keys, Field], tree: Mapping[str, object]) -> 
         instead = f"; did you mean {others[0]}?" if others else ""
         raise SpecError(f"belongs to the file and is not overridden{instead}", key=key)
     for ending, entry in ((parts, ()), (parts[:-1], parts[-1:])):
-        found = [ending] if ending in known else [path for path in known if ending and path[-len(ending) :] == ending]
+        matches = [ending] if ending in known else [path for path in known if ending and path[-len(ending) :] == ending]
         if entry:
-            found = [path for path in found if has_free_keys(known[path])]
-        if len(found) > 1:
-            raise SpecError(f"ambiguous; write one of {_some(found)}", key=key)
-        if found:
-            return (*found[0], *entry)
+            matches = [path for path in matches if has_free_keys(known[path])]
+        if len(matches) > 1:
+            raise SpecError(f"ambiguous; write one of {_some(matches)}", key=key)
+        if matches:
+            return (*matches[0], *entry)
     raise SpecError(f"unknown key; {hint(parts, tree)}", key=key)
 
 
@@ -123,8 +121,8 @@ def _check_switched_on(path: Keys, key: str, tree: Mapping[str, object], known: 
     raise SpecError(f"{dotted(part)} is null; write {dotted(path)} to switch it on{instead}", key=key)
 
 
-def _some(found: Sequence[Keys]) -> str:
+def _some(keys: Sequence[Keys]) -> str:
     """The keys, the shortest first, and of many the first few."""
-    nearest = [dotted(path) for path in sorted(found, key=len)]
+    nearest = [dotted(path) for path in sorted(keys, key=len)]
     more = len(nearest) - _NAMED
     return ", ".join(nearest) if more <= 1 else f"{', '.join(nearest[:_NAMED])} ({more} more)"

@@ -50,27 +50,27 @@ def item_fields(tree: Mapping[str, object], keys: Keys) -> dict[Keys, Field]:
     """Every key of the list's item that `keys` lead into (`task.rewards[1].weight`); none where they lead into none."""
     at = next((place for place, key in enumerate(keys) if isinstance(key, int)), None)
     owner = fields(tree).get(keys[:at]) if at is not None else None
-    found: dict[Keys, Field] = {}
+    known: dict[Keys, Field] = {}
     if owner is not None and at is not None and get_origin(owner.annotation) is tuple:
         for part in _models(get_args(owner.annotation)[0]):
-            _walk(part, keys[: at + 1], {"task": None, "stages": {}}, found)
-    return found
+            _walk(part, keys[: at + 1], {"task": None, "stages": {}}, known)
+    return known
 
 
 @lru_cache(maxsize=64)  # a sweep asks for the same ones at each of its points
 def _fields(task: str | None, policy: str, stages: tuple[tuple[str, str], ...]) -> dict[Keys, Field]:
-    found: dict[Keys, Field] = {}
-    _walk(RunSpec, (), {"task": task, "stages": dict(stages)}, found)
+    known: dict[Keys, Field] = {}
+    _walk(RunSpec, (), {"task": task, "stages": dict(stages)}, known)
     if policy == LM:  # which needs one, and no other policy has any
-        found[("model",)] = Field(annotation=ModelSpec)
+        known[("model",)] = Field(annotation=ModelSpec)
     else:
-        found = {key: field for key, field in found.items() if key[:1] != ("model",) or len(key) == 1}
+        known = {key: field for key, field in known.items() if key[:1] != ("model",) or len(key) == 1}
     for path, config in ((("policy",), _added(policy_config, policy)), (("task",), _added(task_config, task))):
         if config is not None:
-            for key in [key for key in found if key[:1] == path and len(key) > 1]:
-                del found[key]
-            _walk(config, path, {"task": task, "stages": {}}, found)
-    return found
+            for key in [key for key in known if key[:1] == path and len(key) > 1]:
+                del known[key]
+            _walk(config, path, {"task": task, "stages": {}}, known)
+    return known
 
 
 def _added(config_of: Callable[[str], type[BaseModel] | None], name: str | None) -> type[BaseModel] | None:
@@ -80,12 +80,12 @@ def _added(config_of: Callable[[str], type[BaseModel] | None], name: str | None)
     return None
 
 
-def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], found: dict[Keys, Field]) -> None:
+def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], known: dict[Keys, Field]) -> None:
     task = task_of(model)
     for name, info in model.model_fields.items():
         path = (*at, name)
         default = MISSING if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
-        found.setdefault(
+        known.setdefault(
             path, Field(annotation=info.annotation, metadata=tuple(info.metadata), default=default, task=task)
         )
         variants = _models(info.annotation)
@@ -96,11 +96,11 @@ def _walk(model: type[BaseModel], at: Keys, choice: Mapping[str, Any], found: di
                 continue  # its keys are the user's own
             for stage, kind in choice["stages"].items():
                 part = next((part for part in variants if stage_kind(part) == kind), variants[0])
-                found[(*path, stage)] = Field(annotation=part)
-                _walk(part, (*path, stage), choice, found)
+                known[(*path, stage)] = Field(annotation=part)
+                _walk(part, (*path, stage), choice, known)
             continue
         for part in variants:
-            _walk(part, path, choice, found)
+            _walk(part, path, choice, known)
 
 
 def task_of(model: type[BaseModel]) -> str | None:

@@ -1,4 +1,7 @@
-"""What can be said about a run that was read: facts, settings, findings, as one record and as its JSON document."""
+"""What is known of a run that was read: facts, settings and findings, as JSON and in the words of every report.
+
+What is not here: how a report looks (report, markdown, html), and the commands to continue with (rerun).
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,27 @@ from typing import Any
 
 from core.health.case import bounded, huge
 from core.health.examine import examine, facts
-from core.health.finding import SEVERITIES, Finding, Severity
+from core.health.finding import SEVERITIES, Finding, Severity, steps_of
 from core.health.statistics import HUGE
-from grpoctl.diagnose.readers.base import Read
+from grpoctl.diagnose.readers.base import Reading
 from grpoctl.files import finite
+from grpoctl.wording import plural, setting_text
+
+_LONGEST_TEXT = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
+_MOST_TEXTS = 8  # under one key of the evidence
+_MAIN_FACTS = (
+    "steps", "updates", "samples", "valid", *(f"reward/{end}" for end in ("first", "last")),
+    "collapsed_after_update", "followed_updates", "collapsed_after_skip", "followed_skips", "collapsed_and_skipped",
+    "healed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """A source, its numbers (flat name -> number) and what the rules found, the gravest and most certain first."""
+    """A run that was read, its numbers (flat name -> number) and its findings, the gravest and most certain first."""
 
-    asked: str  # the source as it was named
-    read: Read
+    name: str  # the source as the user named it
+    reading: Reading
     facts: Mapping[str, float]
     findings: tuple[Finding, ...]
     proposed: str = ""  # the command that runs the deciding experiment, where it was written
@@ -27,22 +39,61 @@ class Diagnosis:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the run that are known."""
-        return {name: value for name, value in asdict(self.read.case.settings).items() if value is not None}
+        return {name: value for name, value in asdict(self.reading.case.settings).items() if value is not None}
 
     def counts(self) -> dict[Severity, int]:
         """How many findings there are of each severity, the gravest first; severities without one are left out."""
-        found = {severity: sum(one.severity == severity for one in self.findings) for severity in SEVERITIES}
-        return {severity: count for severity, count in found.items() if count}
+        counts = {severity: sum(finding.severity == severity for finding in self.findings) for severity in SEVERITIES}
+        return {severity: count for severity, count in counts.items() if count}
+
+    @property
+    def worst(self) -> str:
+        """The gravest severity that is something wrong; else `ok`, or `unknown` where there was no step to look at."""
+        fine = "ok" if steps_of(self.reading.case.rows) else "unknown"
+        return next((severity for severity in self.counts() if severity != "info"), fine)
+
+    @property
+    def verdict(self) -> str:
+        """`1 error, 2 warnings; most severe: rollout-mode (strong)`, or how much was looked at without a finding."""
+        counts = self.counts()
+        names = [f"{finding.id} ({finding.confidence})" for finding in self.findings]
+        if set(counts) - {"info"}:
+            listed = ", ".join(
+                f"{count} info" if severity == "info" else plural(count, severity) for severity, count in counts.items()
+            )
+            return f"{listed}; most severe: {names[0]}"
+        rows = self.reading.case.rows
+        if not steps_of(rows):
+            return "no training step in this source"
+        columns = {name for row in rows for name, value in row.items() if value is not None}
+        checked = f"{plural(len(rows), 'row')}, {plural(len(columns), 'column')}"
+        return f"no rule found a problem ({checked})" + (f"; info: {', '.join(names)}" if names else "")
+
+    def fact_rows(self) -> list[tuple[str, str]]:
+        """(name, number) of every fact, those that say most first."""
+        names = [
+            *(name for name in _MAIN_FACTS if name in self.facts),
+            *(n for n in self.facts if n not in _MAIN_FACTS),
+        ]
+        return [(name, number_text(self.facts[name])) for name in names]
+
+    def main_facts(self) -> str:
+        """The facts that say most, on one line."""
+        return ", ".join(f"{name} {text}" for name, text in self.fact_rows() if name in _MAIN_FACTS)
+
+    def setting_rows(self) -> list[tuple[str, str]]:
+        """(name, value) of every known setting."""
+        return [(name, setting_text(value)) for name, value in self.settings.items()]
 
     def as_json(self) -> dict[str, Any]:
         """The document of `grpoctl diagnose --json` (docs/cli.md); a number that is not finite is null in it."""
         document = {
             "schema": 1,
-            "source": self.read.source,
-            "kind": self.read.kind,
+            "source": self.reading.source,
+            "kind": self.reading.kind,
             "facts": dict(self.facts),
             "settings": self.settings,
-            "notes": list(self.read.notes),
+            "notes": list(self.reading.notes),
             "findings": [finding.as_json() for finding in self.findings],
         }
         plain = finite(document)
@@ -50,13 +101,48 @@ class Diagnosis:
         return plain
 
 
-def diagnose(read: Read, asked: str = "") -> Diagnosis:
+def diagnose(reading: Reading, name: str = "") -> Diagnosis:
     """All that the rules say about a case, and its facts: those of every source, then those of its format.
 
-    `asked` is how the user named the source, where that is not how the report names it.
+    `name` is how the user named the source, where that is not how the report names it.
     """
-    if count := huge(read.case):
+    if count := huge(reading.case):
         note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
-        read = replace(read, case=bounded(read.case), notes=(*read.notes, note))
-    numbers = {**facts(read.case), **read.extra}
-    return Diagnosis(asked=asked or read.source, read=read, facts=numbers, findings=tuple(examine(read.case)))
+        reading = replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))
+    numbers = {**facts(reading.case), **reading.extra}
+    return Diagnosis(name=name or reading.source, reading=reading, facts=numbers, findings=tuple(examine(reading.case)))
+
+
+def number_text(value: float) -> str:
+    """A number in four digits, whole ones as they are."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)):
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def evidence_numbers(finding: Finding) -> str:
+    """The evidence that is numbers or a word, on one line."""
+    return ", ".join(
+        f"{key} {value if isinstance(value, str) else number_text(value)}"
+        for key, value in finding.evidence.items()
+        if isinstance(value, (int, float)) or (isinstance(value, str) and " " not in value)
+    )
+
+
+def evidence_texts(finding: Finding) -> list[tuple[str, list[str]]]:
+    """(key, texts) of the evidence that is text: log lines above all. Long ones are cut, and many."""
+    rows: list[tuple[str, list[str]]] = []
+    for key, value in finding.evidence.items():
+        if isinstance(value, str) and " " in value:
+            rows.append((key, [_shortened(value)]))
+        elif not isinstance(value, (str, int, float)) and value:
+            more = [f"and {len(value) - _MOST_TEXTS} more"] if len(value) > _MOST_TEXTS else []
+            rows.append((key, [*(_shortened(str(text)) for text in value[:_MOST_TEXTS]), *more]))
+    return rows
+
+
+def _shortened(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _LONGEST_TEXT else f"{flat[: _LONGEST_TEXT - 1]}…"

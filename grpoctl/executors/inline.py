@@ -31,7 +31,7 @@ from grpoctl.runs.launch import identity_of
 from grpoctl.runs.log import add_text, logged
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
-from grpoctl.tracking.launch_mirror import ADVICE, MirrorHandle, start_mirror
+from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
 
 if TYPE_CHECKING:
     from core.health.finding import Finding

@@ -1,14 +1,18 @@
 """The model card of a run's weights: README.md as the hub reads it, with what was trained on what, and what came out.
 
-What is here: pure functions from the run's documents to text. Nothing in it tells of the machine: of a path only its
-last part is written, and neither host, user, command line nor credentials are. So equal runs have equal cards.
+What is here: pure functions from the run's documents to its parts; the text around these is in
+templates/model_card.md.jinja. Nothing in it tells of the machine: of a path only its last part is written, and neither
+host, user, command line nor credentials are. So equal runs have equal cards.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
+
+import jinja2
 
 from core.config import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.config.task import CustomTaskSpec, Gsm8kTaskSpec
@@ -40,24 +44,36 @@ def model_card(
     `result` and `provenance` are the run's documents; what they lack is left out.
     """
     whole = merged or spec.language_model.lora is None
-    parts = [
-        f"# {_public(spec.name)}: {_public(spec.title)}",
-        _what(spec, whole=whole),
-        *([_public(spec.question)] if spec.question else []),
-        "## How to load it",
-        _loading(spec, whole=whole),
-        "## What was reached",
-        _reached(result, step),
-        "## What grpoctl found",
-        _findings(result),
-        "## Data",
-        _data(spec, provenance.get("inputs")),
-        "## Settings",
-        _settings(spec, result),
-        "## Where it comes from",
-        _origin(spec, result, provenance),
-    ]
-    return f"---\n{_front_matter(spec, whole=whole)}---\n\n" + "\n\n".join(parts) + "\n"
+    return _template().render(
+        spec=spec,
+        whole=whole,
+        base=hub_id(spec.language_model),
+        built_in=spec.language_model.source == TINY,  # AutoTokenizer would cut its words otherwise
+        base_at_hand=_base_at_hand(spec.language_model),
+        front_matter=_front_matter(spec, whole=whole),
+        what=_what(spec, whole=whole),
+        reached=_reached(result, step),
+        findings=result.get("findings", ()),
+        data=_data(spec, provenance.get("inputs")),
+        settings=_settings(spec),
+        spec_sha=result.get("spec_sha", ""),
+        origin=_origin(spec, result, provenance),
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    """The card's template; a name that it does not get is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("grpoctl.exports"),
+        autoescape=False,  # Markdown; what is not ours goes through `public`
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["public"] = _public
+    return environment.get_template("model_card.md.jinja")
 
 
 def hub_id(model: ModelSpec) -> str | None:
@@ -113,39 +129,6 @@ _KINDS = {
 }
 
 
-def _loading(spec: RunSpec, *, whole: bool) -> str:
-    own, base = spec.language_model.source == TINY, hub_id(spec.language_model)
-    words = ["PreTrainedTokenizerFast"] if own else []  # AutoTokenizer would cut its words otherwise
-    tokenizer = ['tokenizer = PreTrainedTokenizerFast.from_pretrained("FOLDER")'] if own else []
-    given = ", tokenizer=tokenizer" if own else ""
-    text = "`FOLDER` is the folder this file is in."
-    if whole or base is not None:
-        lines = [f"from transformers import {', '.join([*words, 'pipeline'])}", "", *tokenizer]
-        text += _python(*lines, f'generate = pipeline("text-generation", model="FOLDER"{given})')
-        if whole:
-            return text
-        text += "\n\nOr onto a base model that is loaded already:"
-    else:
-        text += f" `BASE` is {_base_at_hand(spec.language_model)}."
-    text += _python(
-        "from peft import PeftModel",
-        f"from transformers import {', '.join(['AutoModelForCausalLM', *words])}",
-        "",
-        *tokenizer,
-        f'base = AutoModelForCausalLM.from_pretrained("{base or "BASE"}")',
-        'model = PeftModel.from_pretrained(base, "FOLDER")',
-    )
-    return text + (
-        '\n\n`grpoctl sample FOLDER "..."` needs no more than the folder'
-        + ("." if base is not None or own else ", where the base is where it was.")
-        + " `grpoctl export RUN FOLDER --merged` makes a model that needs no base."
-    )
-
-
-def _python(*lines: str) -> str:
-    return "\n\n```python\n" + "\n".join(lines) + "\n```"
-
-
 def _base_at_hand(model: ModelSpec) -> str:
     """Where somebody else finds a base model that is not on the hub."""
     if model.source == TINY:
@@ -196,14 +179,6 @@ def _observed(entry: Mapping[str, Any]) -> str:
     return "nothing" if value is None else metric_text(str(entry["expectation"]).split()[0], float(value))
 
 
-def _findings(result: Mapping[str, Any]) -> str:
-    found = [
-        f"- {str(entry['severity']).upper()} `{entry['id']}`: {_public(str(entry['summary']))}"
-        for entry in result.get("findings", ())
-    ]
-    return "\n".join(found) or "No rule found a problem."
-
-
 def _data(spec: RunSpec, inputs: object) -> str:
     """The task's settings, and what was in the files it read."""
     settings = _table(["setting", "value"], _rows(plain(spec.task), "task"))
@@ -212,7 +187,7 @@ def _data(spec: RunSpec, inputs: object) -> str:
     return settings + ("\n\n" + _table(["file", "SHA-256"], rows) if rows else "")
 
 
-def _settings(spec: RunSpec, result: Mapping[str, Any]) -> str:
+def _settings(spec: RunSpec) -> str:
     tree: dict[str, object] = {
         "profile": spec.profile,
         "seed": spec.seed,
@@ -222,21 +197,20 @@ def _settings(spec: RunSpec, result: Mapping[str, Any]) -> str:
         **({"budget": plain(spec.budget)} if spec.budget is not None else {}),
         **({"faults": list(spec.faults)} if spec.faults else {}),
     }
-    sha = f"`{result.get('spec_sha', '')}`"
-    return f"The whole spec is in the run's `spec.yaml`; its SHA-256 without the seed is {sha}.\n\n" + _table(
-        ["setting", "value"], _rows(tree)
-    )
+    return _table(["setting", "value"], _rows(tree))
 
 
 def _key_settings(stage: StageBase) -> dict[str, object]:
     """The settings that are not at their default."""
-    said = plain(stage)
+    settings = plain(stage)
     fields = type(stage).model_fields
     required = [name for name, field in fields.items() if field.is_required()]
-    default = type(stage).model_construct(**{name: said[name] for name in required})
+    default = type(stage).model_construct(**{name: settings[name] for name in required})
     method = ("method",) if isinstance(stage, GrpoStage) else ()
     return {
-        name: value for name, value in said.items() if name in (*required, *method) or value != plain(default).get(name)
+        name: value
+        for name, value in settings.items()
+        if name in (*required, *method) or value != plain(default).get(name)
     }
 
 
@@ -260,11 +234,11 @@ def _weights(origin: object) -> str:
     """What the base weights really were, where the run noted it."""
     if not isinstance(origin, Mapping):
         return ""
-    said = [str(origin.get("kind") or "")]
-    said += [f"commit `{origin['commit']}`"] if origin.get("commit") else []
-    said += [f"SHA-256 `{origin['sha256']}`"] if origin.get("sha256") else []
-    said += [str(origin["quantised"])] if origin.get("quantised") else []
-    return _public("; ".join(part for part in said if part))
+    parts = [str(origin.get("kind") or "")]
+    parts += [f"commit `{origin['commit']}`"] if origin.get("commit") else []
+    parts += [f"SHA-256 `{origin['sha256']}`"] if origin.get("sha256") else []
+    parts += [str(origin["quantised"])] if origin.get("quantised") else []
+    return _public("; ".join(part for part in parts if part))
 
 
 def _source(model: ModelSpec) -> str:
@@ -300,7 +274,7 @@ def _code(text: str) -> str:
 def _public(text: str) -> str:
     """The text without credentials, and of every path only its last part: what stands before may name a user."""
     shown = _TOKEN.sub("***", without_credentials(harmless(text)))
-    return _PATH.sub(lambda found: found[0].rstrip("/").rsplit("/", 1)[-1], shown)
+    return _PATH.sub(lambda match: match[0].rstrip("/").rsplit("/", 1)[-1], shown)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

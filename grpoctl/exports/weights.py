@@ -53,15 +53,15 @@ class Exported:
         """The adapter's folder; None where the weights are a model of their own, or a checkpoint's."""
         return self.folder if self.format == "peft" and not self.kept else None
 
-    def model(self, said: ModelSpec | None = None) -> ModelSpec:
-        """What is loaded: the base that the adapter or the checkpoint is for, else the folder itself; as `said`, else
-        as the run did.
+    def model(self, base: ModelSpec | None = None) -> ModelSpec:
+        """What is loaded: the base that the adapter or the checkpoint is for, else the folder itself; as `base` says,
+        else as the run did.
         """
-        said = said or self.spec.language_model
+        base = base or self.spec.language_model
         if self.kept or self.format == "peft":
-            return said
+            return base
         own = {"source": str(self.folder), "revision": None, "trainable": None}
-        return said.model_copy(update=own)
+        return base.model_copy(update=own)
 
 
 @contextmanager
@@ -122,10 +122,10 @@ def noted_source(folder: Path) -> str | None:
 
 def exported(run: RunDir) -> Exported | None:
     """What the run has exported; None where it has nothing."""
-    said = read_json(run.adapter / NOTE) if run.adapter.is_dir() else None
-    if said is None:
+    export_note = read_json(run.adapter / NOTE) if run.adapter.is_dir() else None
+    if export_note is None:
         return None
-    step = said.get("step")
+    step = export_note.get("step")
     return Exported(
         run=run, folder=run.adapter, step=step if isinstance(step, int) else None, spec=read_resolved(run.spec)
     )
@@ -136,12 +136,11 @@ def find_exported(home: Home, run: RunDir, name: str) -> Exported:
 
     Raises NotFoundError where there are none.
     """
-    if (found := exported(run)) is not None:
-        return found
-    of_name = [one for one in home.runs() if summary(one).get("experiment") == name.lower()]
-    older = next((found for one in of_name if (found := exported(one)) is not None), None)
-    if older is not None:
-        return older
+    if (weights := exported(run)) is not None:
+        return weights
+    for other in home.runs():
+        if summary(other).get("experiment") == name.lower() and (weights := exported(other)) is not None:
+            return weights
     how = summary(run)["status"]
     instead = "wait until it ends" if how == "RUNNING" else "let it reach its end (grpoctl run ... --resume)"
     raise NotFoundError(f"{run.id} ({how}) has exported no weights; {instead}, or name another run")
@@ -166,13 +165,13 @@ def newest_kept(run: RunDir) -> Exported | None:
     folder = Path(tempfile.mkdtemp(prefix="grpoctl-checkpoint-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     while steps := _kept_steps(run):
-        found = kept(run, steps[-1])
-        copy = folder / found.folder.name
-        with storage_errors("copy", found.folder), suppress(FileNotFoundError):
+        checkpoint = kept(run, steps[-1])
+        copy = folder / checkpoint.folder.name
+        with storage_errors("copy", checkpoint.folder), suppress(FileNotFoundError):
             copy.mkdir()
-            for file in found.folder.iterdir():
+            for file in checkpoint.folder.iterdir():
                 shutil.copy2(file, copy / file.name)
-            return replace(found, folder=copy)
+            return replace(checkpoint, folder=copy)
         shutil.rmtree(copy, ignore_errors=True)  # dropped meanwhile: there is a newer one
     return None
 
@@ -187,8 +186,8 @@ def write_card(run: RunDir, folder: Path, *, merged: bool) -> None:
     if spec.model is None:
         return
     result, provenance = read_json(run.result) or {}, read_json(run.provenance) or {}
-    said = read_json(folder / NOTE) or {}
-    card = model_card(spec, result, provenance, step=said.get("step"), merged=merged)
+    step = (read_json(folder / NOTE) or {}).get("step")
+    card = model_card(spec, result, provenance, step=step, merged=merged)
     replace_text(folder / CARD, card)
 
 
@@ -198,13 +197,13 @@ def check_target(folder: Path) -> None:
         raise UserError(f"{folder} is there already; give a folder that is not, or an empty one")
 
 
-def copy(found: Exported, folder: Path) -> None:
+def copy(weights: Exported, folder: Path) -> None:
     """The exported weights as they are, in another folder. Raises StorageError."""
     with whole_folder(folder) as draft:
-        shutil.copytree(found.folder, draft, dirs_exist_ok=True)
+        shutil.copytree(weights.folder, draft, dirs_exist_ok=True)
 
 
-def merge(found: Exported, folder: Path) -> None:
+def merge(weights: Exported, folder: Path) -> None:
     """The adapter added into its base's weights, as a model of its own with tokenizer and card.
 
     Raises ModelError where the base is held in 4 bits or cannot be loaded, StorageError.
@@ -212,6 +211,6 @@ def merge(found: Exported, folder: Path) -> None:
     from core.policies.lm.build import write_merged
 
     with whole_folder(folder) as draft:
-        write_merged(found.spec.language_model, found.folder, draft)
-        note(draft, found.run, found.step)
-        write_card(found.run, draft, merged=True)
+        write_merged(weights.spec.language_model, weights.folder, draft)
+        note(draft, weights.run, weights.step)
+        write_card(weights.run, draft, merged=True)

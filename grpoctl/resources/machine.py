@@ -25,8 +25,8 @@ def here() -> Place:
 
 def place(gib: float | None) -> Place:
     """This machine; with `gib` GiB for the run where that is given, which may then be another one's."""
-    found = here()
-    return found if gib is None else Place(device=found.device, memory=int(gib * 2**30), quantises=True)
+    machine = here()
+    return machine if gib is None else Place(device=machine.device, memory=int(gib * 2**30), quantises=True)
 
 
 def cores() -> int:

@@ -1,19 +1,29 @@
-"""What is known of a spec's model without loading it: its shapes, and whether its weights are here. No torch."""
+"""What is known of a spec's model without loading it: its shapes, whether its weights are here, and how long prompts
+and answers get in its tokens. No torch.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.config import ModelSpec
+from core.config import ModelSpec, RunSpec
 from core.errors import ModelError
+from core.health.before.resources.memory import Tokens
 from core.health.before.resources.shapes import PUBLISHED, Shape, from_config
 from core.models import catalogue
+from core.tasks.base import Example, Task
+from core.tasks.text import prompt_of
 
 CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+CHARACTERS = 3.0  # of a token, at least, where no tokenizer says: English has four and more, code and numbers three
+TEMPLATE = 40  # tokens that a chat template adds around one message, with its usual system message
 _KEYS = {  # a GGUF file's names for what a config.json says
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
@@ -25,7 +35,7 @@ _KEYS = {  # a GGUF file's names for what a config.json says
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownModel:
     """A model by its shapes. `whence`: what says so; `folder`: its weights on this machine, None where not here."""
 
     source: str
@@ -39,17 +49,17 @@ class Known:
         return self.folder is not None or self.source.startswith("builtin:")
 
 
-def known(spec: ModelSpec) -> Known:
+def known_model(spec: ModelSpec) -> KnownModel:
     """Raises ModelError where nothing on this machine says what the model is like."""
     source, file = spec.source, Path(os.path.expanduser(spec.source))
     if file.is_file():
-        return Known(source=source, shape=_from_gguf(file), whence=f"{file.name} itself", folder=file.parent)
+        return KnownModel(source=source, shape=_from_gguf(file), whence=f"{file.name} itself", folder=file.parent)
     folder = catalogue.local_folder(source, spec.revision)
     config = _config(folder, spec)
     if config is not None:
-        return Known(source=source, shape=from_config(_read(config), source), whence=CONFIG, folder=folder)
+        return KnownModel(source=source, shape=from_config(_read(config), source), whence=CONFIG, folder=folder)
     if source in PUBLISHED:
-        return Known(source=source, shape=PUBLISHED[source], whence="its published shapes", folder=folder)
+        return KnownModel(source=source, shape=PUBLISHED[source], whence="its published shapes", folder=folder)
     if source.startswith(("builtin:", ".", "/", "~")):
         raise ModelError(
             f"got model.source {source!r}, and there is no {CONFIG}; allowed: builtin:tiny, a model's folder"
@@ -68,19 +78,19 @@ def _config(folder: Path | None, spec: ModelSpec) -> Path | None:
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(spec.source, CONFIG, revision=spec.revision)
-    return Path(found) if isinstance(found, str) else None
+    file = try_to_load_from_cache(spec.source, CONFIG, revision=spec.revision)
+    return Path(file) if isinstance(file, str) else None
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read {file}: {error}; download the model again") from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelError(f"{file} is no model's configuration: it holds no mapping; download the model again")
-    nested = found.get("text_config")  # of a model that also sees
-    return {**found, **nested} if isinstance(nested, dict) else found
+    nested = config.get("text_config")  # of a model that also sees
+    return {**config, **nested} if isinstance(nested, dict) else config
 
 
 def _from_gguf(file: Path) -> Shape:
@@ -99,3 +109,66 @@ def _from_gguf(file: Path) -> Shape:
     return from_config(
         {**config, "vocab_size": vocabulary, "model_type": family, "tie_word_embeddings": tied}, str(file)
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lengths:
+    """The longest prompt and answer; `whence`: who counted."""
+
+    tokens: Tokens
+    whence: str
+
+
+def lengths(spec: RunSpec, task: Task, folder: Path | None) -> Lengths:
+    """Of the task's training and held-out problems. Raises TaskError where a supervised stage finds no answers."""
+    examples = [*task.examples("train"), *task.examples("eval")]
+    supervised = any(not stage.rows_per_step or _blended(stage) for stage in spec.stages.values())
+    answers = [task.target(example) for example in task.examples("train")] if supervised else []
+    file = folder / TOKENIZER if folder is not None and (folder / TOKENIZER).is_file() else None
+    counted = _counted(file, [_text(one) for one in examples], answers)
+    template = TEMPLATE if file is None or _templated(file.parent) else 0
+    template = 0 if spec.language_model.source.startswith("builtin:") else template
+    if counted is not None:
+        prompt, answer = counted
+        return Lengths(tokens=Tokens(prompt=prompt + template, answer=answer + 1), whence="the model's tokenizer")
+    prompt, answer = (_guessed(texts) for texts in ([_text(one) for one in examples], answers))
+    tokens = Tokens(prompt=prompt + template, answer=answer + 1)
+    return Lengths(tokens=tokens, whence=f"a guess, {CHARACTERS:g} characters to a token")
+
+
+def _templated(folder: Path) -> bool:
+    """Whether the tokenizer has a chat template: in a file of its own, or among its settings."""
+    settings = folder / "tokenizer_config.json"
+    with suppress(OSError, ValueError):
+        return (folder / "chat_template.jinja").is_file() or '"chat_template"' in settings.read_text(encoding="utf-8")
+    return False
+
+
+def _blended(stage: object) -> bool:
+    weight = getattr(stage, "supervised_weight", None)
+    return weight is not None and weight.ever
+
+
+def _text(example: Example) -> str:
+    return prompt_of(example).words
+
+
+def _counted(file: Path | None, prompts: Sequence[str], answers: Sequence[str]) -> tuple[int, int] | None:
+    if file is None:
+        return None
+    from tokenizers import Tokenizer
+
+    with suppress(Exception):  # the library raises nothing narrower for a file that is none; a guess will do
+        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        counts = [
+            max((len(one) for one in tokenizer.encode_batch(list(texts), add_special_tokens=False)), default=0)
+            for texts in (prompts, answers)
+        ]
+        return counts[0], counts[1]
+    return None
+
+
+def _guessed(texts: Sequence[str]) -> int:
+    return max((round(len(text) / CHARACTERS) for text in texts), default=0)

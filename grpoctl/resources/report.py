@@ -16,20 +16,19 @@ from core.health.before.resources.memory import Phase, Place, disk, peak, phases
 from core.health.before.resources.pace import evaluation_seconds, evaluations, paces, speed
 from core.health.before.resources.shapes import Shape
 from grpoctl.resources.machine import cores, disk_free
-from grpoctl.resources.model import Known
+from grpoctl.resources.model import KnownModel, Lengths
 from grpoctl.resources.probe import Probe
-from grpoctl.resources.tokens import Lengths
 
 OFF = 1.25  # how far an estimate has been from what was measured (docs/benchmarks.md)
 MEASURED = {"weights": "frozen", "adapter": "trainable", "reference": "reference", "process": "process"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Inputs:
     """What is to be said: the spec, its model, its lengths, where it is to fit, its other profiles, and a probe."""
 
     spec: RunSpec
-    model: Known
+    model: KnownModel
     lengths: Lengths
     place: Place
     given: bool  # the memory is the user's number, not the machine's
@@ -38,54 +37,54 @@ class Asked:
     home: Path
 
 
-def document(asked: Asked) -> dict[str, Any]:
+def document(inputs: Inputs) -> dict[str, Any]:
     """The key `resources` of `check --json`; docs/cli.md has the table."""
-    spec, shape, tokens, place = asked.spec, asked.model.shape, asked.lengths.tokens, asked.place
-    found = phases(spec, shape, tokens, place)
-    most, measured = peak(found), asked.probe.peak
+    spec, shape, tokens, place = inputs.spec, inputs.model.shape, inputs.lengths.tokens, inputs.place
+    all_phases = phases(spec, shape, tokens, place)
+    most, measured = peak(all_phases), inputs.probe.peak
     needed = most.bytes if measured is None else measured
     return {
-        "model": _model(asked),
+        "model": _model(inputs),
         "device": place.device,
         "memory_bytes": place.memory,
-        "memory_given": asked.given,
+        "memory_given": inputs.given,
         "prompt_tokens": tokens.prompt,
         "answer_tokens": tokens.answer,
-        "tokens_from": asked.lengths.whence,
-        "parts": _parts(found, asked.probe),
-        "phases": [_phase(one, asked.probe) for one in found],
+        "tokens_from": inputs.lengths.whence,
+        "parts": _parts(all_phases, inputs.probe),
+        "phases": [_phase(phase, inputs.probe) for phase in all_phases],
         "peak_bytes": most.bytes,
         "peak_phase": {"stage": most.stage or None, "name": most.name},
         "measured_peak_bytes": measured,
         "fits": needed <= place.memory,
         "close": measured is None and needed / OFF < place.memory < needed * OFF,
-        "stages": _stages(asked),
-        "evaluation": _evaluation(asked),
-        "hours": _hours(asked),
-        "disk": _disk(asked),
-        "changes": _changes(levers(spec, shape, tokens, place, asked.profiles)),
-        "probe": {"ran": bool(asked.probe.events), "why_not": asked.probe.why},
+        "stages": _stages(inputs),
+        "evaluation": _evaluation(inputs),
+        "hours": _hours(inputs),
+        "disk": _disk(inputs),
+        "changes": _changes(levers(spec, shape, tokens, place, inputs.profiles)),
+        "probe": {"ran": bool(inputs.probe.events), "why_not": inputs.probe.why},
     }
 
 
-def _model(asked: Asked) -> dict[str, Any]:
-    found = weights(asked.spec.language_model, asked.model.shape, asked.place.device)
+def _model(inputs: Inputs) -> dict[str, Any]:
+    size = weights(inputs.spec.language_model, inputs.model.shape, inputs.place.device)
     return {
-        "source": asked.model.source,
-        "family": asked.model.shape.family,
-        "exact": asked.model.shape.exact,
-        "parameters": found.total,
-        "trainable": found.trainable,
-        "shapes_from": asked.model.whence,
-        "at_hand": asked.model.at_hand,
+        "source": inputs.model.source,
+        "family": inputs.model.shape.family,
+        "exact": inputs.model.shape.exact,
+        "parameters": size.total,
+        "trainable": size.trainable,
+        "shapes_from": inputs.model.whence,
+        "at_hand": inputs.model.at_hand,
     }
 
 
-def _parts(found: Sequence[Phase], probe: Probe) -> list[dict[str, Any]]:
+def _parts(all_phases: Sequence[Phase], probe: Probe) -> list[dict[str, Any]]:
     """Each part at the largest it gets in any phase, in the order they come about."""
     loaded, rows = probe.first("loaded"), []
-    for name in dict.fromkeys(name for phase in found for name in phase.parts):
-        largest = max(found, key=lambda phase: phase.parts.get(name, 0))
+    for name in dict.fromkeys(name for phase in all_phases for name in phase.parts):
+        largest = max(all_phases, key=lambda phase: phase.parts.get(name, 0))
         if size := largest.parts.get(name, 0):
             rows.append(
                 {"name": name, "bytes": size, "measured_bytes": _measured(name, loaded, probe), "phase": largest.name}
@@ -105,30 +104,30 @@ def _measured(name: str, loaded: Mapping[str, Any], probe: Probe) -> int | None:
     return int(loaded[key])
 
 
-def _phase(one: Phase, probe: Probe) -> dict[str, Any]:
-    event = probe.step(one.stage, full=True) if one.stage else {}
+def _phase(phase: Phase, probe: Probe) -> dict[str, Any]:
+    event = probe.step(phase.stage, full=True) if phase.stage else {}
     return {
-        "stage": one.stage or None,
-        "name": one.name,
-        "bytes": one.bytes,
-        "measured_bytes": event.get("peaks", {}).get(one.name),
-        "parts": dict(one.parts),
+        "stage": phase.stage or None,
+        "name": phase.name,
+        "bytes": phase.bytes,
+        "measured_bytes": event.get("peaks", {}).get(phase.name),
+        "parts": dict(phase.parts),
     }
 
 
-def _stages(asked: Asked) -> dict[str, Any]:
-    assumed = speed(asked.place.device, cores())
-    found = {}
-    for pace in paces(asked.spec, asked.model.shape, asked.lengths.tokens, assumed):
-        drawn, full = (asked.probe.step(pace.stage, full=whole) for whole in (False, True))
-        found[pace.stage] = {
+def _stages(inputs: Inputs) -> dict[str, Any]:
+    assumed = speed(inputs.place.device, cores())
+    stages = {}
+    for pace in paces(inputs.spec, inputs.model.shape, inputs.lengths.tokens, assumed):
+        drawn, full = (inputs.probe.step(pace.stage, full=whole) for whole in (False, True))
+        stages[pace.stage] = {
             "steps": {"least": pace.least, "most": pace.most},
             "estimated_seconds": {**pace.seconds, "total": pace.step},
             "measured_seconds": {"drawn": drawn.get("seconds"), "full": full.get("seconds")},
             "completion_tokens": _mean_length(drawn),
             "max_completion_tokens": full.get("completion_tokens"),
         }
-    return found
+    return stages
 
 
 def _mean_length(event: Mapping[str, Any]) -> float | None:
@@ -136,13 +135,13 @@ def _mean_length(event: Mapping[str, Any]) -> float | None:
     return event["drawn"] / event["rows"] if event.get("rows") else None
 
 
-def _evaluation(asked: Asked) -> dict[str, Any]:
+def _evaluation(inputs: Inputs) -> dict[str, Any]:
     """One evaluation. Measured: what sampling as many rows takes, at the pace of the last step that sampled."""
-    spec = asked.spec
-    assumed = speed(asked.place.device, cores())
+    spec = inputs.spec
+    assumed = speed(inputs.place.device, cores())
     rows = spec.task.eval_prompts * spec.evaluation.num_generations_eval
-    steps = [step for name in spec.stages if (step := asked.probe.step(name, full=False)).get("drawn")]
-    first = asked.probe.first("evaluated")  # its first calls are slow: only where no step samples
+    steps = [step for name in spec.stages if (step := inputs.probe.step(name, full=False)).get("drawn")]
+    first = inputs.probe.first("evaluated")  # its first calls are slow: only where no step samples
     pace = (steps[-1]["seconds"]["sample"], steps[-1]["rows"]) if steps else None
     if pace is None and first.get("rows"):
         pace = first["seconds"]["total"], first["rows"]
@@ -150,14 +149,14 @@ def _evaluation(asked: Asked) -> dict[str, Any]:
     return {
         "times": evaluations(spec),
         "completions": rows,
-        "estimated_seconds": evaluation_seconds(spec, asked.model.shape, asked.lengths.tokens, assumed),
+        "estimated_seconds": evaluation_seconds(spec, inputs.model.shape, inputs.lengths.tokens, assumed),
         "measured_seconds": whole,
     }
 
 
-def _hours(asked: Asked) -> dict[str, Any]:
+def _hours(inputs: Inputs) -> dict[str, Any]:
     """`least`: steps as they were drawn; `most`: completions at full length, by assumption where nothing was probed."""
-    stages, evaluation = _stages(asked), _evaluation(asked)
+    stages, evaluation = _stages(inputs), _evaluation(inputs)
     measured = all(one["measured_seconds"]["full"] for one in stages.values())
     each = evaluation["measured_seconds"] or evaluation["estimated_seconds"]
     sums = []
@@ -170,15 +169,15 @@ def _hours(asked: Asked) -> dict[str, Any]:
     return {"least": sums[0] if measured else None, "most": sums[1], "measured": measured}
 
 
-def _disk(asked: Asked) -> dict[str, Any]:
-    found = disk(asked.spec, asked.model.shape, asked.place.device)
-    free = disk_free(asked.home)
-    size = asked.spec.language_model.itemsize
-    download = 0 if asked.model.at_hand else asked.model.shape.total * size
-    needed = found.total + download
-    return {**asdict(found), "total": found.total, "model_to_download": download, "free": free, "fits": needed <= free}
+def _disk(inputs: Inputs) -> dict[str, Any]:
+    files = disk(inputs.spec, inputs.model.shape, inputs.place.device)
+    free = disk_free(inputs.home)
+    size = inputs.spec.language_model.itemsize
+    download = 0 if inputs.model.at_hand else inputs.model.shape.total * size
+    needed = files.total + download
+    return {**asdict(files), "total": files.total, "model_to_download": download, "free": free, "fits": needed <= free}
 
 
-def _changes(found: Levers) -> dict[str, Any]:
-    alone, together = ([asdict(one) for one in group] for group in (found.alone, found.together))
+def _changes(changes: Levers) -> dict[str, Any]:
+    alone, together = ([asdict(lever) for lever in group] for group in (changes.alone, changes.together))
     return {"alone": alone, "together": together}

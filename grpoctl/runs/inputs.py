@@ -13,7 +13,7 @@ from typing import Any
 
 from core.config import RunSpec
 from core.config.task import CustomTaskSpec, DataSpec, Gsm8kTaskSpec
-from grpoctl.config.paths import is_file
+from grpoctl.config.authored import is_file
 from grpoctl.files import read_json, replace_json
 from grpoctl.runs.run_dir import RunDir
 

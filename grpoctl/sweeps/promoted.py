@@ -16,8 +16,8 @@ from core.health.rules.gains import gain_metric
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.config.authored import FULL
-from grpoctl.config.commented import commented, nested, one_line
 from grpoctl.config.layers import leaves
+from grpoctl.config.new_file import commented, nested, one_line
 from grpoctl.config.resolved import block_yaml
 from grpoctl.sweeps.spec import SweepSpec
 

@@ -1,8 +1,9 @@
-"""The process that copies a run, or a study and its runs, to MLflow: `python -P -m grpoctl.tracking.mirror DIRECTORY`.
+"""The mirror of a run, or of a study and its runs, in MLflow: starting it, and the process itself, which is
+`python -P -m grpoctl.tracking.mirror DIRECTORY`.
 
-What is here: when to write, when to try again, when to stop. What is not: what is written (writer, sweep_writer) and
-how this process is started (launch_mirror). It only reads files, so nothing it does or suffers can reach the training.
-A study has one process for all its runs: importing mlflow costs two seconds, and a sweep has a run every few seconds.
+What is here: when to write, when to try again, when to stop, and how far it has come. What is not: what is written
+(writer, sweep_writer). The process only reads files, so nothing it does or suffers can reach the training. A study has
+one process for all its runs: importing mlflow costs two seconds, and a sweep has a run every few seconds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 import gc
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from core.errors import StorageError
+from grpoctl.children import last_line, spawn
 from grpoctl.runs import liveness, status
 from grpoctl.runs.liveness import study_ended, unfinished_runs
 from grpoctl.runs.locks import hold_lock
@@ -30,11 +33,58 @@ from grpoctl.tracking.store import open_client, prepare_environment
 from grpoctl.tracking.sweep_writer import SweepWriter
 from grpoctl.tracking.writer import RunWriter
 
+ADVICE = "grpoctl sync catches up"
 POLL = 0.25  # seconds between two looks at the files
 STUDY_POLL = 3.0  # of a study: rows go in batches of some size, which is what makes them cheap
 STUDY_LOOK = 0.5  # seconds between two looks whether a study has ended
 PATIENCE = 30.0  # longest wait, in seconds, before a store out of reach is tried again
 PASS_LIMIT = 600  # seconds after which one pass is taken for stuck, and this process ends itself
+
+
+class MirrorHandle:
+    """A mirror under way, or the reason why there is none."""
+
+    def __init__(self, of: Mirrored, process: subprocess.Popen[bytes] | None, error: str | None = None) -> None:
+        self._of = of
+        self._process = process
+        self._error = error
+
+    @property
+    def pid(self) -> int | None:
+        """The mirror's process id; None where it could not be started."""
+        return self._process.pid if self._process else None
+
+    def wait(self, seconds: float) -> MirrorState:
+        """How far the copy has come, once the mirror has ended or after `seconds`: state `done`, or `behind` and why.
+
+        Call it when the run, or the study, has its final status, and the study its figures. Never raises, and leaves a
+        mirror that is still at work alone.
+        """
+        if self._process is None:
+            return MirrorState(state="behind", error=self._error)
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return MirrorState(state="behind", error=f"MLflow is still being written after {seconds:g} s; {ADVICE}")
+        state = read_state(self._of)
+        if state is not None and state.state != "live":
+            return state
+        line = last_line(self._of.mirror_log)
+        why = one_line(RuntimeError(line)) if line else f"the mirror ended with code {code}"
+        return MirrorState(state="behind", error=f"{why}; {ADVICE}")
+
+
+def start_mirror(of: RunDir | StudyDir) -> MirrorHandle:
+    """Start the mirror of a run, or the one mirror of a study and all its runs. Never raises.
+
+    A run is held and has its spec and its status RUNNING; a study is held and has its spec, a sweep.json may follow.
+    None of the study's runs must get a mirror of its own. The process has a session of its own (Ctrl-C reaches the
+    training only), no stdin, and prints to `mirror.log`.
+    """
+    try:
+        return MirrorHandle(of, spawn(["grpoctl.tracking.mirror", str(of.path.resolve())], of.mirror_log))
+    except StorageError as error:
+        return MirrorHandle(of, None, f"{one_line(error)}; {ADVICE}")
 
 
 class Writer(Protocol):
@@ -46,7 +96,7 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Followed:
+class Target:
     """What a mirror follows: a pass every `poll` seconds, and at once when `ended`, asked every `look` seconds."""
 
     of: Mirrored
@@ -57,7 +107,7 @@ class Followed:
     niceness: int = 5
 
 
-def follow(what: Followed) -> MirrorState:
+def follow(what: Target) -> MirrorState:
     """Copy it until it has ended and all of it is in MLflow, or until that fails after its end."""
     writer: Writer | None = None
     failures = 0
@@ -79,13 +129,13 @@ def follow(what: Followed) -> MirrorState:
         _wait(what, max(what.poll, min(PATIENCE, POLL * 2**failures)) if failures else what.poll)
 
 
-def followed_run(run: RunDir) -> Followed:
+def run_target(run: RunDir) -> Target:
     """A run as something to follow; one whose process was killed is first given its true status, INTERRUPTED."""
-    return Followed(of=run, ended=lambda: has_ended(run), writer=lambda: RunWriter(run, open_client(run.home)))
+    return Target(of=run, ended=lambda: has_ended(run), writer=lambda: RunWriter(run, open_client(run.home)))
 
 
 def has_ended(run: RunDir) -> bool:
-    """Whether nothing more will be written; a run that says RUNNING and is held by nobody is told so first."""
+    """Whether nothing more will be written; one that says RUNNING and that nobody holds gets its true status first."""
     with contextlib.suppress(StorageError):  # a damaged or unwritable status: the lock alone decides
         liveness.reconcile_run(run)
         record = status.read(run.status)
@@ -94,7 +144,7 @@ def has_ended(run: RunDir) -> bool:
     return not run.is_held()
 
 
-class FollowedStudy:
+class StudyWatch:
     """When a study is over, asked twice a second: its file is read only where it has changed, or nobody drives it."""
 
     def __init__(self, study: StudyDir) -> None:
@@ -117,7 +167,7 @@ class FollowedStudy:
         return False
 
 
-def followed_study(study: StudyDir) -> Followed:
+def study_target(study: StudyDir) -> Target:
     """A study as something to follow."""
 
     def writer() -> SweepWriter:
@@ -128,12 +178,10 @@ def followed_study(study: StudyDir) -> Followed:
         gc.set_threshold(50_000)
         return SweepWriter(study, client, still=lambda: signal.alarm(PASS_LIMIT))
 
-    return Followed(
-        of=study, ended=FollowedStudy(study).ended, writer=writer, poll=STUDY_POLL, look=STUDY_LOOK, niceness=10
-    )
+    return Target(of=study, ended=StudyWatch(study).ended, writer=writer, poll=STUDY_POLL, look=STUDY_LOOK, niceness=10)
 
 
-def _wait(what: Followed, seconds: float) -> None:
+def _wait(what: Target, seconds: float) -> None:
     """Sleep, but no longer than until its end."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
@@ -150,7 +198,7 @@ def _note_failure(of: Mirrored, error: Exception) -> MirrorState:
     return state
 
 
-def mirror(what: Followed) -> int:
+def mirror(what: Target) -> int:
     """Follow it as the one mirror it has, at low priority: 0 when MLflow has all of it, else 1, printing why."""
     os.nice(what.niceness)  # training comes first
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy comes along with mlflow, and would start a thread per core
@@ -172,10 +220,10 @@ def end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def followed(path: Path) -> Followed:
+def target_of(path: Path) -> Target:
     """The run or study in this directory as something to follow."""
-    return followed_study(StudyDir(path=path)) if (path / STUDY_SPEC).is_file() else followed_run(RunDir(path=path))
+    return study_target(StudyDir(path=path)) if (path / STUDY_SPEC).is_file() else run_target(RunDir(path=path))
 
 
 if __name__ == "__main__":
-    end(mirror(followed(Path(sys.argv[1]).resolve())))
+    end(mirror(target_of(Path(sys.argv[1]).resolve())))

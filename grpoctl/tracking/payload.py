@@ -78,7 +78,7 @@ def tags(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]) ->
     attempts = provenance.get("attempts") or [{}]
     git = attempts[-1].get("git") or {}
     dirty = git.get("dirty")
-    found = {
+    values = {
         "grpoctl.experiment": spec.get("name"),
         "grpoctl.revision": provenance.get("recorded_as") or spec.get("revision"),
         "grpoctl.overrides": " ".join(provenance.get("overrides") or []) or None,
@@ -96,12 +96,12 @@ def tags(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]) ->
         "mlflow.source.git.dirty": dirty,
         "mlflow.source.git.repoURL": git.get("remote"),
     }
-    return tag_texts(found)
+    return tag_texts(values)
 
 
-def tag_texts(found: Mapping[str, Any]) -> dict[str, str]:
+def tag_texts(values: Mapping[str, Any]) -> dict[str, str]:
     """The tags that have a value, as text within MLflow's limit."""
-    return {key: _cut(_text(value), TAG_LENGTH) for key, value in found.items() if value is not None}
+    return {key: _cut(_text(value), TAG_LENGTH) for key, value in values.items() if value is not None}
 
 
 def token(run_id: str, provenance: Mapping[str, Any]) -> str:
@@ -156,16 +156,16 @@ def study_token(document: Mapping[str, Any]) -> str:
 def identity_tags(document: Mapping[str, Any]) -> dict[str, str]:
     """The tags a study is found by."""
     names = ("study", "sweep", "revision", "sweep_sha", "profile", "experiment", "sampler", "metric", "direction")
-    found = {f"grpoctl.{name}": document.get(name) for name in names}
-    return tag_texts({**found, "mlflow.source.name": "grpoctl", "mlflow.source.type": "LOCAL"})
+    values = {f"grpoctl.{name}": document.get(name) for name in names}
+    return tag_texts({**values, "mlflow.source.name": "grpoctl", "mlflow.source.type": "LOCAL"})
 
 
 def standing_tags(document: Mapping[str, Any], status: str, message: str) -> dict[str, str]:
     """The tags that say how the study stands: our own word, why, the trials that ended of how many, and the best."""
     ended = sum(_has_ended(trial) for trial in document.get("trials", []))
     best = document.get("best") or {}
-    found = {"status": status, "message": message, "trials": f"{ended} of {document.get('total')}"}
-    return tag_texts({f"grpoctl.{name}": value for name, value in {**found, "best_trial": best.get("number")}.items()})
+    values = {"status": status, "message": message, "trials": f"{ended} of {document.get('total')}"}
+    return tag_texts({f"grpoctl.{name}": value for name, value in {**values, "best_trial": best.get("number")}.items()})
 
 
 def study_points(document: Mapping[str, Any]) -> list[Point]:

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from core.errors import NotFoundError, StorageError
 from grpoctl.credentials import masked
 from grpoctl.tracking.mirror_state import one_line
-from grpoctl.tracking.store import prepare_environment, sqlite_file
+from grpoctl.tracking.store import client_of, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -55,9 +55,10 @@ def read_run(uri: str, wanted: str | None) -> LoggedRun:
     if file is not None and not is_store(file):
         raise NotFoundError(f"{file}: {'no MLflow store' if file.exists() else 'no such file'}")
     try:
-        client = _client(uri)
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # reading an old mlruns folder harms nobody
+        client = client_of(uri)
         with _quiet():
-            return _logged(client, _found(client, wanted, uri))
+            return _logged(client, _wanted_run(client, wanted, uri))
     except (NotFoundError, StorageError):
         raise
     except Exception as error:  # the boundary around the tracker: one clear line
@@ -82,17 +83,6 @@ def is_store(file: Path) -> bool:
     return names >= _TABLES
 
 
-def _client(uri: str) -> MlflowClient:
-    """A client of the store as it stands: unlike store.open_client it migrates nothing."""
-    prepare_environment()
-    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # reading an old mlruns folder harms nobody
-    import mlflow.store.db.utils
-    from mlflow.tracking import MlflowClient
-
-    mlflow.store.db.utils.MAX_RETRY_COUNT = 1  # its ten retries take 100 s to say that a database is not there
-    return MlflowClient(tracking_uri=uri)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Meanwhile nothing is logged: of a damaged experiment MLflow prints a traceback, through the root logger."""
@@ -104,7 +94,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _found(client: MlflowClient, wanted: str | None, uri: str) -> Run:
+def _wanted_run(client: MlflowClient, wanted: str | None, uri: str) -> Run:
     """The run that is meant. Raises NotFoundError, naming some of those there are."""
     from mlflow.exceptions import MlflowException
 
@@ -139,9 +129,9 @@ def _runs(client: MlflowClient) -> list[Run]:
             break
     runs: list[Run] = []
     while experiments:
-        found = client.search_runs(experiments, max_results=PAGE, page_token=token)
-        runs += found
-        if not (token := found.token):
+        batch = client.search_runs(experiments, max_results=PAGE, page_token=token)
+        runs += batch
+        if not (token := batch.token):
             break
     return runs
 

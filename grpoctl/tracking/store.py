@@ -1,26 +1,30 @@
-"""Where MLflow's store is, and opening it: created and migrated once, under a lock.
+"""Where MLflow's store is, opening it (created and migrated once, under a lock), and MLflow's own pages on it.
 
-What is here: the store's address and a ready client. What is not: what is written (writer) and read (client).
-mlflow is imported inside functions: it costs a second and 170 MB, and those who only ask for the address pay nothing.
+What is here: the store's address, whether it answers, and a ready client. What is not: what is written (writer) and
+read (reading). mlflow is imported inside functions: it costs a second and 170 MB, and those who only ask for the
+address pay nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sqlite3
 import subprocess
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
-from core.errors import StorageError
+from core.errors import StorageError, UserError
 from grpoctl.children import python_module
 from grpoctl.credentials import TRACKING_VARIABLE, masked, mistyped
 from grpoctl.files import replace_text, storage_errors
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import Home
+from grpoctl.tracking.mirror_state import one_line
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -34,13 +38,16 @@ _ENVIRONMENT = {
     "MLFLOW_CONFIGURE_LOGGING": "false",
     "GIT_PYTHON_REFRESH": "quiet",
 }
+_ADDRESS = "MLFLOW_BACKEND_STORE_URI"  # mlflow's own name for --backend-store-uri
+# Two processes instead of fourteen: four workers and seven job queues are more than one person's pages need.
+_PAGES = {"MLFLOW_WORKERS": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 
 def store_uri(home: Home) -> str:
     """MLFLOW_TRACKING_URI, else the SQLite store of the home. May hold credentials: print `store_name` instead."""
     if named := os.environ.get(TRACKING_VARIABLE, "").strip():
         return named
-    return _sqlite_uri(home.mlflow_store)
+    return sqlite_uri(home.mlflow_store)
 
 
 def check_typed(uri: str) -> None:
@@ -94,12 +101,11 @@ def open_client(home: Home) -> MlflowClient:
     check_typed(uri)
     if _has_server(uri):
         return MlflowClient(tracking_uri=uri)
-    import mlflow.store.db.utils
+    import mlflow
 
-    mlflow.store.db.utils.MAX_RETRY_COUNT = 1  # its ten retries take 100 s to say that a database is not there
     file = sqlite_file(uri)
     if file is None:
-        return MlflowClient(tracking_uri=uri)
+        return client_of(uri)
     ours = file == home.mlflow_store
     with storage_errors("create", file):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +117,17 @@ def open_client(home: Home) -> MlflowClient:
             _migrate(home, uri)
         if ours and _last_version(home) != mlflow.__version__:
             replace_text(home.mlflow_version, mlflow.__version__)
-        return MlflowClient(tracking_uri=uri)
+        return client_of(uri)
+
+
+def client_of(uri: str) -> MlflowClient:
+    """A client of a store as it stands: nothing is created or migrated."""
+    prepare_environment()
+    import mlflow.store.db.utils
+    from mlflow.tracking import MlflowClient
+
+    mlflow.store.db.utils.MAX_RETRY_COUNT = 1  # its ten retries take 100 s to say that a database is not there
+    return MlflowClient(tracking_uri=uri)
 
 
 def _has_server(uri: str) -> bool:
@@ -126,7 +142,7 @@ def _create(file: Path, home: Home) -> None:
         for leftover in file.parent.glob(f".{file.name}.*.tmp*"):
             leftover.unlink()
     draft = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    SqlAlchemyStore(_sqlite_uri(draft), home.mlflow_artifacts.as_uri()).engine.dispose()
+    SqlAlchemyStore(sqlite_uri(draft), home.mlflow_artifacts.as_uri()).engine.dispose()
     with storage_errors("create", file):
         draft.replace(file)
 
@@ -152,6 +168,62 @@ def _last_version(home: Home) -> str:
     return home.mlflow_version.read_text(encoding="utf-8") if home.mlflow_version.exists() else ""
 
 
-def _sqlite_uri(file: Path) -> str:
-    # In the URI a % or ? of the path would be read as an escape or as the start of options.
+def sqlite_uri(file: Path) -> str:
+    """The URI of a SQLite store; a % or ? of the path would be read as an escape or as the start of options."""
     return f"sqlite:///{str(file).replace('%', '%25').replace('?', '%3F')}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreCheck:
+    """`state`: ok, absent (nothing was recorded yet) or unreachable; `store` is the address without credentials."""
+
+    store: str
+    state: Literal["ok", "absent", "unreachable"]
+    error: str | None = None
+
+
+def check_store(home: Home) -> StoreCheck:
+    """Whether the store answers; creates nothing."""
+    name = store_name(home)
+    file = sqlite_file(store_uri(home))
+    if file is not None and not file.exists():
+        return StoreCheck(store=name, state="absent")
+    try:
+        open_client(home).search_experiments(max_results=1)
+    except Exception as error:  # noqa: BLE001  the boundary around the tracker
+        return StoreCheck(store=name, state="unreachable", error=one_line(error))
+    return StoreCheck(store=name, state="ok")
+
+
+def pages_command(host: str, port: int) -> list[str]:
+    """The process to become: `mlflow ui` with this interpreter (-P: nothing is imported from the current folder)."""
+    return python_module("mlflow", "ui", "--host", host, "--port", str(port))
+
+
+def pages_shell_line(home: Home, host: str, port: int) -> str:
+    """What a shell takes to do the same, its environment included; a store that was named keeps its secrets in there.
+
+    Raises UserError where the store is a server.
+    """
+    _check_pages(home)
+    variables = {name: value for name, value in _PAGES.items() if name not in os.environ}
+    named = bool(os.environ.get(TRACKING_VARIABLE, "").strip())
+    address = f'"${TRACKING_VARIABLE}"' if named else shlex.quote(store_uri(home))
+    words = [*(f"{name}={value}" for name, value in variables.items()), f"{_ADDRESS}={address}"]
+    return " ".join(["env", *words, shlex.join(pages_command(host, port))])
+
+
+def pages_environment(home: Home) -> dict[str, str]:
+    """The environment it needs; creates or migrates the store first, so that the server does not race a run for it.
+
+    Raises UserError where the store is a server: that has pages of its own. Raises StorageError.
+    """
+    _check_pages(home)
+    open_client(home)
+    return {**_PAGES, **os.environ, _ADDRESS: store_uri(home)}
+
+
+def _check_pages(home: Home) -> None:
+    check_typed(store_uri(home))
+    if _has_server(store_uri(home)):
+        raise UserError(f"the runs are in a tracking server: open {store_name(home)} in a browser")

@@ -20,19 +20,20 @@ from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StudyStatus
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.tracking import payload
-from grpoctl.tracking.lookup import (
+from grpoctl.tracking.mirror_state import MirrorState, one_line, read_state, write_state
+from grpoctl.tracking.writer import (
     DELETED,
-    Birth,
+    NewRun,
+    Parent,
+    RunWriter,
     describe,
     experiment_id,
     find_or_create,
-    is_there,
-    is_told,
-    known,
+    is_complete,
+    is_stored,
+    noted_run,
     state_with_run,
 )
-from grpoctl.tracking.mirror_state import MirrorState, one_line, read_state, write_state
-from grpoctl.tracking.writer import Parent, RunWriter
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -54,7 +55,7 @@ class SweepWriter:
         self._still, self._thorough = still, thorough
         self._state = read_state(study) or MirrorState()
         self._parent: Parent | None = None
-        self._told: tuple[str, Mapping[str, str]] = ("", {})  # MLflow's status of the parent, our tags
+        self._standing: tuple[str, Mapping[str, str]] = ("", {})  # MLflow's status of the parent, our tags
         self._points: dict[tuple[str, int], float] = {}
         self._writers: dict[str, RunWriter] = {}
         self._settled: dict[str, Signature] = {}  # what a finished run's files were when all of it had been written
@@ -97,27 +98,27 @@ class SweepWriter:
     def _open(self, document: Mapping[str, Any]) -> Parent:
         """Find the MLflow run of this study, or create it, and learn what it already has."""
         token = payload.study_token(document)
-        found = known(self._client, self._study, self._state)
-        if found is None:
+        stored = noted_run(self._client, self._study, self._state)
+        if stored is None:
             self._thorough = True  # a store that has lost the parent may have lost its runs, too
             name = str(document.get("sweep") or "grpoctl")
-            birth = Birth(
+            new_run = NewRun(
                 experiment_id=experiment_id(self._client, self._study, name),
                 token=token,
                 name=self._study.id,
                 started=float(document.get("started") or time.time()),
             )
-            found = find_or_create(self._client, birth)
-        self._state = state_with_run(self._study, self._state, found)
+            stored = find_or_create(self._client, new_run)
+        self._state = state_with_run(self._study, self._state, stored)
         write_state(self._study, self._state)
         if self._state.error != DELETED:
-            describe(self._client, found, payload.identity_tags(document), read_resolved_yaml(self._study.spec))
-            self._told = (found.info.status, {})
-            for key in found.data.metrics:
-                history = self._client.get_metric_history(found.info.run_id, key)
+            describe(self._client, stored, payload.identity_tags(document), read_resolved_yaml(self._study.spec))
+            self._standing = (stored.info.status, {})
+            for key in stored.data.metrics:
+                history = self._client.get_metric_history(stored.info.run_id, key)
                 points = sorted(history, key=lambda point: point.timestamp)
                 self._points |= {(key, point.step): point.value for point in points}
-        self._parent = Parent(mlflow_run_id=found.info.run_id, experiment_id=found.info.experiment_id, token=token)
+        self._parent = Parent(mlflow_run_id=stored.info.run_id, experiment_id=stored.info.experiment_id, token=token)
         return self._parent
 
     def _write_runs(self, parent: Parent, *, again: bool) -> bool:
@@ -142,8 +143,8 @@ class SweepWriter:
         try:
             state = read_state(run)
             if run.id not in self._writers:
-                there = not self._thorough or state is None or is_there(self._client, run, state)
-                if is_told(run, state) and there:
+                there = not self._thorough or state is None or is_stored(self._client, run, state)
+                if is_complete(run, state) and there:
                     return True
                 self._writers[run.id] = RunWriter(run, self._client, parent)
             state = self._writers[run.id].catch_up()
@@ -180,16 +181,16 @@ class SweepWriter:
 
         wanted = payload.mlflow_study_status(standing[0])
         tags = payload.standing_tags(document, *standing)
-        told, before = self._told
+        written_status, before = self._standing
         new = {key: value for key, value in tags.items() if before.get(key) != value}
         if new:
             self._client.log_batch(parent.mlflow_run_id, tags=[RunTag(key, value) for key, value in new.items()])
         ended = None if wanted == "RUNNING" else ended_at(self._study, document)
-        if ended is not None and (told, self._state.synced_ended) != (wanted, ended):
+        if ended is not None and (written_status, self._state.synced_ended) != (wanted, ended):
             self._client.set_terminated(parent.mlflow_run_id, wanted, end_time=round(ended * 1000))
-        elif ended is None and told != wanted:
+        elif ended is None and written_status != wanted:
             self._client.update_run(parent.mlflow_run_id, status=wanted)
-        self._told = (wanted, tags)
+        self._standing = (wanted, tags)
 
     def _upload(self, parent: Parent) -> str:
         """Log the study's files as artifacts where they are not those that were sent; gives what stands for them."""
@@ -222,9 +223,9 @@ def _files(study: StudyDir) -> list[tuple[Path, str | None]]:
 
 def _signature(run: RunDir) -> Signature:
     """Size and age of the files that say whether there is something to write."""
-    found = []
+    signature = []
     for file in (run.status, run.metrics):
         with suppress(FileNotFoundError):
-            seen = file.stat()
-            found.append((seen.st_size, seen.st_mtime_ns))
-    return tuple(found)
+            stat = file.stat()
+            signature.append((stat.st_size, stat.st_mtime_ns))
+    return tuple(signature)

@@ -16,11 +16,10 @@ from grpoctl.runs import liveness
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, studies
-from grpoctl.tracking.lookup import is_there, is_told
 from grpoctl.tracking.mirror_state import MirrorState, one_line, read_state, write_state
 from grpoctl.tracking.store import open_client, store_name
 from grpoctl.tracking.sweep_writer import SweepWriter
-from grpoctl.tracking.writer import RunWriter
+from grpoctl.tracking.writer import RunWriter, is_complete, is_stored
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -82,7 +81,7 @@ def _sync_one(of: RunDir | StudyDir, client: MlflowClient) -> list[Synced]:
 
 def _sync_run(run: RunDir, client: MlflowClient) -> Synced:
     state = read_state(run)
-    if is_told(run, state) and (state is None or is_there(client, run, state)):
+    if is_complete(run, state) and (state is None or is_stored(client, run, state)):
         return Synced(run_id=run.id, outcome="unchanged")
     RunWriter(run, client).catch_up()
     return Synced(run_id=run.id, outcome="written")

@@ -1,13 +1,15 @@
-"""One run directory to MLflow: everything that is in the files and not yet there.
+"""One run directory to MLflow: everything that is in the files and not yet there; and which MLflow run belongs to a
+directory, a run's or a study's, so that it never gets a second one.
 
 What is here: `RunWriter.catch_up`, which can be repeated at any time and after any failure. What is not: when it is
-called (mirror, sync), what the values are (payload), and which MLflow run it is (lookup).
+called (mirror, sync), what the values are (payload), and a study's own rows (sweep_writer).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,20 +19,112 @@ from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StatusRecord
 from grpoctl.tracking import payload
-from grpoctl.tracking.lookup import (
-    DELETED,
-    Birth,
-    describe,
-    experiment_id,
-    find_or_create,
-    known,
-    state_with_run,
-)
-from grpoctl.tracking.mirror_state import MirrorState, read_state, write_state
+from grpoctl.tracking.mirror_state import Mirrored, MirrorState, read_state, write_state
+from grpoctl.tracking.store import artifact_location, store_name
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
+
+DELETED = "deleted in MLflow; nothing more is written there"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewRun:
+    """What a new MLflow run is made with; `started` is in seconds since the epoch."""
+
+    experiment_id: str
+    token: str
+    name: str
+    started: float
+
+
+def noted_run(client: MlflowClient, of: Mirrored, state: MirrorState) -> Run | None:
+    """The MLflow run noted in mlflow.json; None where there is none, or the store has lost it."""
+    from mlflow.exceptions import MlflowException
+
+    if state.mlflow_run_id is None or state.store != store_name(of.home):
+        return None
+    try:
+        return client.get_run(state.mlflow_run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+
+
+def find_or_create(client: MlflowClient, new_run: NewRun) -> Run:
+    """The run with this token, which a writer may have created without living to note its id; else a new one."""
+    from mlflow.entities import ViewType
+
+    wanted = f"tags.`{payload.TOKEN_TAG}` = '{new_run.token}'"
+    if runs := client.search_runs([new_run.experiment_id], wanted, run_view_type=ViewType.ALL, max_results=1):
+        return runs[0]
+    return client.create_run(
+        new_run.experiment_id,
+        start_time=round(new_run.started * 1000),
+        tags={payload.TOKEN_TAG: new_run.token},
+        run_name=new_run.name,
+    )
+
+
+def state_with_run(of: Mirrored, state: MirrorState, run: Run) -> MirrorState:
+    """The state once the MLflow run of a directory is known; one that the user deleted there is done with."""
+    deleted = run.info.lifecycle_stage == "deleted"
+    return dataclasses.replace(
+        state,
+        state="done" if deleted else "live",
+        error=DELETED if deleted else None,
+        store=store_name(of.home),
+        experiment_id=run.info.experiment_id,
+        mlflow_run_id=run.info.run_id,
+    )
+
+
+def describe(client: MlflowClient, run: Run, tags: Mapping[str, str], spec: Mapping[str, Any]) -> None:
+    """Write tags, and the spec's leaves as params. MLflow refuses to change a param, so those it has are left out."""
+    from mlflow.entities import Param, RunTag
+
+    run_id = run.info.run_id
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+    params = [Param(key, value) for key, value in payload.params(spec).items() if key not in run.data.params]
+    for batch in payload.batches(params, payload.PARAMS_PER_BATCH):
+        client.log_batch(run_id, params=batch)
+
+
+def experiment_id(client: MlflowClient, of: Mirrored, name: str) -> str:
+    """The id of the experiment of that name, which exists and is not deleted afterwards."""
+    from mlflow.exceptions import MlflowException
+
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=artifact_location(of.home)))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another writer was faster
+                raise
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                raise
+    if experiment.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment.experiment_id)
+    return str(experiment.experiment_id)
+
+
+def is_complete(run: RunDir, state: MirrorState | None) -> bool:
+    """Whether all of the run is in its store by its own note; true where it has not begun."""
+    record = status.read(run.status)
+    if record is None:
+        return True
+    if state is None or not state.done or state.store != store_name(run.home):
+        return False
+    return (record.status.value, record.ended) == (state.synced_status, state.synced_ended)
+
+
+def is_stored(client: MlflowClient, of: Mirrored, state: MirrorState) -> bool:
+    """Whether the store still has what the note says; one that the user deleted counts where that was noted."""
+    run = noted_run(client, of, state)
+    return run is not None and (run.info.lifecycle_stage == "deleted") == (state.error == DELETED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,32 +181,32 @@ class RunWriter:
         """Find the MLflow run of this directory, or create it, and learn what it already has."""
         spec = read_resolved_yaml(self._run.spec)
         provenance = read_json(self._run.provenance) or {}
-        found = known(self._client, self._run, self._state) or self._find_or_create(spec, provenance, record)
-        self._state = state_with_run(self._run, self._state, found)
+        stored = noted_run(self._client, self._run, self._state) or self._find_or_create(spec, provenance, record)
+        self._state = state_with_run(self._run, self._state, stored)
         deleted = self._state.error == DELETED
         if deleted:
             self._state = dataclasses.replace(self._state, synced_status=record.status.value, synced_ended=record.ended)
         write_state(self._run, self._state)
         if not deleted:
-            self._mlflow_status = found.info.status
+            self._mlflow_status = stored.info.status
             # The newest value of a metric carries its step, which the public dictionary leaves out.
-            self._newest = {metric.key: metric.step for metric in found.data.to_proto().metrics}
+            self._newest = {metric.key: metric.step for metric in stored.data.to_proto().metrics}
             tags = payload.tags(self._run.id, spec, provenance)
             if self._parent is not None:
                 tags[payload.PARENT_TAG] = self._parent.mlflow_run_id
-            describe(self._client, found, tags, spec)
+            describe(self._client, stored, tags, spec)
         self._opened = True
 
     def _find_or_create(self, spec: dict[str, Any], provenance: dict[str, Any], record: StatusRecord) -> Run:
         parent, run = self._parent, self._run
         name = str(spec.get("name") or "grpoctl")
-        birth = Birth(
+        new_run = NewRun(
             experiment_id=parent.experiment_id if parent else experiment_id(self._client, run, name),
             token=payload.child_token(run.id, parent.token) if parent else payload.token(run.id, provenance),
             name=run.id,
             started=record.started,
         )
-        return find_or_create(self._client, birth)
+        return find_or_create(self._client, new_run)
 
     def _write_rows(self) -> None:
         from mlflow.entities import Metric
@@ -132,8 +226,8 @@ class RunWriter:
         from mlflow.entities import RunTag
 
         run_id, wanted = self._state.mlflow_run_id, payload.mlflow_status(record.status)
-        told = (self._state.synced_status, self._state.synced_ended, self._mlflow_status)
-        if told == (record.status.value, record.ended, wanted):
+        written = (self._state.synced_status, self._state.synced_ended, self._mlflow_status)
+        if written == (record.status.value, record.ended, wanted):
             return
         tags = [RunTag(key, value) for key, value in payload.status_tags(record).items()]
         self._client.log_batch(run_id, tags=tags)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.documents import Table, operators, shape, tables
-from grpoctl.diagnose.readers.base import Asked
+from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.seed_log import READER
 
 
@@ -38,7 +38,7 @@ def test_which_tables_reproduce() -> None:
     log = Path(os.environ.get("GRPOCTL_TEST_DATA") or root.parent / "shared" / "data") / "p30" / "training_p30.log.gz"
     if not log.exists():
         pytest.skip(f"{log} is absent: set GRPOCTL_TEST_DATA to the folder that holds p30/training_p30.log.gz")
-    found = tables(READER.read(Asked(name=log.name, path=log)).case)
+    found = tables(READER.read(Source(name=log.name, path=log)).case)
     assert [(table.section[:3], table.reproduces) for table in found] == [
         ("1.2", True), ("3.1", True), ("3.2", False), ("3.3", True), ("3.4", False)
     ]  # fmt: skip

@@ -73,7 +73,9 @@ def test_the_wheel_carries_both_packages_and_the_shipped_files(wheel: Path) -> N
     shipped = {f"grpoctl/shipped/experiments/{file.name}" for file in (ROOT / "experiments").glob("*.yaml")}
     shipped |= {f"grpoctl/shipped/sweeps/{file.name}" for file in (ROOT / "sweeps").glob("*.yaml")}
     assert "grpoctl/shipped/sweeps/advantage-study.yaml" in shipped
-    assert source | shipped | {"core/py.typed", "grpoctl/py.typed"} <= names
+    templates = {str(file.relative_to(ROOT)) for file in (ROOT / "grpoctl").glob("*/templates/*")}
+    assert "grpoctl/diagnose/templates/page.css" in templates
+    assert source | templates | shipped | {"core/py.typed", "grpoctl/py.typed"} <= names
     assert [name for name in names if name.endswith("licenses/LICENSE")]
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"core", "grpoctl"}
     assert [name for name in names if "__pycache__" in name or ".grpoctl/" in name] == []

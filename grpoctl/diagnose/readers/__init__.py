@@ -1,1 +1,1 @@
-"""One file per format of log, each with a `Reader`; opening.py is the list of them."""
+"""One file per format of log, each with a `Reader`; registry.py is the list of them."""

@@ -1,4 +1,7 @@
-"""What a reader is: it says whether a source is its own, and makes a case of it. The list of them is in opening.py."""
+"""What a reader is: it says whether a source is its own, and makes a case of it. And which values it may give a metric:
+no share outside 0 to 1, no negative count or deviation. A CSV is refused for such a value, since it can be mended by
+hand; of any other source the value is left out. The list of readers is in registry.py.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.health.case import Case
+from core.health.finding import StepTable
+from core.metrics import declared
+
+_SHARES = ("groups/right",)  # of foreign logs
+_SLACK = 1e-6  # of a mean of shares in float32
+_NOT_NEGATIVE = ("entropy", "grad_norm", "learning_rate", "temperature", "eval/temperature", "samples")
+_DEVIATIONS = ("/std", "_std", "/std_all", "_se", "logprob_gap", "logprob_gap_max")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Source:
     """What the user named, and said of it.
 
     columns: column of a CSV -> metric (--map); settings: what is known of the configuration (--set), which goes before
@@ -25,7 +35,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Read:
+class Reading:
     """A source as a case. `notes`: what the reader had to leave out or guess, a sentence each.
 
     extra: numbers of this format that no rule needs and the report shows (flat name -> number).
@@ -46,10 +56,45 @@ class Reader(Protocol):
     name: str
     looks_for: str
 
-    def knows(self, asked: Asked) -> bool:
+    def knows(self, source: Source) -> bool:
         """Whether the source is of this format; reads as little as it can, and raises nothing."""
         ...
 
-    def read(self, asked: Asked) -> Read:
+    def read(self, source: Source) -> Reading:
         """The case. Raises core.errors.GrpoError with one line where the source is of this format and broken."""
         ...
+
+
+def impossible(metric: str, value: float) -> str | None:
+    """Why the metric cannot have that value, and what to write instead; None where it can."""
+    known = declared(metric)
+    unit = known.unit if known is not None else ""
+    if unit in ("fraction", "0/1") or metric in _SHARES:
+        if -_SLACK <= value <= 1 + _SLACK:
+            return None
+        hint = f": write {value:g}% or {value / 100:g}" if 1 < value <= 100 and unit != "0/1" else ""
+        return f"a share is between 0 and 1{hint}"
+    signless = unit in ("count", "tokens") or metric in _NOT_NEGATIVE or metric.endswith(_DEVIATIONS)
+    return "it cannot be negative" if signless and value < 0 else None
+
+
+def without_impossible(rows: StepTable) -> tuple[StepTable, list[str]]:
+    """The rows without values that their metric cannot have, and a note for each such metric."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None:
+                values.setdefault(name, []).append(value)
+    why: dict[str, str] = {}  # of the metrics with such a value: a bound is crossed by the least or the greatest
+    for name, known in values.items():
+        if reason := impossible(name, min(known)) or impossible(name, max(known)):
+            why[name] = reason
+    if not why:
+        return rows, []
+
+    def is_wrong(name: str, value: float | None) -> bool:
+        return name in why and value is not None and impossible(name, value) is not None
+
+    counts = {name: sum(is_wrong(name, value) for value in values[name]) for name in why}
+    notes = [f"{name}: {counts[name]} of {len(values[name])} values left out: {why[name]}" for name in why]
+    return [{name: value for name, value in row.items() if not is_wrong(name, value)} for row in rows], notes

@@ -1,30 +1,42 @@
 """A CSV of metrics, one row a step (or an epoch) -> a case. Columns are named by --map, or as ours or TRL's are.
 
-What is not here: the cells of a file (cells.py), tables with one column a step (turn them round first) and decimal
-commas (write points).
+First the cells of the file, bounded, with one clear error for what is no table; then the metrics in them. What is not
+here: tables with one column a step (turn them round first) and decimal commas (write points).
 """
 
 from __future__ import annotations
 
+import csv
 import difflib
+import itertools
+import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 from core.errors import GrpoError, SpecError
 from core.health.case import FOREIGN, Case
 from core.health.finding import StepTable
 from core.metrics import METRICS, unknown_metric
-from grpoctl.diagnose.readers.base import Asked, Read
-from grpoctl.diagnose.readers.cells import Table, cell, header, read_table, whole
-from grpoctl.diagnose.readers.ranges import impossible
+from grpoctl.diagnose.readers.base import Reading, Source, impossible
+from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
 from grpoctl.diagnose.readers.trl_names import OURS, name_of
 
 _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STEPS = ("step", "steps", "global_step", "iteration", "iter", "epoch", "epochs")  # columns that number the rows
-STEP = "step"
-_NAMED = 6
+_STEP = "step"
+_NAMED = 6  # columns that a note names
 _MAP = '--map "COLUMN=METRIC"'
+_DELIMITERS = ",;\t"
+_COLUMNS = 2000
+_ROWS = 1_000_000
+_LONG_CELL = 40  # characters of a cell that an error shows
+_PERCENT = re.compile(r"(.+?)\s*[%\uff05]")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+\s*%?")
+_EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none"})
 
 
 class _Csv:
@@ -33,55 +45,56 @@ class _Csv:
     name = "csv"
     looks_for = "a .csv or .tsv (any name with --map) whose first row names metrics, ours or TRL's"
 
-    def knows(self, asked: Asked) -> bool:
+    def knows(self, source: Source) -> bool:
         """By its name, or because columns were mapped."""
-        if asked.path is None or not asked.path.is_file():
+        if source.path is None or not source.path.is_file():
             return False
-        return asked.path.name.lower().endswith(_SUFFIXES) or bool(asked.columns)
+        return source.path.name.lower().endswith(_SUFFIXES) or bool(source.columns)
 
-    def read(self, asked: Asked) -> Read:
+    def read(self, source: Source) -> Reading:
         """Rows by step; a cell that is empty is unknown, one that is NaN or infinite was measured and is no number."""
-        path = asked.path
-        assert path is not None  # knows() was asked
+        path = source.path
+        assert path is not None  # knows() came first
         notes: list[str] = []
         table = read_table(path, notes)
-        names = _names(table, asked.columns)
+        names = _metrics_of_columns(table, source.columns)
         rows, more = _rows(table, names)
         aside = [column for column in table.header if column and column not in names]
-        left = [column for column in aside if not _numbers_rows(column) or STEP in names.values()]
+        left = [column for column in aside if not _numbers_rows(column) or _STEP in names.values()]
         if left:
             tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             more.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {_MAP} takes one in")
-        return Read(case=Case(rows=rows), kind=self.name, source=str(path), notes=(*more, *notes))
+        return Reading(case=Case(rows=rows), kind=self.name, source=str(path), notes=(*more, *notes))
 
 
 READER = _Csv()
 
 
-def has_known_header(asked: Asked) -> bool:
+def has_known_header(source: Source) -> bool:
     """Whether the file's first line names a metric or numbers the rows: then it is a table, whatever its cells are."""
     with suppress(GrpoError):
-        columns = header(asked.path) if asked.path is not None else []
+        columns = header(source.path) if source.path is not None else []
         return len(columns) > 1 and any(_metric(column) is not None or _numbers_rows(column) for column in columns)
     return False
 
 
-def _names(table: Table, said: Mapping[str, str]) -> dict[str, str]:
-    """Column -> metric: as the user says, else by the column's own name. Raises SpecError."""
+def _metrics_of_columns(table: Table, mapped: Mapping[str, str]) -> dict[str, str]:
+    """Column -> metric: as the user maps it, else by the column's own name. Raises SpecError."""
     header, path = table.header, table.path
-    for column in said:
+    for column in mapped:
         if column not in header:
             near = difflib.get_close_matches(column, header, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(header[:20])}"
             raise SpecError(f"has no column {column!r}; {hint}", file=path)
-    names = {column: _known(metric) for column, metric in said.items()}
+    names = {column: _mapped_metric(metric) for column, metric in mapped.items()}
     for column in header:
         own = _metric(column)
-        if own not in (None, STEP) and column not in names and not _numbers_rows(column) and own not in names.values():
+        if own not in (None, _STEP) and column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
-    if double := _first_double(names.values()):
-        raise SpecError(f"two columns are mapped to {double}", file=path)
-    if not set(names.values()) - {STEP}:
+    for metric, count in Counter(names.values()).items():
+        if count > 1:
+            raise SpecError(f"two columns are mapped to {metric}", file=path)
+    if not set(names.values()) - {_STEP}:
         some = ", ".join(header[:8])
         raise SpecError(f"no column is known ({some}); {_MAP} names one, e.g. reward/mean, loss, kl", file=path)
     return names
@@ -92,7 +105,7 @@ def _metric(name: str) -> str | None:
     return name if name in FOREIGN else name_of(name)
 
 
-def _known(metric: str) -> str:
+def _mapped_metric(metric: str) -> str:
     """The metric that --map names. Raises SpecError with the nearest."""
     own = _metric(metric)
     if own is None:
@@ -104,10 +117,10 @@ def _known(metric: str) -> str:
 
 def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]:
     """The rows, ordered by step, and what was taken for granted. A step that comes twice: the last one stands."""
-    numbering = next((column for column, metric in names.items() if metric == STEP), None)
-    steps, how = _steps(table) if numbering is None else _mapped_steps(table, numbering)
+    numbering = next((column for column, metric in names.items() if metric == _STEP), None)
+    steps, how = _own_steps(table) if numbering is None else _mapped_steps(table, numbering)
     notes = [how]
-    places = [(table.header.index(column), metric) for column, metric in names.items() if metric != STEP]
+    places = [(table.header.index(column), metric) for column, metric in names.items() if metric != _STEP]
     rows: list[dict[str, float | None]] = []
     for line, cells in table.rows:
         values = {metric: _value(cells[place], table, (line, place), metric) for place, metric in places}
@@ -118,12 +131,12 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     if steps[0] == 0 and "update" in rows[0]:  # ours have evaluations before the first update there, and nothing else
         steps = [step + 1 for step in steps]
         notes.append("the table counts from 0: its first row is step 1")
-    found = {step: {"step": float(step), **row} for step, row in zip(steps, rows, strict=True)}
-    if len(found) < len(rows):
-        notes.append(f"{len(rows) - len(found)} rows repeat a step: the last one stands")
+    by_step = {step: {"step": float(step), **row} for step, row in zip(steps, rows, strict=True)}
+    if len(by_step) < len(rows):
+        notes.append(f"{len(rows) - len(by_step)} rows repeat a step: the last one stands")
     if "update" not in names.values():
         notes.append("the table does not say which steps moved weights: each row with a metric of training is taken to")
-    return [found[step] for step in sorted(found)], notes
+    return [by_step[step] for step in sorted(by_step)], notes
 
 
 def _value(text: str, table: Table, at: tuple[int, int], metric: str) -> tuple[bool, float | None]:
@@ -149,7 +162,7 @@ def _mapped_steps(table: Table, column: str) -> tuple[list[int], str]:
     return steps, f"rows are numbered by the column {column}"
 
 
-def _steps(table: Table) -> tuple[list[int], str]:
+def _own_steps(table: Table) -> tuple[list[int], str]:
     """The rows' numbers: a column of whole ones, else their order; and a sentence on it."""
     columns = {column.strip().lower().replace(" ", "_"): place for place, column in enumerate(table.header)}
     for name in _STEPS:
@@ -165,5 +178,84 @@ def _numbers_rows(column: str) -> bool:
     return column.strip().lower().replace(" ", "_") in _STEPS
 
 
-def _first_double(names: Iterable[str]) -> str | None:
-    return next((name for name, count in Counter(names).items() if count > 1), None)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """The header, and the rows with the lines they stand on; every row has as many cells as the header."""
+
+    path: Path
+    header: list[str]
+    rows: list[tuple[int, list[str]]]
+
+
+def read_table(path: Path, notes: list[str]) -> Table:
+    """The file's cells. Raises SpecError for what is no table: empty, binary, ragged, nothing below the header."""
+    if not is_text(path):
+        raise SpecError("is not text, so no table" if head(path) else "is empty", file=path)
+    lines = _lines(path, notes)
+    first = next(lines, "")
+    reader = csv.reader(itertools.chain([first], lines), delimiter=max(_DELIMITERS, key=first.count))
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        rows = [(reader.line_num, row) for row in itertools.islice(reader, _ROWS + 1) if any(map(str.strip, row))]
+    except csv.Error as error:
+        why = "a carriage return inside a line" if "new-line character" in str(error) else str(error)
+        raise SpecError(f"is no table: {why} (is it a log? give it another ending than .csv)", file=path) from None
+    if not 2 <= len(header) <= _COLUMNS:
+        raise SpecError(f"a table has 2 to {_COLUMNS} columns by comma, ; or tab; this has {len(header)}", file=path)
+    if not rows or len(rows) > _ROWS:
+        raise SpecError(f"a table has 1 to {_ROWS} rows below its header; this has {len(rows) or 'none'}", file=path)
+    if len(set(header)) < len(header):
+        double = next(name for name in header if header.count(name) > 1)
+        raise SpecError(f"has two columns called {double!r}", file=path)
+    for line, row in rows:
+        if len(row) != len(header):
+            raise SpecError(f"has {len(row)} cells, the header has {len(header)}", file=path, line=line)
+    return Table(path=path, header=header, rows=rows)
+
+
+def header(path: Path) -> list[str]:
+    """The cells of the first line; [] for what is not text. Raises StorageError, and SpecError for an endless line."""
+    first = next(_lines(path, []), "") if is_text(path) else ""
+    with suppress(csv.Error):
+        return [cell.strip() for cell in next(csv.reader([first], delimiter=max(_DELIMITERS, key=first.count)), [])]
+    return []
+
+
+def cell(text: str, table: Table, line: int, place: int) -> tuple[bool, float | None]:
+    """(whether the cell says something, the number; None for NaN and infinities). 12% is 0.12.
+
+    Raises SpecError for text.
+    """
+    word = text.strip()
+    if word.lower() in _EMPTY:
+        return False, None
+    value = _number(word)
+    if value is None:
+        why = "write a decimal point" if _DECIMAL_COMMA.fullmatch(word) else "a number belongs there, or nothing"
+        shown = word[:_LONG_CELL] + ("…" if len(word) > _LONG_CELL else "")
+        raise SpecError(f"{table.header[place]}: got {shown!r}; {why}", file=table.path, line=line)
+    return True, value if math.isfinite(value) else None
+
+
+def whole(text: str) -> int | None:
+    """The whole number of at least 0 in a cell; None for anything else."""
+    value = _number(text.strip())
+    return int(value) if value is not None and value.is_integer() and 0 <= value < 1e15 else None
+
+
+def _lines(path: Path, notes: list[str]) -> Iterator[str]:
+    """The file's lines with their ends. Raises SpecError for one that is longer than a table's."""
+    for line in text_lines(path, notes):
+        if len(line.text) >= LONGEST:
+            raise SpecError(f"is longer than {LONGEST} characters, so this is no table", file=path, line=line.number)
+        yield line.text.replace("\0", "") + "\n"
+
+
+def _number(word: str) -> float | None:
+    """The number; a percentage as a fraction. None for text (`1_000`, which Python would take, is text)."""
+    percent = _PERCENT.fullmatch(word)
+    try:
+        value = float((percent[1] if percent else word).replace("_", "x"))
+    except ValueError:
+        return None
+    return value / 100 if percent else value

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from core.config import RunSpec
 from core.errors import SpecError
 from core.health.case import Case, case_of
-from grpoctl.diagnose.readers.base import Asked, Read
+from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.text import head
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, is_grpo_configuration, plain_value
 from grpoctl.diagnose.readers.trl_names import name_of
@@ -38,15 +38,15 @@ class _MlflowRun:
     name = "mlflow"
     looks_for = "mlflow:RUN_ID, mlflow:URI#RUN_ID, or the mlflow.db or mlruns folder of a store that has one run"
 
-    def knows(self, asked: Asked) -> bool:
+    def knows(self, source: Source) -> bool:
         """By the word in front, a SQLite file with MLflow's tables, or a folder of experiments."""
-        return asked.name.startswith(PREFIX) or _is_store(asked.path)
+        return source.name.startswith(PREFIX) or _is_store(source.path)
 
-    def read(self, asked: Asked) -> Read:
+    def read(self, source: Source) -> Reading:
         """The whole history of its metrics, and its params as settings."""
         from grpoctl.tracking.reading import read_run
 
-        run = read_run(*_address(asked))
+        run = read_run(*_address(source))
         if not run.history:
             raise SpecError(f"MLflow run {run.run_id} ({run.name}) has no metrics")
         case, notes = _ours(run) if _OURS in run.tags else _theirs(run)
@@ -54,9 +54,13 @@ class _MlflowRun:
             notes.append(f"MLflow says the run is {run.status}")
         if _OURS in run.tags:
             notes.append(f"MLflow has no completions: grpoctl diagnose {run.tags[_OURS]} reads them from the run")
-        source = f"mlflow run {run.run_id} ({run.experiment}/{run.name})"
-        spec = run.tags.get("grpoctl.experiment")
-        return Read(case=case, kind=self.name, source=source, spec=spec, notes=tuple(notes))
+        return Reading(
+            case=case,
+            kind=self.name,
+            source=f"mlflow run {run.run_id} ({run.experiment}/{run.name})",
+            spec=run.tags.get("grpoctl.experiment"),
+            notes=tuple(notes),
+        )
 
 
 READER = _MlflowRun()
@@ -69,49 +73,47 @@ def _is_store(path: Path | None) -> bool:
     with suppress(OSError):
         if path.is_file() and head(path, len(_SQLITE)) == _SQLITE:
             return True
-        return path.is_dir() and any((path / name / "meta.yaml").is_file() for name in ("0", *_numbered(path)))
+        if path.is_dir():
+            numbered = [entry for entry in path.iterdir() if entry.name.isdigit()]
+            return any((experiment / "meta.yaml").is_file() for experiment in numbered)
     return False
 
 
-def _numbered(folder: Path) -> list[str]:
-    return [entry.name for entry in folder.iterdir() if entry.name.isdigit()]
-
-
-def _address(asked: Asked) -> tuple[str, str | None]:
+def _address(source: Source) -> tuple[str, str | None]:
     """(tracking URI, run or None for the only one). Raises SpecError for a source that names neither."""
     from grpoctl.tracking.store import store_uri
 
-    if not asked.name.startswith(PREFIX):
-        assert asked.path is not None  # knows() was asked
-        return _uri(asked.path), None
-    uri, mark, run = asked.name.removeprefix(PREFIX).rpartition("#")
+    if not source.name.startswith(PREFIX):
+        assert source.path is not None  # knows() came first
+        return _uri(source.path), None
+    uri, mark, run = source.name.removeprefix(PREFIX).rpartition("#")
     if mark and uri:
         place = Path(os.path.expanduser(uri))
         return (_uri(place) if "://" not in uri and place.exists() else uri), run or None
     if not run:
-        raise SpecError(f"got {asked.name!r}, expected mlflow:RUN_ID or mlflow:URI#RUN_ID")
+        raise SpecError(f"got {source.name!r}, expected mlflow:RUN_ID or mlflow:URI#RUN_ID")
     return store_uri(Home.locate()), run
 
 
 def _uri(path: Path) -> str:
     """A path as a tracking URI."""
+    from grpoctl.tracking.store import sqlite_uri
+
     full = path.resolve()
-    if full.is_dir():
-        return full.as_uri()
-    return f"sqlite:///{str(full).replace('%', '%25').replace('?', '%3F')}"
+    return full.as_uri() if full.is_dir() else sqlite_uri(full)
 
 
 def _entries(history: Mapping[str, Sequence[tuple[int, float]]]) -> tuple[list[Entry], int]:
     """The points as entries, one a step, the last value of a step standing; and how many steps had several."""
-    found: dict[int, dict[str, float | None]] = {}
+    by_step: dict[int, dict[str, float | None]] = {}
     repeated: set[int] = set()
     for key, points in history.items():
         for step, value in points:
-            row = found.setdefault(step, {})
+            row = by_step.setdefault(step, {})
             if key in row and name_of(key) is not None:  # `epoch` ends a run once more
                 repeated.add(step)
             row[key] = value if abs(value) < _LARGEST else math.nan
-    return [Entry(step=step, cells=found[step]) for step in sorted(found)], len(repeated)
+    return [Entry(step=step, cells=by_step[step]) for step in sorted(by_step)], len(repeated)
 
 
 def _ours(run: LoggedRun) -> tuple[Case, list[str]]:

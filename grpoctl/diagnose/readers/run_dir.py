@@ -1,35 +1,37 @@
 """Our own runs: a run directory -> a case. `case_of_run` is also what a run's own result.json is judged by.
 
-What is here: rows, samples and the log of one run. What is not: where runs are (grpoctl.runs). A study is refused: its
-trials are diagnosed one by one.
+What is here: rows, samples and the log of one run, each value of the kind it must be. What is not: where runs are
+(grpoctl.runs), and lines that are no JSON (grpoctl.files). A study is refused: its trials are diagnosed one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from core.config import RunSpec
-from core.errors import GrpoError, NotFoundError
-from core.health.case import Case, Notice, case_of
+from core.errors import GrpoError, NotFoundError, StorageError
+from core.health.case import Case, Notice, Sample, case_of
+from core.health.finding import StepTable
 from grpoctl.config import read_resolved
-from grpoctl.diagnose.readers.base import Asked, Read
-from grpoctl.diagnose.readers.notices import Notices
-from grpoctl.diagnose.readers.own_rows import metric_rows, sample_rows, torn
-from grpoctl.diagnose.readers.text import text_lines
-from grpoctl.files import Row, read_json
+from grpoctl.diagnose.readers.base import Reading, Source
+from grpoctl.diagnose.readers.text import Notices, text_lines
+from grpoctl.files import Row, read_json, read_rows
 from grpoctl.runs import liveness, status
 from grpoctl.runs.launch import identity_of
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import UNDISTURBED
 from grpoctl.runs.study_dir import StudyDir, find_study
 
-MOST = 100_000  # samples that are looked at, the newest
+_MOST = 100_000  # samples that are looked at, the newest
 _LINES = 10_000  # of log.txt
+_TAIL = 1 << 22  # bytes in which the last line of a file is looked for
+_SHOWN = 40  # characters of a wrong value
 _FILES = ("metrics.jsonl", "samples.jsonl", "result.json", "spec.yaml")  # a run may be named by one of them
 
 
@@ -39,8 +41,9 @@ def case_of_run(run: RunDir, rows: Sequence[Row] | None = None) -> Case:
     Raises StorageError for a damaged file, SpecError for a spec of another version.
     """
     spec = read_resolved(run.spec)
-    case = case_of(spec, metric_rows(run.metrics, rows), sample_rows(run.samples, MOST))
-    return replace(case, notices=_notices(run), eval_groups=_held_out(spec))
+    case = case_of(spec, _metric_rows(run.metrics, rows), _sample_rows(run.samples))
+    held_out = frozenset(f"eval-{number:05d}" for number in range(spec.task.eval_prompts))  # as every task calls them
+    return replace(case, notices=_notices(run), eval_groups=held_out)
 
 
 class _RunDirectory:
@@ -49,59 +52,55 @@ class _RunDirectory:
     name = "grpoctl"
     looks_for = "a run directory of ours (spec.yaml, metrics.jsonl), or a run's id or experiment"
 
-    def knows(self, asked: Asked) -> bool:
+    def knows(self, source: Source) -> bool:
         """By its spec.yaml; a name is looked up in the home."""
         with suppress(GrpoError, OSError, ValueError, RuntimeError):
-            return _place(asked) is not None
+            return _place(source) is not None
         return False
 
-    def read(self, asked: Asked) -> Read:
+    def read(self, source: Source) -> Reading:
         """The case; a run that has not ended is read as far as it is."""
-        place = _place(asked)
+        place = _place(source)
         if isinstance(place, StudyDir):
-            raise NotFoundError(_study_line(place))
-        assert place is not None  # knows() was asked
+            raise NotFoundError(_study_message(place))
+        assert place is not None  # knows() came first
         case = case_of_run(place)
-        document = None
+        document: dict[str, Any] | None = None
         with suppress(GrpoError):
             document = read_json(place.result)
-        return Read(
+        experiment, identity = None, None  # which a run without a result was started as
+        with suppress(GrpoError):
+            experiment = (read_json(place.provenance) or {}).get("experiment")
+        with suppress(GrpoError):
+            identity = identity_of(place)
+        return Reading(
             case=case,
             kind=self.name,
             source=str(place.path),
-            spec=_experiment(place),
+            spec=str(experiment) if experiment else None,
             notes=tuple(_notes(place, case, document)),
-            document=document or _identity(place),
+            document=document or identity,
         )
 
 
 READER = _RunDirectory()
 
 
-def _identity(run: RunDir) -> dict[str, object] | None:
-    """What a run that has no result yet was started as."""
-    with suppress(GrpoError):
-        return identity_of(run)
-    return None
-
-
-def _place(asked: Asked) -> RunDir | StudyDir | None:
+def _place(source: Source) -> RunDir | StudyDir | None:
     """The run or study that was named; None where there is none. Raises GrpoError where a name fits several."""
-    if asked.path is not None:
-        folder = (asked.path.parent if asked.path.name in _FILES else asked.path).resolve()
+    if source.path is not None:
+        folder = (source.path.parent if source.path.name in _FILES else source.path).resolve()
         by_path: list[RunDir | StudyDir] = [RunDir(path=folder), StudyDir(path=folder)]
-        found = next((place for place in by_path if place.spec.is_file()), None)
-        if found is not None or not asked.path.is_dir():
-            return found
-    return None if "/" in asked.name or asked.name.startswith("-") else _by_name(asked.name)
-
-
-def _by_name(name: str) -> RunDir | StudyDir | None:
+        place = next((place for place in by_path if place.spec.is_file()), None)
+        if place is not None or not source.path.is_dir():
+            return place
+    if "/" in source.name or source.name.startswith("-"):
+        return None
     home = Home.locate()
     with suppress(NotFoundError):
-        return home.find(name)
+        return home.find(source.name)
     with suppress(NotFoundError):
-        return find_study(home, name)
+        return find_study(home, source.name)
     return None
 
 
@@ -113,18 +112,6 @@ def _notices(run: RunDir) -> tuple[Notice, ...]:
     for line in islice(text_lines(run.log), _LINES):
         notices.look(line.text, line.number, None)
     return notices.all()
-
-
-def _held_out(spec: RunSpec) -> frozenset[str]:
-    """The ids that every task gives its prompts of evaluation."""
-    return frozenset(f"eval-{number:05d}" for number in range(spec.task.eval_prompts))
-
-
-def _experiment(run: RunDir) -> str | None:
-    with suppress(GrpoError):
-        name = (read_json(run.provenance) or {}).get("experiment")
-        return str(name) if name else None
-    return None
 
 
 def _notes(run: RunDir, case: Case, document: dict[str, Any] | None) -> list[str]:
@@ -140,9 +127,13 @@ def _notes(run: RunDir, case: Case, document: dict[str, Any] | None) -> list[str
             notes.append(f"result.json is damaged: read from its rows, to step {step}")
         elif document is None:
             notes.append(f"the run has no result.json: read from its rows, to step {step}")
-    notes += [f"the last row of {file.name} is cut off or damaged: left out" for file in _row_files(run) if torn(file)]
-    if len(case.samples) == MOST:
-        notes.append(f"only the newest {MOST} completions were looked at")
+    notes += [
+        f"the last row of {file.name} is cut off or damaged: left out"
+        for file in (run.metrics, run.samples)
+        if _torn(file)
+    ]
+    if len(case.samples) == _MOST:
+        notes.append(f"only the newest {_MOST} completions were looked at")
     return notes
 
 
@@ -157,11 +148,7 @@ def _no_rows(record: status.StatusRecord | None, document: dict[str, Any] | None
     return "the run has no rows: it ended before its first step"
 
 
-def _row_files(run: RunDir) -> tuple[Path, ...]:
-    return run.metrics, run.samples
-
-
-def _study_line(study: StudyDir) -> str:
+def _study_message(study: StudyDir) -> str:
     """That a study is not a run, and which of its runs to begin with."""
     runs = study.runs()
     line = f"{study.id} is a study; its {len(runs)} runs are diagnosed one by one"
@@ -180,3 +167,76 @@ def _worst(runs: Sequence[RunDir]) -> RunDir | None:
                 reached = (result.get("final") or {}).get("eval/reward")
                 ranked.append((fine, float(reached) if reached is not None else float("-inf"), run))
     return min(ranked, key=lambda entry: entry[:2])[2] if ranked else None
+
+
+def _metric_rows(path: Path, rows: Sequence[Row] | None = None) -> StepTable:
+    """The step table; a NaN is None. `rows` are the file's where it was read already.
+
+    Raises StorageError for text where a number belongs and for a row without step.
+    """
+    table = []
+    for number, row in enumerate(read_rows(path) if rows is None else rows, 1):
+        where = f"{path}: row {number}"
+        if not _is_whole(row.get("step")):
+            raise StorageError(f"{where} has no step; move that run away, or mend the row")
+        table.append({name: _number(row, name, where) for name in row})
+    return table
+
+
+def _sample_rows(path: Path) -> tuple[Sample, ...]:
+    """The newest samples. Raises StorageError for a value of another kind than its field's."""
+    numbered = list(enumerate(read_rows(path), 1))[-_MOST:]
+    return tuple(_sample(row, f"{path}: row {number}") for number, row in numbered if _is_whole(row.get("step")))
+
+
+def _torn(path: Path) -> bool:
+    """Whether the file's last line is half a row or damaged, so that it was left out."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL))
+            data = file.read()
+    except OSError:
+        return False
+    if not data.endswith(b"\n"):
+        return bool(data)
+    with suppress(ValueError):
+        return not isinstance(json.loads(data[:-1].rpartition(b"\n")[2]), dict)
+    return True
+
+
+def _sample(row: Mapping[str, Any], where: str) -> Sample:
+    return Sample(
+        step=int(row["step"]),
+        row=_typed(row, "row", int, where),
+        group=_typed(row, "prompt_id", str, where),
+        text=_typed(row, "text", str, where),
+        valid=_typed(row, "valid", bool, where),
+        reward=_number(row, "reward", where),
+        advantage=_number(row, "advantage", where),
+    )
+
+
+def _number(row: Mapping[str, Any], name: str, where: str) -> float | None:
+    value = row.get(name)
+    if value is None:
+        return None
+    if isinstance(value, (int, float)):
+        with suppress(OverflowError):
+            return value if math.isfinite(value) else None
+    raise StorageError(f"{where}: {name}: got {_shown(value)}; a number belongs there")
+
+
+def _typed(row: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
+    value = row.get(name)
+    if value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+        return value
+    raise StorageError(f"{where}: {name}: got {_shown(value)}; {kind.__name__} belongs there")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < 10**15
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text[:_SHOWN] + ("…" if len(text) > _SHOWN else "")

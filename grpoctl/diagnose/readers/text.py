@@ -1,6 +1,7 @@
 """The lines of a text file that may be gzipped, cut off, coloured, in UTF-16 or without an end: bounded, no traceback.
 
-What is here: bytes to numbered lines. What is not: what stands in them.
+What is here: bytes to numbered lines, and the few lines that libraries print into any log and that bear on a cause
+(`Notices`). What is not: what else stands in a log (the readers), and what follows from a notice (core.health).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import StorageError
+from core.health.case import Notice
 
 LONGEST = 1 << 20  # characters of a line: what is longer comes in pieces
 CUT_OFF = "the gzip file is cut off or damaged: what could be unpacked was read"
@@ -24,6 +26,16 @@ _GZIP = b"\x1f\x8b"
 _RETURNS_WITHIN = 1 << 16  # bytes in which a file of \n shows one
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # of a terminal
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_LONGEST_NOTICE = 160  # characters of a cited line
+_KEPT = 3  # of each kind: a warning that is printed at every step says no more than the first ones
+
+# What transformers and torch say when a KV cache and gradient checkpointing meet, in any model's words.
+_SENTENCES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("cache-disabled-by-checkpointing", re.compile(r"`?use_cache=True`? is incompatible with gradient checkpointing")),
+    ("cache-dropped-by-checkpointing", re.compile(r"Caching is incompatible with gradient checkpointing")),
+    ("checkpointing-without-gradients", re.compile(r"None of the inputs have requires_grad=True")),
+)
+_HINTS = ("gradient checkpointing", "requires_grad=True")  # cheap to look for; every sentence has one of them
 
 
 class Line(NamedTuple):
@@ -130,3 +142,30 @@ def _gunzipped(first: bytes, blocks: Iterator[bytes], notes: list[str]) -> Itera
             unpacker = zlib.decompressobj(31)  # gzips can be put behind each other
     if not unpacker.eof:
         notes.append(CUT_OFF)
+
+
+def notice_of(text: str, line: int | None = None, step: int | None = None) -> Notice | None:
+    """The notice that a line of a log is, or None."""
+    if not any(hint in text for hint in _HINTS):
+        return None
+    for kind, sentence in _SENTENCES:
+        if match := sentence.search(text):
+            return Notice(kind=kind, text=text[match.start() :].strip()[:_LONGEST_NOTICE], line=line, step=step)
+    return None
+
+
+class Notices:
+    """Gathers the first few notices of each kind."""
+
+    def __init__(self) -> None:
+        self._kept: list[Notice] = []
+
+    def look(self, text: str, line: int | None, step: int | None) -> None:
+        """Keeps the line where it is a notice and not one of many."""
+        notice = notice_of(text, line, step)
+        if notice is not None and sum(kept.kind == notice.kind for kept in self._kept) < _KEPT:
+            self._kept.append(notice)
+
+    def all(self) -> tuple[Notice, ...]:
+        """What was kept, in the order of the log."""
+        return tuple(self._kept)

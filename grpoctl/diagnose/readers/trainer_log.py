@@ -1,7 +1,7 @@
 """What Hugging Face's Trainer logged, entry by entry -> a case. For every reader of such logs.
 
-What is here: entries of one step made one row, what they say of the settings, and what was left out. What is not: names
-(trl_names) and files.
+What is here: entries of one step made one row, with what only its completions can tell, what they say of the settings,
+and what was left out. What is not: names (trl_names) and files.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from statistics import fmean, pstdev
 from typing import Any
 
 from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import StepTable
-from grpoctl.diagnose.readers.sample_columns import columns_of
 from grpoctl.diagnose.readers.trl_names import (
     ARGUMENTS_OF_GRPO,
     is_older,
@@ -27,12 +27,13 @@ from grpoctl.diagnose.readers.trl_names import (
 )
 
 _ROUNDING = 1e-6  # float32 has 6e-8
+_DEAD = 1e-3  # an advantage of at most this is float32's rounding over eps = 1e-4
 _NAMED = 6  # of the columns that were left out
 _OF_TRAINING = ("loss", "grad_norm", "learning_rate", "reward")
 _SUMMARY = ("train_runtime", "train_loss")  # the last entry of a run: its totals
 
-
 NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
+_FIELDS = {field.name for field in fields(Settings)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +91,8 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     if not has_rewards(rows):
         notes.append(NO_REWARDS)
     if span == 1:
-        rows = _with_samples(rows, known.samples)
+        of_completions = _columns_of(known.samples)
+        rows = [{**of_completions.get(int(row["step"] or 0), {}), **row} for row in rows]
     if settings.get("scale_rewards") == "batch" and any("groups/dead" in row for row in rows):
         rows = [{name: value for name, value in row.items() if name != "groups/dead"} for row in rows]
         notes.append("frac_reward_zero_std is all or nothing with scale_rewards=batch, so dead groups are not known")
@@ -105,20 +107,17 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     return case, notes
 
 
-_FIELDS = {field.name for field in fields(Settings)}
-
-
 def _rows(entries: Sequence[Entry]) -> StepTable:
     """One row a step: an evaluation's values stand in the row of its step."""
     names = {name for entry in entries for name in entry.cells}
     older = is_older(names)
-    found: dict[int, dict[str, float | None]] = {}
+    by_step: dict[int, dict[str, float | None]] = {}
     for entry in entries:
-        row = found.setdefault(entry.step, {"step": float(entry.step)})
+        row = by_step.setdefault(entry.step, {"step": float(entry.step)})
         if any(name in entry.cells for name in _OF_TRAINING):
             row["update"] = 1.0
         row |= translated(entry.cells, older=older)
-    rows = [found[step] for step in sorted(found)]
+    rows = [by_step[step] for step in sorted(by_step)]
     equal = [row for row in rows if _is_equal(row)]
     if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
         for row in equal:  # of the others it is not known how many are dead, where TRL does not say so
@@ -144,12 +143,6 @@ def _rounded(entries: Sequence[Entry], rows: StepTable) -> int:
     equal = {row["step"] for row in rows if _is_equal(row)}
     last = {entry.step: entry for entry in entries if "reward" in entry.cells}
     return sum(entry.cells.get("frac_reward_zero_std", 1.0) != 1.0 for step, entry in last.items() if step in equal)
-
-
-def _with_samples(rows: StepTable, samples: Sequence[Sample]) -> StepTable:
-    """The rows, with what only the completions of their step can tell."""
-    told = columns_of(samples)
-    return [{**told.get(int(row["step"] or 0), {}), **row} for row in rows]
 
 
 def _with_constants(rows: StepTable, settings: Mapping[str, Any]) -> StepTable:
@@ -197,3 +190,28 @@ def plain_value(text: str) -> Any:
 def is_grpo_configuration(arguments: Mapping[str, Any]) -> bool:
     """Whether a trainer's arguments are those of a GRPO trainer."""
     return ARGUMENTS_OF_GRPO in arguments
+
+
+def _columns_of(samples: Sequence[Sample]) -> dict[int, dict[str, float]]:
+    """Step -> metric -> value, of each step's completions. Rows of one group stand together, as TRL writes them."""
+    ordered = sorted(samples, key=lambda sample: sample.step)
+    return {step: _columns(list(rows)) for step, rows in groupby(ordered, key=lambda sample: sample.step)}
+
+
+def _columns(rows: Sequence[Sample]) -> dict[str, float]:
+    """What the completions of one step say: advantages, deviations, distinct texts."""
+    columns: dict[str, float] = {"samples": float(len(rows))}
+    groups = [list(group) for _, group in groupby(rows, key=lambda sample: sample.group)]
+    advantages = [[row.advantage for row in group if row.advantage is not None] for group in groups]
+    flat = [value for group in advantages for value in group]
+    if flat and len(flat) == len(rows):
+        live = [value for group in advantages for value in group if max(map(abs, group)) > _DEAD]
+        columns |= {"advantage/mean": fmean(flat), "advantage/max_abs": max(map(abs, flat))}
+        columns |= {"advantage/std": pstdev(live)} if live else {}
+    rewards = [[row.reward for row in group if row.reward is not None] for group in groups]
+    if rewards and all(rewards):
+        columns["reward/group_std"] = fmean(pstdev(group) for group in rewards)
+    texts = [row.text for row in rows if row.text is not None]
+    if texts and len(texts) == len(rows):
+        columns["completions/distinct"] = len(set(texts)) / len(texts)
+    return columns

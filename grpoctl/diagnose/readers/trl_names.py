@@ -85,14 +85,14 @@ def name_of(theirs: str) -> str | None:
 
 def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
     """The row's metrics in our names, what is not a finite number as None; what has no name of ours is left out."""
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     for theirs, value in row.items():
         name = name_of(theirs)
         if name is not None and name not in ("step", "update"):
-            found[name] = value if value is not None and math.isfinite(value) else None
-    if older and "reward/std" in found:
-        found["reward/group_std"] = found.pop("reward/std")
-    return found
+            metrics[name] = value if value is not None and math.isfinite(value) else None
+    if older and "reward/std" in metrics:
+        metrics["reward/group_std"] = metrics.pop("reward/std")
+    return metrics
 
 
 def is_older(names: Iterable[str]) -> bool:

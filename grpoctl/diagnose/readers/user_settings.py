@@ -15,7 +15,7 @@ from core.config import GrpoStage
 from core.config.grpo_stage import AdvantageSpec
 from core.errors import SpecError
 from core.health.case import OF_STAGE, Settings
-from grpoctl.config.aliases import ALIASES
+from grpoctl.config.problems import ALIASES
 
 UNKNOWN = "null"  # takes a setting back that a reader found
 _OF_MODEL = {"lora_dropout": "lora.lora_dropout", "gradient_checkpointing": "gradient_checkpointing", "dtype": "dtype"}
@@ -31,20 +31,21 @@ _FREE = ("lr_scheduler_type", "optimizer")  # words
 _DTYPES = ("float32", "bfloat16")  # what a run computes in, as far as rules tell
 
 
-def settings_said(said: Mapping[str, str]) -> dict[str, Any]:
+def typed_settings(texts: Mapping[str, str]) -> dict[str, Any]:
     """Field of Settings -> value. Raises SpecError for an unknown key, with the nearest, or a value of another kind."""
-    found: dict[str, Any] = {}
-    for key, text in said.items():
+    settings: dict[str, Any] = {}
+    for key, text in texts.items():
         name = _field(key)
-        if name in found:
+        if name in settings:
             raise SpecError("set twice", key=key)
-        found[name] = _typed(name, text.strip(), key)
-    return found
+        settings[name] = _typed(name, text.strip(), key)
+    return settings
 
 
 def _field(key: str) -> str:
     """The field that a key means. Raises SpecError."""
-    known = _names()
+    of_spec = {path.removesuffix(".start"): name for name, path in (OF_STAGE | _OF_MODEL).items()}
+    known = of_spec | {field.name: field.name for field in fields(Settings)}
     wanted = key.strip().lower().replace("-", "_")
     parts = wanted.split(".")
     tail = ".".join(parts[2:]) if parts[0] == "stages" and len(parts) > 2 else wanted
@@ -61,12 +62,6 @@ def _field(key: str) -> str:
         f"did you mean {known[near[0]]}?" if near else f"known: {', '.join(field.name for field in fields(Settings))}"
     )
     raise SpecError(f"unknown setting; {hint}", key=key)
-
-
-def _names() -> dict[str, str]:
-    """Every name of a field: its own, and the ending of the spec's key."""
-    of_spec = {path.removesuffix(".start"): name for name, path in (OF_STAGE | _OF_MODEL).items()}
-    return of_spec | {field.name: field.name for field in fields(Settings)}
 
 
 def _typed(name: str, text: str, key: str) -> Any:
@@ -102,13 +97,12 @@ def _whole(text: str) -> int:
 
 def _chosen(name: str, text: str, key: str) -> str:
     """The word, where the spec allows it; schedulers and optimisers of other trainers have names of their own."""
-    allowed = _DTYPES if name == "dtype" else () if name in _FREE else _choices(name)
-    if name in _FREE or text in allowed:
+    if name in _FREE:
+        return text
+    allowed: tuple[object, ...] = _DTYPES
+    if name != "dtype":
+        setting = GrpoStage.model_fields.get(name) or AdvantageSpec.model_fields[name]
+        allowed = get_args(setting.annotation) if get_origin(setting.annotation) is Literal else ()
+    if text in allowed:
         return text
     raise SpecError(f"got {text!r}; allowed: {', '.join(map(str, allowed))}", key=key)
-
-
-def _choices(name: str) -> tuple[object, ...]:
-    """The words that the spec allows for a setting of text."""
-    of = GrpoStage.model_fields.get(name) or AdvantageSpec.model_fields[name]
-    return get_args(of.annotation) if get_origin(of.annotation) is Literal else ()

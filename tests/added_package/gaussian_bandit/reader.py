@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.health.case import Case
-from grpoctl.diagnose.readers.base import Asked, Read
+from grpoctl.diagnose.readers.base import Reading, Source
 
 
 class BanditTable:
@@ -12,14 +12,14 @@ class BanditTable:
     name = "bandit-table"
     looks_for = "a file that ends in .bandit: a step and its mean reward on each line"
 
-    def knows(self, asked: Asked) -> bool:
-        return asked.path is not None and asked.path.suffix == ".bandit"
+    def knows(self, source: Source) -> bool:
+        return source.path is not None and source.path.suffix == ".bandit"
 
-    def read(self, asked: Asked) -> Read:
-        assert asked.path is not None
-        pairs = [line.split() for line in asked.path.read_text(encoding="utf-8").splitlines()]
+    def read(self, source: Source) -> Reading:
+        assert source.path is not None
+        pairs = [line.split() for line in source.path.read_text(encoding="utf-8").splitlines()]
         rows = [{"step": int(step), "reward/mean": float(reward)} for step, reward in pairs]
-        return Read(case=Case(rows=rows), kind=self.name, source=str(asked.path))
+        return Reading(case=Case(rows=rows), kind=self.name, source=str(source.path))
 
 
 READER = BanditTable()

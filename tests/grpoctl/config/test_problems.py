@@ -10,8 +10,7 @@ import pytest
 from core.config.run import Fault
 from core.errors import SpecError
 from grpoctl.config import Library, load
-from grpoctl.config.aliases import ALIASES
-from grpoctl.config.nearest import nearest
+from grpoctl.config.problems import ALIASES, nearest
 from grpoctl.config.schema import fields
 
 

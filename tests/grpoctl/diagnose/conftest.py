@@ -10,7 +10,7 @@ import pytest
 from core.health.case import Case, Settings
 from core.health.finding import Decider, Finding, RuledOut
 from grpoctl.diagnose.diagnosis import Diagnosis
-from grpoctl.diagnose.readers.base import Read
+from grpoctl.diagnose.readers.base import Reading
 
 Diagnosed = Callable[..., Diagnosis]
 
@@ -56,7 +56,10 @@ def diagnosed() -> Diagnosed:
         case = Case(rows=rows, settings=settings or Settings())
         known: dict[str, Any] = {"kind": "console", "source": "old.log", **read}
         return Diagnosis(
-            asked=known["source"], read=Read(case=case, **known), facts={"steps": 9, "updates": 3}, findings=findings
+            name=known["source"],
+            reading=Reading(case=case, **known),
+            facts={"steps": 9, "updates": 3},
+            findings=findings,
         )
 
     return make

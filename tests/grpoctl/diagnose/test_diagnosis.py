@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from core.health.case import Case, Settings
 from core.health.finding import Finding
-from grpoctl.diagnose.diagnosis import diagnose
-from grpoctl.diagnose.readers.base import Read
+from grpoctl.diagnose.diagnosis import diagnose, evidence_numbers, evidence_texts, number_text
+from grpoctl.diagnose.html import page
+from grpoctl.diagnose.readers.base import Reading
+from grpoctl.diagnose.report import report
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, ROWS, Diagnosed
 
 KEYS = ["schema", "source", "kind", "facts", "settings", "notes", "findings"]
 
 
 def test_facts_of_the_format_stand_beside_those_of_every_source() -> None:
-    read = Read(case=Case(rows=ROWS), kind="csv", source="a.csv", extra={"beams": 4.0})
+    read = Reading(case=Case(rows=ROWS), kind="csv", source="a.csv", extra={"beams": 4.0})
     found = diagnose(read)
     assert (found.facts["updates"], found.facts["collapsed_after_update"], found.facts["beams"]) == (3, 3, 4.0)
-    assert found.asked == "a.csv"
-    assert diagnose(read, asked="-").asked == "-"
+    assert found.name == "a.csv"
+    assert diagnose(read, name="-").name == "-"
 
 
 def test_numbers_beyond_all_training_are_noted() -> None:
     rows = [{"step": step, "reward/mean": 1e308, "loss": 0.5} for step in range(1, 11)]
-    found = diagnose(Read(case=Case(rows=rows), kind="csv", source="a.csv", notes=("a guess",)))
-    assert found.read.notes[0] == "a guess"
-    assert found.read.notes[1].startswith("10 numbers are of 1e+100 or more")
+    found = diagnose(Reading(case=Case(rows=rows), kind="csv", source="a.csv", notes=("a guess",)))
+    assert found.reading.notes[0] == "a guess"
+    assert found.reading.notes[1].startswith("10 numbers are of 1e+100 or more")
     assert "lost-rewards" in {one.id for one in found.findings}
     assert "reward/first" not in found.facts
 
@@ -49,3 +53,57 @@ def test_a_number_that_is_none_becomes_null(diagnosed: Diagnosed) -> None:
 def test_severities_are_counted_gravest_first(diagnosed: Diagnosed) -> None:
     assert list(diagnosed(MILD, GRAVE, MILD).counts().items()) == [("error", 1), ("warning", 2)]
     assert diagnosed().counts() == {}
+
+
+def test_verdict(diagnosed: Diagnosed) -> None:
+    info = Finding(id="noise", severity="info", summary="a note")
+    worst = diagnosed(GRAVE, MILD, MILD, info).verdict
+    assert worst.startswith("1 error, 2 warnings, 1 info; ")
+    assert worst.endswith("rollout-mode (strong)")
+    assert diagnosed(MILD, info).worst == "warning"
+    # What was looked at: ten rows of step, update, reward/mean, completions/valid, kl, eval/reward and its error.
+    assert "10 rows, 7 columns" in diagnosed().verdict
+    assert diagnosed(info).verdict.endswith("noise (strong)")
+    assert diagnosed(info).worst == diagnosed().worst == "ok"
+
+
+@pytest.mark.parametrize("rows", [(), ({"step": 0, "eval/reward": 0.5},)])
+def test_without_a_step_nothing_is_fine(diagnosed: Diagnosed, rows: tuple[dict[str, float], ...]) -> None:
+    info = Finding(id="noise", severity="info", summary="a note")
+    for found in (diagnosed(rows=rows), diagnosed(info, rows=rows)):
+        assert found.worst == "unknown"
+        assert report(found)[0].lines[-1].mark == "UNKNOWN"
+        assert 'class="badge unknown"' in page(found)
+    assert diagnosed(GRAVE, rows=rows).worst == "error"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(38, "38"), (38.0, "38"), (0.0, "0"), (1.949e-25, "1.949e-25"), (0.82461, "0.8246"), (2e-6, "2e-06"),
+     (1e300, "1e+300"), (float("nan"), "nan"), (float("-inf"), "-inf"), (True, "true")],
+)  # fmt: skip
+def test_number_text(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+def test_evidence_is_numbers_on_a_line_and_texts_of_their_own() -> None:
+    assert evidence_numbers(GRAVE) == "after_update 3, p 1.25e-09, metric completions/valid"
+    assert evidence_texts(GRAVE) == [("warnings", ["line 7: `use_cache=True`", "b"])]
+
+
+def test_long_and_many_texts_are_cut() -> None:
+    many = Finding(
+        id="a", severity="info", summary="b", evidence={"x": ["y\n z" * 100, *map(str, range(9))], "none": []}
+    )
+    ((key, texts),) = evidence_texts(many)
+    assert (key, texts[-1], len(texts)) == ("x", "and 2 more", 9)
+    assert texts[0].endswith("…")
+    assert len(texts[0]) == 160
+    assert "\n" not in texts[0]
+
+
+def test_facts_and_settings(diagnosed: Diagnosed) -> None:
+    known = diagnosed(settings=Settings(beta=0.04, dynamic_sampling=False))
+    assert known.setting_rows() == [("beta", "0.04"), ("dynamic_sampling", "false")]
+    assert known.fact_rows() == [("steps", "9"), ("updates", "3")]
+    assert known.main_facts() == "steps 9, updates 3"

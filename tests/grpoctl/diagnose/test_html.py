@@ -100,7 +100,7 @@ def test_the_legend_names_what_is_drawn(diagnosed: Diagnosed) -> None:
     """No evaluation has an error, no step is marked, and 1,000 steps are thinned out."""
     rows = [{"step": step, "update": 1, "reward/mean": 0.5 + step, "eval/reward": 0.5} for step in range(1, 1001)]
     text = page(diagnosed(rows=tuple(rows)))
-    legend = Tags(text[text.index("<figcaption>") : text.index("</figcaption>")]).text.split("\n")
+    legend = Tags(text[text.index("<figcaption>") : text.index("</figcaption>")]).text.strip().split("\n")
     assert legend == ["training", "evaluation", "(400 points, each the mean of neighbouring steps)"]
 
 

@@ -11,8 +11,8 @@ import pytest
 from core.health.finding import Finding
 from core.health.rules.advantage_size import impossible_advantage
 from grpoctl.diagnose.diagnosis import diagnose
-from grpoctl.diagnose.readers.base import Asked
-from grpoctl.diagnose.readers.opening import open_source
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import open_source
 
 CSV = Path(__file__).parents[3] / "docs" / "cases" / "lever-plus.csv"
 COLUMNS = {"KL": "kl", "PPO Loss": "policy/loss", "Adv Std": "advantage/std_all", "Adv Max": "advantage/max"}
@@ -25,7 +25,7 @@ KNOWN_SINCE = {"offline": "true", "old_is_reference": "true"}
 
 
 def findings(**settings: str) -> list[Finding]:
-    asked = Asked(name=str(CSV), path=None, columns=COLUMNS, settings=settings)
+    asked = Source(name=str(CSV), path=None, columns=COLUMNS, settings=settings)
     return list(diagnose(open_source(asked)).findings)
 
 
@@ -57,7 +57,7 @@ def test_who_is_not_blamed(settings: dict[str, str]) -> None:
 
 def test_plan_5_would_log_what_was_logged_before() -> None:
     """Its outcome is public: an advantage std of 0.0062 after plan 5, and after plans 5 and 6."""
-    asked = Asked(name=str(CSV), path=None, columns=COLUMNS, settings=STATED)
+    asked = Source(name=str(CSV), path=None, columns=COLUMNS, settings=STATED)
     (finding,) = impossible_advantage(open_source(asked).case)
     assert finding.evidence["predicted_std_of_z_score"] == pytest.approx(0.0062, abs=5e-5)
     plan = {**STATED, "transform": "none", "scale_rewards": "group", "std_floor": "0.1"}

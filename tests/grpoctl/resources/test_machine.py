@@ -8,7 +8,7 @@ import pytest
 
 from core.health.before.resources.memory import Place
 from grpoctl.resources import machine
-from grpoctl.resources.probing import Gauge
+from grpoctl.resources.probe import Gauge
 
 MIB = 2**20
 

@@ -10,8 +10,8 @@ import pytest
 from core.config import RunSpec
 from core.health.before.resources.memory import Place, Tokens, phases
 from grpoctl.config import load
-from grpoctl.resources.model import known
-from grpoctl.resources.probe import Probe, measure, obituary
+from grpoctl.resources.model import known_model
+from grpoctl.resources.probe import Probe, measure, reason_of_failure
 
 PLACE = Place(device="cpu", memory=2**40)
 
@@ -24,7 +24,7 @@ def compared(one: RunSpec, probe: Probe) -> dict[str, float]:
     """Phase -> estimated over measured, at the probe's own lengths."""
     assert probe.why is None
     step = probe.step("grpo", full=True)
-    shape, tokens = known(one.model).shape, Tokens(prompt=step["prompt_tokens"], answer=0)
+    shape, tokens = known_model(one.model).shape, Tokens(prompt=step["prompt_tokens"], answer=0)
     found = [phase for phase in phases(one, shape, tokens, PLACE) if phase.stage]
     return {phase.name: phase.bytes / step["peaks"][phase.name] for phase in found}
 
@@ -86,7 +86,7 @@ def test_a_probe_that_cannot_run_says_why(tmp_path: Any) -> None:
     ],
 )
 def test_how_a_probe_ended_in_words(code: int, said: list[str], why: str | None) -> None:
-    assert obituary(code, said) == why
+    assert reason_of_failure(code, said) == why
 
 
 def test_of_several_steps_the_last_counts() -> None:

@@ -11,10 +11,9 @@ from core.health.before.resources.memory import Place, Tokens
 from core.health.before.resources.shapes import PUBLISHED
 from grpoctl.cli.checking_resources import size, span
 from grpoctl.config import load
-from grpoctl.resources.model import Known
+from grpoctl.resources.model import KnownModel, Lengths
 from grpoctl.resources.probe import Probe
-from grpoctl.resources.report import Asked, document
-from grpoctl.resources.tokens import Lengths
+from grpoctl.resources.report import Inputs, document
 
 MIB = 2**20
 TINY = "builtin:tiny"
@@ -42,9 +41,9 @@ EVENTS += [step(full=False, seconds=2.0, learn=420), step(full=True, seconds=3.0
 
 def told(probe: Probe, memory: int = 1024 * MIB) -> dict[str, Any]:
     return document(
-        Asked(
+        Inputs(
             spec=load("p31", profile="tiny").spec,
-            model=Known(source=TINY, shape=PUBLISHED[TINY], whence="its published shapes", folder=None),
+            model=KnownModel(source=TINY, shape=PUBLISHED[TINY], whence="its published shapes", folder=None),
             lengths=Lengths(tokens=Tokens(prompt=27, answer=1), whence="the model's tokenizer"),
             place=Place(device="cpu", memory=memory),
             given=False,

@@ -18,7 +18,7 @@ from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.tracking.launch_mirror import start_mirror
+from grpoctl.tracking.mirror import start_mirror
 
 
 def begin(study: StudyDir, number: int, seed: int) -> RunDir:

@@ -16,7 +16,7 @@ from grpoctl.files import RowWriter
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
-from grpoctl.tracking.launch_mirror import start_mirror
+from grpoctl.tracking.mirror import start_mirror
 
 
 def main() -> None:

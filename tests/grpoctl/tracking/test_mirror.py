@@ -21,8 +21,8 @@ from grpoctl.runs import status
 from grpoctl.runs.locks import is_locked
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
-from grpoctl.tracking.client import history, runs_of
 from grpoctl.tracking.mirror_state import MirrorState, read_state
+from tests.grpoctl.tracking.stored import history, runs_of
 
 ROOT = Path(__file__).resolve().parents[3]
 FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")

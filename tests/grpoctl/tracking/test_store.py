@@ -15,9 +15,9 @@ import pytest
 
 from core.errors import StorageError
 from grpoctl.runs.run_dir import Home
-from grpoctl.tracking.client import check_store, runs_of
-from grpoctl.tracking.store import artifact_location, open_client, sqlite_file, store_name, store_uri
+from grpoctl.tracking.store import artifact_location, check_store, open_client, sqlite_file, store_name, store_uri
 from grpoctl.tracking.writer import RunWriter
+from tests.grpoctl.tracking.stored import runs_of
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -17,11 +17,11 @@ import pytest
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.tracking.client import StoredRun, runs_of
 from grpoctl.tracking.mirror_state import MirrorState, read_state
 from grpoctl.tracking.payload import PARENT_TAG
 from grpoctl.tracking.store import open_client
 from grpoctl.tracking.sync import sync
+from tests.grpoctl.tracking.stored import StoredRun, runs_of
 
 ROOT = Path(__file__).resolve().parents[3]
 FAKE_DRIVER = Path(__file__).with_name("fake_driver.py")

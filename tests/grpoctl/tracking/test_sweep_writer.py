@@ -17,12 +17,12 @@ from grpoctl.files import read_json, replace_json
 from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import Status
-from grpoctl.tracking.client import history, runs_of
-from grpoctl.tracking.lookup import DELETED
 from grpoctl.tracking.mirror_state import read_state
 from grpoctl.tracking.payload import PARENT_TAG
 from grpoctl.tracking.store import open_client
 from grpoctl.tracking.sweep_writer import SweepWriter
+from grpoctl.tracking.writer import DELETED
+from tests.grpoctl.tracking.stored import history, runs_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -14,11 +14,11 @@ from grpoctl.runs import status
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import Status
-from grpoctl.tracking.client import history, runs_of
 from grpoctl.tracking.mirror_state import read_state, write_state
 from grpoctl.tracking.store import open_client
 from grpoctl.tracking.sync import sync
 from grpoctl.tracking.writer import RunWriter
+from tests.grpoctl.tracking.stored import history, runs_of
 
 
 def ended(run: Any, state: Status = Status.COMPLETED) -> Any:

@@ -12,11 +12,10 @@ import pytest
 from grpoctl.files import RowWriter, truncate_after
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import Status
-from grpoctl.tracking.client import StoredRun, history, runs_of
-from grpoctl.tracking.lookup import DELETED
 from grpoctl.tracking.mirror_state import read_state, write_state
 from grpoctl.tracking.store import open_client
-from grpoctl.tracking.writer import RunWriter
+from grpoctl.tracking.writer import DELETED, RunWriter
+from tests.grpoctl.tracking.stored import StoredRun, history, runs_of
 
 
 def new_writer(run: Any) -> RunWriter:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.diagnose.readers.base import Asked, Read
+from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.console import READER
 
 PLAIN = """\
@@ -28,9 +28,9 @@ NOISY = (
 )
 
 
-def read(tmp_path: Path, text: str) -> Read:
+def read(tmp_path: Path, text: str) -> Reading:
     (tmp_path / "run.log").write_text(text)
-    asked = Asked(name="run.log", path=tmp_path / "run.log")
+    asked = Source(name="run.log", path=tmp_path / "run.log")
     assert READER.knows(asked)
     return READER.read(asked)
 
@@ -81,7 +81,7 @@ def test_a_packed_log_that_was_cut_off(tmp_path: Path) -> None:
     lines = "".join(f"{{'loss': 0.{number:06d}, 'reward': 0.5}}\n" for number in range(20_000))
     packed = gzip.compress(lines.encode())
     (tmp_path / "run.log.gz").write_bytes(packed[: len(packed) // 2])
-    found = READER.read(Asked(name="run.log.gz", path=tmp_path / "run.log.gz"))
+    found = READER.read(Source(name="run.log.gz", path=tmp_path / "run.log.gz"))
     assert 1000 < len(found.case.rows) < 20_000
     assert any("cut off" in note for note in found.notes)
 
@@ -99,12 +99,12 @@ def test_a_packed_log_that_was_cut_off(tmp_path: Path) -> None:
 )
 def test_what_is_no_log(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text(text)
-    assert not READER.knows(Asked(name="run.log", path=tmp_path / "run.log"))
+    assert not READER.knows(Source(name="run.log", path=tmp_path / "run.log"))
 
 
 def test_a_line_of_ten_megabytes(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text("{" * 10_000_000 + "\n{'loss': 0.5}\n")
-    found = READER.read(Asked(name="run.log", path=tmp_path / "run.log"))
+    found = READER.read(Source(name="run.log", path=tmp_path / "run.log"))
     assert [row["loss"] for row in found.case.rows] == [0.5]
 
 
@@ -128,8 +128,8 @@ def test_copies_of_several_processes_count_once(tmp_path: Path) -> None:
     lines = [f"{{'loss': 0.{step}, 'reward': 0.5}}\n" for step in (1, 2, 3)]
     file = tmp_path / "a.log"
     file.write_text("".join(line * 2 for line in lines))
-    found = READER.read(Asked(name="a.log", path=file))
+    found = READER.read(Source(name="a.log", path=file))
     assert [row["loss"] for row in found.case.rows] == [0.1, 0.2, 0.3]
     assert any("each dictionary is there 2 times" in note for note in found.notes)
     file.write_text(lines[0] * 2 + lines[1] + lines[2] * 2)  # a metric that stood still: 2, 1 and 2 in a row
-    assert len(READER.read(Asked(name="a.log", path=file)).case.rows) == 5
+    assert len(READER.read(Source(name="a.log", path=file)).case.rows) == 5

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from core.errors import SpecError
-from grpoctl.diagnose.readers.base import Asked, Read
+from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.csv_table import READER
 
 
-def read(tmp_path: Path, text: str | bytes, **columns: str) -> Read:
+def read(tmp_path: Path, text: str | bytes, **columns: str) -> Reading:
     file = tmp_path / "table.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    asked = Asked(name="table.csv", path=file, columns={name.replace("_", " "): to for name, to in columns.items()})
+    asked = Source(name="table.csv", path=file, columns={name.replace("_", " "): to for name, to in columns.items()})
     assert READER.knows(asked)
     return READER.read(asked)
 
@@ -96,8 +96,8 @@ def test_what_is_no_table_is_one_line(text: str | bytes, columns: dict[str, str]
 
 def test_any_name_is_a_table_once_columns_are_mapped(tmp_path: Path) -> None:
     (tmp_path / "numbers.txt").write_text("step,x\n1,2\n")
-    assert not READER.knows(Asked(name="numbers.txt", path=tmp_path / "numbers.txt"))
-    assert READER.knows(Asked(name="numbers.txt", path=tmp_path / "numbers.txt", columns={"x": "loss"}))
+    assert not READER.knows(Source(name="numbers.txt", path=tmp_path / "numbers.txt"))
+    assert READER.knows(Source(name="numbers.txt", path=tmp_path / "numbers.txt", columns={"x": "loss"}))
 
 
 def test_a_mapped_column_numbers_and_sorts_the_rows(tmp_path: Path) -> None:

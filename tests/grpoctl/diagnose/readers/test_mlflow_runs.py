@@ -13,7 +13,7 @@ import pytest
 from core.errors import NotFoundError, SpecError, StorageError
 from core.health.case import settings_of
 from grpoctl.config import load, plain
-from grpoctl.diagnose.readers.base import Asked
+from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.mlflow_runs import READER
 from grpoctl.diagnose.readers.trainer_state import READER as TRAINER_STATE
 from grpoctl.runs.run_dir import Home
@@ -67,13 +67,13 @@ def add(client: Any, experiment: str, name: str, told: Mapping[str, Any], points
     client.set_terminated(run)
 
 
-def asked(store: Path, run: str) -> Asked:
-    return Asked(name=f"mlflow:sqlite:///{store}#{run}", path=None)
+def asked(store: Path, run: str) -> Source:
+    return Source(name=f"mlflow:sqlite:///{store}#{run}", path=None)
 
 
 def test_a_run_of_trl_reads_as_its_trainer_state_does(store: Path) -> None:
     read = READER.read(asked(store, "trl"))
-    theirs = TRAINER_STATE.read(Asked(name=str(TRL), path=TRL))
+    theirs = TRAINER_STATE.read(Source(name=str(TRL), path=TRL))
     assert read.case.rows == theirs.case.rows
     known = read.case.settings
     assert (known.num_generations, known.prompts_per_step, known.learning_rate, known.beta) == (8, 4, 0.03, 0.0)
@@ -105,11 +105,11 @@ def test_repeated_steps_infinities_and_totals(store: Path) -> None:
 
 def test_a_run_is_found_in_the_store_of_the_environment(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
-    assert len(READER.read(Asked(name="mlflow:trl", path=None)).case.rows) == 40
+    assert len(READER.read(Source(name="mlflow:trl", path=None)).case.rows) == 40
 
 
 def test_a_file_with_several_runs_names_them(store: Path) -> None:
-    file = Asked(name=str(store), path=store)
+    file = Source(name=str(store), path=store)
     assert READER.knows(file)
     with pytest.raises(NotFoundError, match=r"3 runs in .*\(odd\).*\(ours\).*\(trl\)"):
         READER.read(file)
@@ -123,14 +123,14 @@ def test_what_is_not_there_is_one_line(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "gone.db").exists()  # reading creates nothing
     (tmp_path / "other.db").write_bytes(b"SQLite format 3\0 and no more")
     with pytest.raises(NotFoundError, match="no MLflow store"):
-        READER.read(Asked(name="other.db", path=tmp_path / "other.db"))
+        READER.read(Source(name="other.db", path=tmp_path / "other.db"))
     with pytest.raises(SpecError, match="expected mlflow:RUN_ID"):
-        READER.read(Asked(name="mlflow:", path=None))
+        READER.read(Source(name="mlflow:", path=None))
 
 
 def test_a_server_that_does_not_answer_is_one_line_without_its_password() -> None:
     with pytest.raises(StorageError) as caught:
-        READER.read(Asked(name="mlflow:http://me:secret@127.0.0.1:1/#run", path=None))
+        READER.read(Source(name="mlflow:http://me:secret@127.0.0.1:1/#run", path=None))
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -149,6 +149,6 @@ def test_an_mlruns_folder_is_read_where_it_has_one_run(tmp_path: Path) -> None:
         "source_type: 4\nsource_version: ''\nstart_time: 1\nstatus: 3\ntags: []\nuser_id: me\n"
     )
     (run / "metrics" / "loss").write_text("1 0.5 1\n2 0.25 2\n")
-    asked_for = Asked(name=str(folder), path=folder)
+    asked_for = Source(name=str(folder), path=folder)
     assert READER.knows(asked_for)
     assert [row["loss"] for row in READER.read(asked_for).case.rows] == [0.5, 0.25]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from core.errors import NotFoundError, StorageError
-from grpoctl.diagnose.readers.base import Asked
-from grpoctl.diagnose.readers.opening import open_source
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import open_source
 from grpoctl.diagnose.readers.run_dir import READER, case_of_run
 from grpoctl.files import encode, replace_json
 from grpoctl.runs.run_dir import Home, RunDir
@@ -26,9 +26,9 @@ def at_home(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     return home
 
 
-def asked(name: object) -> Asked:
+def asked(name: object) -> Source:
     path = Path(str(name))
-    return Asked(name=str(name), path=path if path.exists() else None)
+    return Source(name=str(name), path=path if path.exists() else None)
 
 
 def test_a_run_is_a_case(recorded: Recorded) -> None:

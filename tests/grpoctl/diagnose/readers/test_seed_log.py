@@ -16,7 +16,7 @@ import pytest
 from core.errors import NotFoundError
 from core.health.case import Sample
 from core.health.examine import examine, facts
-from grpoctl.diagnose.readers.base import Asked, Read
+from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.seed_log import READER
 from grpoctl.diagnose.readers.text import CUT_OFF
 from tests.grpoctl.diagnose.readers.told import (
@@ -39,17 +39,17 @@ LOG = (
 )
 
 
-def asked(path: Path) -> Asked:
-    return Asked(name=path.name, path=path)
+def asked(path: Path) -> Source:
+    return Source(name=path.name, path=path)
 
 
-def read(folder: Path, text: str | bytes, name: str = "any.log") -> Read:
+def read(folder: Path, text: str | bytes, name: str = "any.log") -> Reading:
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return READER.read(asked(path))
 
 
-def outcomes(found: Read) -> list[tuple[int, str | None, bool | None, float | None]]:
+def outcomes(found: Reading) -> list[tuple[int, str | None, bool | None, float | None]]:
     return [(s.step, s.group, s.valid, s.reward) for s in found.case.samples]
 
 
@@ -230,7 +230,7 @@ def test_the_last_step_may_be_cut(tmp_path: Path, end: str, valid: float | None,
     assert any(note in told for told in found.notes)
 
 
-def agrees(cut: Read, whole: Read) -> None:
+def agrees(cut: Reading, whole: Reading) -> None:
     """Every completion of the cut log is one of the whole log's; a reward may be missing, none may be another."""
     known = {(s.step, s.group, s.row): s for s in whole.case.samples}
     for sample in cut.case.samples:
@@ -280,7 +280,7 @@ def test_it_knows_its_own(tmp_path: Path) -> None:
     assert not knows(b"{'loss': 0.1, 'epoch': 1}\nStep 4/500\n", "training_p30.log")
     assert not knows(b"", "training_p30.log.gz")
     assert not knows(b"\0\1\2" + LOG.encode())
-    assert not READER.knows(Asked(name="nothing", path=None))
+    assert not READER.knows(Source(name="nothing", path=None))
     assert not READER.knows(asked(tmp_path))
     assert not READER.knows(asked(tmp_path / "absent"))
 
@@ -303,11 +303,11 @@ def p30() -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(p30: Path) -> Read:
+def whole(p30: Path) -> Reading:
     return READER.read(asked(p30 / "training_p30.log.gz"))
 
 
-def test_every_completion_of_p30_is_as_in_the_table(p30: Path, whole: Read) -> None:
+def test_every_completion_of_p30_is_as_in_the_table(p30: Path, whole: Reading) -> None:
     with (p30 / "outcomes.csv").open(encoding="utf-8") as file:
         table = [
             (
@@ -322,7 +322,7 @@ def test_every_completion_of_p30_is_as_in_the_table(p30: Path, whole: Read) -> N
     assert whole.extra == {"not_executed": 33, "workflow_kinds": 20, "first_update_step": 4}
 
 
-def test_p30_is_counted(whole: Read) -> None:
+def test_p30_is_counted(whole: Reading) -> None:
     found = facts(whole.case)
     assert {name: found[name] for name in found if not name.startswith("reward/")} == {
         "steps": 96, "last_step": 96, "updates": 38, "followed_updates": 38, "followed_skips": 56,
@@ -332,7 +332,7 @@ def test_p30_is_counted(whole: Read) -> None:
     }  # fmt: skip
 
 
-def test_p30_printed_what_its_completions_add_up_to(whole: Read) -> None:
+def test_p30_printed_what_its_completions_add_up_to(whole: Reading) -> None:
     """Advantages of live groups are all of size 1: a z-score of two with the population standard deviation."""
     live = [row for row in whole.case.rows if row.get("groups/dead") not in (None, 1.0)]
     assert len(live) == 38
@@ -340,7 +340,7 @@ def test_p30_printed_what_its_completions_add_up_to(whole: Read) -> None:
     assert all(abs((row["advantage/std"] or 0) - 1) < 1e-3 and row["advantage/max_abs"] == 1.0 for row in live)
 
 
-def test_p30_is_diagnosed(whole: Read) -> None:
+def test_p30_is_diagnosed(whole: Reading) -> None:
     first, *others = examine(whole.case)
     assert (first.id, first.severity, first.confidence) == ("rollout-mode", "error", "strong")
     assert [line[:10] for line in first.evidence["warnings"]] == ["line 1840:", "line 1877:", "line 1878:"]
@@ -355,7 +355,7 @@ def test_p30_is_diagnosed(whole: Read) -> None:
     assert by_id["weak-reward"].evidence["invalid"] == pytest.approx(0.495, abs=5e-4)
 
 
-def test_p30_may_be_cut_anywhere(p30: Path, whole: Read, tmp_path: Path) -> None:
+def test_p30_may_be_cut_anywhere(p30: Path, whole: Reading, tmp_path: Path) -> None:
     packed = (p30 / "training_p30.log.gz").read_bytes()
     for at in Random(0).sample(range(10_000, len(packed)), 4):
         cut = read(tmp_path, packed[:at])
@@ -370,9 +370,9 @@ def test_p30_is_read_and_judged_quickly_and_lightly(p30: Path) -> None:
 import sys, time
 from pathlib import Path
 from core.health.examine import examine
-from grpoctl.diagnose.readers.opening import open_source
-from grpoctl.diagnose.readers.base import Asked
-assert examine(open_source(Asked(name={str(p30 / "training_p30.log.gz")!r}, path=None)).case)[0].id == "rollout-mode"
+from grpoctl.diagnose.readers.registry import open_source
+from grpoctl.diagnose.readers.base import Source
+assert examine(open_source(Source(name={str(p30 / "training_p30.log.gz")!r}, path=None)).case)[0].id == "rollout-mode"
 heavy = ("torch", "transformers", "pandas", "numpy", "mlflow", "optuna", "matplotlib")
 print([name for name in heavy if name in sys.modules], time.process_time() < 2)
 """
@@ -402,9 +402,9 @@ def test_a_head_with_no_number_is_left_out(tmp_path: Path) -> None:
     assert read.case.settings.learning_rate is None
 
 
-def read_text(folder: Path, data: bytes) -> Read:
+def read_text(folder: Path, data: bytes) -> Reading:
     file = folder / "seed.log"
     file.write_bytes(data)
-    asked = Asked(name=str(file), path=file)
+    asked = Source(name=str(file), path=file)
     assert READER.knows(asked)
     return READER.read(asked)

@@ -14,14 +14,14 @@ import pytest
 
 from core.errors import GrpoError
 from core.health.examine import examine
-from grpoctl.diagnose.readers.base import Asked
-from grpoctl.diagnose.readers.trainer_state import READER
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.trainer_state import READER, inferred_group_size, read_completions
 
 DATA = Path(__file__).parents[3] / "data" / "trl"
 
 
-def asked(path: Path) -> Asked:
-    return Asked(name=str(path), path=path)
+def asked(path: Path) -> Source:
+    return Source(name=str(path), path=path)
 
 
 def written(folder: Path, *entries: dict[str, Any], name: str = "trainer_state.json", **more: Any) -> Path:
@@ -120,7 +120,7 @@ def test_it_does_not_know_other_json(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     assert not READER.knows(asked(tmp_path / "config.json"))
     assert not READER.knows(asked(tmp_path))
-    assert not READER.knows(Asked(name="x", path=None))
+    assert not READER.knows(Source(name="x", path=None))
 
 
 def test_a_gzipped_one_is_read(tmp_path: Path) -> None:
@@ -142,3 +142,70 @@ def test_settings_of_grpo_are_asked_for_where_there_are_rewards(tmp_path: Path) 
     supervised = READER.read(asked(written(tmp_path, {"step": 1, "loss": 0.5})))
     assert not any("--set" in note for note in supervised.notes)
     assert any("--set" in note for note in READER.read(asked(DATA / "healthy.json")).notes)
+
+
+REWARDS = {"rewards/right/mean", "reward"}
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """A folder with two steps of two groups of two."""
+    for step in (1, 2):
+        kept(tmp_path, step)
+    return tmp_path
+
+
+def kept(folder: Path, step: int, **more: list[Any]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    (folder / "completions").mkdir(exist_ok=True)
+    table: dict[str, list[Any]] = {
+        "step": [step] * 4,
+        "prompt": ["1+1=", "1+1=", "2+2=", "2+2="],
+        "completion": ["2", "3", "4", "4"],
+        "right": [1.0, 0.0, 1.0, 1.0],
+        "advantage": [0.7, -0.7, 0.0, 0.0],
+        **more,
+    }
+    pyarrow.parquet.write_table(pyarrow.table(table), folder / "completions" / f"completions_{step:05d}.parquet")
+
+
+def test_rows_become_samples(output: Path) -> None:
+    samples, notes = read_completions(output, REWARDS)
+    assert notes == []
+    assert [sample.step for sample in samples] == [1] * 4 + [2] * 4
+    one = samples[1]
+    assert (one.row, one.group, one.text, one.reward, one.advantage, one.valid) == (1, "1+1=", "3", 0.0, -0.7, None)
+    assert inferred_group_size(samples) == {"num_generations": 2}
+
+
+def test_no_folder_is_no_samples(tmp_path: Path) -> None:
+    assert read_completions(tmp_path, REWARDS) == ((), [])
+    assert inferred_group_size(()) == {}
+
+
+def test_a_conversation_is_its_last_message_and_a_long_prompt_has_a_short_name(tmp_path: Path) -> None:
+    turn = [{"role": "user", "content": "Add. " * 40}]
+    answer = [{"role": "assistant", "content": "2"}]
+    kept(tmp_path, 1, prompt=[turn] * 4, completion=[answer] * 4)
+    samples, _ = read_completions(tmp_path, REWARDS)
+    assert {sample.text for sample in samples} == {"2"}
+    (name,) = {sample.group for sample in samples}
+    assert name is not None
+    assert len(name) <= 81
+
+
+def test_of_two_rewards_none_is_the_reward(tmp_path: Path) -> None:
+    kept(tmp_path, 1, short=[1.0] * 4)
+    samples, _ = read_completions(tmp_path, {*REWARDS, "rewards/short/mean"})
+    assert {sample.reward for sample in samples} == {None}
+    samples, _ = read_completions(tmp_path, REWARDS)  # `short` is then a column the user logged
+    assert [sample.reward for sample in samples] == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_a_damaged_file_is_told_and_the_others_are_read(output: Path) -> None:
+    (output / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
+    samples, notes = read_completions(output, REWARDS)
+    assert len(samples) == 4
+    assert notes == ["1 of 2 files of completions could not be read"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.diagnose.readers.base import Asked
-from grpoctl.diagnose.readers.opening import open_source
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import open_source
 
 ROOT = Path(__file__).parents[4]
 
@@ -25,7 +25,7 @@ def test_a_real_run_is_read_and_judged(tmp_path: Path) -> None:
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith(("| healthy", "| lr-x100"))]
     assert [(row[0].strip("| "), *row[1:4]) for row in rows] == [("healthy", "1", "1", "1"), ("lr-x100", "1", "1", "1")]
 
-    read = open_source(Asked(name=str(tmp_path / "healthy-0"), path=None))
+    read = open_source(Source(name=str(tmp_path / "healthy-0"), path=None))
     assert [row["step"] for row in read.case.rows] == list(range(1, 13))
     assert read.case.settings.num_generations == 8  # by its completions: nothing else beside the state says so
     assert len(read.case.samples) == 12 * 32
@@ -34,7 +34,7 @@ def test_a_real_run_is_read_and_judged(tmp_path: Path) -> None:
     assert read.case.rows[0]["reward/mean"] == pytest.approx(sum(of_step) / 32, abs=1e-6)
 
     (tmp_path / "run.log").write_text(done.stdout)
-    printed = open_source(Asked(name=str(tmp_path / "run.log"), path=None))
+    printed = open_source(Source(name=str(tmp_path / "run.log"), path=None))
     assert printed.kind == "console"
     assert len(printed.case.rows) == 24  # both runs, one after the other
     assert printed.case.rows[0]["reward/mean"] == pytest.approx(read.case.rows[0]["reward/mean"], abs=1e-3)

@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import SpecError
 from core.health.case import Settings
-from grpoctl.diagnose.readers.user_settings import settings_said
+from grpoctl.diagnose.readers.user_settings import typed_settings
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ from grpoctl.diagnose.readers.user_settings import settings_said
     ],
 )
 def test_a_setting_is_typed(key: str, text: str, name: str, value: object) -> None:
-    said = settings_said({key: text})
+    said = typed_settings({key: text})
     assert said == {name: value}
     assert type(said[name]) is type(value)
 
 
 def test_every_field_can_be_said() -> None:
-    assert all(settings_said({field.name: "null"}) == {field.name: None} for field in fields(Settings))
+    assert all(typed_settings({field.name: "null"}) == {field.name: None} for field in fields(Settings))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_every_field_can_be_said() -> None:
 )
 def test_what_is_wrong_is_said(key: str, text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        settings_said({key: text})
+        typed_settings({key: text})
 
 
 def test_one_setting_by_two_names_is_refused() -> None:
     with pytest.raises(SpecError, match="set twice"):
-        settings_said({"beta": "0.1", "stages.grpo.beta": "0.2"})
+        typed_settings({"beta": "0.1", "stages.grpo.beta": "0.2"})

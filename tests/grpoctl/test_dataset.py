@@ -10,7 +10,7 @@ import pytest
 from core.config import RunSpec
 from core.tasks.base import Outcome
 from grpoctl.config import load
-from grpoctl.dataset.sampling import Plan, earned, findings, needs, planned
+from grpoctl.dataset import Plan, dead_groups_by_size, reward_summary, sampling_findings, sampling_plan
 
 
 def plan(k: int, above: float = 0.0) -> Plan:
@@ -30,7 +30,7 @@ def spec(*overrides: str) -> RunSpec:
 
 def test_two_groups_on_paper() -> None:
     # Groups (1, 0) and (0, 0): one of two live, one of two with a positive sample, pass rate 1/4.
-    found = earned(outcomes(1.0, 0.0, 0.0, 0.0), plan(2))
+    found = reward_summary(outcomes(1.0, 0.0, 0.0, 0.0), plan(2))
     assert (found["dead"], found["missing"], found["valid"]) == (0.5, 0.0, 0.25)
     assert found["reward"] == {"mean": 0.25, "std": pytest.approx(math.sqrt(3) / 4), "group_std": 0.25}
     assert found["positive"]["share"] == 0.5
@@ -40,32 +40,32 @@ def test_two_groups_on_paper() -> None:
 
 
 def test_missing_rewards_are_left_out() -> None:
-    found = earned(outcomes(1.0, math.nan, math.nan, math.nan), plan(2))
+    found = reward_summary(outcomes(1.0, math.nan, math.nan, math.nan), plan(2))
     assert (found["missing"], found["dead"]) == (0.75, 1.0)  # a group of one teaches nothing
     assert (found["positive"]["share"], found["reward"]["mean"]) == (1.0, 1.0)
-    nothing = earned(outcomes(math.nan, math.nan), plan(2))
+    nothing = reward_summary(outcomes(math.nan, math.nan), plan(2))
     assert (nothing["reward"]["mean"], nothing["dead"], nothing["positive"]["share"]) == (None, None, None)
-    assert [one.id for one in findings(nothing)] == ["no-rewards"]
+    assert [one.id for one in sampling_findings(nothing)] == ["no-rewards"]
 
 
 def test_positive_is_as_much_as_the_stage_asks_for() -> None:
-    above = planned(spec("positive_reward=0.5"), 4).positive_above
-    assert earned(outcomes(0.5, 0.4), plan(2, above))["pass_rate"]["mean"] == 0.5  # 0.5 is enough
-    assert planned(spec(), 4).positive_above == 0.0
+    above = sampling_plan(spec("positive_reward=0.5"), 4).positive_above
+    assert reward_summary(outcomes(0.5, 0.4), plan(2, above))["pass_rate"]["mean"] == 0.5  # 0.5 is enough
+    assert sampling_plan(spec(), 4).positive_above == 0.0
 
 
 def test_what_is_sampled_is_what_the_first_sampling_stage_would() -> None:
-    found = planned(spec("stages.grpo.temperature=0.7", "max_completion_length=9"), 10_000)
+    found = sampling_plan(spec("stages.grpo.temperature=0.7", "max_completion_length=9"), 10_000)
     assert (found.stage, found.num_generations, found.temperature, found.max_completion_length) == ("grpo", 8, 0.7, 9)
     assert found.prompts == 512  # no more than there are
-    assert planned(load("g10", profile="small").spec, 4).stages_before == ("supervised",)
+    assert sampling_plan(load("g10", profile="small").spec, 4).stages_before == ("supervised",)
 
 
 def test_needs_without_a_single_positive_sample() -> None:
-    found = needs([(0, 8)] * 16)
+    found = dead_groups_by_size([(0, 8)] * 16)
     # 1 - 0.05^(1/128) = 2.3 %: then 0.977^32 = 0.48 of the groups of 32 are all wrong, of 16 0.69
     assert (found["needs_is"], found["num_generations_needed"]) == ("at least", 32)
-    assert needs([])["num_generations_needed"] is None
+    assert dead_groups_by_size([])["num_generations_needed"] is None
 
 
 def seen(**changes: Any) -> dict[str, Any]:
@@ -92,4 +92,4 @@ def seen(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_findings(changes: dict[str, Any], ids: list[str]) -> None:
-    assert [one.id for one in findings(seen(**changes))] == ids
+    assert [one.id for one in sampling_findings(seen(**changes))] == ids

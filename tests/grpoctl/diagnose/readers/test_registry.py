@@ -14,16 +14,16 @@ from types import SimpleNamespace
 import pytest
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.diagnose.readers.base import Asked
-from grpoctl.diagnose.readers.opening import READERS, open_source
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import READERS, open_source
 
 ROOT = Path(__file__).parents[4]
 TRL = ROOT / "tests" / "data" / "trl"
 LINES = "{'loss': 0.5, 'reward': 0.25}\n{'loss': 0.4, 'reward': 0.5}\n"
 
 
-def asked(name: object, **more: object) -> Asked:
-    return Asked(name=str(name), path=None, **more)  # type: ignore[arg-type]
+def asked(name: object, **more: object) -> Source:
+    return Source(name=str(name), path=None, **more)  # type: ignore[arg-type]
 
 
 def test_every_reader_says_what_it_looks_for() -> None:
@@ -149,9 +149,9 @@ def test_an_empty_folder_has_no_format(tmp_path: Path, monkeypatch: pytest.Monke
 def test_reading_loads_nothing_heavy() -> None:
     heavy = "torch transformers optuna pandas mlflow pyarrow numpy matplotlib"
     code = (
-        "import sys; from grpoctl.diagnose.readers.base import Asked; "
-        "from grpoctl.diagnose.readers.opening import open_source; "
-        f"open_source(Asked(name={str(TRL / 'healthy.json')!r}, path=None)); "
+        "import sys; from grpoctl.diagnose.readers.base import Source; "
+        "from grpoctl.diagnose.readers.registry import open_source; "
+        f"open_source(Source(name={str(TRL / 'healthy.json')!r}, path=None)); "
         f"print([name for name in '{heavy}'.split() if name in sys.modules])"
     )
     done = subprocess.run(

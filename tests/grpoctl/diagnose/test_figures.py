@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.diagnose.series import Points, panels, thinned, updates
+from grpoctl.diagnose.figures import Points, panels, thinned, updates
 from tests.grpoctl.diagnose.conftest import ROWS
 
 

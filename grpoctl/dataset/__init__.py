@@ -1,1 +1,0 @@
-"""`grpoctl check SPEC --data`: a task's own problems, and what the spec's model earns on a few of them, untrained."""

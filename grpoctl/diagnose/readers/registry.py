@@ -1,0 +1,138 @@
+"""The list of readers, and which of them reads what the user named.
+
+What is here: the order of the readers, standard input and pipes, and the message where nobody knows a source. What is
+not: any format (the readers' own files) and what --set means (user_settings).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+from core import plugins
+from core.errors import GrpoError, NotFoundError, SpecError, StorageError
+from grpoctl.diagnose.readers import console, csv_table, mlflow_runs, run_dir, seed_log, trainer_state
+from grpoctl.diagnose.readers.base import Reader, Reading, Source, without_impossible
+from grpoctl.diagnose.readers.user_settings import typed_settings
+from grpoctl.files import storage_errors
+from grpoctl.runs.run_dir import Home
+
+STANDARD_INPUT = "-"
+_OF_FILES = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".db")
+_LONGEST = 255  # characters of a name
+
+# The most specific first: the first that knows a source reads it.
+READERS: tuple[Reader, ...] = (
+    mlflow_runs.READER,
+    trainer_state.READER,
+    run_dir.READER,
+    csv_table.READER,
+    seed_log.READER,
+    console.READER,
+)
+_LOGS: tuple[Reader, ...] = (seed_log.READER, console.READER)
+
+
+@cache
+def readers() -> Sequence[Reader]:
+    """Ours, then those that installed packages add. Raises SpecError where a name is there twice."""
+    return (*READERS, *plugins.load_all("grpoctl.readers", [reader.name for reader in READERS]))
+
+
+def open_source(source: Source) -> Reading:
+    """The source as a case, with what the user says of its settings put over what was read.
+
+    Raises NotFoundError for a source that is not there or that no reader knows (it says what each looks for), SpecError
+    for a setting that there is not, and what a reader raises where its format is broken.
+    """
+    if not source.name.strip():
+        raise NotFoundError("the source has no name: give a run, a file, mlflow:RUN_ID, or - for standard input")
+    settings = typed_settings(source.settings)
+    with _as_file(source) as place:
+        reading = _reader_of(place).read(place)
+    rows, notes = without_impossible(reading.case.rows)
+    case = replace(reading.case, rows=rows, settings=replace(reading.case.settings, **settings))
+    was_a_stream = place.path is not None and not place.path.exists()  # its file is gone
+    name = _called(source) if was_a_stream else reading.source
+    return replace(reading, case=case, notes=(*reading.notes, *notes), source=name)
+
+
+@contextmanager
+def _as_file(source: Source) -> Iterator[Source]:
+    """The source with its path where there is one; standard input and pipes are a file while they are read."""
+    path = None if source.name == STANDARD_INPUT else source.path or _path(source.name)
+    if source.name != STANDARD_INPUT and (path is None or not path.is_fifo()):
+        yield replace(source, path=path)
+        return
+    name = _called(source)
+    with tempfile.TemporaryDirectory(prefix="grpoctl-") as folder:
+        file = Path(folder) / "standard-input"
+        with (
+            storage_errors("write", file),
+            file.open("wb") as out,
+            nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as stream,
+        ):
+            for block in _blocks(stream, name):
+                out.write(block)
+        try:
+            yield replace(source, path=file)
+        except GrpoError as error:  # the file is ours, and gone before anybody could look at it
+            raise type(error)(str(error).replace(str(file), name)) from None
+
+
+def _blocks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """What the stream holds, to its end."""
+    with storage_errors("read", Path(name)):
+        while block := stream.read(1 << 20):
+            yield block
+
+
+def _path(name: str) -> Path | None:
+    """The path of that name, where there is something; a name that no path can have has none."""
+    with suppress(OSError, ValueError, RuntimeError):
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    return None
+
+
+def _reader_of(source: Source) -> Reader:
+    """The first that knows the source. Raises NotFoundError, and SpecError for --map on what has no columns."""
+    unmapped = replace(source, columns={})
+    reader = next((reader for reader in readers() if reader.knows(unmapped)), None)
+    if reader is csv_table.READER and not source.columns and not csv_table.has_known_header(source):
+        reader = next((log for log in _LOGS if log.knows(unmapped)), reader)  # what a file is goes before its name
+    if reader is not None and source.columns and reader is not csv_table.READER:
+        raise SpecError(f"--map names the columns of a CSV; {_called(source)} is read as {reader.name}")
+    reader = reader or next((reader for reader in readers() if reader.knows(source)), None)
+    if reader is None:
+        raise NotFoundError(_nobody_knows(source))
+    return reader
+
+
+def _nobody_knows(source: Source) -> str:
+    """One line: what was looked for, or which run may have been meant."""
+    if source.path is None:
+        if len(source.name) > _LONGEST or "/" in source.name or Path(source.name).suffix in _OF_FILES:
+            return f"no such file: {source.name[:_LONGEST]}"
+        try:
+            Home.locate().find(source.name)
+        except (NotFoundError, StorageError) as error:
+            return f"{error}; and there is no file of that name"
+        except (OSError, ValueError, RuntimeError):  # what no path can be called
+            pass
+        return f"no run and no file {source.name!r}"
+    with suppress(OSError):
+        if source.path.is_file() and source.path.stat().st_size == 0:
+            return f"{_called(source)} is empty"
+    formats = "; ".join(f"{reader.name}: {reader.looks_for}" for reader in readers())
+    return f"{_called(source)} has no format that grpoctl reads; looked for: {formats}"
+
+
+def _called(source: Source) -> str:
+    return "standard input" if source.name == STANDARD_INPUT else source.name
