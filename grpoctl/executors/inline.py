@@ -25,9 +25,8 @@ from grpoctl.executors.ranks import OtherRanks, other_ranks
 from grpoctl.executors.slots import Slot
 from grpoctl.exports import weights
 from grpoctl.files import Row, RowWriter, read_rows, replace_json, storage_errors, truncate_after
-from grpoctl.runs import inputs, provenance, status
-from grpoctl.runs.initial import initial_snapshot
-from grpoctl.runs.launch import identity_of
+from grpoctl.runs import provenance, status
+from grpoctl.runs.launch import identity_of, initial_snapshot
 from grpoctl.runs.log import add_text, logged
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
@@ -90,7 +89,7 @@ def execute(
         with storage_errors("write", run.result):
             run.result.unlink(missing_ok=True)  # it told of an earlier attempt
         copy = start_mirror(run) if mirror else None
-        notes = inputs.record(run, spec)
+        notes = provenance.record_inputs(run, spec)
         cause: str | None = None
         try:
             with other_ranks(run, slots) as others:

@@ -39,7 +39,7 @@ def work(run: RunDir, rank: int, size: int, folder: Path, step: int) -> None:
     from core.training.parallel import Machine, World, joined_ranks, same_start
     from core.training.trainer import drive
     from grpoctl.executors.control import asked_together
-    from grpoctl.runs.initial import initial_snapshot
+    from grpoctl.runs.launch import initial_snapshot
 
     spec = read_resolved(run.spec)
     checkpoints = open_checkpoints(spec, run.checkpoints)
