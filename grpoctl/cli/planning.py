@@ -13,7 +13,7 @@ from grpoctl.children import spawn
 from grpoctl.cli import sweeping
 from grpoctl.cli.sweeping import Asked
 from grpoctl.credentials import STORAGE_VARIABLE
-from grpoctl.executors.detached import wait_until_held
+from grpoctl.executors.terminal import wait_until_held
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study

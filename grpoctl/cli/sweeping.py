@@ -17,8 +17,8 @@ from grpoctl.cli.sweep_progress import SweepProgress
 from grpoctl.credentials import masked
 from grpoctl.executors import registry
 from grpoctl.executors.base import Executor
-from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
+from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.files import storage_errors
 from grpoctl.runs import liveness
 from grpoctl.runs import profile as profiles

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.health.rules.gains import Ruler
-from grpoctl.executors.control import read_order
+from grpoctl.executors.inline import read_control
 from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
@@ -53,7 +53,7 @@ def reported(trial: InFlight, seed: int, *rows: tuple[int, float | None]) -> lis
             row = {"step": step, "completions": completions, "eval/reward": value}
             writer.append(row)
             trial.report(run, json.loads(json.dumps(row)))
-            order = read_order(run.control)
+            order = read_control(run.control)
             assert order is not None
             orders.append((order.seen, None if order.end is None else order.since))
     return orders
