@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.errors import StorageError
-from grpoctl.analysis.sweeps.reading import READABLE, SCHEMA, upgraded
+from grpoctl.analysis.sweeps.document import READABLE, SCHEMA, upgraded
 from grpoctl.files import finite, read_json, replace_text
 from grpoctl.runs.status import TrialStatus
 
@@ -40,7 +40,7 @@ class TrialRecord:
     standard errors over prompts, `starts` the metric where GRPO begins and `gain_errors` those of the gain since then,
     also one per seed; `stages` has the mean gain of each stage. `curve` has every evaluation after a run's start, seed
     by seed, each seed's in the order of its steps; the metric is not turned round.
-    `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.reading says what was wrong).
+    `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.document says what was wrong).
     """
 
     number: int

@@ -7,9 +7,8 @@ from typing import Any
 
 from grpoctl.analysis.sweeps import tables
 from grpoctl.analysis.sweeps.budget import account
-from grpoctl.analysis.sweeps.digest import Digest, digest
-from grpoctl.analysis.sweeps.finding import StudyFinding
-from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, found
+from grpoctl.analysis.sweeps.document import Digest, digest
+from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, StudyFinding, findings_of
 from grpoctl.analysis.sweeps.wording import random_search_text, trials_text
 from grpoctl.sections import Line, Section, Tone
 from grpoctl.wording import clock_text, count_text, plural
@@ -52,7 +51,7 @@ def _head(of: Digest) -> list[Section]:
     title = f"{document.get('study')}: {document.get('title') or document.get('sweep')}"
     if document.get("message"):
         title += f" ({document['message']})"
-    findings = found(of)
+    findings = findings_of(of)
     first = [_line(finding) for finding in findings if finding.id == NOTHING_LEARNED]
     lines = [
         *first,

@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import StorageError
 from grpoctl import console
-from grpoctl.analysis.sweeps.reading import read_study
+from grpoctl.analysis.sweeps.document import read_study
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.cli import sweeping
 from grpoctl.cli.sweeping import Asked, _driven, opened_study, shown_argv
