@@ -13,12 +13,11 @@ from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sweeps.candidates import Candidates
+from grpoctl.sweeps.candidates import Candidates, name_of
 from grpoctl.sweeps.loading import load_sweep
-from grpoctl.sweeps.opening import Terms, new_study
-from grpoctl.sweeps.space import name_of
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import TrialRecord
+from grpoctl.sweeps.study import Terms, new_study
 
 SHIPPED = sorted(Library(user=Path("none"), shipped=shipped_folder("sweeps"), kind="sweep").files())
 K, LR, BETA = "stages.grpo.num_generations", "stages.grpo.learning_rate", "stages.grpo.beta"

@@ -11,8 +11,7 @@ import random
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from grpoctl.sweeps import space
-from grpoctl.sweeps.space import Params
+from grpoctl.sweeps.candidates import MOST, Params, active, identity, order, points, size
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.vocabulary import Past, distribution, from_optuna, quiet, steps, to_optuna
 
@@ -33,7 +32,7 @@ def startup(sampler: str, lag: int | None) -> int | None:
 def suggest(sweep: SweepSpec, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
     """The params of trial `number`; None where every point has been tried.
 
-    `past` are the ended trials it may learn from, `taken` the identities (space.identity) of all trials before it,
+    `past` are the ended trials it may learn from, `taken` the identities (candidates.identity) of all trials before it,
     ended or not. Nothing else has a say: the same arguments give the same point in any process, interrupted or not.
     """
     return Suggester(sweep).suggest(number, past, taken)
@@ -44,8 +43,8 @@ class Suggester:
 
     def __init__(self, sweep: SweepSpec) -> None:
         self._sweep = sweep
-        self._size = space.size(sweep)
-        self._order = space.order(sweep)
+        self._size = size(sweep)
+        self._order = order(sweep)
         self._memory: Memory | None = None
 
     def suggest(self, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
@@ -55,7 +54,7 @@ class Suggester:
         seed = _seed(self._sweep.study_seed, number)
         match name := self._sweep.sampler:
             case "grid" | "ladder":
-                return next((point for point in space.points(self._sweep) if space.identity(point) not in taken), None)
+                return next((point for point in points(self._sweep) if identity(point) not in taken), None)
             case "random":
                 return self._drawn(name, seed, (), taken) or self._one_left(seed, taken)
             case "tpe":
@@ -69,10 +68,10 @@ class Suggester:
             self._memory = Memory(self._sweep)
         with quiet():
             study, sampler = self._memory.study(past), _sampler(name, seed)
-            endless = self._size is None or self._size > space.MOST
+            endless = self._size is None or self._size > MOST
             for _ in range(100 * DRAWS if endless else DRAWS):
                 point = self._draw(sampler, study)
-                if space.identity(point) not in taken:
+                if identity(point) not in taken:
                     return point
         return None
 
@@ -86,7 +85,7 @@ class Suggester:
         chosen: Params = {}
         drawn = sampler.sample_relative(study, trial, memory.always)
         for key in self._order:
-            if not space.active(self._sweep, chosen, key):
+            if not active(self._sweep, chosen, key):
                 continue
             kind = memory.distributions[key]
             value = drawn[key] if key in drawn else sampler.sample_independent(study, trial, key, kind)
@@ -95,9 +94,9 @@ class Suggester:
 
     def _one_left(self, seed: int, taken: Set[str]) -> Params | None:
         """Any of the points not tried yet, where they can be listed."""
-        if self._size is None or self._size > space.MOST:
+        if self._size is None or self._size > MOST:
             return None
-        left = [point for point in space.points(self._sweep) if space.identity(point) not in taken]
+        left = [point for point in points(self._sweep) if identity(point) not in taken]
         return random.Random(seed).choice(left) if left else None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from grpoctl.config.identity import canonical
 from grpoctl.runs.status import TrialStatus
-from grpoctl.sweeps.axis import Axis
+from grpoctl.sweeps.spec import Axis
 from grpoctl.sweeps.state import Curve, TrialRecord
 
 if TYPE_CHECKING:

@@ -240,8 +240,8 @@ def _once(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 def flat(document: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, one row per trial by number), for spreadsheets.
 
-    A row has place, score, dotted parameters, the value of each seed, cost and paths. A parameter that was not active is
-    empty; lists and mappings are written as JSON.
+    A row has place, score, dotted parameters, the value of each seed, cost and paths. A parameter that was not active
+    is empty; lists and mappings are written as JSON.
     """
     trials = document.get("trials") or ()
     keys = list(document.get("axes") or {})

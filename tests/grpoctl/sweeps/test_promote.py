@@ -16,9 +16,9 @@ from grpoctl.config import load, plain
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
+from grpoctl.sweeps.candidates import points
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.promote import Wanted, promote
-from grpoctl.sweeps.space import points
 from grpoctl.sweeps.state import TrialRecord, read_book
 from grpoctl.sweeps.validation import some_points
 from tests.promotable import LR, SCALE, SHIPPED, WINNER, K, ended_study, ran, swept

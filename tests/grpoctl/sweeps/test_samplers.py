@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.sweeps import samplers, space
+from grpoctl.sweeps import candidates, samplers
 from grpoctl.sweeps.samplers import Memory, Suggester, startup, suggest
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Point
@@ -49,7 +49,7 @@ def played(
         points.append(point)
         if point is not None:
             past.append(ended(number, point, value(point), "PRUNED" if number % 5 == 4 else "COMPLETE"))
-            taken.add(space.identity(point))
+            taken.add(candidates.identity(point))
     return points
 
 
@@ -63,7 +63,7 @@ def reward(params: Mapping[str, Any]) -> float:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_finite_space_is_walked_without_repeats_until_nothing_is_left(sampler: str, seed: int) -> None:
     points = played(sweep(SMALL, sampler=sampler, study_seed=seed), 29, reward)
-    assert len({space.identity(point) for point in points[:27] if point is not None}) == 27
+    assert len({candidates.identity(point) for point in points[:27] if point is not None}) == 27
     assert points[27:] == [None, None]
 
 
@@ -82,7 +82,7 @@ def test_so_many_trials_are_drawn_at_random_before_results_count(lag: int) -> No
 
 def test_the_grid_is_in_order() -> None:
     of = sweep(SMALL, sampler="grid")
-    assert played(of, 27, reward) == space.points(of)
+    assert played(of, 27, reward) == candidates.points(of)
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -92,7 +92,7 @@ def test_the_same_call_gives_the_same_point_whatever_was_asked_before(sampler: s
     points = played(of, 30, reward)
     past = [ended(n, p, reward(p), "PRUNED" if n % 5 == 4 else "COMPLETE") for n, p in enumerate(points) if p]
     for number in (29, 3, 17, 10):
-        taken = {space.identity(point) for point in points[:number] if point}
+        taken = {candidates.identity(point) for point in points[:number] if point}
         assert suggest(of, number, past[: max(0, number - 1)], taken) == points[number]
 
 
@@ -121,7 +121,7 @@ def test_only_what_is_new_is_added_to_the_memory(monkeypatch: pytest.MonkeyPatch
 
 def test_another_number_another_study_and_another_past_give_other_points() -> None:
     of, other = sweep(MIXED, sampler="tpe"), sweep(MIXED, sampler="tpe", study_seed=1)
-    assert len({space.identity(suggest(of, number, [], set()) or {}) for number in range(20)}) == 20
+    assert len({candidates.identity(suggest(of, number, [], set()) or {}) for number in range(20)}) == 20
     assert suggest(of, 5, [], set()) != suggest(other, 5, [], set())
     points = [point for point in played(of, 20, reward) if point]
     liked = [ended(n, point, reward(point)) for n, point in enumerate(points)]
@@ -192,7 +192,7 @@ def test_a_space_too_large_to_be_listed_is_drawn_from_until_a_point_is_new() -> 
     of = sweep({"a": {"low": 1, "high": 200}, "b": {"low": 1, "high": 200}}, sampler="random")
     first = suggest(of, 0, [], set())
     assert first is not None
-    second = suggest(of, 0, [], {space.identity(first)})
+    second = suggest(of, 0, [], {candidates.identity(first)})
     assert second is not None
     assert second != first
 
@@ -207,4 +207,4 @@ def test_no_point_is_read_from_a_process_wide_dice(monkeypatch: pytest.MonkeyPat
     left = played(of, 24, reward)
     random.seed(3)
     assert played(of, 24, reward) == left
-    assert len({space.identity(point) for point in left if point}) == 24
+    assert len({candidates.identity(point) for point in left if point}) == 24

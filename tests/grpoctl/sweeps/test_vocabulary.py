@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpoctl.runs.status import TrialStatus
-from grpoctl.sweeps.axis import Axis
+from grpoctl.sweeps.spec import Axis
 from grpoctl.sweeps.state import Point, TrialRecord
 from grpoctl.sweeps.vocabulary import as_past, choices, distribution, from_optuna, names, steps, to_optuna, told
 
