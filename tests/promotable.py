@@ -58,7 +58,7 @@ def ended_study(
     book.intervals = {number: (0.45 + number / 10, 0.55 + number / 10) for number in book.trials}
     order = sorted(book.trials, reverse=True)
     winner = {"number": best, "score": 0.5 + best / 10, "interval": [0.45 + best / 10, 0.55 + best / 10]}
-    book.said = {"best": winner if book.trials else None, "ranking": order, "indistinguishable": order[:1]}
+    book.analysis = {"best": winner if book.trials else None, "ranking": order, "indistinguishable": order[:1]}
     book.header |= {"status": "COMPLETED", "ended": 1_700_000_000.0, **header}
     book.save()
     return made.study

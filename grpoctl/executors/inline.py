@@ -191,11 +191,11 @@ def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str
     with weights.whole_folder(run.adapter) as draft:
         trainer.policy.export(draft)
         weights.note(draft, run, step)
-    found = weights.exported(run)
-    if not trainer.spec.export.merged or found is None or found.format != "peft":
+    export = weights.exported(run)
+    if not trainer.spec.export.merged or export is None or export.format != "peft":
         return []
     try:
-        weights.merge(found, run.merged)
+        weights.merge(export, run.merged)
     except GrpoError as error:
         return [f"no merged weights: {error}"]
     return []

@@ -95,8 +95,8 @@ class WorkerProcess:
             chunks.append(chunk)
             open_ = bool(chunk)
         *lines, self._rest = (self._rest + b"".join(chunks)).split(b"\n")
-        found = [event for line in lines if (event := event_of(line)) is not None]
-        return found, open_ and not gone
+        events = [event for line in lines if (event := event_of(line)) is not None]
+        return events, open_ and not gone
 
     def hang_up(self) -> None:
         """Close its pipe of jobs: it ends what it is at, INTERRUPTED, and then itself."""
@@ -140,8 +140,8 @@ class WorkerProcess:
             return f"worker {self.pid} was killed (SIGKILL), perhaps because memory ran out"
         if code < 0:
             return f"worker {self.pid} was ended by {signal.Signals(-code).name}"
-        said = last_line(self.log)
-        return f"worker {self.pid} ended with code {code}{f': {said}' if said else ''} (its log: {self.log})"
+        last = last_line(self.log)
+        return f"worker {self.pid} ended with code {code}{f': {last}' if last else ''} (its log: {self.log})"
 
 
 # -P: a folder called `core` in the user's current directory must not be taken for ours.
@@ -213,7 +213,7 @@ class Pool:
         idle = [] if self._closed else [seat for seat in self._seats if seat.job is None]
         if not idle or not job.runs:
             raise ValueError(f"got job {job.number} with {len(job.runs)} runs, {len(idle)} slots are free")
-        seat = next((one for one in idle if one.worker is not None), idle[0])
+        seat = next((seat for seat in idle if seat.worker is not None), idle[0])
         seat.job, seat.ended = job, []
         why = "" if seat.worker is not None else self._start(seat)
         if seat.worker is None:

@@ -140,9 +140,9 @@ class OtherRanks:
         Waiting for other ranks happens outside of Python, where neither an exception nor a signal gets through.
         """
         with ExitStack() as stack:
-            heard, wake = (stack.enter_context(one) for one in socket.socketpair())
-            for one in (heard, wake):
-                one.setblocking(False)
+            heard, wake = (stack.enter_context(end) for end in socket.socketpair())
+            for end in (heard, wake):
+                end.setblocking(False)
             if threading.current_thread() is threading.main_thread():
                 before = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
                 stack.callback(signal.set_wakeup_fd, before)

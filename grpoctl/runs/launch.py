@@ -104,8 +104,8 @@ def _damage(run: RunDir, spec: RunSpec) -> str | None:
         return None
     try:
         if not run.spec.exists():
-            begun = run.path.is_dir() and not any(path.exists() for path in (run.status, run.metrics, run.checkpoints))
-            return None if begun else "it has no spec"
+            empty = run.path.is_dir() and not any(path.exists() for path in (run.status, run.metrics, run.checkpoints))
+            return None if empty else "it has no spec"
         if read_resolved(run.spec) != spec:
             return "its spec is not the trial's"
         if identity_of(run)["spec_sha"] != spec_sha(spec):
@@ -122,7 +122,7 @@ def _damage(run: RunDir, spec: RunSpec) -> str | None:
 def _move_aside(path: Path) -> Path:
     """Where the directory is now: the first `<name>.damaged-<k>` that was free."""
     taken = (path.with_name(f"{path.name}.damaged-{number}") for number in itertools.count(1))
-    aside = next(one for one in taken if not os.path.lexists(one))
+    aside = next(free for free in taken if not os.path.lexists(free))
     with storage_errors("move aside", path):
         path.rename(aside)
     return aside
@@ -173,8 +173,8 @@ def source_of(spec: RunSpec, home: Home) -> str | None:
         raise NotFoundError(f"init_from: {error}") from None
     if _has_checkpoint(run):
         return str(run.path)
-    of_name = [one for one in home.runs() if summary(one).get("experiment") == spec.init_from.lower()]
-    older = next((one for one in of_name if _has_checkpoint(one)), None)
+    of_name = [other for other in home.runs() if summary(other).get("experiment") == spec.init_from.lower()]
+    older = next((other for other in of_name if _has_checkpoint(other)), None)
     if older is None:
         raise NotFoundError(f"init_from: {run.id} has no checkpoint to start from; let it reach its first one")
     return str(older.path)

@@ -35,8 +35,8 @@ def hold_lock(path: Path, patience: float | None) -> Iterator[int | None]:
     _held.add(descriptor)
     try:
         if not _acquire(descriptor, patience):
-            said = os.pread(descriptor, 32, 0).strip()
-            yield int(said) if said.isdigit() else 0
+            written = os.pread(descriptor, 32, 0).strip()
+            yield int(written) if written.isdigit() else 0
             return
         with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
             os.ftruncate(descriptor, 0)
@@ -75,8 +75,8 @@ def holder(path: Path) -> int | None:
     if not is_locked(path):
         return None
     with storage_errors("read", path):
-        said = path.read_bytes().strip()
-    return int(said) if said.isdigit() else 0
+        written = path.read_bytes().strip()
+    return int(written) if written.isdigit() else 0
 
 
 def end_holder(lock: Path, seconds: float) -> int | None:

@@ -172,14 +172,16 @@ class Candidates:
         """Raises SpecError where an experiment has changed since `sweep` was resolved."""
         if revisions is None and any("@" in name for name in sweep.experiments):
             revisions = revisions_of(Home.locate())
-        found = {name: read_any(name, library=library or Library(), revisions=revisions) for name in sweep.experiments}
-        if sweep.bases and sweep.bases != (now := bases_of(sweep, found)):
+        documents = {
+            name: read_any(name, library=library or Library(), revisions=revisions) for name in sweep.experiments
+        }
+        if sweep.bases and sweep.bases != (now := bases_of(sweep, documents)):
             changed = next(name for name in now if sweep.bases.get(name) != now[name])
             raise SpecError(
                 "is not what it was when this study began; restore it, or start a new study",
-                file=found[changed].file,
+                file=documents[changed].file,
             )
-        return cls(sweep=sweep, authored=found)
+        return cls(sweep=sweep, authored=documents)
 
     def loaded(self, params: Mapping[str, Any], overrides: Sequence[str], *, seed: int | None = None) -> Loaded:
         """The run that the overrides of a point make. Raises SpecError."""
@@ -209,7 +211,7 @@ class Candidates:
     def _prompts(self, own: Mapping[str, Any], params: Mapping[str, Any], reference: RunSpec) -> dict[str, int]:
         """prompts_per_step of the stages whose K is varied, or whose K x B is stated."""
         stated = self.sweep.budget.generation_batch_size
-        found = {}
+        prompts = {}
         for name, stage in reference.stages.items():
             key, at = f"stages.{name}.prompts_per_step", f"stages.{name}.num_generations"
             varied = at in params and not self.sweep.ladder
@@ -220,35 +222,35 @@ class Candidates:
                 continue  # no number of completions: the spec itself says so
             if rows % each:
                 raise SpecError(f"got {each}, which does not divide the {rows} completions of a step", key=at)
-            found[key] = rows // each
-        return found
+            prompts[key] = rows // each
+        return prompts
 
     def _budget(self, own: Mapping[str, Any], params: Mapping[str, Any], reference: RunSpec) -> dict[str, Any]:
         """The budget, and as many steps of the last stage as it pays for: the scale of the stage's clock."""
-        asked = self.sweep.budget
-        if asked.completions is None and asked.tokens is None:
+        budget = self.sweep.budget
+        if budget.completions is None and budget.tokens is None:
             return {}
         planned = reference if len(reference.stages) == 1 else self.loaded(params, texts(own)).spec
         *before, last = planned.stages
         for key in ("max_steps", "epochs"):
             if f"stages.{last}.{key}" in own:
                 raise SpecError("the budget says how long the last stage is", key=f"stages.{last}.{key}")
-        unit, other = ("completions", "tokens") if asked.completions is not None else ("tokens", "completions")
-        found: dict[str, Any] = {f"budget.{unit}": getattr(asked, unit)}
+        unit, other = ("completions", "tokens") if budget.completions is not None else ("tokens", "completions")
+        settings: dict[str, Any] = {f"budget.{unit}": getattr(budget, unit)}
         if planned.budget is not None and getattr(planned.budget, other) is not None:
-            found[f"budget.{other}"] = None
-        if asked.completions is None:
-            return found  # what a completion costs is not known before: the base's steps are scale enough
+            settings[f"budget.{other}"] = None
+        if budget.completions is None:
+            return settings  # what a completion costs is not known before: the base's steps are scale enough
         spent = sum(planned.stages[name].max_steps * planned.stages[name].rows_per_step for name in before)
-        if spent >= asked.completions:
-            raise SpecError(f"the stages before {last} take {spent} of {asked.completions} completions", key="budget")
+        if spent >= budget.completions:
+            raise SpecError(f"the stages before {last} take {spent} of {budget.completions} completions", key="budget")
         # one scale for all points, so that a larger step is annealed and evaluated at the same shares of the budget
         scale = reference.stages.get(last, planned.stages[last])
-        rows = asked.generation_batch_size or scale.rows_per_step or planned.stages[last].rows_per_step
+        rows = budget.generation_batch_size or scale.rows_per_step or planned.stages[last].rows_per_step
         if not rows:
             raise SpecError(f"the last stage, {last}, samples nothing: a budget never ends", key="budget")
-        found[f"stages.{last}.max_steps"] = math.ceil((asked.completions - spent) / rows)
-        return found if planned.stages[last].epochs is None else {**found, f"stages.{last}.epochs": None}
+        settings[f"stages.{last}.max_steps"] = math.ceil((budget.completions - spent) / rows)
+        return settings if planned.stages[last].epochs is None else {**settings, f"stages.{last}.epochs": None}
 
 
 def texts(settings: Mapping[str, Any]) -> list[str]:

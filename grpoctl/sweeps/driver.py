@@ -41,7 +41,7 @@ from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 from grpoctl.sweeps.trial import ActiveTrial, Decide, read_result, read_sound_rows, yardstick
-from grpoctl.sweeps.vocabulary import as_past
+from grpoctl.sweeps.vocabulary import ended_trial
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
 TRIES = 2  # a trial's runs are gone on with once after a failure
@@ -290,7 +290,7 @@ class Driver:
             direction=sweep.direction, worst=sweep.worst, ruler=ruler_of(self.book.header),
         )  # fmt: skip
         self.book.intervals = ranking.intervals
-        self.book.said |= ranking.document() | {"best": self.book.best(ranking.best)}
+        self.book.analysis |= ranking.document() | {"best": self.book.best(ranking.best)}
         self.book.header["seconds"] = round(self.worked, 3)
         under_way = self.book.header["status"] == "RUNNING"
         if under_way:  # first: it is the truth; at the end last, for it says whether the database has it all
@@ -331,7 +331,7 @@ class Asking:
             listed = points(self.sweep)
             names = [*self.sweep.candidates, *(rung.name for rung in self.sweep.ladder)]
             return (names[number], listed[number]) if number < len(listed) else None
-        past = [as_past(trial) for trial in self._before(number)]
+        past = [ended_trial(trial) for trial in self._before(number)]
         taken = {identity(trial.params) for trial in self.book.trials.values() if trial.number < number}
         params = self._suggester.suggest(number, past, taken)
         return None if params is None else (None, params)
@@ -406,9 +406,9 @@ def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
             book.trials[trial.number] = dataclasses.replace(trial, status=TrialStatus.INTERRUPTED)
     book.changed()
     try:
-        book.said["importances"] = importances(driver.plan.sweep, book.ordered())
+        book.analysis["importances"] = importances(driver.plan.sweep, book.ordered())
         book.changed()
-        book.said["findings"] = study_findings(book.document())
+        book.analysis["findings"] = study_findings(book.document())
         if status != "INTERRUPTED":
             draw(book.document(), driver.plan.study.figures)
     except Exception as error:  # noqa: BLE001  the boundary around what is said of a study

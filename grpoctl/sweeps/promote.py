@@ -154,7 +154,7 @@ def _winner(study: StudyDir, number: int | None) -> Winner:
         raise NotFoundError(f"{study.id} has no trial {chosen}; it has {len(trials)}, from 0")
     trial = trials[chosen]
     if trial.get("status") != "COMPLETED":
-        sound = [one for one in document.get("ranking", []) if trials[one]["status"] == "COMPLETED"]
+        sound = [number for number in document.get("ranking", []) if trials[number]["status"] == "COMPLETED"]
         instead = f"; the best that did is --trial {sound[0]}" if sound else ""
         raise UserError(f"trial {chosen} is {trial.get('status')}: all its seeds must come to their end{instead}")
     sweep = read_sweep(study.spec)
@@ -235,8 +235,8 @@ class _Draft:
 
     def _comparable(self, spec: RunSpec) -> dict[str, object]:
         """Dotted key -> value of everything that must be as it was."""
-        found = leaves({key: value for key, value in plain(spec).items() if key not in OWN})
-        return {key: value for key, value in found.items() if key not in self.winner.only_warned}
+        settings = leaves({key: value for key, value in plain(spec).items() if key not in OWN})
+        return {key: value for key, value in settings.items() if key not in self.winner.only_warned}
 
 
 def _states(settings: tuple[str, ...], key: str) -> bool:
@@ -287,7 +287,7 @@ def text_of(winner: Winner, name: str, chosen: Mapping[str, object], dropped: Se
         "source": f"study {winner.study}, trial {winner.number}",
     }
     lines = [*_header(winner), *block_yaml(own).splitlines(), ""]
-    if expects := [one["expectation"] for one in winner.trial.get("expects") or []]:
+    if expects := [check["expectation"] for check in winner.trial.get("expects") or []]:
         lines += [*block_yaml({"expects": expects}).splitlines(), ""]
     tree = nested(chosen)
     if profile == FULL:
@@ -297,7 +297,7 @@ def text_of(winner: Winner, name: str, chosen: Mapping[str, object], dropped: Se
     else:
         start = f"{_INDENT}{profile}:" if tree else f"{_INDENT}{profile}: {{}}"  # a profile of null is none
         lines += ["profiles:", start, *commented(tree, "", comments, 2)]
-    lines += [f"{_INDENT}{one}: null  # {base}'s own does not fit these settings" for one in dropped]
+    lines += [f"{_INDENT}{other}: null  # {base}'s own does not fit these settings" for other in dropped]
     return "\n".join(lines) + "\n"
 
 
@@ -347,12 +347,12 @@ def _untested(profile: str, base: str) -> list[str]:
 def _comments(winner: Winner, chosen: Mapping[str, object]) -> dict[str, str]:
     """Dotted key, of a leaf or of a part that is varied as a whole -> what the study says of it."""
     params, axes = winner.trial["params"], winner.document.get("axes") or {}
-    said = {key: _of_axis(axes[key]) if key in axes else _of_point(winner) for key in params}
-    said |= {key: "in every trial" for key in winner.settings if key not in said}
+    comments = {key: _of_axis(axes[key]) if key in axes else _of_point(winner) for key in params}
+    comments |= {key: "in every trial" for key in winner.settings if key not in comments}
     for key in chosen:
-        if not any(key == one or key.startswith(f"{one}.") for one in said):
-            said[key] = _of_rest(winner, key)
-    return said
+        if not any(key == known or key.startswith(f"{known}.") for known in comments):
+            comments[key] = _of_rest(winner, key)
+    return comments
 
 
 def _of_axis(axis: Mapping[str, Any]) -> str:

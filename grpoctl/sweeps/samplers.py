@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from grpoctl.sweeps.candidates import MOST, Params, active, identity, order, points, size
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.vocabulary import Past, distribution, from_optuna, quiet, steps, to_optuna
+from grpoctl.sweeps.vocabulary import EndedTrial, distribution, from_optuna, quiet, steps, to_optuna
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -29,7 +29,7 @@ def startup(sampler: str, lag: int | None) -> int | None:
     return STARTUP + (lag or 1) - 1 if sampler == "tpe" else None
 
 
-def suggest(sweep: SweepSpec, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
+def suggest(sweep: SweepSpec, number: int, past: Sequence[EndedTrial], taken: Set[str]) -> Params | None:
     """The params of trial `number`; None where every point has been tried.
 
     `past` are the ended trials it may learn from, `taken` the identities (candidates.identity) of all trials before it,
@@ -47,7 +47,7 @@ class Suggester:
         self._order = order(sweep)
         self._memory: Memory | None = None
 
-    def suggest(self, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
+    def suggest(self, number: int, past: Sequence[EndedTrial], taken: Set[str]) -> Params | None:
         """See the function of this name."""
         if self._size is not None and len(taken) >= self._size:
             return None
@@ -62,7 +62,9 @@ class Suggester:
             case _:
                 assert_never(name)
 
-    def _drawn(self, name: Literal["random", "tpe"], seed: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
+    def _drawn(
+        self, name: Literal["random", "tpe"], seed: int, past: Sequence[EndedTrial], taken: Set[str]
+    ) -> Params | None:
         """A point that was not tried before; None after so many that were."""
         if self._memory is None:
             self._memory = Memory(self._sweep)
@@ -109,32 +111,32 @@ class Memory:
         self.always: dict[str, BaseDistribution] = {
             key: kind for key, kind in self.distributions.items() if not sweep.axes[key].when and not kind.single()
         }
-        self._known: list[Past] = []
+        self._known: list[EndedTrial] = []
         self._study: Study | None = None
 
-    def study(self, past: Sequence[Past]) -> Study:
+    def study(self, past: Sequence[EndedTrial]) -> Study:
         """A study that holds the completed and pruned ones of `past`, in the order of their numbers."""
         import optuna
 
-        wanted = sorted((one for one in past if one.state != "FAIL"), key=lambda one: one.number)
+        wanted = sorted((trial for trial in past if trial.state != "FAIL"), key=lambda trial: trial.number)
         if self._study is None or wanted[: len(self._known)] != self._known:
             self._study, self._known = optuna.create_study(direction=self._sweep.direction), []
-        for one in wanted[len(self._known) :]:
-            self._study.add_trial(self._frozen(one))
-            self._known.append(one)
+        for trial in wanted[len(self._known) :]:
+            self._study.add_trial(self._frozen(trial))
+            self._known.append(trial)
         # A Study keeps the trials it first listed until it is asked for one by `ask`: another one sees them all.
         return optuna.load_study(study_name=self._study.study_name, storage=self._study._storage)
 
-    def _frozen(self, one: Past) -> Any:
+    def _frozen(self, trial: EndedTrial) -> Any:
         import optuna
 
-        params = {key: to_optuna(self._sweep.axes[key], value) for key, value in one.params.items()}
+        params = {key: to_optuna(self._sweep.axes[key], value) for key, value in trial.params.items()}
         return optuna.trial.create_trial(
-            state=optuna.trial.TrialState[one.state],
-            value=one.value if one.state == "COMPLETE" else None,
+            state=optuna.trial.TrialState[trial.state],
+            value=trial.value if trial.state == "COMPLETE" else None,
             params=params,
             distributions={key: self.distributions[key] for key in params},
-            intermediate_values=steps(one.curve, one.seeds),  # by the last of them TPE ranks a pruned trial
+            intermediate_values=steps(trial.curve, trial.seeds),  # by the last of them TPE ranks a pruned trial
         )
 
 

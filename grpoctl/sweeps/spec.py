@@ -40,14 +40,14 @@ class Axis(Part):
             return {"values": value}
         if not isinstance(value, dict):
             return value
-        found = dict(value)
-        if isinstance(when := found.get("when"), dict):
-            found["when"] = {key: below if isinstance(below, (list, tuple)) else [below] for key, below in when.items()}
-        ends = [found.get("low"), found.get("high")]
-        if None not in ends and found.get("type") is None:
-            numbers = [*ends, *([found["step"]] if found.get("step") is not None else [])]
-            found["type"] = "int" if all(isinstance(number, int) for number in numbers) else "float"
-        return found
+        axis = dict(value)
+        if isinstance(when := axis.get("when"), dict):
+            axis["when"] = {key: below if isinstance(below, (list, tuple)) else [below] for key, below in when.items()}
+        ends = [axis.get("low"), axis.get("high")]
+        if None not in ends and axis.get("type") is None:
+            numbers = [*ends, *([axis["step"]] if axis.get("step") is not None else [])]
+            axis["type"] = "int" if all(isinstance(number, int) for number in numbers) else "float"
+        return axis
 
     @model_validator(mode="after")
     def _list_or_range(self) -> Axis:
@@ -197,32 +197,32 @@ class SweepSpec(Part):
         """The keys that follow from others where they are left out."""
         if not isinstance(value, dict):
             return value
-        found = _with_experiments({key: below for key, below in value.items() if below is not None or key in _NULLABLE})
+        sweep = _with_experiments({key: below for key, below in value.items() if below is not None or key in _NULLABLE})
         for key, kind in (("candidates", "grid"), ("ladder", "ladder"), ("axes", "tpe")):
-            if found.get(key):
-                found.setdefault("sampler", kind)
+            if sweep.get(key):
+                sweep.setdefault("sampler", kind)
                 break
-        found.setdefault("sampler", "tpe")
-        metric = declared(str(found.get("metric", "eval/reward")))
+        sweep.setdefault("sampler", "tpe")
+        metric = declared(str(sweep.get("metric", "eval/reward")))
         if metric is None:  # one problem is enough
-            found = {"direction": "maximize", "worst": 0.0, **found}
+            sweep = {"direction": "maximize", "worst": 0.0, **sweep}
         if metric is not None and metric.better != "neither":
-            found.setdefault("direction", "maximize" if metric.better == "higher" else "minimize")
+            sweep.setdefault("direction", "maximize" if metric.better == "higher" else "minimize")
         if metric is not None and (metric.name == "eval/reward" or metric.unit == "fraction"):
-            found.setdefault("worst", 1.0 if found.get("direction") == "minimize" else 0.0)
-        prunes = found.get("sampler") in ("tpe", "random") and metric is not None and metric.kind != "run"
-        found.setdefault("pruner", "patient-median" if prunes else "none")
-        return found
+            sweep.setdefault("worst", 1.0 if sweep.get("direction") == "minimize" else 0.0)
+        prunes = sweep.get("sampler") in ("tpe", "random") and metric is not None and metric.kind != "run"
+        sweep.setdefault("pruner", "patient-median" if prunes else "none")
+        return sweep
 
     @model_validator(mode="after")
     def _one_kind_of_space(self) -> SweepSpec:
-        given = [key for key in ("axes", "candidates", "ladder") if getattr(self, key)]
-        if len(given) != 1:
-            got = " and ".join(given) or "none of them"
-            raise refusal(given[1] if given else "axes", f"got {got}; allowed: one of axes, candidates and ladder")
-        fitting = {"axes": ("grid", "random", "tpe"), "candidates": ("grid",), "ladder": ("ladder",)}[given[0]]
+        spaces = [key for key in ("axes", "candidates", "ladder") if getattr(self, key)]
+        if len(spaces) != 1:
+            got = " and ".join(spaces) or "none of them"
+            raise refusal(spaces[1] if spaces else "axes", f"got {got}; allowed: one of axes, candidates and ladder")
+        fitting = {"axes": ("grid", "random", "tpe"), "candidates": ("grid",), "ladder": ("ladder",)}[spaces[0]]
         if self.sampler not in fitting:
-            raise refusal("sampler", f"got {self.sampler}; allowed with {given[0]}: {', '.join(fitting)}")
+            raise refusal("sampler", f"got {self.sampler}; allowed with {spaces[0]}: {', '.join(fitting)}")
         names = [rung.name for rung in self.ladder]
         if len(set(names)) < len(names):
             raise refusal("ladder", f"got {', '.join(names)}; allowed: each name once")
@@ -281,13 +281,13 @@ def _with_experiments(sweep: dict[str, Any]) -> dict[str, Any]:
 
 def _check_condition(axes: Mapping[str, Axis], at: str, other: str, values: Sequence[Any]) -> None:
     """Raises where a condition names no axis with a list, or what is no value of it."""
-    found = axes.get(other)
-    if found is None:
+    axis = axes.get(other)
+    if axis is None:
         near = difflib.get_close_matches(other, axes, n=1)
         raise refusal(at, f"{other} is no axis{f'; did you mean {near[0]}?' if near else ''}")
-    if found.values is None:
+    if axis.values is None:
         raise refusal(at, f"{other} is a range; allowed: an axis with a list of values")
-    known = [canonical(value) for value in found.values]
+    known = [canonical(value) for value in axis.values]
     for value in values:
         if canonical(value) not in known:
             raise refusal(at, f"got {canonical(value)}; allowed: values of {other}: {', '.join(known)}")

@@ -22,7 +22,7 @@ from grpoctl.credentials import masked, mistyped, without_credentials
 from grpoctl.runs.locks import hold_lock
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
-from grpoctl.sweeps.vocabulary import distribution, names, quiet, steps, to_optuna, told
+from grpoctl.sweeps.vocabulary import distribution, names, optuna_state, quiet, steps, to_optuna
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -228,7 +228,7 @@ class StudyStorage:
         self._storage.engine.dispose()
 
     def _project(self, trial: TrialRecord, rows: dict[int, _Row]) -> None:
-        row, state = rows.get(trial.number), told(trial) or "RUNNING"
+        row, state = rows.get(trial.number), optuna_state(trial) or "RUNNING"
         if row is not None and row.state != "RUNNING":
             same = row.state == state and (state != "COMPLETE" or row.value == trial.score)
             row = row if same else None
@@ -281,13 +281,13 @@ class StudyStorage:
     def _describe(self, name: str, sweep_sha: str) -> None:
         """Say whose study it is. Raises UserError for one of another sweep."""
         there = self._storage.get_study_user_attrs(self._study_id)
-        found = there.get("sweep_sha", sweep_sha)
+        theirs = there.get("sweep_sha", sweep_sha)
         way = self._storage.get_study_directions(self._study_id)[0].name.lower()
-        if found != sweep_sha or way != self._sweep.direction:
-            whose = f"of another sweep ({found}, {way})"
+        if theirs != sweep_sha or way != self._sweep.direction:
+            whose = f"of another sweep ({theirs}, {way})"
             raise UserError(f"the study {name} in {masked(self._where)} is {whose}; take another --storage")
-        said = {"sweep": self._sweep.name, "metric": self._sweep.metric, "sweep_sha": sweep_sha}
-        for key, value in said.items():
+        attrs = {"sweep": self._sweep.name, "metric": self._sweep.metric, "sweep_sha": sweep_sha}
+        for key, value in attrs.items():
             if there.get(key) != value:
                 self._storage.set_study_user_attr(self._study_id, key, value)
         # what study.set_metric_names writes: the dashboard then names the objective
@@ -337,7 +337,7 @@ class _Words:
 
     def attrs(self, trial: TrialRecord) -> dict[str, Any]:
         """What else the dashboard shows of a trial."""
-        said: dict[str, Any] = {
+        attrs: dict[str, Any] = {
             "number": trial.number,
             "status": str(trial.status),
             "seeds": list(trial.seeds),
@@ -347,8 +347,8 @@ class _Words:
             "message": trial.message,
         }
         if self._listed:
-            said["settings"] = dict(trial.params)
-        return said
+            attrs["settings"] = dict(trial.params)
+        return attrs
 
     def _params(self, trial: TrialRecord) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
         """Values and distributions by name. Named points differ in what they set: theirs is one choice among names."""
@@ -363,7 +363,7 @@ class _Words:
 
 def _value(trial: TrialRecord) -> float | None:
     """The value a trial is told with: the score, of a pruned one its last report, of a failed or open one none."""
-    match state := told(trial):
+    match state := optuna_state(trial):
         case "COMPLETE":
             return trial.score
         case "PRUNED":

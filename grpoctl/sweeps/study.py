@@ -193,10 +193,10 @@ def kept_in(study: StudyDir, header: Mapping[str, Any]) -> str | Path:
 
 def check_terms(header: dict[str, Any], terms: Terms) -> None:
     """Raises StorageError where the study is kept in another database than the one that is given now."""
-    kept, given = str(header.get("storage") or ""), terms.masked
-    if given and given != kept:
-        raise StorageError(f"this study is kept in {kept}, got --storage {given}")
-    if not given and "***" in kept:
+    kept, url = str(header.get("storage") or ""), terms.masked
+    if url and url != kept:
+        raise StorageError(f"this study is kept in {kept}, got --storage {url}")
+    if not url and "***" in kept:
         raise StorageError(f"this study is kept in {kept}; give --storage with its password")
 
 
@@ -207,7 +207,7 @@ def make_up_all(home: Home) -> dict[str, str]:
     study's URL has a password.
     """
     done: dict[str, str] = {}
-    given = os.environ.get(STORAGE_VARIABLE, "")
+    variable = os.environ.get(STORAGE_VARIABLE, "")
     for study in studies(home):
         with suppress(StorageError):  # a damaged sweep.json: whoever names the study is told
             header = read_json(study.state) or {}
@@ -216,7 +216,7 @@ def make_up_all(home: Home) -> dict[str, str]:
                 header.get(BEHIND) or (own and header.get("status") in ("RUNNING", "INTERRUPTED"))
             ):
                 continue
-            url = given if given and masked(given) == header.get("storage") else None
+            url = variable if variable and masked(variable) == header.get("storage") else None
             terms = Terms(masked=masked(url) if url else "")
             try:
                 with study.hold(patience=0):

@@ -204,7 +204,7 @@ class ActiveTrial:
             completions=sum(int(result.get("final", {}).get("completions") or 0) for result in results),
             tokens=sum(int(result.get("final", {}).get("tokens") or 0) for result in results),
             seconds=round(sum(float(result.get("seconds") or 0.0) for result in results), 3),
-            findings=tuple(tuple(str(one.get("id")) for one in result.get("findings", [])) for result in results),
+            findings=tuple(tuple(str(entry.get("id")) for entry in result.get("findings", [])) for result in results),
         )
 
     @property
@@ -216,7 +216,7 @@ class ActiveTrial:
         """The mean gain of each stage over the runs that have it."""
         gains = [self.yardstick.gains(rows) for rows in tables]
         ruler = self.yardstick.ruler
-        return {name: mean_gain([one[name] for one in gains], ruler).document() for name in self.yardstick.stages}
+        return {name: mean_gain([of_run[name] for of_run in gains], ruler).document() for name in self.yardstick.stages}
 
     def _status(self, statuses: Sequence[str]) -> TrialStatus:
         """How the trial ends by the endings of its runs; the gravest of them counts."""

@@ -142,7 +142,7 @@ def test_a_trial_can_be_named(home: Home, study: Make) -> None:
 def test_what_cannot_be_told_apart_is_said(home: Home, study: Make) -> None:
     made = study(trials=[{**WINNER, K: 8}, {**WINNER, K: 16}, WINNER])
     book = read_book(made.state)
-    book.said["indistinguishable"] = [2, 0]
+    book.analysis["indistinguishable"] = [2, 0]
     book.save()
     done = promote(Wanted(study=made.id, name="my-grpo"), home)
     (note,) = done.notes

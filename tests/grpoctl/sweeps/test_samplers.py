@@ -14,7 +14,7 @@ from grpoctl.sweeps import candidates, samplers
 from grpoctl.sweeps.samplers import Memory, Suggester, startup, suggest
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Point
-from grpoctl.sweeps.vocabulary import Past
+from grpoctl.sweeps.vocabulary import EndedTrial
 
 SMALL = {"k": [4, 8, 16], "scale": ["none", "group", "batch"], "beta": [0.0, 0.01, 0.04]}  # 27 points
 MIXED: dict[str, Any] = {
@@ -32,9 +32,9 @@ def sweep(axes: Mapping[str, Any], **more: Any) -> SweepSpec:
     return SweepSpec.model_validate({"name": "s", "title": "t", "experiment": "p31", "axes": axes, **more})
 
 
-def ended(number: int, params: Mapping[str, Any], value: float, state: Any = "COMPLETE") -> Past:
+def ended(number: int, params: Mapping[str, Any], value: float, state: Any = "COMPLETE") -> EndedTrial:
     curve = tuple(Point(0, n / 4, value * n / 4) for n in range(1, 5))
-    return Past(
+    return EndedTrial(
         number=number, params=params, state=state, value=None if state == "FAIL" else value, seeds=(0,), curve=curve
     )
 

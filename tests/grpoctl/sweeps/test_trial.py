@@ -18,7 +18,7 @@ from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord, TrialStatus
 from grpoctl.sweeps.state import Curve, TrialRecord
 from grpoctl.sweeps.trial import ActiveTrial, Yardstick
-from grpoctl.sweeps.vocabulary import told
+from grpoctl.sweeps.vocabulary import optuna_state
 
 YARDSTICK = Yardstick(metric="eval/reward", take="final", worst=0.0, unit="completions", budget=100.0)
 
@@ -82,7 +82,7 @@ def test_bad_is_told_from_failed(
         if how == "PRUNED":
             trial.give_up(run)
     record = trial.ended()
-    assert (record.status, told(record)) == (found, state)
+    assert (record.status, optuna_state(record)) == (found, state)
     assert record.score == (None if score is None else pytest.approx(score))
     assert record.completions == 100 * len(ways)
 

@@ -35,11 +35,11 @@ def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
         path = folder / f"{name}.png"
         with suppress(OSError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a letter the font lacks is drawn as a box
-            found = figure(of)
-            if found is None:
+            drawing = figure(of)
+            if drawing is None:
                 path.unlink(missing_ok=True)
                 continue
             folder.mkdir(parents=True, exist_ok=True)
-            found.savefig(path, dpi=_DPI)
+            drawing.savefig(path, dpi=_DPI)
             drawn.append(path)
     return drawn
