@@ -111,13 +111,13 @@ class WorkerProcess:
                 os.killpg(self._process.pid, number)
 
     def ended(self, seconds: float = 0.0) -> bool:
-        """Whether it has ended, after `seconds` at most."""
+        """True when it has ended, after `seconds` at most."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self._process.returncode is not None
 
     def buried(self) -> bool:
-        """Whether it has ended; it then holds nothing any more."""
+        """True when it has ended; it then holds nothing any more."""
         if not self.ended():
             return False
         self.bury()

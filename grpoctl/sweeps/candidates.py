@@ -29,11 +29,6 @@ EXPERIMENT = "experiment"  # stands in the params of a ladder's rung: which expe
 MOST = 10_000  # points that are written out
 
 
-def finite(sweep: SweepSpec) -> bool:
-    """Whether the points can be listed: no axis is a range of real numbers."""
-    return all(count(axis) is not None for axis in sweep.axes.values())
-
-
 def count(axis: Axis) -> int | None:
     """How many values an axis has; None for a range of real numbers."""
     if axis.values is not None:
@@ -114,7 +109,7 @@ def order(sweep: SweepSpec) -> list[str]:
 
 
 def active(sweep: SweepSpec, params_so_far: Mapping[str, Any], key: str) -> bool:
-    """Whether an axis takes part at a point, of which the axes named in its `when` are known."""
+    """True when an axis takes part at a point, of which the axes named in its `when` are known."""
     for other, allowed in sweep.axes[key].when.items():
         if other not in params_so_far:  # itself not active
             return False
@@ -137,20 +132,6 @@ def _product(sweep: SweepSpec) -> Iterator[Params]:
             yield from below(index + 1, {**chosen, key: value} if active(sweep, chosen, key) else chosen)
 
     return below(0, {})
-
-
-def overrides_of(sweep: SweepSpec, params: Mapping[str, Any], *, library: Library | None = None) -> list[str]:
-    """`key=value` texts that make the point of its base experiment. Raises SpecError, NotFoundError."""
-    return Candidates.of(sweep, library=library).overrides(params)
-
-
-def specs(
-    sweep: SweepSpec, params: Mapping[str, Any], *, seeds: Sequence[int] | None = None, library: Library | None = None
-) -> list[Loaded]:
-    """The point's runs, one per seed. Raises SpecError where the base is not what the study began with."""
-    made = Candidates.of(sweep, library=library)
-    texts = made.overrides(params)
-    return [made.loaded(params, texts, seed=seed) for seed in (sweep.seeds if seeds is None else seeds)]
 
 
 def bases_of(sweep: SweepSpec, authored: Mapping[str, Authored]) -> dict[str, str]:

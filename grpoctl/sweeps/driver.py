@@ -188,7 +188,7 @@ class Driver:
         return bool(note)
 
     def _handle(self, event: Event) -> None:
-        """One thing that a worker told."""
+        """Act on an event of a worker."""
         trial = self._active.get(event.job)
         if trial is None:
             return
@@ -304,7 +304,7 @@ class Driver:
 
 
 def asked_to_stop(study: StudyDir) -> bool:
-    """Whether somebody asked the driver for no more trials (`sweep NAME --stop`)."""
+    """True when somebody asked the driver for no more trials (`sweep NAME --stop`)."""
     with suppress(StorageError):
         return bool((read_json(study.control) or {}).get("stop"))
     return False
@@ -322,7 +322,7 @@ class Asking:
         self._suggester = Suggester(sweep)
 
     def ready(self, number: int) -> bool:
-        """Whether all trials that this one learns from have ended."""
+        """True when all trials that this one learns from have ended."""
         return all(trial.status.ended for trial in self._before(number))
 
     def choose(self, number: int) -> tuple[str | None, Mapping[str, Any]] | None:

@@ -29,15 +29,6 @@ def startup(sampler: str, lag: int | None) -> int | None:
     return STARTUP + (lag or 1) - 1 if sampler == "tpe" else None
 
 
-def suggest(sweep: SweepSpec, number: int, past: Sequence[EndedTrial], taken: Set[str]) -> Params | None:
-    """The params of trial `number`; None where every point has been tried.
-
-    `past` are the ended trials it may learn from, `taken` the identities (candidates.identity) of all trials before it,
-    ended or not. Nothing else has a say: the same arguments give the same point in any process, interrupted or not.
-    """
-    return Suggester(sweep).suggest(number, past, taken)
-
-
 class Suggester:
     """Suggests for one sweep. It keeps what it made of `past` for the next call; the points do not depend on that."""
 
@@ -48,7 +39,12 @@ class Suggester:
         self._memory: Memory | None = None
 
     def suggest(self, number: int, past: Sequence[EndedTrial], taken: Set[str]) -> Params | None:
-        """See the function of this name."""
+        """The params of trial `number`; None where every point has been tried.
+
+        `past` are the ended trials it may learn from, `taken` the identities (candidates.identity) of all trials before
+        it, ended or not. Nothing else has a say: the same arguments give the same point in any process, interrupted or
+        not.
+        """
         if self._size is not None and len(taken) >= self._size:
             return None
         seed = _seed(self._sweep.study_seed, number)

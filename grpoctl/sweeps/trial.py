@@ -140,7 +140,7 @@ class ActiveTrial:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it waits or works."""
+        """True when none of its runs waits or is being worked on."""
         return not self.waiting and not self.working
 
     def left_from(self, run: RunDir) -> tuple[RunDir, ...]:
@@ -278,7 +278,7 @@ def run_status(run: RunDir) -> str:
 
 
 def has_result(run: RunDir) -> bool:
-    """Whether a run came to an end of its own and its result can be read: nothing is left to do."""
+    """True when a run came to an end of its own and its result can be read: nothing is left to do."""
     return run_status(run) in FINISHED and bool(read_result(run))
 
 

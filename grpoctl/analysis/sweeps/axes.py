@@ -47,7 +47,7 @@ class Axis:
 
     @property
     def crowded(self) -> bool:
-        """Whether some level has several trials, so that a mean over them says more than their own scores."""
+        """True when some level has several trials, so that a mean over them says more than their own scores."""
         return any(len(level.numbers) > 1 for level in self.levels)
 
 
@@ -69,7 +69,7 @@ def varied(axes: Iterable[Axis]) -> list[Axis]:
 
 
 def is_range(spec: Mapping[str, Any]) -> bool:
-    """Whether an axis is a range of numbers; one that lists its values has no ends, or null ones."""
+    """True when an axis is a range of numbers; one that lists its values has no ends, or null ones."""
     return spec.get("low") is not None and spec.get("high") is not None
 
 
@@ -83,7 +83,7 @@ def ends_of(spec: Mapping[str, Any]) -> list[tuple[float, str]]:
 
 
 def at_end(value: float, end: float, spec: Mapping[str, Any]) -> bool:
-    """Whether a value is that end of its axis; of a range, whether it is in the outer tenth."""
+    """True when a value is that end of its axis; of a range, when it is in the outer tenth."""
     if not is_range(spec):
         return value == end
     scale = math.log if spec.get("log") else float

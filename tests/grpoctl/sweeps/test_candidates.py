@@ -11,11 +11,10 @@ from core.errors import SpecError
 from grpoctl.config import load, plain
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.sweeps import candidates
-from grpoctl.sweeps.candidates import active, count, finite, identity, name_of, order, points, size, values
+from grpoctl.sweeps.candidates import Candidates, active, count, identity, name_of, order, points, size, values
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.spec import Axis, SweepSpec
-from tests.grpoctl.sweeps.mine import sweep, write
+from tests.grpoctl.sweeps.mine import specs, sweep, write
 
 K, PROMPTS = "stages.grpo.num_generations", "stages.grpo.prompts_per_step"
 
@@ -28,8 +27,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def shapes(spec: SweepSpec) -> list[tuple[int, int, int]]:
     """(K, B, steps) of every point's GRPO stage."""
     found = []
-    for point in candidates.points(spec):
-        stage = candidates.specs(spec, point, seeds=[0])[0].spec.stages["grpo"]
+    for point in points(spec):
+        stage = specs(spec, point, seeds=[0])[0].spec.stages["grpo"]
         found.append((stage.num_generations, stage.prompts_per_step, stage.max_steps))
     return found
 
@@ -65,7 +64,7 @@ def test_a_step_and_the_budget_cost_the_same(text: str, expected: list[tuple[int
 def test_a_budget_in_tokens_keeps_the_steps_of_the_base_as_the_clock() -> None:
     spec = sweep("axes: {num_generations: [2, 8]}\nbudget: {tokens: 5000}")
     assert shapes(spec) == [(2, 8, 96), (8, 2, 96)]
-    run = candidates.specs(spec, {K: 2}, seeds=[0])[0].spec
+    run = specs(spec, {K: 2}, seeds=[0])[0].spec
     assert run.budget is not None
     assert (run.budget.unit, run.budget.amount) == ("tokens", 5000)
 
@@ -78,7 +77,7 @@ def test_earlier_stages_are_paid_first() -> None:
     text = "axes: {stages.blended.epochs: [1, 4]}\nbudget: {completions: 216}"
     write(text, STAGED)
     spec = load_sweep("mine", profile="tiny").spec
-    runs = [candidates.specs(spec, point, seeds=[0])[0].spec for point in candidates.points(spec)]
+    runs = [specs(spec, point, seeds=[0])[0].spec for point in points(spec)]
     steps = [[stage.max_steps for stage in run.stages.values()] for run in runs]
     assert steps == [[12, 12, (216 - 24) // 2], [12, 48, (216 - 96) // 2]]
     assert [run.stages["full"].epochs for run in runs] == [None, None]
@@ -110,14 +109,14 @@ def test_overrides_are_texts_that_mean_what_they_hold() -> None:
     axes = "axes: {overlong: [null, {buffer: 0.5, weight: 1.0}], faults: [[], [rollout-in-train-mode]]}"
     spec = sweep(f"settings: {{eval_steps: 7}}\n{axes}")
     point = {"stages.grpo.overlong": {"buffer": 0.5, "weight": 1.0}, "faults": ["rollout-in-train-mode"]}
-    assert candidates.overrides_of(spec, point) == [
+    assert Candidates.of(spec).overrides(point) == [
         "evaluation.eval_steps=7",
         'stages.grpo.overlong={"buffer": 0.5, "weight": 1.0}',
         'faults=["rollout-in-train-mode"]',
         "budget.completions=1536",
         "stages.grpo.max_steps=96",
     ]
-    runs = candidates.specs(spec, point)
+    runs = specs(spec, point)
     assert [run.spec.seed for run in runs] == [0, 1, 2]
     tree = plain(runs[0].spec)
     assert tree["faults"] == ["rollout-in-train-mode"]
@@ -129,7 +128,7 @@ def test_a_rung_is_its_own_experiment() -> None:
     spec = sweep(
         "ladder: [{name: A}, {name: B, experiment: p30-sound, settings: {beta: 0.1}}]\nsettings: {eval_steps: 5}"
     )
-    first, second = (candidates.specs(spec, point, seeds=[3])[0].spec for point in candidates.points(spec))
+    first, second = (specs(spec, point, seeds=[3])[0].spec for point in points(spec))
     assert (first.name, second.name, first.seed) == ("p31", "p30-sound", 3)
     assert (first.evaluation.eval_steps, second.evaluation.eval_steps) == (5, 5)
     assert second.stages["grpo"].beta.start == 0.1
@@ -143,12 +142,12 @@ def test_a_study_goes_on_with_the_base_it_began_with(tmp_path: Path) -> None:
     base.write_text("name: base\nextends: p31\ntitle: Base\n")
     write("axes: {beta: [0, 0.1]}", "name: mine\ntitle: Mine\nexperiment: base\n")
     spec = load_sweep("mine", profile="tiny").spec
-    assert len(candidates.specs(spec, {"stages.grpo.beta": 0})) == 3
+    assert len(specs(spec, {"stages.grpo.beta": 0})) == 3
     base.write_text("name: base\nextends: p31\ntitle: Base\nstages: {grpo: {learning_rate: 1.0e-5}}\n")
-    assert len(candidates.specs(spec, {"stages.grpo.beta": 0})) == 3  # under tiny the rate is the profile's
+    assert len(specs(spec, {"stages.grpo.beta": 0})) == 3  # under tiny the rate is the profile's
     base.write_text("name: base\nextends: p31\ntitle: Base\nstages: {grpo: {weight_decay: 0.5}}\n")
     with pytest.raises(SpecError, match=r"base\.yaml: is not what it was when this study began"):
-        candidates.specs(spec, {"stages.grpo.beta": 0})
+        specs(spec, {"stages.grpo.beta": 0})
 
 
 def test_the_base_may_be_a_recorded_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +157,7 @@ def test_the_base_may_be_a_recorded_revision(tmp_path: Path, monkeypatch: pytest
     revisions.recorded_as(p31.spec, p31.authored)
     write("axes: {beta: [0, 0.1]}", "name: mine\ntitle: Mine\nexperiment: p31@2\n")
     spec = load_sweep("mine", profile="tiny", revisions=revisions).spec
-    (run,) = candidates.specs(spec, {"stages.grpo.beta": 0.1}, seeds=[4])
+    (run,) = specs(spec, {"stages.grpo.beta": 0.1}, seeds=[4])
     assert (run.spec.name, run.spec.seed, run.spec.stages["grpo"].beta.start) == ("p31", 4, 0.1)
 
 
@@ -190,14 +189,13 @@ def test_the_values_of_an_axis(axis: object, expected: list[Any]) -> None:
 
 def test_a_range_of_real_numbers_has_no_end() -> None:
     spec = of({A: {"low": 0.1, "high": 0.3}, B: ["k2", "k3"]})
-    assert (finite(spec), size(spec)) == (False, None)
+    assert size(spec) is None
     with pytest.raises(SpecError, match=f"{A} is a range of real numbers"):
         points(spec)
 
 
 def test_the_product_has_the_last_axis_fastest() -> None:
     spec = of({A: [0, 0.1], B: ["k2", "k3"]})
-    assert finite(spec)
     assert size(spec) == 4
     assert points(spec) == [{A: 0, B: "k2"}, {A: 0, B: "k3"}, {A: 0.1, B: "k2"}, {A: 0.1, B: "k3"}]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from grpoctl.sweeps import candidates, samplers
-from grpoctl.sweeps.samplers import Memory, Suggester, startup, suggest
+from grpoctl.sweeps.samplers import Memory, Suggester, startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Point
 from grpoctl.sweeps.vocabulary import EndedTrial
@@ -93,7 +93,7 @@ def test_the_same_call_gives_the_same_point_whatever_was_asked_before(sampler: s
     past = [ended(n, p, reward(p), "PRUNED" if n % 5 == 4 else "COMPLETE") for n, p in enumerate(points) if p]
     for number in (29, 3, 17, 10):
         taken = {candidates.identity(point) for point in points[:number] if point}
-        assert suggest(of, number, past[: max(0, number - 1)], taken) == points[number]
+        assert Suggester(of).suggest(number, past[: max(0, number - 1)], taken) == points[number]
 
 
 def test_what_is_kept_between_calls_is_not_seen_in_the_points() -> None:
@@ -106,7 +106,7 @@ def test_what_is_kept_between_calls_is_not_seen_in_the_points() -> None:
         some = past[: rng.randint(8, 25)]
         if rng.random() < 0.5:
             some = [*some[:3], ended(3, points[3], rng.random(), rng.choice(["FAIL", "PRUNED"])), *some[4:]]
-        assert kept.suggest(99, some, set()) == suggest(of, 99, some, set())
+        assert kept.suggest(99, some, set()) == Suggester(of).suggest(99, some, set())
 
 
 def test_only_what_is_new_is_added_to_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +121,12 @@ def test_only_what_is_new_is_added_to_the_memory(monkeypatch: pytest.MonkeyPatch
 
 def test_another_number_another_study_and_another_past_give_other_points() -> None:
     of, other = sweep(MIXED, sampler="tpe"), sweep(MIXED, sampler="tpe", study_seed=1)
-    assert len({candidates.identity(suggest(of, number, [], set()) or {}) for number in range(20)}) == 20
-    assert suggest(of, 5, [], set()) != suggest(other, 5, [], set())
+    assert len({candidates.identity(Suggester(of).suggest(number, [], set()) or {}) for number in range(20)}) == 20
+    assert Suggester(of).suggest(5, [], set()) != Suggester(other).suggest(5, [], set())
     points = [point for point in played(of, 20, reward) if point]
     liked = [ended(n, point, reward(point)) for n, point in enumerate(points)]
     disliked = [ended(n, point, -reward(point)) for n, point in enumerate(points)]
-    assert suggest(of, 20, liked, set()) != suggest(of, 20, disliked, set())
+    assert Suggester(of).suggest(20, liked, set()) != Suggester(of).suggest(20, disliked, set())
 
 
 def test_the_points_are_on_the_axes_with_conditional_ones_where_they_act() -> None:
@@ -149,7 +149,7 @@ def test_a_trial_that_failed_teaches_nothing() -> None:
     points = [point for point in played(of, 20, reward) if point]
     past = [ended(n, point, reward(point)) for n, point in enumerate(points)]
     failed = [ended(20 + n, point, 9.0, "FAIL") for n, point in enumerate(points)]
-    assert suggest(of, 40, [*past, *failed], set()) == suggest(of, 40, past, set())
+    assert Suggester(of).suggest(40, [*past, *failed], set()) == Suggester(of).suggest(40, past, set())
 
 
 def chosen(of: SweepSpec, at: Mapping[str, float], states: Mapping[str, Any] | None = None) -> float:
@@ -159,7 +159,7 @@ def chosen(of: SweepSpec, at: Mapping[str, float], states: Mapping[str, Any] | N
         ended(n, {"k": k, "scale": scale, "beta": 0.0}, at[str(scale)], (states or {}).get(str(scale), "COMPLETE"))
         for n, (scale, k) in enumerate(values)
     ]
-    points = [suggest(of, number, past, set()) for number in range(100, 140)]
+    points = [Suggester(of).suggest(number, past, set()) for number in range(100, 140)]
     return statistics.mean(point is not None and point["scale"] == "group" for point in points)
 
 
@@ -190,9 +190,9 @@ def test_tpe_finds_better_points_than_chance() -> None:
 
 def test_a_space_too_large_to_be_listed_is_drawn_from_until_a_point_is_new() -> None:
     of = sweep({"a": {"low": 1, "high": 200}, "b": {"low": 1, "high": 200}}, sampler="random")
-    first = suggest(of, 0, [], set())
+    first = Suggester(of).suggest(0, [], set())
     assert first is not None
-    second = suggest(of, 0, [], {candidates.identity(first)})
+    second = Suggester(of).suggest(0, [], {candidates.identity(first)})
     assert second is not None
     assert second != first
 

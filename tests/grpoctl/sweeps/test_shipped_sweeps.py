@@ -19,6 +19,7 @@ from grpoctl.sweeps.preview import notes
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.validation import some_points
 from tests.fakes import Recorder
+from tests.grpoctl.sweeps.mine import specs
 
 SHIPPED = Library(user=Path("no-such-folder"), shipped=shipped_folder("sweeps"), kind="sweep")
 BASES = Library(user=Path("no-such-folder"))
@@ -102,7 +103,7 @@ def test_the_collapse_study_is_a_table_of_two_by_two_that_nothing_cuts_short() -
         (2, False), (2, True), (8, False), (8, True),
     ]  # fmt: skip
     assert (spec.metric, spec.direction, spec.worst, spec.pruner.name) == ("collapse_rate", "minimize", 1.0, "none")
-    run = candidates.specs(spec, candidates.points(spec)[1], seeds=[0], library=BASES)[0].spec
+    run = specs(spec, candidates.points(spec)[1], seeds=[0], library=BASES)[0].spec
     assert (run.guards.collapse, run.guards.rollout_integrity) == ("warn", "warn")
 
 
@@ -135,7 +136,7 @@ def trained(spec: SweepSpec, point: candidates.Params, folder: Path, seen: dict[
     """The rows of a point's run, less what echoes its settings."""
     name = f"{study_stem(spec)} {candidates.identity(point)}"
     if name not in seen:
-        run = candidates.specs(spec, point, seeds=[0], library=BASES)[0].spec
+        run = specs(spec, point, seeds=[0], library=BASES)[0].spec
         recorder = Recorder()
         drive(assemble(run, open_checkpoints(run, folder)).steps(), recorder)
         seen[name] = [
