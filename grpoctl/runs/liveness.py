@@ -107,7 +107,7 @@ def study_status(study: StudyDir) -> tuple[StudyStatus, str]:
 
 
 def study_ended(study: StudyDir) -> bool:
-    """True when nothing more will come of a study, unless it is resumed; by its lock alone where sweep.json is damaged."""
+    """True when nothing more comes of a study, unless it is resumed; by its lock where sweep.json is damaged."""
     try:
         return study_status(study)[0] is not StudyStatus.RUNNING
     except StorageError:
