@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.config import RunSpec
 from core.errors import NotFoundError
-from grpoctl.analysis.sweeps.reading import read_study
+from grpoctl.analysis.sweeps.document import read_study
 from grpoctl.config import read_resolved
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs.run_dir import Home, RunDir

@@ -13,12 +13,11 @@ from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sweeps.candidates import Candidates
+from grpoctl.sweeps.candidates import Candidates, name_of
 from grpoctl.sweeps.loading import load_sweep
-from grpoctl.sweeps.opening import Terms, new_study
-from grpoctl.sweeps.space import name_of
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import TrialRecord
+from grpoctl.sweeps.study import Terms, new_study
 
 SHIPPED = sorted(Library(user=Path("none"), shipped=shipped_folder("sweeps"), kind="sweep").files())
 K, LR, BETA = "stages.grpo.num_generations", "stages.grpo.learning_rate", "stages.grpo.beta"
@@ -59,7 +58,7 @@ def ended_study(
     book.intervals = {number: (0.45 + number / 10, 0.55 + number / 10) for number in book.trials}
     order = sorted(book.trials, reverse=True)
     winner = {"number": best, "score": 0.5 + best / 10, "interval": [0.45 + best / 10, 0.55 + best / 10]}
-    book.said = {"best": winner if book.trials else None, "ranking": order, "indistinguishable": order[:1]}
+    book.analysis = {"best": winner if book.trials else None, "ranking": order, "indistinguishable": order[:1]}
     book.header |= {"status": "COMPLETED", "ended": 1_700_000_000.0, **header}
     book.save()
     return made.study

@@ -138,7 +138,7 @@ def _stands_for(result: Mapping[str, object], experiment: str, profile: str | No
 
 def _results(paths: Iterable[Path]) -> list[tuple[Path, Mapping[str, object]]]:
     """The results there are, that of the run which ended last first; a damaged one stands for nothing."""
-    found = []
+    results = []
     for path in paths:
         run = RunDir(path=path)
         try:
@@ -146,9 +146,9 @@ def _results(paths: Iterable[Path]) -> list[tuple[Path, Mapping[str, object]]]:
         except StorageError:  # one broken run must not hide the others; naming it says what is wrong with it
             continue
         if result is not None:
-            found.append((_ended(run), path, result))
-    found.sort(key=lambda entry: entry[:2], reverse=True)
-    return [(path, result) for _, path, result in found]
+            results.append((_ended(run), path, result))
+    results.sort(key=lambda entry: entry[:2], reverse=True)
+    return [(path, result) for _, path, result in results]
 
 
 def _ended(run: RunDir) -> float:

@@ -1,7 +1,7 @@
 """Whether B is better than A, or whether that is seed noise: a `Comparison` of two sides' runs.
 
-What is here: the numbers and the record. What is not: reading and choosing runs (collect), the sentences that go with
-the numbers (remarks), printing (grpoctl.console).
+What is here: the numbers, and the sentences that must stand beside them (notes and verdict). What is not: reading and
+choosing runs (collect), printing (grpoctl.console).
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from core.errors import UserError
+from core.health.finding import SEVERITIES
 from core.health.rules.gains import HEADLINE, Gain, mean_gain, stage_gains
-from core.health.statistics import Difference, Estimate, clipped, mean_interval, paired, welch
+from core.health.statistics import Difference, Estimate, clipped, mean, mean_interval, paired, welch
 from core.metrics import EVAL, RUN, limits
-from grpoctl.analysis import remarks
-from grpoctl.analysis.collect import RunRecord, number
+from grpoctl.analysis.collect import Leaves, RunRecord, number
 from grpoctl.analysis.curves import Curve, axis_of, mean_curve
 from grpoctl.analysis.outcome import ruler_of
-from grpoctl.wording import BEST, label
+from grpoctl.runs.status import UNDISTURBED
+from grpoctl.wording import BEST, label, metric_text, plural, setting_text
 
 _EVAL = tuple(metric.name for metric in EVAL if metric.name != "eval/reward_se")  # a precision, not an outcome
 _RUN = tuple(dict.fromkeys([*(metric.name for metric in RUN), "completions", "seconds"]))
 # What tells runs apart without changing what they do.
 _IDENTITY = frozenset({"name", "title", "question", "source", "revision", "profile", "expects", "recorded", "seed"})
+# Guards act by stopping a run only, checkpoints not at all: where every run ended by itself neither made a difference.
+_INERT_UNLESS_STOPPED = ("guards.", "checkpoints.")
+_RULERS = ("task.", "evaluation.")
+_HOW_OFTEN = "evaluation.eval_steps"  # the held-out draws are the same each time
+_SCHEDULE = frozenset({"start", "end", "steps"})
+
+Changed = Mapping[str, tuple[object, object]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,11 +111,11 @@ def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
         b=side_b,
         changed=changed,
         metrics=metrics,
-        notes=remarks.notes(a, b, changed),
-        findings={"a": remarks.findings(a), "b": remarks.findings(b)},
+        notes=_notes(a, b, changed),
+        findings={"a": _findings(a), "b": _findings(b)},
         stages={"a": _stage_gains(a), "b": _stage_gains(b)},
         axis=axis,
-        verdict=remarks.verdict(HEADLINE, (side_a.name, side_b.name), headline.a, headline.b, headline.difference),
+        verdict=_verdict(HEADLINE, (side_a.name, side_b.name), headline),
     )
 
 
@@ -121,9 +129,9 @@ def _side(letter: str, runs: Sequence[RunRecord], axis: str) -> Side:
     if not runs:
         raise UserError(f"side {letter} has no runs; name an experiment or runs that have ended (see: grpoctl ls)")
     for key in ("profile", "spec_sha"):
-        found = sorted({str(run.result[key]) for run in runs})
-        if len(found) > 1:
-            raise UserError(f"side {letter} mixes runs of different {key} ({', '.join(found)}); name runs of one spec")
+        kinds = sorted({str(run.result[key]) for run in runs})
+        if len(kinds) > 1:
+            raise UserError(f"side {letter} mixes runs of different {key} ({', '.join(kinds)}); name runs of one spec")
     runs = sorted(runs, key=lambda run: run.seed)
     seeds = tuple(run.seed for run in runs)
     if len(set(seeds)) < len(seeds):
@@ -179,8 +187,8 @@ def _row(a: Sequence[RunRecord], b: Sequence[RunRecord], name: str, part: str) -
     values_a, values_b = _by_seed(a, name, part), _by_seed(b, name, part)
     low, high = limits(name, ruler_of(a[0].result).reward_range)
     estimates = [
-        replace(found, interval=found.interval and clipped(found.interval, low, high))
-        if (found := mean_interval(list(values.values())) if values else None)
+        replace(estimate, interval=estimate.interval and clipped(estimate.interval, low, high))
+        if (estimate := mean_interval(list(values.values())) if values else None)
         else None
         for values in (values_a, values_b)
     ]
@@ -197,3 +205,177 @@ def _row(a: Sequence[RunRecord], b: Sequence[RunRecord], name: str, part: str) -
 def _by_seed(runs: Sequence[RunRecord], name: str, part: str) -> dict[int, float]:
     values = {run.seed: run.value(name, part) for run in runs}
     return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _notes(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> tuple[str, ...]:
+    """What stands between the numbers and a conclusion, the heaviest first."""
+    return (
+        *_fault(a[0].spec, b[0].spec),
+        *_errors(a, b),
+        *_same_runs(a, b, changed),
+        *_attribution(a, b, changed),
+        *_ruler(changed),
+        *_budget(a, b),
+        *_seeds(a, b),
+        *_endings(a, b),
+    )
+
+
+def _findings(runs: Sequence[RunRecord]) -> dict[str, dict[str, object]]:
+    """Id of each finding of a side's runs -> its gravest `severity`, and the ids of the `runs` that have it."""
+    findings: dict[str, dict[str, object]] = {}
+    for severity in SEVERITIES:
+        for run in runs:
+            for name in _finding_ids(run, severity):
+                entry = findings.setdefault(name, {"severity": severity, "runs": []})
+                named = entry["runs"]
+                assert isinstance(named, list)
+                named += [] if run.run_id in named else [run.run_id]
+    return findings
+
+
+def _verdict(metric: str, names: tuple[str, str], row: Row) -> str:
+    """Which side is better on a metric that is better when higher, with its interval, or why that cannot be said."""
+    a, b, gap = row.a, row.b, row.difference
+    if a is None or b is None or gap is None:
+        missing = " and ".join(letter for letter, side in (("A", a), ("B", b)) if side is None)
+        return f"no verdict: {missing} has no {metric}"
+    seeds = f"n={a.n} seeds" if a.n == b.n else f"n={a.n} and {b.n} seeds"
+    if gap.interval is None:
+        return (
+            f"no significance test ({seeds.replace('n=1 seeds', 'n=1 seed')}): B - A is {_signed(gap.mean)} on "
+            f"{metric}, without an interval; run more seeds, e.g. with --seeds 0,1,2"
+        )
+    low, high = gap.interval
+    if low <= 0 <= high:
+        span = f"[{_signed(low)}, {_signed(high)}]"
+        return f"no significant difference: B - A is {_signed(gap.mean)} {span} on {metric} ({gap.method}, {seeds})"
+    letter, name = ("B", names[1]) if low > 0 else ("A", names[0])
+    smaller, larger = sorted((abs(low), abs(high)))
+    span = f"[{metric_text(metric, smaller)}, {metric_text(metric, larger)}]"
+    size = metric_text(metric, abs(gap.mean))
+    return f"{letter} ({name}) is better by {size} {span} on {metric} ({gap.method}, {seeds})"
+
+
+def knobs(changed: Changed, a: Leaves, b: Leaves) -> list[str]:
+    """The changed settings, but a schedule's keys count as one, and so does a part that one side lacks altogether."""
+    keys: dict[str, None] = {}
+    for key in changed:
+        parent, _, leaf = key.rpartition(".")
+        schedule = leaf in _SCHEDULE and all(f"{parent}.{part}" in side for part in _SCHEDULE for side in (a, b))
+        absent = any(side.get(parent, 0) is None for side in (a, b))
+        keys.setdefault(parent if schedule or absent else key)
+    return list(keys)
+
+
+def _fault(a: Leaves, b: Leaves) -> list[str]:
+    faults = [_listed(side.get("faults")) for side in (a, b)]
+    if faults[0] == faults[1]:
+        return [f"both sides ran with a fault switched on: {faults[0]}"] if faults[0] else []
+    sides = " and ".join(f"{letter} with {fault}" for letter, fault in zip("AB", faults, strict=True) if fault)
+    other = {0: "A", 1: "B"}[faults.index("")] if "" in faults else None
+    return [f"a fault was switched on: {sides}" + (f"; {other} without any" if other else "")]
+
+
+def _errors(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
+    """A side with an error: until it is explained, nothing can be attributed to the settings."""
+    notes = []
+    for letter, side in (("A", a), ("B", b)):
+        with_error = [run for run in side if _finding_ids(run, "error")]
+        if with_error:
+            names = ", ".join(dict.fromkeys(name for run in with_error for name in _finding_ids(run, "error")))
+            notes.append(
+                f"{letter} has an error in {len(with_error)} of {plural(len(side), 'run')} ({names}): until it is "
+                "explained, no difference can be attributed to the settings; evidence: "
+                f"grpoctl diagnose {with_error[0].run_id}"
+            )
+    return notes
+
+
+def _finding_ids(run: RunRecord, severity: str) -> list[str]:
+    """The ids of a run's findings of this severity."""
+    entries = run.result.get("findings")
+    entries = entries if isinstance(entries, list) else []
+    return [str(entry["id"]) for entry in entries if entry.get("severity") == severity]
+
+
+def _listed(faults: object) -> str:
+    return setting_text(list(faults))[1:-1] if isinstance(faults, (list, tuple)) else ""
+
+
+def _same_runs(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> list[str]:
+    common = sorted({run.run_id for run in a} & {run.run_id for run in b})
+    if common:
+        return [f"{', '.join(common)} {'is' if len(common) == 1 else 'are'} on both sides"]
+    return [] if changed else ["no setting differs: any difference is noise or a code change"]
+
+
+def _attribution(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> list[str]:
+    ended_alone = all(run.status in UNDISTURBED for run in [*a, *b])
+    weighing = {
+        key: pair for key, pair in changed.items() if not (ended_alone and key.startswith(_INERT_UNLESS_STOPPED))
+    }
+    count = len(knobs(weighing, a[0].spec, b[0].spec))
+    alone = "either alone" if count == 2 else "any one alone"
+    return [f"{count} settings differ: a difference cannot be attributed to {alone}"] if count > 1 else []
+
+
+def _ruler(changed: Changed) -> list[str]:
+    rulers = ", ".join(key for key in changed if key.startswith(_RULERS) and key != _HOW_OFTEN)
+    return [f"the evaluations themselves differ ({rulers}): eval/* is not the same measure"] if rulers else []
+
+
+def _budget(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
+    used = [_sampled(side) for side in (a, b)]
+    plans = [_plan(side[0].spec) for side in (a, b)]
+    if None in used or used[0] == used[1]:
+        return []
+    shown = [metric_text("completions", count) for count in used]
+    text = f"unequal completions: A sampled {shown[0]}, B {shown[1]} per run"
+    return [f"{text} (planned K x B x steps: {plans[0]} and {plans[1]})" if all(plans) else text]
+
+
+def _sampled(runs: Sequence[RunRecord]) -> float | None:
+    counts = [count for count in (run.value("completions") for run in runs) if count is not None]
+    return mean(counts) if counts else None
+
+
+def _plan(spec: Leaves) -> str:
+    """`8 x 2 x 200 = 3200`, one per stage; empty where the spec does not say."""
+    stages = dict.fromkeys(key.split(".")[1] for key in spec if key.startswith("stages."))
+    plans = []
+    for stage in stages:
+        keys = ("num_generations", "prompts_per_step", "max_steps")
+        factors = [number(spec.get(f"stages.{stage}.{key}")) for key in keys]
+        if any(factor is None for factor in factors):
+            return ""
+        k, b, steps = (int(factor or 0) for factor in factors)
+        plans.append(f"{k} x {b} x {steps} = {k * b * steps}")
+    return " + ".join(plans)
+
+
+def _seeds(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
+    notes = []
+    single = [letter for letter, side in (("A", a), ("B", b)) if len(side) == 1]
+    if single:
+        verb = "has" if len(single) == 1 else "have"
+        notes.append(f"{' and '.join(single)} {verb} one seed: no interval, no significance test")
+    seeds = [sorted(run.seed for run in side) for side in (a, b)]
+    if seeds[0] != seeds[1]:
+        shown = [", ".join(map(str, side)) for side in seeds]
+        notes.append(f"the seeds differ (A {shown[0]}; B {shown[1]}): the sides cannot be paired")
+    return notes
+
+
+def _endings(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
+    notes = []
+    for letter, side in (("A", a), ("B", b)):
+        odd = [run for run in side if run.status not in UNDISTURBED]
+        if odd:
+            runs = ", ".join(f"{run.run_id} {run.status}" for run in odd)
+            notes.append(f"{letter}: {len(odd)} of {plural(len(side), 'run')} did not end normally: {runs}")
+    return notes
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}"

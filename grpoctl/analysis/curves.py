@@ -1,6 +1,7 @@
-"""Two curves as text: a line chart that reads without colour. Images are not here.
+"""Curves: means over runs, values between points, and two curves as a text chart that reads without colour.
 
-The first curve is drawn thin, the second heavy, where both run through one cell it is doubled.
+In a chart the first curve is drawn thin, the second heavy; where both run through one cell it is doubled. Images are
+not here.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def mean_curve(runs: Sequence[RunRecord], metric: str = "eval/reward", axis: str
     """
     series = [points for points in (_series(run, metric, axis) for run in runs) if points]
     places = sorted({x for points in series for x, _ in points})
-    return tuple((x, mean([_at(points, x) for points in series])) for x in places)
+    return tuple((x, mean([_extended(points, x) for points in series])) for x in places)
 
 
 def chart(title: str, curves: Sequence[Curve], *, axis: str = "completions", width: int = 80, height: int = 12) -> str:
@@ -101,14 +102,20 @@ def _series(run: RunRecord, metric: str, axis: str) -> tuple[Point, ...]:
     return tuple((x, y) for x, y in pairs if x is not None and y is not None)
 
 
-def _at(points: Sequence[Point], x: float) -> float:
-    """The value at x along straight lines, the first and the last one beyond the ends."""
+def value_at(points: Sequence[Point], x: float) -> float | None:
+    """The value at x along straight lines between the points; None outside of them."""
     before = [point for point in points if point[0] <= x]
     after = [point for point in points if point[0] >= x]
     if not before or not after:
-        return (before[-1] if before else after[0])[1]
+        return None
     (x0, y0), (x1, y1) = before[-1], after[0]
     return y0 if x1 == x0 else y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def _extended(points: Sequence[Point], x: float) -> float:
+    """The value at x; beyond the ends the first or the last one."""
+    value = value_at(points, x)
+    return value if value is not None else (points[0] if x < points[0][0] else points[-1])[1]
 
 
 def _within(points: Sequence[Point], x: float) -> float | None:
@@ -116,7 +123,7 @@ def _within(points: Sequence[Point], x: float) -> float | None:
     slack = 1e-9 * max(1.0, abs(x))  # the last column must not be lost to rounding
     if not points or not points[0][0] - slack <= x <= points[-1][0] + slack:
         return None
-    return _at(points, x)
+    return _extended(points, x)
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

@@ -73,10 +73,10 @@ def quantity(values: Sequence[tuple[int, float]], possible: Interval | None = No
             prompts.setdefault(prompt, []).append(value)
     if not prompts:
         return Quantity(mean=None, se=None, low=None, high=None, prompts=0)
-    means, n = [mean(found) for found in prompts.values()], len(prompts)
+    means, n = [mean(of_prompt) for of_prompt in prompts.values()], len(prompts)
     sd = sample_sd(means)
     se = None if sd is None else sd / math.sqrt(n)
-    if all(value in (0.0, 1.0) for found in prompts.values() for value in found):
+    if all(value in (0.0, 1.0) for of_prompt in prompts.values() for value in of_prompt):
         interval: Interval | None = wilson(mean(means), _worth(means, se, sum(map(len, prompts.values()))))
     else:
         interval = mean_interval(means).interval

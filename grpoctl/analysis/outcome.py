@@ -141,7 +141,10 @@ GAIN_LEGEND = "±, [ ]: 95 % t interval over seeds, and over the prompts of both
 def beside_the_record(result: Mapping[str, Any], recorded: Mapping[str, float]) -> list[tuple[str, str, str]]:
     """Rows (metric, what the document says, what this run has) of a historical record."""
     run = RunRecord(result=result, spec={}, rows=())
-    return [(name, metric_text(name, said), metric_text(name, run.value(name))) for name, said in recorded.items()]
+    return [
+        (name, metric_text(name, documented), metric_text(name, run.value(name)))
+        for name, documented in recorded.items()
+    ]
 
 
 def _ending(result: Mapping[str, Any]) -> Line:

@@ -17,9 +17,9 @@ from grpoctl import console
 from grpoctl.cli import exits, session
 from grpoctl.cli.run_slots import take_first
 from grpoctl.config import read_resolved
-from grpoctl.executors.detached import ignore_hang_up, print_into
 from grpoctl.executors.inline import execute
 from grpoctl.executors.slots import Slot
+from grpoctl.executors.terminal import ignore_hang_up, print_into
 from grpoctl.runs.run_dir import RunDir
 
 

@@ -11,12 +11,11 @@ from grpoctl.cli.checking import wrapped
 from grpoctl.config import canonical
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.sweeps.axis import Axis
-from grpoctl.sweeps.checks import described, notes
+from grpoctl.sweeps.candidates import points
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
+from grpoctl.sweeps.preview import described, notes
 from grpoctl.sweeps.samplers import startup
-from grpoctl.sweeps.space import points
-from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.spec import Axis, SweepSpec
 from grpoctl.wording import plural
 
 

@@ -10,7 +10,7 @@ from core.errors import RunError
 from grpoctl import console
 from grpoctl.children import spawn
 from grpoctl.cli import session
-from grpoctl.executors.detached import wait_until_held
+from grpoctl.executors.terminal import wait_until_held
 from grpoctl.runs import liveness
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir

@@ -8,7 +8,7 @@ from grpoctl.cli.options import Json
 def ls(json: Json = False) -> None:
     """List experiments, sweeps and runs."""
     from grpoctl import console
-    from grpoctl.analysis.sweeps.reading import study_row, study_summaries
+    from grpoctl.analysis.sweeps.document import study_row, study_summaries
     from grpoctl.config import experiments
     from grpoctl.runs import liveness
     from grpoctl.runs.listing import summaries, sweeps

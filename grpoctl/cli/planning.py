@@ -13,19 +13,17 @@ from grpoctl.children import spawn
 from grpoctl.cli import sweeping
 from grpoctl.cli.sweeping import Asked
 from grpoctl.credentials import STORAGE_VARIABLE
-from grpoctl.executors.detached import wait_until_held
+from grpoctl.executors.terminal import wait_until_held
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.sweeps import opening, space
-from grpoctl.sweeps.candidates import Candidates
-from grpoctl.sweeps.checks import notes
-from grpoctl.sweeps.cost import cost_of
+from grpoctl.sweeps.candidates import Candidates, identity, points
 from grpoctl.sweeps.loading import read_sweep
-from grpoctl.sweeps.opening import lag_of, total_of
+from grpoctl.sweeps.preview import cost_of, notes
 from grpoctl.sweeps.samplers import Suggester, startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import read_book
+from grpoctl.sweeps.study import lag_of, named_study, total_of, unfinished
 from grpoctl.wording import plural
 
 
@@ -75,8 +73,8 @@ def known_trials(sweep: SweepSpec, total: int, slots: int) -> list[tuple[int, st
     """(number, name, params) of the trials that depend on no result, assuming that none fails."""
     if sweep.ladder or sweep.candidates:
         names = [*sweep.candidates, *(rung.name for rung in sweep.ladder)]
-        points = zip(names, space.points(sweep), strict=True)
-        return [(number, name, point) for number, (name, point) in enumerate(islice(points, total))]
+        named = zip(names, points(sweep), strict=True)
+        return [(number, name, point) for number, (name, point) in enumerate(islice(named, total))]
     drawn = startup(sweep.sampler, lag_of(sweep, slots))
     first = total if drawn is None else min(total, drawn)
     suggester, taken = Suggester(sweep), set[str]()
@@ -85,7 +83,7 @@ def known_trials(sweep: SweepSpec, total: int, slots: int) -> list[tuple[int, st
         params = suggester.suggest(number, (), taken)
         if params is None:
             break
-        taken.add(space.identity(params))
+        taken.add(identity(params))
         found.append((number, None, params))
     return found
 
@@ -149,10 +147,10 @@ def detach(asked: Asked) -> None:
 
 def _study(asked: Asked, home: Home) -> tuple[StudyDir | None, SweepSpec]:
     """The study that would be continued, if that was asked for, and the sweep."""
-    if asked.resume and (named := opening.named_study(home, asked.name)) is not None:
+    if asked.resume and (named := named_study(home, asked.name)) is not None:
         return named, read_sweep(named.spec)
     sweep = sweeping.resolve(asked, home)
-    return (opening.unfinished(sweep, home) if asked.resume else None), sweep
+    return (unfinished(sweep, home) if asked.resume else None), sweep
 
 
 def _slots(asked: Asked, sweep: SweepSpec) -> int:

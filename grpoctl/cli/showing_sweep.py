@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from core.errors import NotFoundError, UserError
 from grpoctl import console
+from grpoctl.analysis.sweeps.document import read_study
 from grpoctl.analysis.sweeps.findings import study_findings
-from grpoctl.analysis.sweeps.flat import flat
-from grpoctl.analysis.sweeps.reading import read_study
 from grpoctl.analysis.sweeps.report import text_report
+from grpoctl.analysis.sweeps.tables import flat
 from grpoctl.cli import checking_sweep
 from grpoctl.config import plain
 from grpoctl.runs.launch import revisions_of

@@ -17,8 +17,8 @@ from grpoctl.cli.sweep_progress import SweepProgress
 from grpoctl.credentials import masked
 from grpoctl.executors import registry
 from grpoctl.executors.base import Executor
-from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
 from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
+from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.files import storage_errors
 from grpoctl.runs import liveness
 from grpoctl.runs import profile as profiles
@@ -26,15 +26,22 @@ from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sweeps import opening
-from grpoctl.sweeps.checks import notes
-from grpoctl.sweeps.conclusion import GO_ON, conclude, how_it_ended, make_up
-from grpoctl.sweeps.database import check_url
-from grpoctl.sweeps.driver import Driver, Plan
+from grpoctl.sweeps.driver import GO_ON, Driver, Plan, conclude, how_it_ended
 from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
-from grpoctl.sweeps.opening import Opened, Terms
+from grpoctl.sweeps.preview import notes
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.storage import BEHIND, StudyStorage
+from grpoctl.sweeps.storage import BEHIND, StudyStorage, check_url
+from grpoctl.sweeps.study import (
+    Opened,
+    Terms,
+    check_terms,
+    kept_in,
+    make_up,
+    named_study,
+    new_study,
+    reopened,
+    unfinished,
+)
 from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
 
 WORKERS = 4  # at most, unless asked for: each has torch in memory, and each more is a trial less to learn from
@@ -150,11 +157,11 @@ def opened_study(asked: Asked, home: Home) -> Iterator[Opened]:
             held.enter_context(existing.hold())
             with storage_errors("write", existing.control):  # it asked an earlier driver to stop; from now on, this one
                 existing.control.unlink(missing_ok=True)
-            yield opening.reopened(existing, wanted)
+            yield reopened(existing, wanted)
             return
         with _one_at_a_time(home):  # two that begin the same sweep at once: the second sees that the first drives it
             above = StudyStorage.highest(asked.storage, study_stem(sweep)) if asked.storage else 0
-            opened = opening.new_study(sweep, home, notes(sweep), replace(wanted, above=above))
+            opened = new_study(sweep, home, notes(sweep), replace(wanted, above=above))
             held.enter_context(opened.study.hold())
         yield opened
 
@@ -171,14 +178,14 @@ def terms(asked: Asked, sweep: SweepSpec) -> Terms:
 
 def _meant(asked: Asked, home: Home) -> tuple[StudyDir | None, SweepSpec]:
     """The study to go on with, None for a new one, and its sweep."""
-    if asked.resume and (named := opening.named_study(home, asked.name)) is not None:
+    if asked.resume and (named := named_study(home, asked.name)) is not None:
         if asked.overrides or asked.seeds:
             raise UserError(f"{named.id} continues with the settings it began with; leave out overrides and seeds")
         return named, read_sweep(named.spec)
     sweep = resolve(asked, home)
     if not asked.resume:
         return None, sweep
-    if (found := opening.unfinished(sweep, home)) is None:
+    if (found := unfinished(sweep, home)) is None:
         console.print_note(f"no study of {sweep.name} to resume: starting a new one")
     return found, sweep if found is None else read_sweep(found.spec)
 
@@ -246,8 +253,8 @@ def _driven(driver: Driver, executor: Executor) -> None:
 def opened_storage(asked: Asked, opened: Opened) -> StudyStorage:
     """The study in Optuna's database. A new study that the database refuses is taken away again."""
     study, sweep = opened.study, opened.sweep
-    opening.check_terms(opened.book.header, terms(asked, sweep))
-    where = asked.storage or opening.kept_in(study, opened.book.header)
+    check_terms(opened.book.header, terms(asked, sweep))
+    where = asked.storage or kept_in(study, opened.book.header)
     try:
         return StudyStorage.open(where, study.id, sweep, create=opened.fresh, sweep_sha=sweep_sha(sweep))
     except GrpoError:

@@ -12,7 +12,7 @@ def sync(json: Json = False) -> None:
     from grpoctl import console
     from grpoctl.cli import exits
     from grpoctl.runs.run_dir import Home
-    from grpoctl.sweeps.conclusion import make_up_all
+    from grpoctl.sweeps.study import make_up_all
     from grpoctl.tracking.sync import sync as catch_up
 
     home = Home.locate()

@@ -133,17 +133,20 @@ def _keys_of_a_file(tree: Tree, keys: Keys) -> dict[Keys, Field]:
     return {**known, ("extends",): Field(annotation=str), ("profiles",): Field(annotation=dict)}
 
 
-def nearest(keys: Keys, known: Mapping[Keys, Field]) -> Keys | None:
-    """The known key nearest to an unknown one, or None. Of two of the same name, the one nearer by."""
+def nearest(keys: Keys, known: Mapping[Keys, Field], aliases: Mapping[str, str] = ALIASES) -> Keys | None:
+    """The known key nearest to an unknown one, or None. Of two of the same name, the one nearer by.
+
+    `aliases` has what keys are called elsewhere -> our name, as the end of a dotted key.
+    """
     name = str(keys[-1]).lower().replace("-", "_")
-    if name in ALIASES:
-        return _ending(ALIASES[name], keys, known)
+    if name in aliases:
+        return _ending(aliases[name], keys, known)
     own = _ending(name, keys, known)
     if own is not None:
         return own
-    pool = sorted({str(path[-1]) for path in known} | set(ALIASES))
+    pool = sorted({str(path[-1]) for path in known} | set(aliases))
     close = max(pool, key=lambda other: _likeness(name, other))
-    return _ending(ALIASES.get(close, close), keys, known) if _likeness(name, close) else None
+    return _ending(aliases.get(close, close), keys, known) if _likeness(name, close) else None
 
 
 def _likeness(name: str, other: str) -> float:

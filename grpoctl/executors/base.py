@@ -1,16 +1,20 @@
-"""What every executor does, and what it tells: jobs in, events out.
+"""The protocol of executors: jobs in, events out; and both as lines of JSON, for the pipes between processes.
 
-What is here: the records and the protocol. What is not: how a run is executed (inline), a job's list (jobs), the warm
-worker processes (pool) and the thread of this process (same_process).
+What is not here: how a run is executed (inline), jobs in this process (jobs) and in warm worker processes (pool).
+
+A line begins with a newline as well as ending with one: where a writer was interrupted in the middle of the line
+before, only that one is lost. So there are empty lines, and lines that hold nothing.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from grpoctl.files import encode
 from grpoctl.runs.status import Status
 
 LEAVES = (Status.PRUNED, Status.FAILED, Status.INTERRUPTED)  # endings after which the rest of a job's list is not begun
@@ -102,3 +106,46 @@ class Executor(Protocol):
         from `events(0)`. A second call does nothing.
         """
         ...
+
+
+_KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in (Row, Step, Ended, Died, JobDone)}
+
+
+def job_line(job: Job) -> bytes:
+    """The job as a line."""
+    return b"\n" + encode({"number": job.number, "runs": [str(run) for run in job.runs]})
+
+
+def job_of(line: bytes) -> Job | None:
+    """The job of a line; None where it holds none."""
+    document = _object(line)
+    if document is None:
+        return None
+    return Job(number=document["number"], runs=tuple(Path(run) for run in document["runs"]))
+
+
+def event_line(event: Event) -> bytes:
+    """The event as a line; numbers JSON cannot write become null."""
+    fields = {name: getattr(event, name) for name in event.__slots__}
+    if "run" in fields:
+        fields["run"] = str(fields["run"])
+    return b"\n" + encode({"kind": type(event).__name__, **fields})
+
+
+def event_of(line: bytes) -> Event | None:
+    """The event of a line; None where it holds none."""
+    document = _object(line)
+    if document is None:
+        return None
+    kind = _KINDS[document.pop("kind")]
+    if "run" in document:
+        document["run"] = Path(document["run"])
+    return kind(**document)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

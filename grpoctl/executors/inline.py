@@ -1,6 +1,7 @@
-"""Executes a run in this process: hold it, train, write down how it ended.
+"""Executes a run in this process: hold it, train, write down how it ended; and what it asks its parent meanwhile.
 
-One of the three places that catch whatever is raised: a run that fails must still say so in its own files.
+One of the three places that catch whatever is raised: a run that fails must still say so in its own files. What is not
+here: what a parent decides (grpoctl.sweeps), and when the run asks (core.training.callbacks).
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from core.config import RunSpec
 from core.errors import GrpoError, SpecError, StorageError, in_words
 from core.health.finding import sampled
+from core.training.outcome import Ending, EndStatus
 from grpoctl.config import read_resolved, spec_sha
-from grpoctl.executors.control import asked_together, asking
-from grpoctl.executors.interrupts import Terminated, signals_as_interrupts
-from grpoctl.executors.ranks import OtherRanks, other_ranks
+from grpoctl.executors.ranks import OtherRanks, ask_together, other_ranks
 from grpoctl.executors.slots import Slot
+from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.exports import weights
-from grpoctl.files import Row, RowWriter, read_rows, replace_json, storage_errors, truncate_after
-from grpoctl.runs import inputs, provenance, status
-from grpoctl.runs.initial import initial_snapshot
-from grpoctl.runs.launch import identity_of
+from grpoctl.files import Row, RowWriter, read_json, read_rows, replace_json, storage_errors, truncate_after
+from grpoctl.runs import provenance, status
+from grpoctl.runs.launch import identity_of, initial_snapshot
 from grpoctl.runs.log import add_text, logged
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
@@ -36,13 +37,14 @@ from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
 if TYPE_CHECKING:
     from core.health.finding import Finding
     from core.training.checkpoint import Checkpoints
-    from core.training.outcome import Ending
     from core.training.parallel import World
     from core.training.trainer import Trainer
 
 Watcher = Callable[[Mapping[str, float | None]], None]
 
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the run; it is written by another process meanwhile
+CONTROL_SCHEMA = 1
+CONTROL_PAUSE = 0.005  # seconds between two looks at control.json; the parent answers within milliseconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +92,7 @@ def execute(
         with storage_errors("write", run.result):
             run.result.unlink(missing_ok=True)  # it told of an earlier attempt
         copy = start_mirror(run) if mirror else None
-        notes = inputs.record(run, spec)
+        notes = provenance.record_inputs(run, spec)
         cause: str | None = None
         try:
             with other_ranks(run, slots) as others:
@@ -142,7 +144,7 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
     initial, whence = initial_snapshot(spec, run) if restart is None else (None, "")
     theirs = None if initial is None else initial.weights
     worlds: list[World] = []
-    control = asked_together(asking(run, hooks.waiting), worlds)
+    control = ask_together(parent_control(run, hooks.waiting), worlds)
     table = read_rows(run.metrics)
     trainer = assemble(spec, checkpoints, restart=restart, table=table, initial=theirs, control=control)
     if trainer.origin is not None:
@@ -189,11 +191,11 @@ def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str
     with weights.whole_folder(run.adapter) as draft:
         trainer.policy.export(draft)
         weights.note(draft, run, step)
-    found = weights.exported(run)
-    if not trainer.spec.export.merged or found is None or found.format != "peft":
+    export = weights.exported(run)
+    if not trainer.spec.export.merged or export is None or export.format != "peft":
         return []
     try:
-        weights.merge(found, run.merged)
+        weights.merge(export, run.merged)
     except GrpoError as error:
         return [f"no merged weights: {error}"]
     return []
@@ -329,3 +331,57 @@ def rewind(run: RunDir, step: int) -> None:
     """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes."""
     for path in (run.metrics, run.samples, run.timings):
         truncate_after(path, step)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Control:
+    """RUN/control.json: what a parent asks of a run, which looks at each evaluation.
+
+        {"schema": 1, "wait": bool, "seen": step, "end": null | {"status": "PRUNED", "message": "...", "step": step}}
+
+    `wait`: after an evaluation the run goes on only once the parent has seen that step. `end`: how the run is to end,
+    from the step `since` on: its own `step`, or `seen` where that is missing. A run that is resumed from an earlier
+    checkpoint ends at that step again.
+    """
+
+    wait: bool
+    seen: int
+    end: Ending | None
+    since: int
+
+
+def read_control(path: Path) -> Control | None:
+    """The content of a control.json; None where there is none, or where it is damaged or of another schema."""
+    try:
+        document = read_json(path)
+        if document is None or document["schema"] != CONTROL_SCHEMA:
+            return None
+        wait, seen, end = bool(document["wait"]), int(document["seen"]), document["end"]
+        if end is None:
+            return Control(wait=wait, seen=seen, end=None, since=seen)
+        if end["status"] not in get_args(EndStatus):
+            return None
+        ending = Ending(status=end["status"], message=str(end["message"]))
+        return Control(wait=wait, seen=seen, end=ending, since=int(end.get("step", seen)))
+    except (StorageError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def parent_control(run: RunDir, waiting: Callable[[], None]) -> Callable[[int], Ending | None]:
+    """A function that a run calls after each evaluation: step -> how it is to end now, or None.
+
+    It waits for the parent where control.json says so, and calls `waiting` at each look: what that raises ends the run,
+    as a signal does.
+    """
+
+    def ask(step: int) -> Ending | None:
+        while (control := read_control(run.control)) is not None:
+            if control.end is not None and step >= control.since:
+                return control.end
+            if not control.wait or control.seen >= step:
+                break
+            waiting()
+            time.sleep(CONTROL_PAUSE)
+        return None
+
+    return ask

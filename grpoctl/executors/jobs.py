@@ -1,28 +1,33 @@
-"""One job: its runs executed one after another in this process, and what is told of them.
+"""Jobs executed in this process: the runs of each one after another, and the events they give.
 
-What is here: the order, and which events there are. What is not: where this happens (worker, same_process).
+A worker process does it for a pool (worker). `Inline` does it without any other process, in a thread: a run may wait
+for its parent's word (control.json), and the parent lives in this very process.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from core.errors import GrpoError, StorageError
-from grpoctl.executors.base import LEAVES, Ended, Event, Job, JobDone, Row, Step
+from grpoctl.executors.base import LEAVES, Died, Ended, Event, Job, JobDone, Row, Step
 from grpoctl.executors.inline import Hooks, execute
+from grpoctl.executors.terminal import Terminated
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 
 STEP_PAUSE = 0.25  # seconds between two Step events
+PATIENCE = 60.0  # seconds `close` waits for the step under way: a thread cannot be killed
 Tell = Callable[[Event], None]
 
 
-def work(job: Job, tell: Tell, one: Callable[[Job, Path], Ended]) -> None:
-    """Execute the job's runs with `one`; the list is left after PRUNED, FAILED and INTERRUPTED. Ends with JobDone."""
+def work(job: Job, tell: Tell, execute_run: Callable[[Job, Path], Ended]) -> None:
+    """Execute the runs of the job until one ends PRUNED, FAILED or INTERRUPTED; the last event is JobDone."""
     for path in job.runs:
-        ended = one(job, path)
+        ended = execute_run(job, path)
         tell(ended)
         if ended.status in LEAVES:
             break
@@ -36,7 +41,7 @@ def execute_one(job: Job, path: Path, hooks: Hooks, argv: Sequence[str]) -> Ende
     """
     run = RunDir(path=path)
     try:
-        if (before := _ended_before(run)) is not None:
+        if (before := _earlier_end(run)) is not None:
             return Ended(job=job.number, run=path, status=before.status, message=before.message)
         done = execute(run, hooks, argv=argv, mirror=False)
     except GrpoError as error:
@@ -73,11 +78,79 @@ class Reporting(Hooks):
         self._check()
 
 
-def _ended_before(run: RunDir) -> status.StatusRecord | None:
-    """Its status where there is nothing left to execute; None where that is not known."""
+def _earlier_end(run: RunDir) -> status.StatusRecord | None:
+    """The status of a run that came to an end of its own before; None for one that is still to be executed."""
     try:
         record = status.read(run.status)
     except StorageError:
         return None
     over = record is not None and not record.status.resumable and run.result.exists()
     return record if over else None
+
+
+class Inline:
+    """Executes jobs in this process. `close` ends a run after the step it is at."""
+
+    slots = 1
+
+    def __init__(self, *, argv: Sequence[str] = (), patience: float = PATIENCE) -> None:
+        self._argv, self._patience = argv, patience
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def free(self) -> int:
+        """1, or 0 while a job is under way."""
+        return int(self._thread is None and not self._closing.is_set())
+
+    def warm(self, jobs: int) -> None:
+        """Nothing to get ready."""
+
+    def submit(self, job: Job) -> None:
+        """Begin the job. Raises ValueError where one is under way, or where it has no runs."""
+        if not self.free() or not job.runs:
+            raise ValueError(f"got job {job.number} with {len(job.runs)} runs, {self.free()} slots are free")
+        self._thread = threading.Thread(target=self._work, args=(job,), daemon=True)
+        self._thread.start()
+
+    def events(self, timeout: float) -> list[Event]:
+        """What has happened; waits up to `timeout` seconds for the first of it."""
+        events: list[Event] = []
+        try:
+            events.append(self._events.get(timeout=timeout) if timeout > 0 else self._events.get_nowait())
+            while True:
+                events.append(self._events.get_nowait())
+        except Empty:
+            pass
+        if any(isinstance(event, JobDone) for event in events) and self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        return events
+
+    def close(self) -> None:
+        """End the run under way after its step; one that does not end in time ends with this process."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(self._patience)
+
+    def _work(self, job: Job) -> None:
+        """The thread: the job, and what became of it where the thread itself fails."""
+        at, ended = job.runs[0], False
+
+        def execute_run(job: Job, path: Path) -> Ended:
+            nonlocal at
+            at = path
+            hooks = Reporting(job, path, self._events.put, self._check)
+            return execute_one(job, path, hooks, self._argv)
+
+        try:
+            work(job, self._events.put, execute_run)
+            ended = True
+        finally:
+            if not ended:  # the traceback goes where those of threads go
+                self._events.put(Died(job=job.number, run=at, message="the thread of the run died"))
+                self._events.put(JobDone(job=job.number))
+
+    def _check(self) -> None:
+        if self._closing.is_set():
+            raise Terminated

@@ -1,23 +1,148 @@
 """Warm worker processes: the seconds of importing are paid once for each worker, not for each run.
 
-What is here: which worker gets a job, and noticing that one is gone. What is not: a worker's own work (worker), its
-pipes and signals (process), its GPU and cores (slots).
+What is here: one worker from its parent's side, which worker gets a job, and noticing that one is gone. What is not: a
+worker's own work (worker), its GPU and cores (slots).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import signal
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import in_words
-from grpoctl.children import child_environment, python_module
-from grpoctl.executors.base import LEAVES, Died, Ended, Event, Job, JobDone
-from grpoctl.executors.process import Start, WorkerProcess
+from grpoctl.children import child_environment, last_line, python_module
+from grpoctl.executors.base import LEAVES, Died, Ended, Event, Job, JobDone, event_of, job_line
 from grpoctl.executors.slots import Slot
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """How a worker is started: COMMAND JOBS EVENTS ARGUMENTS, where JOBS and EVENTS are descriptors of its pipes."""
+
+    command: Sequence[str]
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+
+
+class WorkerProcess:
+    """A worker under way. Raises OSError where it cannot be started.
+
+    Its stdin is closed, its output goes to a log, it is the leader of a session of its own (Ctrl-C in a terminal
+    reaches the parent only), and jobs and events travel over two pipes that nobody else inherits.
+    """
+
+    def __init__(self, start: Start) -> None:
+        start.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = start.log
+        jobs, self._jobs = os.pipe()
+        self._events, events = os.pipe()
+        try:
+            with start.log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*start.command, str(jobs), str(events), *start.arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=start.environment,
+                    pass_fds=(jobs, events),
+                    start_new_session=True,
+                )
+        except OSError:
+            self.hang_up()
+            os.close(self._events)
+            raise
+        finally:
+            os.close(jobs)
+            os.close(events)
+        os.set_blocking(self._events, False)
+        self._rest = b""
+        self._closed = False
+
+    @property
+    def pid(self) -> int:
+        """The process, and the group that it leads."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """What becomes readable when there are events, or the worker is gone."""
+        return self._events
+
+    def send(self, job: Job) -> None:
+        """Hand it a job. One that is gone takes it without a word: that is seen when it is listened to."""
+        with suppress(OSError):
+            data = job_line(job)
+            while data:
+                data = data[os.write(self._jobs, data) :]
+
+    def receive(self) -> tuple[list[Event], bool]:
+        """What it has told since the last call, without waiting, and whether it will tell more."""
+        gone = self._process.poll() is not None  # before reading: what it told before it ended is then all there
+        chunks, open_ = [], True
+        while open_:
+            try:
+                chunk = os.read(self._events, 1 << 16)
+            except BlockingIOError:
+                break
+            chunks.append(chunk)
+            open_ = bool(chunk)
+        *lines, self._rest = (self._rest + b"".join(chunks)).split(b"\n")
+        events = [event for line in lines if (event := event_of(line)) is not None]
+        return events, open_ and not gone
+
+    def hang_up(self) -> None:
+        """Close its pipe of jobs: it ends what it is at, INTERRUPTED, and then itself."""
+        if self._jobs >= 0:
+            os.close(self._jobs)
+            self._jobs = -1
+
+    def signal(self, number: signal.Signals) -> None:
+        """To it and all its children; to nobody where it has ended."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """True when it has ended, after `seconds` at most."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.returncode is not None
+
+    def buried(self) -> bool:
+        """True when it has ended; it then holds nothing any more."""
+        if not self.ended():
+            return False
+        self.bury()
+        return True
+
+    def bury(self) -> str:
+        """Give back what it still holds, killing it where it lives; how it ended, in words."""
+        self.hang_up()
+        if not self.ended(1.0):
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+        if not self._closed:
+            os.close(self._events)
+            self._closed = True
+        return self._obituary()
+
+    def _obituary(self) -> str:
+        code = self._process.returncode
+        if code == -signal.SIGKILL:
+            return f"worker {self.pid} was killed (SIGKILL), perhaps because memory ran out"
+        if code < 0:
+            return f"worker {self.pid} was ended by {signal.Signals(-code).name}"
+        last = last_line(self.log)
+        return f"worker {self.pid} ended with code {code}{f': {last}' if last else ''} (its log: {self.log})"
+
 
 # -P: a folder called `core` in the user's current directory must not be taken for ours.
 WORKER = tuple(python_module("grpoctl.executors.worker"))
@@ -60,7 +185,7 @@ class Pool:
         self._seats = [_Seat(slot) for slot in slots]
         self._logs, self._argv, self._command, self._patience = logs, list(argv), command, patience
         self._leaving: list[WorkerProcess] = []
-        self._told: list[Event] = []
+        self._events_due: list[Event] = []
         self._selector = selectors.DefaultSelector()
         self._closed = False
 
@@ -88,7 +213,7 @@ class Pool:
         idle = [] if self._closed else [seat for seat in self._seats if seat.job is None]
         if not idle or not job.runs:
             raise ValueError(f"got job {job.number} with {len(job.runs)} runs, {len(idle)} slots are free")
-        seat = next((one for one in idle if one.worker is not None), idle[0])
+        seat = next((seat for seat in idle if seat.worker is not None), idle[0])
         seat.job, seat.ended = job, []
         why = "" if seat.worker is not None else self._start(seat)
         if seat.worker is None:
@@ -103,11 +228,11 @@ class Pool:
             self._hear()
             self._leaving = [worker for worker in self._leaving if not worker.buried()]
             left = deadline - time.monotonic()
-            if self._told or left <= 0:
+            if self._events_due or left <= 0:
                 break
             self._selector.select(min(LOOK, left))
-        told, self._told = self._told, []
-        return told
+        events, self._events_due = self._events_due, []
+        return events
 
     def close(self) -> None:
         """Stop everything: hang up and wait, then SIGTERM and wait, then SIGKILL. A second Ctrl-C kills at once."""
@@ -156,7 +281,7 @@ class Pool:
                 self._lost(seat, why)
 
     def _take(self, seat: _Seat, event: Event) -> None:
-        self._told.append(event)
+        self._events_due.append(event)
         if isinstance(event, Ended):
             seat.ended.append(event.status)
         if isinstance(event, JobDone):
@@ -172,8 +297,8 @@ class Pool:
         if seat.job is None:
             return
         if (run := seat.at()) is not None:
-            self._told.append(Died(job=seat.job.number, run=run, message=why))
-        self._told.append(JobDone(job=seat.job.number))
+            self._events_due.append(Died(job=seat.job.number, run=run, message=why))
+        self._events_due.append(JobDone(job=seat.job.number))
         seat.job = None
 
     def _start(self, seat: _Seat) -> str:

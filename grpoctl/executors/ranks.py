@@ -1,8 +1,10 @@
-"""The other processes of a run, from the side of rank 0: started, watched, told where to begin, ended.
+"""The other processes of a run that has several: what rank 0 does with them, and what each of them does.
 
-Rank 0 is the run's own process. The others (`python -P -m grpoctl.executors.rank`) lead sessions of their own, so
-Ctrl-C reaches rank 0 only; they end when their stdin does, so none outlives it, however it dies. What is not here: what
-a rank does (rank), and how they compute together (core.training.parallel).
+Rank 0 is the run's own process: it starts the others, watches them, tells them where to begin and ends them. Each other
+one is `python -P -m grpoctl.executors.ranks RUN RANK SIZE FOLDER THREADS`. It leads a session of its own, so Ctrl-C
+reaches rank 0 only; it runs the same trainer and writes nothing: no row, no checkpoint, no status. Its stdin says which
+checkpoint to start from, then nothing more; when that ends, so does the process, so none outlives rank 0. What is not
+here: how they compute together (core.training.parallel).
 """
 
 from __future__ import annotations
@@ -14,21 +16,24 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import RunError
+from core.errors import GrpoError, RunError
 from grpoctl.children import child_environment, last_line, python_module
+from grpoctl.config import read_resolved
 from grpoctl.executors.slots import Slot
-from grpoctl.files import storage_errors
+from grpoctl.files import read_rows, storage_errors
 from grpoctl.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
+    from core.training.outcome import Ending
     from core.training.parallel import World
 
 GRACE = 5.0  # seconds that the others have to end once the run has
@@ -50,21 +55,18 @@ class OtherRanks:
 
     def start(self) -> None:
         """Start them all; they load what they need and then wait for `begin`. Raises StorageError."""
-        for rank in self._logs:
-            self._processes[rank] = self._start(rank, self._slots[rank])
-
-    def _start(self, rank: int, slot: Slot) -> subprocess.Popen[bytes]:
-        log = self._logs[rank]
-        words = (self._run.path, rank, self._size, self._folder, slot.threads)
-        with storage_errors("start a process that writes", log), log.open("wb") as output:
-            return subprocess.Popen(
-                python_module("grpoctl.executors.rank", *map(str, words)),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=slot.environment(child_environment()),
-                start_new_session=True,
-            )
+        for rank, log in self._logs.items():
+            slot = self._slots[rank]
+            words = (self._run.path, rank, self._size, self._folder, slot.threads)
+            with storage_errors("start a process that writes", log), log.open("wb") as output:
+                self._processes[rank] = subprocess.Popen(
+                    python_module("grpoctl.executors.ranks", *map(str, words)),
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    env=slot.environment(child_environment()),
+                    start_new_session=True,
+                )
 
     def begin(self, step: int) -> None:
         """Tell them which checkpoint the run goes on from, -1 for none: what is on disk is now as it stays."""
@@ -97,17 +99,17 @@ class OtherRanks:
                 self.close()
 
     def dead(self) -> list[int]:
-        """The ranks that have ended."""
+        """The ranks whose process has ended."""
         return [rank for rank, process in self._processes.items() if process.poll() is not None]
 
     def obituary(self) -> str:
-        """How the first rank that died ended, and its last words."""
+        """How the first rank that died ended, and the last line of its log."""
         rank = (self._fallen or self.dead())[0]
         code, log = self._processes[rank].returncode, self._logs[rank]
         how = f"ended with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
         why = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
-        said = last_line(log)
-        return f"rank {rank} of {self._size} {how}{why}{f': {said}' if said else ''} (its log: {log})"
+        last = last_line(log)
+        return f"rank {rank} of {self._size} {how}{why}{f': {last}' if last else ''} (its log: {log})"
 
     def close(self) -> None:
         """End them all, gently for GRACE seconds."""
@@ -138,9 +140,9 @@ class OtherRanks:
         Waiting for other ranks happens outside of Python, where neither an exception nor a signal gets through.
         """
         with ExitStack() as stack:
-            heard, wake = (stack.enter_context(one) for one in socket.socketpair())
-            for one in (heard, wake):
-                one.setblocking(False)
+            heard, wake = (stack.enter_context(end) for end in socket.socketpair())
+            for end in (heard, wake):
+                end.setblocking(False)
             if threading.current_thread() is threading.main_thread():
                 before = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
                 stack.callback(signal.set_wakeup_fd, before)
@@ -195,3 +197,91 @@ def other_ranks(run: RunDir, slots: Sequence[Slot]) -> Iterator[OtherRanks | Non
         yield others
     finally:
         others.close()
+
+
+def ask_together(ask: Callable[[int], Ending | None], worlds: Sequence[World]) -> Callable[[int], Ending | None]:
+    """`ask`, but on rank 0 alone, with its answer for all ranks. `worlds` is empty for a run of one process."""
+
+    def ask_once(step: int) -> Ending | None:
+        return worlds[0].from_rank_0(lambda: ask(step)) if worlds else ask(step)
+
+    return ask_once
+
+
+class Silent:
+    """The observer of a rank that is not the first."""
+
+    def step_done(
+        self,
+        row: Mapping[str, float | None],
+        samples: Sequence[Mapping[str, object]],
+        timings: Mapping[str, float],
+    ) -> None:
+        """Rank 0 records it."""
+
+
+def train_rank(run: RunDir, rank: int, size: int, folder: Path, step: int) -> None:
+    """Compute everything that rank 0 computes, on this rank's share of the rows. Ends with the process only."""
+    from core.assemble import assemble, open_checkpoints
+    from core.training.callbacks import Checkpointing, Watching
+    from core.training.parallel import Machine, joined_ranks, same_start
+    from core.training.trainer import drive
+    from grpoctl.runs.launch import initial_snapshot
+
+    spec = read_resolved(run.spec)
+    checkpoints = open_checkpoints(spec, run.checkpoints)
+    restart = None if step < 0 else checkpoints.load(step)
+    initial = initial_snapshot(spec, run)[0] if restart is None else None
+    worlds: list[World] = []
+    trainer = assemble(
+        spec,
+        checkpoints,
+        restart=restart,
+        table=read_rows(run.metrics),
+        initial=None if initial is None else initial.weights,
+        control=ask_together(lambda _: None, worlds),
+    )
+    with closing(trainer.task):
+        pass  # rank 0 asks for rewards: what was started here to check them (a judge's model, perhaps) is ended again
+    trainer.callbacks = [
+        callback for callback in trainer.callbacks if not isinstance(callback, (Checkpointing, Watching))
+    ]
+    (folder / f"ready-{rank}").touch()
+    with joined_ranks(rank, size, folder / "meeting") as world:
+        worlds.append(world)
+        same_start(trainer.policy, world)
+        drive(trainer.steps(), Silent(), Machine(world=world))
+        # Rank 0 still writes: whoever left now would look dead to it.
+        threading.Event().wait()
+
+
+def main(argv: list[str]) -> int:
+    """Be a rank; gives the exit code of one that failed (any other is ended when rank 0 closes its stdin)."""
+    run, (rank, size), folder = RunDir(path=Path(argv[1])), map(int, argv[2:4]), Path(argv[4])
+    pipe = sys.stdin.buffer
+    first = pipe.readline()
+    if not first:
+        return 0
+    threading.Thread(target=_end_with, args=(pipe.fileno(),), daemon=True).start()
+    import torch
+
+    torch.set_num_threads(int(argv[5]))
+    try:
+        train_rank(run, rank, size, folder, int(json.loads(first)["step"]))
+    except GrpoError as error:
+        print(f"error: {error}", file=sys.stderr)
+    return 3
+
+
+def _end_with(descriptor: int) -> None:
+    """End this process, whatever it is at, when rank 0 hangs up or is gone."""
+    while os.read(descriptor, 1 << 12):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

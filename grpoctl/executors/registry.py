@@ -9,8 +9,8 @@ from typing import Any
 from core import plugins
 from core.errors import UserError
 from grpoctl.executors.base import Executor
+from grpoctl.executors.jobs import Inline
 from grpoctl.executors.pool import Pool
-from grpoctl.executors.same_process import Inline
 from grpoctl.executors.slots import Slot
 
 INLINE, POOL = "inline", "pool"

@@ -25,9 +25,9 @@ class Slot:
         """Ours, with this slot's GPU and threads; a user's own smaller number of threads stays."""
         theirs = dict(ours)
         for name in THREAD_VARIABLES:
-            asked = ours.get(name, "")
-            fewer = asked.isdigit() and 0 < int(asked) < self.threads
-            theirs[name] = asked if fewer else str(self.threads)
+            limit = ours.get(name, "")
+            fewer = limit.isdigit() and 0 < int(limit) < self.threads
+            theirs[name] = limit if fewer else str(self.threads)
         if self.device is not None:
             theirs[VISIBLE] = self.device
         return theirs
@@ -45,7 +45,9 @@ def gpu_slots(
 
     Raises UserError for a GPU that is named twice or that CUDA_VISIBLE_DEVICES does not have.
     """
-    visible = [one.strip() for one in environ[VISIBLE].split(",") if one.strip()] if VISIBLE in environ else None
+    visible = (
+        [device.strip() for device in environ[VISIBLE].split(",") if device.strip()] if VISIBLE in environ else None
+    )
     if len(set(gpus)) != len(gpus):
         raise UserError(
             f"got --gpus {','.join(map(str, gpus))}; each GPU once, --per-gpu says how many workers it gets"

@@ -1,7 +1,7 @@
 """A worker process of a pool: `python -P -m grpoctl.executors.worker JOBS EVENTS THREADS ARGV`.
 
 What is here: reading jobs from one pipe, executing them, telling events to the other, and ending at once when the
-parent is gone. What is not: starting and stopping workers (process, pool). JOBS and EVENTS are file descriptors,
+parent is gone. What is not: starting and stopping workers (pool). JOBS and EVENTS are file descriptors,
 THREADS is this worker's share of the cores, ARGV (JSON) the command line that the runs' provenance names.
 """
 
@@ -20,9 +20,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
-from grpoctl.executors.base import Ended, Event, Job
+from grpoctl.executors.base import Ended, Event, Job, event_line, job_of
 from grpoctl.executors.jobs import Reporting, Tell, execute_one, work
-from grpoctl.executors.wire import event_line, job_of
 
 GRACE = 5.0  # seconds a run under way has to end by itself once the parent is gone
 PRELOADED = (
@@ -41,8 +40,8 @@ class Inbox:
         signal.signal(signal.SIGTERM, self._terminated)
         threading.Thread(target=self._listen, args=(descriptor,), daemon=True).start()
 
-    def serve(self, events: int, one: Callable[[Job, Path, Tell], Ended]) -> None:
-        """Work through the jobs with `one`, telling events to the descriptor, until there will be no more."""
+    def serve(self, events: int, execute_run: Callable[[Job, Path, Tell], Ended]) -> None:
+        """Work through the jobs with `execute_run`, telling events to the descriptor, until there will be no more."""
 
         def tell(event: Event) -> None:
             with suppress(OSError):  # the parent is gone, and so will this process be
@@ -50,7 +49,7 @@ class Inbox:
 
         while (job := self._jobs.get()) is not None:
             self._working = True
-            work(job, tell, lambda job, path: one(job, path, tell))
+            work(job, tell, lambda job, path: execute_run(job, path, tell))
             self._working = False
 
     def _listen(self, descriptor: int) -> None:
@@ -92,11 +91,11 @@ def main(argv: list[str]) -> None:
     gc.collect()
     gc.freeze()  # what is here by now stays: collecting garbage need not look at it again
 
-    def one(job: Job, path: Path, tell: Tell) -> Ended:
+    def execute_run(job: Job, path: Path, tell: Tell) -> Ended:
         _make_room(threads)
         return execute_one(job, path, Reporting(job, path, tell), command)
 
-    inbox.serve(events, one)
+    inbox.serve(events, execute_run)
 
 
 def _make_room(threads: int) -> None:

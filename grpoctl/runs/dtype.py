@@ -35,7 +35,9 @@ def settled_run(
         return loaded
     spec = settled(loaded.spec, ask)
     if resume is not None:
-        begun = [one for one in _both(loaded.spec, spec) if resume.newest_unfinished(run_stem(one)) is not None]
+        begun = [
+            dtyped for dtyped in _both(loaded.spec, spec) if resume.newest_unfinished(run_stem(dtyped)) is not None
+        ]
         spec = begun[0] if begun else spec
     return replace(loaded, spec=spec)
 

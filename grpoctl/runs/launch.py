@@ -1,6 +1,7 @@
 """From a loaded spec to a run directory that is ready to be executed, new or resumed.
 
-What is here: which directory, and what stands in it before the first step. What is not: training (grpoctl.executors).
+What is here: which directory, what stands in it before the first step, and which run and checkpoint `init_from` means.
+What is not: training (grpoctl.executors).
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.config import RunSpec
-from core.errors import BusyError, GrpoError, NotFoundError
+from core.errors import BusyError, CheckpointError, GrpoError, NotFoundError
 from grpoctl.config import Loaded, Revisions, dump, read_resolved, run_stem, spec_sha
 from grpoctl.files import read_json, read_rows, replace_text, storage_errors
 from grpoctl.runs import provenance, status
-from grpoctl.runs.initial import source_of
+from grpoctl.runs.listing import summary
 from grpoctl.runs.run_dir import Home, RunDir
+
+if TYPE_CHECKING:
+    from core.training.checkpoint import Snapshot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,8 +104,8 @@ def _damage(run: RunDir, spec: RunSpec) -> str | None:
         return None
     try:
         if not run.spec.exists():
-            begun = run.path.is_dir() and not any(path.exists() for path in (run.status, run.metrics, run.checkpoints))
-            return None if begun else "it has no spec"
+            empty = run.path.is_dir() and not any(path.exists() for path in (run.status, run.metrics, run.checkpoints))
+            return None if empty else "it has no spec"
         if read_resolved(run.spec) != spec:
             return "its spec is not the trial's"
         if identity_of(run)["spec_sha"] != spec_sha(spec):
@@ -117,7 +122,7 @@ def _damage(run: RunDir, spec: RunSpec) -> str | None:
 def _move_aside(path: Path) -> Path:
     """Where the directory is now: the first `<name>.damaged-<k>` that was free."""
     taken = (path.with_name(f"{path.name}.damaged-{number}") for number in itertools.count(1))
-    aside = next(one for one in taken if not os.path.lexists(one))
+    aside = next(free for free in taken if not os.path.lexists(free))
     with storage_errors("move aside", path):
         path.rename(aside)
     return aside
@@ -152,3 +157,49 @@ def _newest(home: Home, stem: str) -> RunDir | None:
     runs = [run for run in home.runs() if run.id.rpartition("-")[0] == stem]
     ended = [run for run in runs if (record := status.read(run.status)) is not None and record.status.ended]
     return ended[0] if ended else None
+
+
+def source_of(spec: RunSpec, home: Home) -> str | None:
+    """The directory of the run that `init_from` names (id, its beginning, experiment, or directory), or None.
+
+    Of an experiment it is the newest run that has a checkpoint. It is fixed when a run is prepared, not on resume.
+    Raises NotFoundError where there is no such run, or where it has no checkpoint.
+    """
+    if spec.init_from is None:
+        return None
+    try:
+        run = home.find(spec.init_from)
+    except NotFoundError as error:
+        raise NotFoundError(f"init_from: {error}") from None
+    if _has_checkpoint(run):
+        return str(run.path)
+    of_name = [other for other in home.runs() if summary(other).get("experiment") == spec.init_from.lower()]
+    older = next((other for other in of_name if _has_checkpoint(other)), None)
+    if older is None:
+        raise NotFoundError(f"init_from: {run.id} has no checkpoint to start from; let it reach its first one")
+    return str(older.path)
+
+
+def _has_checkpoint(run: RunDir) -> bool:
+    return any(run.checkpoints.glob("step-*"))
+
+
+def initial_snapshot(spec: RunSpec, run: RunDir) -> tuple[Snapshot | None, str]:
+    """The best checkpoint of the run fixed at the start, else its newest sound one, and a line that says which.
+
+    Raises CheckpointError where none is sound.
+    """
+    from core.assemble import open_checkpoints
+
+    if spec.init_from is None:
+        return None, ""
+    from_path = (read_json(run.provenance) or {}).get("init_from")
+    source = run.home.find(str(from_path or spec.init_from))
+    checkpoints = open_checkpoints(spec, source.checkpoints)
+    newest, _ = checkpoints.newest_sound()
+    if newest is None:
+        raise CheckpointError(f"init_from: no checkpoint of {source.id} is intact")
+    best = newest.progress.best_step
+    chosen = checkpoints.load(best) if best in checkpoints.steps() else newest
+    kind = "best" if chosen.progress.step == best else "newest"
+    return chosen, f"starts from {source.id}, {kind} checkpoint, step {chosen.progress.step}"

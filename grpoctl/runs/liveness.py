@@ -34,7 +34,7 @@ def reconcile(home: Home) -> list[RunDir]:
 
 
 def reconcile_run(run: RunDir) -> bool:
-    """Whether this run said RUNNING though nobody holds it; it then says INTERRUPTED."""
+    """True when this run said RUNNING though nobody holds it; it then says INTERRUPTED."""
     record = read(run.status)
     if record is None or record.status.ended or run.is_held():
         return False
@@ -107,7 +107,7 @@ def study_status(study: StudyDir) -> tuple[StudyStatus, str]:
 
 
 def study_ended(study: StudyDir) -> bool:
-    """Whether nothing more will come of a study, unless it is resumed. A damaged sweep.json: the lock alone decides."""
+    """True when nothing more comes of a study, unless it is resumed; by its lock where sweep.json is damaged."""
     try:
         return study_status(study)[0] is not StudyStatus.RUNNING
     except StorageError:

@@ -35,8 +35,8 @@ def hold_lock(path: Path, patience: float | None) -> Iterator[int | None]:
     _held.add(descriptor)
     try:
         if not _acquire(descriptor, patience):
-            said = os.pread(descriptor, 32, 0).strip()
-            yield int(said) if said.isdigit() else 0
+            written = os.pread(descriptor, 32, 0).strip()
+            yield int(written) if written.isdigit() else 0
             return
         with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
             os.ftruncate(descriptor, 0)
@@ -54,7 +54,7 @@ def hold_lock(path: Path, patience: float | None) -> Iterator[int | None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process holds the lock. Needs no permission to write."""
+    """True while some process holds the lock. Needs no permission to write."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -75,8 +75,8 @@ def holder(path: Path) -> int | None:
     if not is_locked(path):
         return None
     with storage_errors("read", path):
-        said = path.read_bytes().strip()
-    return int(said) if said.isdigit() else 0
+        written = path.read_bytes().strip()
+    return int(written) if written.isdigit() else 0
 
 
 def end_holder(lock: Path, seconds: float) -> int | None:
@@ -114,7 +114,7 @@ def end_holder(lock: Path, seconds: float) -> int | None:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """Whether the process has the file open: a lock belongs to an open file. Raises PermissionError."""
+    """True when the process has the file open: a lock belongs to an open file. Raises PermissionError."""
     ours = path.stat()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -129,7 +129,7 @@ def _whose(pid: int) -> str:
 
 
 def _acquire(descriptor: int, patience: float | None) -> bool:
-    """Whether the lock could be had within `patience` seconds."""
+    """True when the lock could be had within `patience` seconds."""
     if patience is None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return True

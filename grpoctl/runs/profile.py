@@ -123,7 +123,7 @@ def _count(model: ModelSpec) -> int | None:
     folder = catalogue.local_folder(model.source, model.revision)
     if folder is None:
         return None
-    size = sum(one.stat().st_size for one in local.weight_files(folder) if one.is_file())
+    size = sum(file.stat().st_size for file in local.weight_files(folder) if file.is_file())
     return (
         local.count_parameters(folder) or -(-size // 2) or None
     )  # files without a count: two bytes a weight, as published

@@ -1,13 +1,14 @@
-"""Where a run came from: code, versions, machine and command, one entry per attempt.
+"""`provenance.json`: where a run came from (code, versions, machine, command), and what it reads besides its spec.
 
-What is here: `provenance.json`. What is not: environment variables, which hold secrets, and passwords in URLs
-(credentials). Nothing here uses the network, imports the packages it names, or fails: what cannot be
-found out in time is null.
+One entry per attempt; data and reward files are known by the sha256 of their content. Left out are environment
+variables, which hold secrets, and passwords in URLs (credentials). Nothing here uses the network, imports the packages
+it names, or fails: what cannot be read or found out in time is null.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -20,6 +21,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from core.config import RunSpec
+from core.config.task import CustomTaskSpec, DataSpec, Gsm8kTaskSpec
+from grpoctl.config.authored import is_file
 from grpoctl.credentials import without_credentials
 from grpoctl.files import read_json, replace_json
 from grpoctl.runs.run_dir import RunDir
@@ -31,6 +35,7 @@ PACKAGES = (
     "grpoctl", "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "numpy", "pydantic",
     "ruamel.yaml", "optuna", "mlflow",
 )  # fmt: skip
+_SHOWN = 12  # digits of a hash in a note
 
 # Without these, a repository's own configuration could run programs, ask for a password or fetch over the network.
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", "--no-pager")
@@ -147,3 +152,61 @@ def _read_bounded(process: subprocess.Popen[bytes], deadline: float) -> bytes | 
                 break
             answer += piece
     return answer[: DIFF_LIMIT + 1]
+
+
+def record_inputs(run: RunDir, spec: RunSpec) -> list[str]:
+    """Note in provenance.json what this attempt reads; gives a line for each input that changed since the first one.
+
+    `inputs` at the top of the file are the first attempt's; an attempt that reads something else has its own. Raises
+    StorageError.
+    """
+    now, document = inputs_of(spec), read_json(run.provenance)
+    if document is None or not now:
+        return []
+    first = document.setdefault("inputs", now)
+    if first != now and document["attempts"]:
+        document["attempts"][-1]["inputs"] = now
+    replace_json(run.provenance, document)
+    return [
+        f"{name} has changed since this run began ({_short(first.get(name))} -> {_short(now.get(name))}): "
+        "steps before and after this one are not of the same task"
+        for name in sorted({*first, *now})
+        if first.get(name) != now.get(name)
+    ]
+
+
+def inputs_of(spec: RunSpec) -> dict[str, Any]:
+    """path -> sha256 of each file; `hub:NAME` -> config, split and revision of a dataset of the hub."""
+    task = spec.task
+    if isinstance(task, Gsm8kTaskSpec):
+        files = [] if task.path is None else [Path(task.path) / f"{name}.jsonl" for name in ("train", "test")]
+        return {str(file): sha256(file) for file in files if file.exists()}
+    if not isinstance(task, CustomTaskSpec):
+        return {}
+    parts = (task.data, task.eval_data, task.test_data)
+    data_files = {name: value for data in parts if data is not None for name, value in _data(data).items()}
+    modules = [reward.function.rpartition(":")[0] for reward in task.rewards]
+    return {**data_files, **{file: sha256(Path(file)) for file in modules if is_file(file)}}
+
+
+def _data(data: DataSpec) -> dict[str, Any]:
+    if data.path is not None:
+        return {data.path: sha256(Path(data.path))}
+    named = {"config": data.config, "split": data.split, "revision": data.revision}
+    return {f"hub:{data.hub}[{data.split}]": named}
+
+
+def sha256(file: Path) -> str | None:
+    """64 hex digits over the file's bytes; None where they cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with file.expanduser().open("rb") as stream:
+            while piece := stream.read(1 << 20):
+                digest.update(piece)
+    except (OSError, RuntimeError):  # RuntimeError: the folder of a user there is not
+        return None
+    return digest.hexdigest()
+
+
+def _short(value: str | Mapping[str, object] | None) -> str:
+    return "not there" if value is None else value[:_SHOWN] if isinstance(value, str) else str(dict(value))

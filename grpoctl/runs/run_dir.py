@@ -70,7 +70,7 @@ class HeldDir:
         return self.path / "mirror.log"
 
     def is_held(self) -> bool:
-        """Whether a process holds it; this one's own hold counts."""
+        """True while a process holds it; this one's own hold counts."""
         return is_locked(self.lock)
 
 

@@ -1,7 +1,7 @@
-"""Drives a study: asks for trials, hands their runs to workers, prunes, tells. One process, one loop.
+"""Drives a study to its end: asks for trials, hands their runs to workers, prunes, tells, and concludes. One loop.
 
 What is here: the order of things. What is not: how points are drawn (samplers), how runs are executed
-(grpoctl.executors), what one trial has reported (in_flight), what the numbers say (grpoctl.analysis).
+(grpoctl.executors), what one trial has reported (trial), what the numbers say (grpoctl.analysis).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from core.config import RunSpec
-from core.errors import BusyError, StorageError
+from core.errors import BusyError, StorageError, in_words
 from core.health import finding
 from core.health.rules.gains import Ruler, gain_since, mean_gain, stage_gains
 from core.training.outcome import check_expectations
+from grpoctl.analysis.sweeps.figures.drawing import draw
+from grpoctl.analysis.sweeps.findings import study_findings
 from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
 from grpoctl.config import Loaded
+from grpoctl.credentials import without_credentials
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
 from grpoctl.files import read_json
 from grpoctl.runs.dtype import settled_trial
@@ -29,20 +33,21 @@ from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sweeps import pruning, space
-from grpoctl.sweeps.candidates import Candidates
-from grpoctl.sweeps.in_flight import Decide, InFlight, read_result, read_sound_rows
-from grpoctl.sweeps.measure import yardstick
+from grpoctl.sweeps import pruning
+from grpoctl.sweeps.candidates import Candidates, identity, points
+from grpoctl.sweeps.importances import importances
 from grpoctl.sweeps.samplers import Suggester
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
-from grpoctl.sweeps.vocabulary import as_past
+from grpoctl.sweeps.trial import ActiveTrial, Decide, read_result, read_sound_rows, yardstick
+from grpoctl.sweeps.vocabulary import ended_trial
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
 TRIES = 2  # a trial's runs are gone on with once after a failure
 HOPELESS = 3  # so many first trials failed, and no other came to an end: the rest would, too
 LOOK = 0.5  # seconds between two looks at what others ask of the driver
+GO_ON = "continue with --resume"
 
 
 class Progress(Protocol):
@@ -76,15 +81,13 @@ class Driver:
     ) -> None:
         self.plan, self.book = plan, book
         self._storage, self._executor, self._progress = storage, executor, progress
-        self._flying: dict[int, InFlight] = {}
+        self._active: dict[int, ActiveTrial] = {}
         self._candidates = Candidates.of(plan.sweep)
         self._asking = Asking(plan.sweep, book, plan.lag)
         self._exhausted = False
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
         self.hopeless = False  # whether that is a failure
-        self.met: str | None = next(
-            (one.name for one in book.ordered() if rung_is_met(one)), None
-        )  # the rung that ended it
+        self.met = next((trial.name for trial in book.ordered() if rung_is_met(trial)), None)  # the rung that ended it
         self._worked = float(book.header.get("seconds") or 0.0)
         self._began = time.monotonic()
         self._looked = 0.0
@@ -96,12 +99,12 @@ class Driver:
         """
         for trial in self.book.ordered():
             if not trial.status.ended:
-                self._take_off(trial)
+                self._start(trial)
         self.save()
         while True:
             self._look_around()
             self._fill()
-            if not self._flying:
+            if not self._active:
                 return
             for event in self._executor.events(LOOK):
                 self._handle(event)
@@ -109,17 +112,17 @@ class Driver:
 
     def interrupt(self) -> None:
         """The trials under way as they stand, in the book: nobody works on them any more."""
-        self.book.trials |= {number: trial.so_far() for number, trial in self._flying.items()}
+        self.book.trials |= {number: trial.interrupted() for number, trial in self._active.items()}
 
     @property
     def running(self) -> dict[int, float]:
         """The share done of each trial under way."""
-        return {number: trial.share for number, trial in self._flying.items()}
+        return {number: trial.share for number, trial in self._active.items()}
 
     def _fill(self) -> None:
         """Give every idle worker something: what waits of trials under way, else a new trial."""
         while self._executor.free() > 0:
-            trial = next((one for one in self._flying.values() if one.waiting), None)
+            trial = next((active for active in self._active.values() if active.waiting), None)
             if trial is None:
                 trial = self._ask()
             if trial is None:
@@ -130,7 +133,7 @@ class Driver:
             trial.working += 1
             self._executor.submit(Job(number=trial.record.number, runs=tuple(run.path for run in runs)))
 
-    def _ask(self) -> InFlight | None:
+    def _ask(self) -> ActiveTrial | None:
         """The next trial, in the book and in the storage; None where there is none now."""
         number = len(self.book.trials)
         if self.stopped or self.met or self._exhausted or number >= self.plan.total or not self._asking.ready(number):
@@ -143,9 +146,9 @@ class Driver:
         record = TrialRecord(number=number, name=name, params=params, seeds=tuple(self.plan.sweep.seeds))
         self.book.trials[number] = record
         self.save()
-        return self._take_off(record)
+        return self._start(record)
 
-    def _take_off(self, record: TrialRecord) -> InFlight:
+    def _start(self, record: TrialRecord) -> ActiveTrial:
         """The trial's runs prepared, and what is left of it lined up."""
         study = self.plan.study
         overrides = self._candidates.overrides(record.params)
@@ -158,17 +161,17 @@ class Driver:
         assert spec is not None
         self.book.header.setdefault("eval_prompts", spec.task.eval_prompts)
         self.book.header.setdefault("reward_range", spec.task.reward_range)
-        trial = InFlight(
+        trial = ActiveTrial(
             dataclasses.replace(record, status=TrialStatus.RUNNING),
             runs,
             yardstick(self.plan.sweep, spec),
             self._asking.decider(record.number),
         )
         trial.enqueue()
-        self._flying[record.number] = trial
+        self._active[record.number] = trial
         self.book.trials[record.number] = trial.record
         if trial.over:  # the driver was killed between the last run's end and the tell
-            self._land(trial)
+            self._finish(trial)
         return trial
 
     def _prepare(self, run: RunDir, loaded: Loaded, number: int, overrides: Sequence[str]) -> bool:
@@ -185,8 +188,8 @@ class Driver:
         return bool(note)
 
     def _handle(self, event: Event) -> None:
-        """One thing that a worker told."""
-        trial = self._flying.get(event.job)
+        """Act on an event of a worker."""
+        trial = self._active.get(event.job)
         if trial is None:
             return
         match event:
@@ -205,15 +208,15 @@ class Driver:
             case JobDone():
                 trial.working -= 1
                 if trial.over:
-                    self._land(trial)
+                    self._finish(trial)
 
-    def _ended(self, trial: InFlight, run: RunDir, how: str) -> None:
+    def _ended(self, trial: ActiveTrial, run: RunDir, how: str) -> None:
         """A run came to an end of its own."""
         trial.shares[run.id] = 1.0
         if how == "PRUNED":
             trial.give_up(run)
 
-    def _failed(self, trial: InFlight, run: RunDir, why: str, *, disk: bool) -> None:
+    def _failed(self, trial: ActiveTrial, run: RunDir, why: str, *, disk: bool) -> None:
         """A run failed or was lost: its trial is gone on with once. Raises StorageError where the disk is at fault."""
         self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
         self._progress.note(f"{run.id}: {why}")
@@ -227,7 +230,7 @@ class Driver:
         self.book.trials[trial.record.number] = trial.record
         self.save()
 
-    def _land(self, trial: InFlight) -> None:
+    def _finish(self, trial: ActiveTrial) -> None:
         """Tell: the trial is over, and the book and the storage know how."""
         number = trial.record.number
         record = trial.ended()
@@ -236,16 +239,16 @@ class Driver:
         for run in trial.runs:
             if str(run.path) not in record.runs:
                 shutil.rmtree(run.path, ignore_errors=True)  # prepared, and never begun
-        del self._flying[number]
+        del self._active[number]
         self.book.trials[number] = record
         self.save()
-        ended = [one.status for one in self.book.ordered() if one.status.ended]
+        ended = [other.status for other in self.book.ordered() if other.status.ended]
         if record.status is TrialStatus.FAILED and self.plan.fail_on_trial_error:
             self._end(f"trial {number} failed: {record.message}", hopeless=True)
-        elif len(ended) >= HOPELESS and all(one is TrialStatus.FAILED for one in ended):
+        elif len(ended) >= HOPELESS and all(status is TrialStatus.FAILED for status in ended):
             self._end(f"the first {HOPELESS} trials failed; the last one: {record.message}", hopeless=True)
 
-    def _climbed(self, record: TrialRecord, trial: InFlight) -> TrialRecord:
+    def _climbed(self, record: TrialRecord, trial: ActiveTrial) -> TrialRecord:
         """The record of a rung with what became of its expectations; the ladder ends where all are met."""
         spec = self._candidates.spec(record.params)
         runs = [(read_result(run), read_sound_rows(run)) for run in trial.runs]
@@ -279,15 +282,15 @@ class Driver:
     def save(self) -> None:
         """The book with what can be said of it now, and the storage. Raises StorageError where the book cannot be."""
         sweep = self.plan.sweep
-        found = ranked(
+        ranking = ranked(
             [
                 {"number": t.number, "status": str(t.status), "values": t.values, "errors": t.errors}
                 for t in self.book.ordered()
             ],
             direction=sweep.direction, worst=sweep.worst, ruler=ruler_of(self.book.header),
         )  # fmt: skip
-        self.book.intervals = found.intervals
-        self.book.said |= found.document() | {"best": self.book.best(found.best)}
+        self.book.intervals = ranking.intervals
+        self.book.analysis |= ranking.document() | {"best": self.book.best(ranking.best)}
         self.book.header["seconds"] = round(self.worked, 3)
         under_way = self.book.header["status"] == "RUNNING"
         if under_way:  # first: it is the truth; at the end last, for it says whether the database has it all
@@ -301,7 +304,7 @@ class Driver:
 
 
 def asked_to_stop(study: StudyDir) -> bool:
-    """Whether somebody asked the driver for no more trials (`sweep NAME --stop`)."""
+    """True when somebody asked the driver for no more trials (`sweep NAME --stop`)."""
     with suppress(StorageError):
         return bool((read_json(study.control) or {}).get("stop"))
     return False
@@ -319,17 +322,17 @@ class Asking:
         self._suggester = Suggester(sweep)
 
     def ready(self, number: int) -> bool:
-        """Whether all trials that this one learns from have ended."""
+        """True when all trials that this one learns from have ended."""
         return all(trial.status.ended for trial in self._before(number))
 
     def choose(self, number: int) -> tuple[str | None, Mapping[str, Any]] | None:
         """(name, params) of the trial; None where every point there is has been tried."""
         if self.sweep.ladder or self.sweep.candidates:
-            listed = space.points(self.sweep)
+            listed = points(self.sweep)
             names = [*self.sweep.candidates, *(rung.name for rung in self.sweep.ladder)]
             return (names[number], listed[number]) if number < len(listed) else None
-        past = [as_past(trial) for trial in self._before(number)]
-        taken = {space.identity(trial.params) for trial in self.book.trials.values() if trial.number < number}
+        past = [ended_trial(trial) for trial in self._before(number)]
+        taken = {identity(trial.params) for trial in self.book.trials.values() if trial.number < number}
         params = self._suggester.suggest(number, past, taken)
         return None if params is None else (None, params)
 
@@ -372,5 +375,44 @@ def averaged_expectations(
 
 
 def rung_is_met(trial: TrialRecord) -> bool:
-    """Whether a rung met all that it was to meet."""
-    return trial.status is TrialStatus.COMPLETED and bool(trial.expects) and all(one["met"] for one in trial.expects)
+    """True where a rung met all its expectations."""
+    return trial.status is TrialStatus.COMPLETED and bool(trial.expects) and all(e["met"] for e in trial.expects)
+
+
+def how_it_ended(driver: Driver) -> tuple[str, str]:
+    """(status, message) of a study whose driver came to its end: COMPLETED, STOPPED or FAILED."""
+    if driver.hopeless:
+        return "FAILED", driver.stopped
+    if driver.stopped and not driver.met and len(driver.book.trials) < driver.plan.total:
+        return "STOPPED", f"{driver.stopped}; {GO_ON}"
+    if not any(trial.score is not None for trial in driver.book.trials.values()):
+        return "FAILED", "no trial has a score"
+    if driver.plan.sweep.ladder:
+        return "COMPLETED", f"rung {driver.met} met its expectations" if driver.met else "no rung met its expectations"
+    return "COMPLETED", ""
+
+
+def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
+    """Put the ending into the book, with importances and findings, and draw the figures; gives what went wrong there.
+
+    How a study ended must not depend on what can be said of it: a fault in a report leaves the report out.
+    """
+    status, message = how
+    ended = max(float(book.header.get("started") or 0.0), time.time())  # a clock may be set back
+    book.header |= {"status": status, "message": message, "ended": ended, "seconds": round(driver.worked, 3)}
+    driver.interrupt()
+    for trial in book.ordered():
+        if trial.status is TrialStatus.RUNNING:  # asked for, and not begun
+            book.trials[trial.number] = dataclasses.replace(trial, status=TrialStatus.INTERRUPTED)
+    book.changed()
+    try:
+        book.analysis["importances"] = importances(driver.plan.sweep, book.ordered())
+        book.changed()
+        book.analysis["findings"] = study_findings(book.document())
+        if status != "INTERRUPTED":
+            draw(book.document(), driver.plan.study.figures)
+    except Exception as error:  # noqa: BLE001  the boundary around what is said of a study
+        with suppress(OSError), driver.plan.study.log.open("a", encoding="utf-8") as log:
+            log.write(without_credentials(traceback.format_exc()))
+        return f"the report is incomplete: {in_words(error)} (traceback in {driver.plan.study.log})"
+    return None

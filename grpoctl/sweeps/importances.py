@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from grpoctl.sweeps.pruning import sign, standing
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import TrialRecord
-from grpoctl.sweeps.vocabulary import distribution, quiet, to_optuna, told
+from grpoctl.sweeps.vocabulary import distribution, optuna_state, quiet, to_optuna
 
 if TYPE_CHECKING:
     from optuna.importance import BaseImportanceEvaluator
@@ -53,8 +53,8 @@ def importances(sweep: SweepSpec, trials: Sequence[TrialRecord]) -> dict[str, fl
     total = math.fsum(shares.get(key, 0.0) for key in varied)
     if not math.isfinite(total) or total <= 0:
         return {}
-    found = {key: shares[key] / total for key in varied if key in shares}
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    normalised = {key: shares[key] / total for key in varied if key in shares}
+    return dict(sorted(normalised.items(), key=lambda item: -item[1]))
 
 
 def _beyond_chance(sweep: SweepSpec, trials: Sequence[TrialRecord], values: Sequence[float]) -> dict[str, float]:
@@ -72,9 +72,12 @@ def _beyond_chance(sweep: SweepSpec, trials: Sequence[TrialRecord], values: Sequ
             params = {key: to_optuna(sweep.axes[key], value) for key, value in trial.params.items()}
             own = {key: kinds[key] for key in params}
             study.add_trial(optuna.trial.create_trial(value=loss, params=params, distributions=own))
-        found = _divergence(study, losses)
-        dealt = [_divergence(study, random.Random(deal).sample(losses, len(losses))) for deal in range(DEALS)]
-    return {key: max(0.0, there - math.fsum(one[key] for one in dealt) / DEALS) for key, there in found.items()}
+        observed = _divergence(study, losses)
+        by_chance = [_divergence(study, random.Random(deal).sample(losses, len(losses))) for deal in range(DEALS)]
+    return {
+        key: max(0.0, divergence - math.fsum(deal[key] for deal in by_chance) / DEALS)
+        for key, divergence in observed.items()
+    }
 
 
 def _divergence(study: Study, losses: Sequence[float]) -> dict[str, float]:
@@ -97,7 +100,7 @@ def _evaluator() -> BaseImportanceEvaluator:
 
 
 def _value(trial: TrialRecord) -> float | None:
-    match state := told(trial):
+    match state := optuna_state(trial):
         case "COMPLETE":
             return trial.score
         case "PRUNED":

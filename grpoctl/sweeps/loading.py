@@ -1,6 +1,8 @@
 """A name, a profile and overrides -> a resolved sweep, and what of it is written to a study and read back.
 
-the file -> profile -> overrides -> SweepSpec, every point of which is a valid run (validation)
+the file -> profile -> overrides -> SweepSpec, every point of which is a valid run (validation). Keys of the base are
+put in full (`learning_rate` -> `stages.grpo.learning_rate`) in every layer before the layers are merged, so that a
+profile's `lr` is the file's.
 """
 
 from __future__ import annotations
@@ -18,21 +20,22 @@ from core.errors import NotFoundError, SpecError
 from grpoctl.config import Library, Loaded, Revisions, canonical, load, plain, shipped_folder
 from grpoctl.config.authored import FULL, Authored, check_file
 from grpoctl.config.documents import read_document, read_value
-from grpoctl.config.layers import Keys, Layer, Place, merge
+from grpoctl.config.layers import Keys, Layer, Place, dotted, merge
 from grpoctl.config.library import SUFFIX, Origin
 from grpoctl.config.loading import read_any
+from grpoctl.config.overrides import override_layer
 from grpoctl.config.problems import refused
 from grpoctl.config.resolved import block_yaml
-from grpoctl.sweeps.candidates import Candidates
-from grpoctl.sweeps.checks import refuse
-from grpoctl.sweeps.keys import in_full
+from grpoctl.sweeps.candidates import texts
 from grpoctl.sweeps.problems import sweep_error
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.validation import completed
+from grpoctl.sweeps.validation import validated
 
 OF_THE_FILE = ("name", "revision", "source", "title", "question", "profile", "profiles", "bases")
 SPACES = {"axes", "candidates", "ladder"}  # a file with one of them is a sweep
 TOTALS = ("trials", "max_hours")  # how far a study goes, not what it compares: it may be gone on with under others
+
+Bases = Mapping[str, Layer]  # experiment -> its document under the sweep's profile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,8 +69,14 @@ def load_sweep(
     """
     library = library or sweep_library()
     file = library.find(str(name_or_path))
+    origins = (origin for path, origin in library.files().values() if path.resolve() == file.resolve())
+    origin: Origin = next(origins, "user")
     authored = read_sweep_file(file)
-    layers = [authored.base, *_profile(authored, profile)]
+    layers = [authored.base]
+    if profile != FULL and profile in authored.profiles:  # else it must be the base's
+        scaled = authored.profile(profile)
+        assert scaled is not None
+        layers.append(scaled)
     tree = {key: value for layer in layers for key, value in layer.tree.items()}
     documents = _bases(tree, authored, experiments or Library(), revisions)
     under = {name: _under(document, profile, authored) for name, document in documents.items()}
@@ -75,19 +84,14 @@ def load_sweep(
     layers.append(_override_layer(overrides))
     merged = layers[0].without(())
     for index, layer in enumerate(layers):
-        full = in_full(layer, base, under)
+        full = _full_keys(layer, base, under)
         merged = full if index == 0 else merge(merged, full)
     merged = _without_gone(merged)
     try:
         spec = SweepSpec.model_validate({**merged.tree, "profile": profile})
     except ValidationError as error:
         raise sweep_error(error, merged) from None
-    spec = completed(spec, merged, documents)
-    try:
-        refuse(spec, Candidates(sweep=spec, authored=documents))
-    except SpecError as error:
-        raise refused(error.message, ("axes", error.key or ""), merged) from None
-    return LoadedSweep(spec=spec, file=file, profiles=authored.profiles, origin=_origin(file, library))
+    return LoadedSweep(spec=validated(spec, merged, documents), file=file, profiles=authored.profiles, origin=origin)
 
 
 def base_of(name: str, overrides: Sequence[str], revisions: Revisions | None = None) -> Loaded:
@@ -100,10 +104,6 @@ def base_of(name: str, overrides: Sequence[str], revisions: Revisions | None = N
     return load(next(iter(_bases(tree, authored, Library(), revisions))), revisions=revisions)
 
 
-def _origin(file: Path, library: Library) -> Origin:
-    return next((of for path, of in library.files().values() if path.resolve() == file.resolve()), "user")
-
-
 def kinds_of(name: str, *, experiments: Library | None = None, sweeps: Library | None = None) -> tuple[str, ...]:
     """What a name or path means: `experiment`, `sweep` or both. Raises NotFoundError where it means nothing."""
     known = {"experiment": experiments or Library(), "sweep": sweeps or sweep_library()}
@@ -114,9 +114,9 @@ def kinds_of(name: str, *, experiments: Library | None = None, sweeps: Library |
         except SpecError:  # whoever loads it says what is wrong
             return ("sweep",) if path.resolve().parent.name == "sweeps" else ("experiment",)
     there = {kind: library.files() for kind, library in known.items()}
-    found = tuple(kind for kind, files in there.items() if name.lower() in files)
-    if found or "@" in name:
-        return found or ("experiment",)
+    kinds = tuple(kind for kind, files in there.items() if name.lower() in files)
+    if kinds or "@" in name:
+        return kinds or ("experiment",)
     near = [kind for kind, files in there.items() if difflib.get_close_matches(name.lower(), files, n=1)]
     known["sweep" if near == ["sweep"] else "experiment"].find(name)
     return ("experiment",)
@@ -127,21 +127,10 @@ def read_sweep_file(file: Path) -> Authored:
     document = read_document(file)
     for key in ("extends", "bases"):
         if key in document.tree:
-            said = (
-                "a sweep has no parent; allowed: profiles, or a copy" if key == "extends" else "is written by grpoctl"
-            )
-            raise refused(said, (key,), document)
+            no_parent = "a sweep has no parent; allowed: profiles, or a copy"
+            raise refused(no_parent if key == "extends" else "is written by grpoctl", (key,), document)
     check_file(file, document)
     return Authored(layer=document, file=file, chain=(file,))
-
-
-def _profile(authored: Authored, profile: str) -> list[Layer]:
-    """The sweep's own profile of this name; none where it has none: then it must be the base's."""
-    if profile == FULL or profile not in authored.profiles:
-        return []
-    layer = authored.profile(profile)
-    assert layer is not None
-    return [layer]
 
 
 def _bases(
@@ -149,22 +138,22 @@ def _bases(
 ) -> dict[str, Authored]:
     """experiment -> its document, the sweep's base first. Raises SpecError naming the sweep's key."""
     rungs = tree.get("ladder")
-    asked: list[tuple[Keys, object]] = [(("experiment",), tree["experiment"])] if "experiment" in tree else []
+    named: list[tuple[Keys, object]] = [(("experiment",), tree["experiment"])] if "experiment" in tree else []
     for index, rung in enumerate(rungs if isinstance(rungs, list) else ()):
         if isinstance(rung, Mapping) and "experiment" in rung:
-            asked.append((("ladder", index, "experiment"), rung["experiment"]))
-    found: dict[str, Authored] = {}
-    for keys, name in asked:
+            named.append((("ladder", index, "experiment"), rung["experiment"]))
+    documents: dict[str, Authored] = {}
+    for keys, name in named:
         if not isinstance(name, str):
             raise refused(f"got {canonical(name)}; allowed: the name of one experiment", keys, authored.layer)
-        if name not in found:
+        if name not in documents:
             try:
-                found[name] = read_any(name, library=library, revisions=revisions)
+                documents[name] = read_any(name, library=library, revisions=revisions)
             except NotFoundError as error:
                 raise refused(str(error), keys, authored.layer) from None
-    if not found:
+    if not documents:
         raise SpecError("'experiment' is missing; it names the base of every trial", file=authored.file)
-    return found
+    return documents
 
 
 def _under(document: Authored, profile: str, sweep: Authored) -> Layer:
@@ -219,6 +208,91 @@ def _without_gone(layer: Layer) -> Layer:
         if isinstance(below := tree.get(key), Mapping):
             tree[key] = {name: value for name, value in below.items() if value is not None}
     return replace(layer, tree=tree)
+
+
+def _full_keys(layer: Layer, base: Layer, bases: Bases) -> Layer:
+    """A sweep's layer with every key of its base in full. Raises SpecError naming file, line and key."""
+    reader = _KeyReader(layer)
+    settings = reader.flat(layer.tree.get("settings"), ("settings",), base)
+    under = base
+    if isinstance(settings, Mapping) and settings:
+        under = merge(base, override_layer(texts(settings), base.tree))
+    if "settings" in layer.tree:
+        reader.tree["settings"] = settings
+    if isinstance(axes := layer.tree.get("axes"), Mapping):
+        reader.tree["axes"] = reader.axes(axes, under)
+    if isinstance(candidates := layer.tree.get("candidates"), Mapping):
+        reader.tree["candidates"] = {
+            name: reader.flat(below, ("candidates", name), under) if below is not None else None
+            for name, below in candidates.items()
+        }
+    if isinstance(ladder := layer.tree.get("ladder"), list):
+        reader.tree["ladder"] = [reader.rung(rung, index, bases, base) for index, rung in enumerate(ladder)]
+    return Layer(tree=reader.tree, places=reader.places)
+
+
+class _KeyReader:
+    """Puts the keys of a layer in full, and gathers the places of the keys it renames."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer, self.tree = layer, dict(layer.tree)
+        self.places: dict[Keys, Place] = dict(layer.places)
+
+    def flat(self, below: object, at: Keys, base: Layer) -> Any:
+        """Nested and dotted settings as one mapping of full keys; what is no mapping is left to the models."""
+        if not isinstance(below, Mapping):
+            return {} if below is None else below
+        flat: dict[str, object] = {}
+        for written, value in _leaves(below):
+            key = self._full(written, (*at, *written), base)
+            if key in flat:
+                raise refused("is set twice", (*at, *written), self.layer)
+            flat[key] = value
+            self.places[(*at, key)] = self.layer.place((*at, *written))
+        return flat
+
+    def axes(self, axes: Mapping[str, object], base: Layer) -> dict[str, object]:
+        """The axes by full key, those in their conditions too."""
+        by_key: dict[str, object] = {}
+        for written, axis in axes.items():
+            at = ("axes", written)
+            key = self._full((written,), at, base)
+            if key in by_key:
+                raise refused(f"is set twice: {key}", at, self.layer)
+            for path in [path for path in self.places if path[: len(at)] == at]:
+                self.places[("axes", key, *path[len(at) :])] = self.places[path]
+            by_key[key] = axis
+            if isinstance(axis, Mapping) and isinstance(when := axis.get("when"), Mapping):
+                renamed = {self._full((other,), (*at, "when", other), base): below for other, below in when.items()}
+                by_key[key] = {**axis, "when": renamed}
+        return by_key
+
+    def rung(self, rung: object, index: int, bases: Bases, base: Layer) -> object:
+        """A rung with its settings in full."""
+        if not isinstance(rung, Mapping) or "settings" not in rung:
+            return rung
+        under = bases.get(str(rung.get("experiment")), base)
+        return {**rung, "settings": self.flat(rung["settings"], ("ladder", index, "settings"), under)}
+
+    def _full(self, written: Keys, at: Keys, base: Layer) -> str:
+        """The one key of the base that is meant. Raises SpecError with the place of the sweep's key."""
+        key = dotted(written)
+        try:
+            named = override_layer([f"{key}=null"], base.tree)
+        except SpecError as error:
+            raise refused(error.message, at, self.layer) from None
+        return dotted(max(named.places, key=len))
+
+
+def _leaves(tree: Mapping[str, object], at: Keys = ()) -> list[tuple[Keys, object]]:
+    """(keys, value) of everything that is not a mapping, or is an empty one."""
+    leaves: list[tuple[Keys, object]] = []
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            leaves += _leaves(value, (*at, name))
+        else:
+            leaves.append(((*at, name), value))
+    return leaves
 
 
 def dump_sweep(spec: SweepSpec) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from core.errors import SpecError
 from grpoctl.config.layers import Keys, Layer, dotted
-from grpoctl.config.problems import Tree, explain
+from grpoctl.config.problems import Tree, explain, nearest
 from grpoctl.config.schema import MISSING, Field, allowed, choices
 from grpoctl.sweeps.spec import PRUNERS, SweepSpec
 
@@ -60,25 +59,24 @@ ALIASES = {theirs: ours for ours, names in _ELSEWHERE.items() for theirs in name
 
 def fields() -> dict[Keys, Field]:
     """Every key that a sweep's file may have; `*` where the key is the user's. `profiles` is left out."""
-    found: dict[Keys, Field] = {}
-    _walk(SweepSpec, (), found)
-    return {path: field for path, field in found.items() if path[0] not in RESOLVED}
+    return {path: field for path, field in _fields_of(SweepSpec, ()) if path[0] not in RESOLVED}
 
 
-def _walk(model: type[BaseModel], at: Keys, found: dict[Keys, Field]) -> None:
+def _fields_of(model: type[BaseModel], at: Keys) -> Iterator[tuple[Keys, Field]]:
+    """(keys, field) of a model and of the models inside it."""
     for name, info in model.model_fields.items():
         default = MISSING if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
-        found[(*at, name)] = Field(annotation=info.annotation, metadata=tuple(info.metadata), default=default)
+        yield (*at, name), Field(annotation=info.annotation, metadata=tuple(info.metadata), default=default)
         for part, many in _parts(info.annotation):
-            _walk(part, (*at, name, ANY) if many else (*at, name), found)
+            yield from _fields_of(part, (*at, name, ANY) if many else (*at, name))
 
 
 def _parts(annotation: Any, many: bool = False) -> list[tuple[type[BaseModel], bool]]:
-    """(model, whether there are several of it) for each model inside an annotation."""
+    """(model, True where there are several of it) for each model inside an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [(annotation, many)]
     several = many or get_origin(annotation) in (dict, tuple)
-    return [found for part in get_args(annotation) for found in _parts(part, several)]
+    return [model for part in get_args(annotation) for model in _parts(part, several)]
 
 
 class SweepGrammar:
@@ -97,7 +95,7 @@ class SweepGrammar:
 
     def hint(self, keys: Keys, tree: Tree) -> str:
         """By its place, its spelling, or its name elsewhere."""
-        return hint(keys)
+        return _hint(keys)
 
     def allowed(self, keys: Keys, tree: Tree) -> str:
         """As `words` has it."""
@@ -132,28 +130,24 @@ def words(keys: Keys) -> str:
     """What a key, or the nearest known one around it, may hold."""
     pattern, known = _pattern(keys), fields()
     while pattern:
-        if (said := _WORDS.get(dotted(pattern))) is not None:
-            return said
+        if (meaning := _WORDS.get(dotted(pattern))) is not None:
+            return meaning
         if pattern in known:
             return allowed(known[pattern])
         pattern = pattern[:-1]
     return "a mapping"
 
 
-def hint(keys: Keys) -> str:
+def _hint(keys: Keys) -> str:
     """What an unknown key was probably meant to be, else what is known at its place."""
-    pattern, name = _pattern(keys[:-1]), str(keys[-1]).lower().replace("-", "_")
-    beside = [str(path[-1]) for path in fields() if _pattern(path[:-1]) == pattern and path[-1] != ANY]
-    beside += ["profiles"] if not pattern else []
-    everywhere = [str(path[-1]) for path in fields()]
-    name = ALIASES.get(name, name)
-    for known in (beside, everywhere):
-        near = [name] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-        if near:
-            path = next(path for path in [*((*pattern, key) for key in beside), *fields()] if path[-1] == near[0])
-            shown = (*keys[:-1], near[0]) if known is beside else tuple("NAME" if k == ANY else k for k in path)
-            return f"did you mean {dotted(shown)}?"
-    return f"known here: {', '.join(beside)}"
+    pattern = _pattern(keys[:-1])
+    known = {**fields(), ("profiles",): Field(annotation=dict)}
+    path = nearest((*pattern, keys[-1]), known, ALIASES)
+    if path is None:
+        return f"known here: {', '.join(str(path[-1]) for path in known if path[:-1] == pattern)}"
+    beside = path[:-1] == pattern
+    shown = (*keys[:-1], path[-1]) if beside else tuple("NAME" if key == ANY else key for key in path)
+    return f"did you mean {dotted(shown)}?"
 
 
 def _pattern(keys: Keys) -> Keys:

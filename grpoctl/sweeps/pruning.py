@@ -102,8 +102,8 @@ class _Study:
 
     def standings(self, curves: Sequence[Curve], at: Place) -> list[float]:
         """The standing of each curve that has one there."""
-        found = (standing(curve, at, self.seeds) for curve in curves)
-        return [value for value in found if value is not None]
+        standings = (standing(curve, at, self.seeds) for curve in curves)
+        return [value for value in standings if value is not None]
 
     def past(self, spent: float) -> list[Curve]:
         """The curves that have spent so many runs' budgets."""

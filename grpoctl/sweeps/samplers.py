@@ -11,10 +11,9 @@ import random
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from grpoctl.sweeps import space
-from grpoctl.sweeps.space import Params
+from grpoctl.sweeps.candidates import MOST, Params, active, identity, order, points, size
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.vocabulary import Past, distribution, from_optuna, quiet, steps, to_optuna
+from grpoctl.sweeps.vocabulary import EndedTrial, distribution, from_optuna, quiet, steps, to_optuna
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -30,32 +29,28 @@ def startup(sampler: str, lag: int | None) -> int | None:
     return STARTUP + (lag or 1) - 1 if sampler == "tpe" else None
 
 
-def suggest(sweep: SweepSpec, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
-    """The params of trial `number`; None where every point has been tried.
-
-    `past` are the ended trials it may learn from, `taken` the identities (space.identity) of all trials before it,
-    ended or not. Nothing else has a say: the same arguments give the same point in any process, interrupted or not.
-    """
-    return Suggester(sweep).suggest(number, past, taken)
-
-
 class Suggester:
     """Suggests for one sweep. It keeps what it made of `past` for the next call; the points do not depend on that."""
 
     def __init__(self, sweep: SweepSpec) -> None:
         self._sweep = sweep
-        self._size = space.size(sweep)
-        self._order = space.order(sweep)
+        self._size = size(sweep)
+        self._order = order(sweep)
         self._memory: Memory | None = None
 
-    def suggest(self, number: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
-        """See the function of this name."""
+    def suggest(self, number: int, past: Sequence[EndedTrial], taken: Set[str]) -> Params | None:
+        """The params of trial `number`; None where every point has been tried.
+
+        `past` are the ended trials it may learn from, `taken` the identities (candidates.identity) of all trials before
+        it, ended or not. Nothing else has a say: the same arguments give the same point in any process, interrupted or
+        not.
+        """
         if self._size is not None and len(taken) >= self._size:
             return None
         seed = _seed(self._sweep.study_seed, number)
         match name := self._sweep.sampler:
             case "grid" | "ladder":
-                return next((point for point in space.points(self._sweep) if space.identity(point) not in taken), None)
+                return next((point for point in points(self._sweep) if identity(point) not in taken), None)
             case "random":
                 return self._drawn(name, seed, (), taken) or self._one_left(seed, taken)
             case "tpe":
@@ -63,16 +58,18 @@ class Suggester:
             case _:
                 assert_never(name)
 
-    def _drawn(self, name: Literal["random", "tpe"], seed: int, past: Sequence[Past], taken: Set[str]) -> Params | None:
+    def _drawn(
+        self, name: Literal["random", "tpe"], seed: int, past: Sequence[EndedTrial], taken: Set[str]
+    ) -> Params | None:
         """A point that was not tried before; None after so many that were."""
         if self._memory is None:
             self._memory = Memory(self._sweep)
         with quiet():
             study, sampler = self._memory.study(past), _sampler(name, seed)
-            endless = self._size is None or self._size > space.MOST
+            endless = self._size is None or self._size > MOST
             for _ in range(100 * DRAWS if endless else DRAWS):
                 point = self._draw(sampler, study)
-                if space.identity(point) not in taken:
+                if identity(point) not in taken:
                     return point
         return None
 
@@ -86,7 +83,7 @@ class Suggester:
         chosen: Params = {}
         drawn = sampler.sample_relative(study, trial, memory.always)
         for key in self._order:
-            if not space.active(self._sweep, chosen, key):
+            if not active(self._sweep, chosen, key):
                 continue
             kind = memory.distributions[key]
             value = drawn[key] if key in drawn else sampler.sample_independent(study, trial, key, kind)
@@ -95,9 +92,9 @@ class Suggester:
 
     def _one_left(self, seed: int, taken: Set[str]) -> Params | None:
         """Any of the points not tried yet, where they can be listed."""
-        if self._size is None or self._size > space.MOST:
+        if self._size is None or self._size > MOST:
             return None
-        left = [point for point in space.points(self._sweep) if space.identity(point) not in taken]
+        left = [point for point in points(self._sweep) if identity(point) not in taken]
         return random.Random(seed).choice(left) if left else None
 
 
@@ -110,32 +107,32 @@ class Memory:
         self.always: dict[str, BaseDistribution] = {
             key: kind for key, kind in self.distributions.items() if not sweep.axes[key].when and not kind.single()
         }
-        self._known: list[Past] = []
+        self._known: list[EndedTrial] = []
         self._study: Study | None = None
 
-    def study(self, past: Sequence[Past]) -> Study:
+    def study(self, past: Sequence[EndedTrial]) -> Study:
         """A study that holds the completed and pruned ones of `past`, in the order of their numbers."""
         import optuna
 
-        wanted = sorted((one for one in past if one.state != "FAIL"), key=lambda one: one.number)
+        wanted = sorted((trial for trial in past if trial.state != "FAIL"), key=lambda trial: trial.number)
         if self._study is None or wanted[: len(self._known)] != self._known:
             self._study, self._known = optuna.create_study(direction=self._sweep.direction), []
-        for one in wanted[len(self._known) :]:
-            self._study.add_trial(self._frozen(one))
-            self._known.append(one)
+        for trial in wanted[len(self._known) :]:
+            self._study.add_trial(self._frozen(trial))
+            self._known.append(trial)
         # A Study keeps the trials it first listed until it is asked for one by `ask`: another one sees them all.
         return optuna.load_study(study_name=self._study.study_name, storage=self._study._storage)
 
-    def _frozen(self, one: Past) -> Any:
+    def _frozen(self, trial: EndedTrial) -> Any:
         import optuna
 
-        params = {key: to_optuna(self._sweep.axes[key], value) for key, value in one.params.items()}
+        params = {key: to_optuna(self._sweep.axes[key], value) for key, value in trial.params.items()}
         return optuna.trial.create_trial(
-            state=optuna.trial.TrialState[one.state],
-            value=one.value if one.state == "COMPLETE" else None,
+            state=optuna.trial.TrialState[trial.state],
+            value=trial.value if trial.state == "COMPLETE" else None,
             params=params,
             distributions={key: self.distributions[key] for key in params},
-            intermediate_values=steps(one.curve, one.seeds),  # by the last of them TPE ranks a pruned trial
+            intermediate_values=steps(trial.curve, trial.seeds),  # by the last of them TPE ranks a pruned trial
         )
 
 

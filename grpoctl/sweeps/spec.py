@@ -1,13 +1,14 @@
 """SweepSpec and its parts: what a sweep compares, at what cost, and by which metric. Typed, frozen, validated.
 
-What is here: the shape of a sweep, and what its keys say of each other. What is not: reading files (loading), and what
-the keys of the base experiment allow (validation).
+What is here: the shape of a sweep, and what its keys say of each other. What is not: reading files (loading), the
+points that axes make (candidates), and what the keys of the base experiment allow (validation).
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -16,8 +17,82 @@ from core.config import Expectation, Part
 from core.config.part import Count, Fraction, Name, Positive, PositiveInt, refusal
 from core.metrics import declared, unknown_metric
 from grpoctl.config.identity import canonical
-from grpoctl.sweeps.axis import Axis, Number
 from grpoctl.sweeps.pruning import Direction, PrunerName
+
+Number = int | float
+
+
+class Axis(Part):
+    """One setting that is varied: a list of values, or a range of numbers. `when` says at which values of others."""
+
+    values: Annotated[tuple[Any, ...], Field(strict=False)] | None = None
+    low: Number | None = None
+    high: Number | None = None
+    log: bool = False
+    step: Number | None = None
+    type: Literal["int", "float"] | None = None  # of a range; int where all its numbers are
+    when: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_is_values(cls, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return {"values": value}
+        if not isinstance(value, dict):
+            return value
+        axis = dict(value)
+        if isinstance(when := axis.get("when"), dict):
+            axis["when"] = {key: below if isinstance(below, (list, tuple)) else [below] for key, below in when.items()}
+        ends = [axis.get("low"), axis.get("high")]
+        if None not in ends and axis.get("type") is None:
+            numbers = [*ends, *([axis["step"]] if axis.get("step") is not None else [])]
+            axis["type"] = "int" if all(isinstance(number, int) for number in numbers) else "float"
+        return axis
+
+    @model_validator(mode="after")
+    def _list_or_range(self) -> Axis:
+        if self.values is not None:
+            self._check_values(self.values)
+        elif self.low is None or self.high is None:
+            key = "high" if self.low is not None else "low" if self.high is not None else "values"
+            raise refusal(key, "is missing; allowed: a list of values, or a range with low and high")
+        else:
+            self._check_range(self.low, self.high)
+        return self
+
+    def _check_values(self, values: tuple[Any, ...]) -> None:
+        for key in ("low", "high", "step", "type"):
+            if getattr(self, key) is not None:
+                raise refusal(key, "stands beside values; allowed: a list of values, or a range")
+        if self.log:
+            raise refusal("log", "stands beside values; allowed: a list of values, or a range")
+        if not values:
+            raise refusal("values", "got an empty list; allowed: at least one value")
+        seen: set[str] = set()
+        for value in values:
+            text = canonical(value)
+            if text in seen:
+                raise refusal("values", f"got {text} twice; allowed: each value once")
+            seen.add(text)
+
+    def _check_range(self, low: Number, high: Number) -> None:
+        if low >= high:
+            raise refusal("low", f"got {low}; allowed: below high = {high}")
+        if self.log and low <= 0:
+            raise refusal("low", f"got {low}; allowed with log: a number > 0")
+        if self.type == "int" and not all(isinstance(number, int) for number in (low, high, self.step or 1)):
+            raise refusal("type", "got int for a range that is not of integers; allowed: float")
+        if self.step is None:
+            return
+        if self.log:
+            raise refusal("step", "stands beside log; allowed: one of them, or a list of values")
+        if self.step <= 0:
+            raise refusal("step", f"got {self.step}; allowed: a number > 0")
+        if (Decimal(str(high)) - Decimal(str(low))) % Decimal(str(self.step)):
+            raise refusal(
+                "step", f"got {self.step}, which does not lead from {low} to {high}: the top value is tried too"
+            )
+
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 Sampler = Literal["grid", "random", "tpe", "ladder"]
@@ -122,32 +197,32 @@ class SweepSpec(Part):
         """The keys that follow from others where they are left out."""
         if not isinstance(value, dict):
             return value
-        found = _with_experiments({key: below for key, below in value.items() if below is not None or key in _NULLABLE})
+        sweep = _with_experiments({key: below for key, below in value.items() if below is not None or key in _NULLABLE})
         for key, kind in (("candidates", "grid"), ("ladder", "ladder"), ("axes", "tpe")):
-            if found.get(key):
-                found.setdefault("sampler", kind)
+            if sweep.get(key):
+                sweep.setdefault("sampler", kind)
                 break
-        found.setdefault("sampler", "tpe")
-        metric = declared(str(found.get("metric", "eval/reward")))
+        sweep.setdefault("sampler", "tpe")
+        metric = declared(str(sweep.get("metric", "eval/reward")))
         if metric is None:  # one problem is enough
-            found = {"direction": "maximize", "worst": 0.0, **found}
+            sweep = {"direction": "maximize", "worst": 0.0, **sweep}
         if metric is not None and metric.better != "neither":
-            found.setdefault("direction", "maximize" if metric.better == "higher" else "minimize")
+            sweep.setdefault("direction", "maximize" if metric.better == "higher" else "minimize")
         if metric is not None and (metric.name == "eval/reward" or metric.unit == "fraction"):
-            found.setdefault("worst", 1.0 if found.get("direction") == "minimize" else 0.0)
-        prunes = found.get("sampler") in ("tpe", "random") and metric is not None and metric.kind != "run"
-        found.setdefault("pruner", "patient-median" if prunes else "none")
-        return found
+            sweep.setdefault("worst", 1.0 if sweep.get("direction") == "minimize" else 0.0)
+        prunes = sweep.get("sampler") in ("tpe", "random") and metric is not None and metric.kind != "run"
+        sweep.setdefault("pruner", "patient-median" if prunes else "none")
+        return sweep
 
     @model_validator(mode="after")
     def _one_kind_of_space(self) -> SweepSpec:
-        given = [key for key in ("axes", "candidates", "ladder") if getattr(self, key)]
-        if len(given) != 1:
-            got = " and ".join(given) or "none of them"
-            raise refusal(given[1] if given else "axes", f"got {got}; allowed: one of axes, candidates and ladder")
-        fitting = {"axes": ("grid", "random", "tpe"), "candidates": ("grid",), "ladder": ("ladder",)}[given[0]]
+        spaces = [key for key in ("axes", "candidates", "ladder") if getattr(self, key)]
+        if len(spaces) != 1:
+            got = " and ".join(spaces) or "none of them"
+            raise refusal(spaces[1] if spaces else "axes", f"got {got}; allowed: one of axes, candidates and ladder")
+        fitting = {"axes": ("grid", "random", "tpe"), "candidates": ("grid",), "ladder": ("ladder",)}[spaces[0]]
         if self.sampler not in fitting:
-            raise refusal("sampler", f"got {self.sampler}; allowed with {given[0]}: {', '.join(fitting)}")
+            raise refusal("sampler", f"got {self.sampler}; allowed with {spaces[0]}: {', '.join(fitting)}")
         names = [rung.name for rung in self.ladder]
         if len(set(names)) < len(names):
             raise refusal("ladder", f"got {', '.join(names)}; allowed: each name once")
@@ -206,13 +281,13 @@ def _with_experiments(sweep: dict[str, Any]) -> dict[str, Any]:
 
 def _check_condition(axes: Mapping[str, Axis], at: str, other: str, values: Sequence[Any]) -> None:
     """Raises where a condition names no axis with a list, or what is no value of it."""
-    found = axes.get(other)
-    if found is None:
+    axis = axes.get(other)
+    if axis is None:
         near = difflib.get_close_matches(other, axes, n=1)
         raise refusal(at, f"{other} is no axis{f'; did you mean {near[0]}?' if near else ''}")
-    if found.values is None:
+    if axis.values is None:
         raise refusal(at, f"{other} is a range; allowed: an axis with a list of values")
-    known = [canonical(value) for value in found.values]
+    known = [canonical(value) for value in axis.values]
     for value in values:
         if canonical(value) not in known:
             raise refusal(at, f"got {canonical(value)}; allowed: values of {other}: {', '.join(known)}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.errors import StorageError
-from grpoctl.analysis.sweeps.reading import READABLE, SCHEMA, upgraded
+from grpoctl.analysis.sweeps.document import READABLE, SCHEMA, upgraded
 from grpoctl.files import finite, read_json, replace_text
 from grpoctl.runs.status import TrialStatus
 
@@ -40,7 +40,7 @@ class TrialRecord:
     standard errors over prompts, `starts` the metric where GRPO begins and `gain_errors` those of the gain since then,
     also one per seed; `stages` has the mean gain of each stage. `curve` has every evaluation after a run's start, seed
     by seed, each seed's in the order of its steps; the metric is not turned round.
-    `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.reading says what was wrong).
+    `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.document says what was wrong).
     """
 
     number: int
@@ -70,14 +70,14 @@ class TrialRecord:
 class Book:
     """The study's document in memory: its header (everything but the trials) and its trials by number.
 
-    `said` is what analysis adds at each tell: best, ranking, indistinguishable, importances, findings; `intervals` by
+    `analysis` is what is computed at each tell: best, ranking, indistinguishable, importances, findings; `intervals` by
     trial number stand with the trials in the file.
     """
 
     def __init__(self, path: Path, header: dict[str, Any], trials: Mapping[int, TrialRecord] | None = None) -> None:
         self.path, self.header = path, header
         self.trials: dict[int, TrialRecord] = dict(trials or {})
-        self.said: dict[str, Any] = {}
+        self.analysis: dict[str, Any] = {}
         self.intervals: Mapping[int, Sequence[float] | None] = {}
         self._texts: dict[int, tuple[TrialRecord, str]] = {}
         self._document: dict[str, Any] | None = None
@@ -86,7 +86,7 @@ class Book:
         """The whole as plain values, as a reader of the file sees it after the last `save`."""
         if self._document is None:
             trials = [self._plain(self.trials[number]) for number in sorted(self.trials)]
-            self._document = {"schema": SCHEMA, **self.header, "trials": trials, **self._said()}
+            self._document = {"schema": SCHEMA, **self.header, "trials": trials, **self._analysis()}
         return self._document
 
     def changed(self) -> None:
@@ -98,7 +98,7 @@ class Book:
         self.changed()
         head = _json({"schema": SCHEMA, **self.header})[:-1]
         trials = ",\n".join(self._text(self.trials[number]) for number in sorted(self.trials))
-        replace_text(self.path, f'{head},\n"trials": [\n{trials}\n],\n{_json(self._said())[1:]}\n')
+        replace_text(self.path, f'{head},\n"trials": [\n{trials}\n],\n{_json(self._analysis())[1:]}\n')
 
     def best(self, number: int | None) -> dict[str, Any] | None:
         """What the file says of the trial that is ranked first."""
@@ -116,10 +116,10 @@ class Book:
         return {**dataclasses.asdict(trial), "status": str(trial.status), "interval": self._interval(trial.number)}
 
     def _interval(self, number: int) -> Sequence[float] | None:
-        found = self.intervals.get(number)
-        return None if found is None else list(found)
+        interval = self.intervals.get(number)
+        return None if interval is None else list(interval)
 
-    def _said(self) -> dict[str, Any]:
+    def _analysis(self) -> dict[str, Any]:
         empty: dict[str, Any] = {
             "best": None,
             "ranking": [],
@@ -127,7 +127,7 @@ class Book:
             "importances": {},
             "findings": [],
         }
-        return {**empty, **self.said}
+        return {**empty, **self.analysis}
 
     def _text(self, trial: TrialRecord) -> str:
         """The trial as one line; only the interval of an old one can have changed, so the rest is kept."""
@@ -145,7 +145,7 @@ def read_book(path: Path) -> Book:
         raise StorageError(f"{path} is missing: the study cannot go on without it")
     if document.get("schema") not in READABLE:
         raise StorageError(f"{path}: schema {document.get('schema')!r}, this grpoctl reads schema {SCHEMA}")
-    said = ("best", "ranking", "indistinguishable", "importances", "findings")
+    analysis = ("best", "ranking", "indistinguishable", "importances", "findings")
     try:
         document = upgraded(document)
         trials = [_trial(entry) for entry in document["trials"]]
@@ -154,9 +154,9 @@ def read_book(path: Path) -> Book:
         raise StorageError(f"{path}: damaged ({type(error).__name__}: {error})") from error
     if lacking := {"study", "status", "total", "lag"} - document.keys():
         raise StorageError(f"{path}: damaged (it has no {min(lacking)})")
-    header = {key: value for key, value in document.items() if key not in ("schema", "trials", *said)}
+    header = {key: value for key, value in document.items() if key not in ("schema", "trials", *analysis)}
     book = Book(path, header, {trial.number: trial for trial in trials})
-    book.said = {key: document[key] for key in said if key in document}
+    book.analysis = {key: document[key] for key in analysis if key in document}
     book.intervals = intervals
     return book
 
@@ -174,7 +174,7 @@ def _trial(entry: Mapping[str, Any]) -> TrialRecord:
             "runs": tuple(known["runs"]),
             "statuses": tuple(known["statuses"]),
             "curve": tuple(Point(int(seed), float(share), float(value)) for seed, share, value in known["curve"]),
-            "findings": tuple(tuple(one) for one in known["findings"]),
+            "findings": tuple(tuple(rules) for rules in known["findings"]),
             "expects": tuple(known["expects"]),
         }
     )

@@ -1,55 +1,79 @@
-"""Whether every setting a sweep makes arrives: each key is one of the base, each value and point makes a valid run.
+"""What makes a sweep invalid: a key that is no trial's to set, a value or point without a valid run, an inert axis.
 
-Here too: what of a sweep follows from its base (budget, total, hashes). Not here: whether a setting that arrives does
-anything (checks).
+Here too: what of a sweep follows from its base (budget, total, hashes). Not here: what the user should know of a valid
+sweep before it starts (preview).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from core.config import RunSpec
 from core.config.run import check_fit
 from core.errors import SpecError
+from core.health.before.inert import inert_in_all
+from core.metrics import declared
 from core.tasks import registry
 from grpoctl.config import canonical, plain
 from grpoctl.config.authored import Authored
 from grpoctl.config.layers import Keys, Layer
 from grpoctl.config.problems import refused
-from grpoctl.sweeps.axis import Axis
-from grpoctl.sweeps.candidates import Candidates, bases_of
-from grpoctl.sweeps.space import EXPERIMENT, Params, active, identity, order, points, size, values
-from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.candidates import (
+    EXPERIMENT,
+    Candidates,
+    Params,
+    active,
+    bases_of,
+    identity,
+    order,
+    points,
+    size,
+    values,
+)
+from grpoctl.sweeps.spec import Axis, SweepSpec
 
 ALL = 300  # points that are all tried; of more, as many drawn ones
 OTHERS = {  # what no trial may set, and what does instead
     "seed": "seeds", "budget": "budget", "expects": "the base experiment", "recorded": "the base experiment",
     "title": "the base experiment", "question": "the base experiment",
 }  # fmt: skip
+# Keys that change what eval/* measures, and with it what a value is worth. What changes training only is not among
+# them: train_prompts leaves the held-out problems alone, and overlong penalties stay out of evaluations.
+YARDSTICK = (
+    "task.name", "task.data_seed", "task.eval_prompts", "task.domains", "task.operator_cost", "task.digits",
+    "task.path", "task.score", "task.format_reward", "task.data", "task.eval_data", "task.rewards",
+    "evaluation.num_generations_eval", "evaluation.temperature",
+)  # fmt: skip
+LOOKING = "evaluation.eval_steps"  # how often is measured, which alone changes no run
 
 
-def completed(sweep: SweepSpec, layer: Layer, authored: Mapping[str, Authored]) -> SweepSpec:
+def validated(sweep: SweepSpec, layer: Layer, authored: Mapping[str, Authored]) -> SweepSpec:
     """The sweep with its base's hashes, its budget and its total. Raises SpecError with file, line and key."""
     _check_keys(sweep, layer)
     tree = plain(sweep)
-    made = Candidates(sweep=sweep, authored=authored)
     tree["bases"] = bases_of(sweep, authored)
     try:
-        tree["budget"] |= _budget(sweep, made)
+        tree["budget"] |= _budget(Candidates(sweep=sweep, authored=authored))
     except SpecError as error:
         raise _at_settings(error, sweep, layer) from None
     sweep = SweepSpec.model_validate(tree)
     number = size(sweep)
     if sweep.sampler == "grid" and sweep.axes:
-        _named(lambda: points(sweep), ("axes",), layer)
+        try:
+            points(sweep)
+        except SpecError as error:
+            raise refused(error.message, ("axes",), layer) from None
     if sweep.trials is None and number is None:
         raise refused(
             "is missing; allowed: an integer >= 1, because the axes span a continuous space", ("trials",), layer
         )
     sweep = SweepSpec.model_validate({**tree, "trials": sweep.trials or number})
-    _check_values(Candidates(sweep=sweep, authored=authored), layer)
+    candidates = Candidates(sweep=sweep, authored=authored)
+    _check_values(candidates, layer)
+    _check_effects(candidates, layer)
     return sweep
 
 
@@ -73,11 +97,12 @@ def _check_keys(sweep: SweepSpec, layer: Layer) -> None:
             raise refused(f"is not set by a trial; {instead} says it", at, layer)
 
 
-def _budget(sweep: SweepSpec, made: Candidates) -> dict[str, int]:
+def _budget(candidates: Candidates) -> dict[str, int]:
     """The base's own completions where the sweep states no budget; nothing where its last stage samples none."""
+    sweep = candidates.sweep
     if sweep.budget.completions or sweep.budget.tokens:
         return {}
-    base = made.reference({EXPERIMENT: sweep.experiment})
+    base = candidates.reference({EXPERIMENT: sweep.experiment})
     if base.budget is not None:
         return {base.budget.unit: base.budget.amount}
     last = list(base.stages.values())[-1]
@@ -85,19 +110,19 @@ def _budget(sweep: SweepSpec, made: Candidates) -> dict[str, int]:
     return {"completions": planned} if last.rows_per_step else {}
 
 
-def _check_values(made: Candidates, layer: Layer) -> None:
+def _check_values(candidates: Candidates, layer: Layer) -> None:
     """Refuses a value that makes no valid run, one axis at a time, then a point that makes none."""
-    sweep = made.sweep
+    sweep = candidates.sweep
     for key, axis in sweep.axes.items():
         for value in ends(axis):
-            _tried(made, _alone(sweep, key, value), f"with {canonical(value)}", ("axes", key), layer)
+            _check_point(candidates, _alone(sweep, key, value), f"with {canonical(value)}", ("axes", key), layer)
     seen: dict[str, str] = {}
     for index, point in enumerate(some_points(sweep)):
         name, at = _which(sweep, index)
         if identity(point) in seen:
             raise refused(f"sets the same as {seen[identity(point)]}", at, layer)
         seen[identity(point)] = name or identity(point)
-        _tried(made, point, "" if name else f"at {identity(point)}", at, layer)
+        _check_point(candidates, point, "" if name else f"at {identity(point)}", at, layer)
 
 
 def _alone(sweep: SweepSpec, key: str, value: Any) -> Params:
@@ -125,26 +150,25 @@ def ends(axis: Axis) -> list[Any]:
 
 
 def some_points(sweep: SweepSpec) -> list[Params]:
-    """All points where they are few, else as many drawn ones: the same at every call."""
+    """All points where they are few, else ALL evenly drawn ones, ranges at their ends and in between.
+
+    The seed is fixed: the points are the same at every call.
+    """
     number = size(sweep)
     if number is not None and number <= ALL:
         return points(sweep)
-    found = {identity(point): point for point in drawn(sweep, ALL)}
-    return list(found.values())
-
-
-def drawn(sweep: SweepSpec, number: int) -> Iterator[Params]:
-    """Points drawn evenly from a fixed seed; ranges at their ends and in between."""
-    source = random.Random(0)
-    for _ in range(number):
-        point: Params = {}
+    source, drawn = random.Random(0), dict[str, Params]()
+    for _ in range(ALL):
+        chosen: Params = {}
         for key in order(sweep):
-            if active(sweep, point, key):
-                point[key] = _one_of(sweep.axes[key], source)
-        yield {key: point[key] for key in sweep.axes if key in point}
+            if active(sweep, chosen, key):
+                chosen[key] = _draw(sweep.axes[key], source)
+        point = {key: chosen[key] for key in sweep.axes if key in chosen}
+        drawn[identity(point)] = point
+    return list(drawn.values())
 
 
-def _one_of(axis: Axis, source: random.Random) -> Any:
+def _draw(axis: Axis, source: random.Random) -> Any:
     if axis.values is not None:
         return source.choice(axis.values)
     assert axis.low is not None
@@ -154,28 +178,20 @@ def _one_of(axis: Axis, source: random.Random) -> Any:
     return source.choice(values(axis)) if axis.step is not None else source.choice([axis.low, axis.high])
 
 
-def _tried(made: Candidates, point: Params, said: str, at: Keys, layer: Layer) -> RunSpec:
-    """The run of a point. Raises SpecError that names the sweep's key and what the run's own check says."""
+def _check_point(candidates: Candidates, point: Params, where: str, at: Keys, layer: Layer) -> None:
+    """Raises SpecError for a point without a valid run, with the sweep's key and what the run's own check says."""
     try:
-        spec = made.spec(point)
+        spec = candidates.spec(point)
         check_fit(spec)
-        if (task := repr(spec.task)) not in made.tasks:
+        if (task := repr(spec.task)) not in candidates.tasks:
             registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
-            made.tasks.add(task)
+            candidates.tasks.add(task)
     except SpecError as error:
         what = error.message.partition(" (in the override ")[0]
         own = error.key is not None and error.key == (at[-1] if at[0] == "axes" else None)
         why = what if own or error.key is None else f"{error.key}: {what}"
-        whole = f"no valid run{' ' if said else ''}{said}: {why} (profile {made.sweep.profile})"
+        whole = f"no valid run{' ' if where else ''}{where}: {why} (profile {candidates.sweep.profile})"
         raise refused(whole, at, layer) from None
-    return spec
-
-
-def _named(action: Any, at: Keys, layer: Layer) -> None:
-    try:
-        action()
-    except SpecError as error:
-        raise refused(error.message, at, layer) from None
 
 
 def _at_settings(error: SpecError, sweep: SweepSpec, layer: Layer) -> SpecError:
@@ -185,3 +201,36 @@ def _at_settings(error: SpecError, sweep: SweepSpec, layer: Layer) -> SpecError:
     if own in layer.places:
         return refused(what, own, layer)
     return refused(f"{error.key}: {what}" if error.key else what, ("settings",), layer)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointRun:
+    """A point and the run it stands for."""
+
+    params: Params
+    spec: RunSpec
+
+
+def point_runs(candidates: Candidates) -> list[PointRun]:
+    """The runs of `some_points`. Raises SpecError for a point that makes none."""
+    return [PointRun(params=params, spec=candidates.spec(params)) for params in some_points(candidates.sweep)]
+
+
+def incomparable(sweep: SweepSpec, key: str) -> str | None:
+    """Why values of the metric could not be compared over this key; None where they can."""
+    metric = declared(sweep.metric)
+    if metric is None or metric.kind != "eval":
+        return None
+    if any(key == known or key.startswith(f"{known}.") for known in YARDSTICK) or key == "task":
+        return f"changes what {sweep.metric} measures: its values could not be compared"
+    return f"changes how often {sweep.metric} is measured, not the run" if key == LOOKING else None
+
+
+def _check_effects(candidates: Candidates, layer: Layer) -> None:
+    """Refuses an axis that acts at no point, or that changes what the metric measures."""
+    sweep, runs = candidates.sweep, point_runs(candidates)
+    for key in sweep.axes:
+        if (why := incomparable(sweep, key)) is not None:
+            raise refused(why, ("axes", key), layer)
+        if (reason := inert_in_all([run.spec for run in runs if key in run.params], key)) is not None:
+            raise refused(f"does nothing at any point: {reason}", ("axes", key), layer)

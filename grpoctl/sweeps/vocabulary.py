@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from grpoctl.config.identity import canonical
 from grpoctl.runs.status import TrialStatus
-from grpoctl.sweeps.axis import Axis
+from grpoctl.sweeps.spec import Axis
 from grpoctl.sweeps.state import Curve, TrialRecord
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ State = Literal["COMPLETE", "PRUNED", "FAIL"]
 
 # A collapsed or invalid run has the stated worst value, and the sampler learns from it; from a failed trial it learns
 # nothing. An interrupted trial is gone on with, so that it still runs for Optuna.
-_TOLD: Mapping[TrialStatus, State] = {
+_STATES: Mapping[TrialStatus, State] = {
     TrialStatus.COMPLETED: "COMPLETE",
     TrialStatus.COLLAPSED: "COMPLETE",
     TrialStatus.INVALID_ROLLOUT: "COMPLETE",
@@ -36,7 +36,7 @@ _TOLD: Mapping[TrialStatus, State] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Past:
+class EndedTrial:
     """An ended trial as a sampler sees it. `value` is None for a failed one; `curve` is as the metric is."""
 
     number: int
@@ -47,18 +47,18 @@ class Past:
     curve: Curve = ()
 
 
-def told(trial: TrialRecord) -> State | None:
+def optuna_state(trial: TrialRecord) -> State | None:
     """The state that Optuna knows the trial by; None while it runs or is interrupted."""
-    state = _TOLD.get(trial.status)
+    state = _STATES.get(trial.status)
     return "FAIL" if state == "COMPLETE" and not _usable(trial.score) else state
 
 
-def as_past(trial: TrialRecord) -> Past:
+def ended_trial(trial: TrialRecord) -> EndedTrial:
     """An ended trial as a sampler sees it. ValueError for one under way: nothing may be learned from it."""
-    state = told(trial)
+    state = optuna_state(trial)
     if state is None:
         raise ValueError(f"trial {trial.number} is {trial.status}")
-    return Past(
+    return EndedTrial(
         number=trial.number, params=trial.params, state=state, value=trial.score, seeds=trial.seeds, curve=trial.curve
     )
 
@@ -81,11 +81,11 @@ def names(keys: Iterable[str]) -> dict[str, str]:
 
     The names stay different from each other: a key of another part that reads the same keeps them all as they are.
     """
-    found = list(keys)
-    stages = {key.split(".")[1] for key in found if key.startswith("stages.") and key.count(".") > 1}
+    dotted = list(keys)
+    stages = {key.split(".")[1] for key in dotted if key.startswith("stages.") and key.count(".") > 1}
     prefix = f"stages.{next(iter(stages))}." if len(stages) == 1 else ""
-    short = {key: key.removeprefix(prefix) for key in found}
-    return short if len(set(short.values())) == len(short) else {key: key for key in found}
+    short = {key: key.removeprefix(prefix) for key in dotted}
+    return short if len(set(short.values())) == len(short) else {key: key for key in dotted}
 
 
 def choices(values: Sequence[Any]) -> list[Any]:

@@ -25,7 +25,7 @@ def ranks_of(cli: Cli) -> list[int]:
             words = path.read_bytes().decode().split("\0")
         except OSError:  # it has just ended
             continue
-        if "grpoctl.executors.rank" in words and any(word.startswith(str(cli.home.path)) for word in words):
+        if "grpoctl.executors.ranks" in words and any(word.startswith(str(cli.home.path)) for word in words):
             found.append(int(path.parent.name))
     return found
 

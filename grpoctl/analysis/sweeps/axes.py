@@ -1,7 +1,7 @@
-"""The axes of a study as levels that trials share: a value, or a bin of a range.
+"""The axes of a study as levels that trials share (a value, or a bin of a range), and the mean scores of the levels.
 
-What is here: which trial stands where. What is not: what the trials of a level are worth (marginals) or how their runs
-ended (regions).
+What is not here: how the runs of a level ended (regions), and a model of the space; the importances are Optuna's
+(grpoctl.sweeps).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.health.statistics import Estimate, mean
 from grpoctl.analysis.collect import number
+from grpoctl.analysis.sweeps.ranking import Noise, Ranking, pooled
 from grpoctl.analysis.sweeps.wording import short_keys, value_text
 
 Document = Mapping[str, Any]
@@ -45,7 +47,7 @@ class Axis:
 
     @property
     def crowded(self) -> bool:
-        """Whether some level has several trials, so that a mean over them says more than their own scores."""
+        """True when some level has several trials, so that a mean over them says more than their own scores."""
         return any(len(level.numbers) > 1 for level in self.levels)
 
 
@@ -57,17 +59,17 @@ def axes_of(document: Document) -> list[Axis]:
         named = tuple(Level(label=str(one["name"]), numbers=(int(one["number"]),)) for one in trials if one.get("name"))
         return [Axis(key="candidate", name="candidate", levels=named, ordered=False)] if named else []
     names = short_keys(declared)
-    found = [_axis(key, names[key], spec or {}, trials) for key, spec in declared.items()]
-    return [axis for axis in found if axis.levels]
+    axes = [_axis(key, names[key], spec or {}, trials) for key, spec in declared.items()]
+    return [axis for axis in axes if axis.levels]
 
 
 def varied(axes: Iterable[Axis]) -> list[Axis]:
-    """Those with at least two levels."""
+    """The axes with at least two levels."""
     return [axis for axis in axes if len(axis.levels) > 1]
 
 
 def is_range(spec: Mapping[str, Any]) -> bool:
-    """Whether an axis is a range of numbers; one that lists its values has no ends, or null ones."""
+    """True when an axis is a range of numbers; one that lists its values has no ends, or null ones."""
     return spec.get("low") is not None and spec.get("high") is not None
 
 
@@ -81,19 +83,19 @@ def ends_of(spec: Mapping[str, Any]) -> list[tuple[float, str]]:
 
 
 def at_end(value: float, end: float, spec: Mapping[str, Any]) -> bool:
-    """Whether a value is that end of its axis; of a range, whether it is in the outer tenth."""
+    """True when a value is that end of its axis; of a range, when it is in the outer tenth."""
     if not is_range(spec):
         return value == end
     scale = math.log if spec.get("log") else float
     return abs(scale(value) - scale(end)) <= _OUTER * (scale(float(spec["high"])) - scale(float(spec["low"])))
 
 
-def table_axes(found: Iterable[Axis], importances: Mapping[str, Any]) -> tuple[Axis, Axis] | None:
+def table_axes(axes: Iterable[Axis], importances: Mapping[str, Any]) -> tuple[Axis, Axis] | None:
     """The two axes of the two-way table: K x normalisation where both vary, else the two most important ones.
 
     Without importances the first two; None where fewer than two vary.
     """
-    axes = varied(found)
+    axes = varied(axes)
     by_ending = {axis.key.rsplit(".", 1)[-1]: axis for axis in reversed(axes)}
     if _K in by_ending and _SCALE in by_ending:
         return by_ending[_K], by_ending[_SCALE]
@@ -112,15 +114,14 @@ def _axis(key: str, name: str, spec: Mapping[str, Any], trials: Sequence[Trial])
     dense = spec.get("type") == "float" and not spec.get("step")
     if is_range(spec) and numeric and (dense or len(values) > _FEW):
         return Axis(key=key, name=name, levels=_binned(at, spec), ordered=True)
-    listed = [_identity(value) for value in spec.get("values") or ()]
-    found = [identity for identity in listed if identity in values]
-    rest = [identity for identity in values if identity not in found]
+    written = [_identity(value) for value in spec.get("values") or ()]
+    order = list(dict.fromkeys([*(identity for identity in written if identity in values), *values]))
     if numeric:  # an axis of numbers is read from the least to the largest, in whatever order it was written
-        found, rest = sorted([*found, *rest], key=lambda identity: float(values[identity])), []
+        order.sort(key=lambda identity: float(values[identity]))
     by_value: dict[str, list[int]] = {}
     for identity, (trial, _) in zip(identities, at, strict=True):
         by_value.setdefault(identity, []).append(trial)
-    levels = [Level(label=value_text(values[one]), numbers=tuple(by_value[one])) for one in [*found, *rest]]
+    levels = [Level(label=value_text(values[identity]), numbers=tuple(by_value[identity])) for identity in order]
     return Axis(key=key, name=name, levels=tuple(levels), ordered=numeric)
 
 
@@ -152,3 +153,74 @@ def _end(value: float) -> str:
 def _identity(value: object) -> str:
     """Equal for equal values; 1, 1.0, true and "1" are four."""
     return repr(value) if isinstance(value, (int, float, str)) else json.dumps(value, sort_keys=True, default=str)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marginal:
+    """One level of an axis: the mean score of its ranked trials, `estimate` None where it has none.
+
+    Its 95 % t interval has the spread between trials of one level, pooled over the axis's levels, so that what the
+    other axes do is in it; None where no level has two ranked trials.
+    """
+
+    label: str
+    estimate: Estimate | None
+    best: float | None
+    trials: int
+    pruned: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One cell of a two-way table: the mean score of its ranked trials, None where there is none."""
+
+    mean: float | None
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TwoWay:
+    """Rows: levels of the first axis; columns: of the second."""
+
+    rows: Axis
+    columns: Axis
+    cells: tuple[tuple[Cell, ...], ...]
+
+
+def marginals(axis: Axis, ranking: Ranking, trials: Iterable[Mapping[str, Any]], *, sign: float) -> list[Marginal]:
+    """One entry per level; `sign` is 1 where more is better, else -1."""
+    pruned = {int(trial["number"]) for trial in trials if trial["status"] == "PRUNED"}
+    scores = [[ranking.scores[index] for index in level.numbers if index in ranking.scores] for level in axis.levels]
+    spread = pooled(scores)
+    return [
+        Marginal(
+            label=level.label,
+            estimate=_estimate(here, spread) if here else None,
+            best=max(here, key=lambda score: sign * score) if here else None,
+            trials=len(level.numbers),
+            pruned=len(pruned & set(level.numbers)),
+        )
+        for level, here in zip(axis.levels, scores, strict=True)
+    ]
+
+
+def two_way(rows: Axis, columns: Axis, ranking: Ranking) -> TwoWay:
+    """The mean score for each pair of levels."""
+    return TwoWay(
+        rows=rows,
+        columns=columns,
+        cells=tuple(
+            tuple(_cell([*(set(row.numbers) & set(column.numbers))], ranking) for column in columns.levels)
+            for row in rows.levels
+        ),
+    )
+
+
+def _estimate(scores: Sequence[float], spread: Noise | None) -> Estimate:
+    centre, n = mean(scores), len(scores)
+    return Estimate(mean=centre, interval=None if spread is None else spread.interval(centre, n), n=n)
+
+
+def _cell(numbers: Iterable[int], ranking: Ranking) -> Cell:
+    scores = [ranking.scores[index] for index in sorted(numbers) if index in ranking.scores]
+    return Cell(mean=mean(scores) if scores else None, n=len(scores))

@@ -1,14 +1,21 @@
-"""How much of a study's budget is spent, what is left, and how long that takes. Drawing it is not here."""
+"""What a study has spent, what is left of its budget, and what it costs to come near its best score. Pure functions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.health.statistics import mean
 from grpoctl.analysis.collect import number
+from grpoctl.analysis.curves import value_at
+from grpoctl.analysis.sweeps.ranking import Ranking
 from grpoctl.runs.status import UNDER_WAY
+
+NEAR = 0.02  # of the best score
+
+Curve = tuple[tuple[float, float], ...]  # (share of a run's budget, value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,3 +65,73 @@ def account(document: Mapping[str, Any], running: Mapping[int, float] | None = N
 def spent_by(trial: Mapping[str, Any], unit: str) -> float:
     """What all runs of a trial have spent."""
     return 1.0 if unit == "trials" else number(trial.get(unit)) or 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reached:
+    """Where the candidates of a study come within 2 % of its best score."""
+
+    threshold: float
+    unit: str  # completions, tokens or trials
+    per_run: Mapping[int, float]  # trial -> what a run of it has spent by then; none for those that never come there
+    first: int  # the trial with which the sweep had a candidate that near
+    spent: float  # by all trials up to that one, it included
+    total: float  # by the whole sweep so far
+
+
+def near(document: Mapping[str, Any], ranking: Ranking, *, sign: float) -> Reached | None:
+    """The cost to come within 2 % of the best; None where nothing is ranked.
+
+    A candidate has come there at the first evaluation at which the mean over its seeds is within 2 % of the best final
+    score (the mean is read along straight lines between evaluations). Trials count in the order they were asked for.
+    """
+    if ranking.best is None:
+        return None
+    best = ranking.scores[ranking.best]
+    threshold = best - sign * NEAR * abs(best)
+    unit, each = unit_of(document)
+    trials = document.get("trials") or ()
+    per_run = {}
+    sound = set(ranking.order) - set(ranking.flagged)
+    for trial in trials:
+        if int(trial["number"]) in sound:
+            curve = mean_curve(trial.get("curve") or ())
+            share = next((share for share, value in curve if sign * (value - threshold) >= 0), None)
+            if share is not None:
+                per_run[int(trial["number"])] = share * each
+    first = min(index for index in ranking.order if sign * (ranking.scores[index] - threshold) >= 0)
+    spent = {int(trial["number"]): spent_by(trial, unit) for trial in trials}
+    return Reached(
+        threshold=threshold,
+        unit=unit,
+        per_run=per_run,
+        first=first,
+        spent=sum(cost for index, cost in spent.items() if index <= first),
+        total=sum(spent.values()),
+    )
+
+
+def seed_curves(points: Sequence[Sequence[float]]) -> list[Curve]:
+    """A trial's curve seed by seed, as (share of the run's budget, value); points are (seed, share, value).
+
+    Of evaluations where as much is spent (in a supervised stage, nothing) the last one counts.
+    """
+    by_seed: dict[float, dict[float, float]] = {}
+    for seed, share, value in points:
+        by_seed.setdefault(seed, {})[share] = value
+    return [tuple(sorted(reports.items())) for reports in by_seed.values()]
+
+
+def mean_curve(points: Sequence[Sequence[float]]) -> Curve:
+    """The mean over seeds of a trial's curve at each share of a run's budget where one of them reported.
+
+    Seeds are read along straight lines, each as far as it came; where some have ended the mean is over the others.
+    """
+    series = seed_curves(points)
+    shares = sorted({share for curve in series for share, _ in curve})
+    points_of_mean = []
+    for share in shares:
+        values = [value for value in (value_at(curve, share) for curve in series) if value is not None]
+        if values:
+            points_of_mean.append((share, mean(values)))
+    return tuple(points_of_mean)

@@ -1,38 +1,68 @@
 """What can be said about a study, in sentences with the numbers behind them.
 
-What is here: the choice of sentences. What is not: the numbers (ranking, regions, cost), tables (report), printing.
+What is here: the choice of sentences. What is not: the numbers (ranking, regions, budget), tables, printing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.health.rules.gains import gain_metric
 from core.health.statistics import CONFIDENCE
 from grpoctl.analysis.collect import number
 from grpoctl.analysis.outcome import gain_text
-from grpoctl.analysis.sweeps import deciding
-from grpoctl.analysis.sweeps.axes import Axis, at_end, ends_of
+from grpoctl.analysis.sweeps.axes import Axis, at_end, ends_of, varied
 from grpoctl.analysis.sweeps.budget import account, unit_of
-from grpoctl.analysis.sweeps.digest import Digest, digest
-from grpoctl.analysis.sweeps.finding import StudyFinding
+from grpoctl.analysis.sweeps.document import Digest, digest
+from grpoctl.analysis.sweeps.regions import EVENTS, Event, Separation, separations
 from grpoctl.analysis.sweeps.wording import score_text, trial_text, trials_text, value_text
 from grpoctl.wording import count_text, metric_text, plural
 
 NOTHING_LEARNED = "nothing-learned"
 
+_DID: Mapping[Event, str] = {
+    "collapsed": "collapsed",
+    "invalid": "had unsound rollouts",
+    "learned nothing": "made no update and learned nothing",
+}
+_WHICH: Mapping[Event, str] = {
+    "collapsed": "collapse",
+    "invalid": "unsound rollouts",
+    "learned nothing": "which runs make no update",
+}
+_EVENT_IDS: Mapping[Event, str] = {
+    "collapsed": "collapse",
+    "invalid": "invalid-rollout",
+    "learned nothing": "no-updates",
+}
+_MOST_LEVELS = 4  # counts are listed for all levels up to so many
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyFinding:
+    """One sentence about a study, and the numbers behind it."""
+
+    id: str
+    text: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The finding as a JSON object."""
+        return {"id": self.id, "text": self.text, "numbers": dict(self.numbers)}
+
 
 def study_findings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Everything that can be said, the most telling first: objects of `id`, `text` and the numbers behind the text."""
-    return [finding.document() for finding in found(digest(document))]
+    return [finding.document() for finding in findings_of(digest(document))]
 
 
-def found(of: Digest) -> list[StudyFinding]:
-    """The same as records, of a study that is taken apart already."""
+def findings_of(of: Digest) -> list[StudyFinding]:
+    """The findings of a digested study, the most telling first."""
     rules: list[Callable[[Digest], list[StudyFinding]]] = [
-        _ladder, _best, _stages, _noise, deciding.sentences, _importances, _edges, _no_better, _cost, _pruned, _failed,
+        _ladder, _best, _stages, _noise, _events, _importances, _edges, _no_better, _cost, _pruned, _failed,
         _of_runs,
     ]  # fmt: skip
     findings = [finding for rule in rules for finding in rule(of)]
@@ -83,9 +113,9 @@ def _stages(of: Digest) -> list[StudyFinding]:
     stages = of.trials[of.ranking.best].get("stages") or {}
     if len(stages) < 2:
         return []
-    told = "; ".join(f"{name}: {gain_text(gain, gain_metric(of.metric))}" for name, gain in stages.items())
+    gains = "; ".join(f"{name}: {gain_text(gain, gain_metric(of.metric))}" for name, gain in stages.items())
     numbers = {"number": of.ranking.best, "stages": {name: dict(gain) for name, gain in stages.items()}}
-    return [StudyFinding(id="stages", text=f"gains of #{of.ranking.best} by stage: {told}", numbers=numbers)]
+    return [StudyFinding(id="stages", text=f"gains of #{of.ranking.best} by stage: {gains}", numbers=numbers)]
 
 
 def _noise(of: Digest) -> list[StudyFinding]:
@@ -107,6 +137,62 @@ def _noise(of: Digest) -> list[StudyFinding]:
         f"family-wise error {100 * (1 - CONFIDENCE):.0f} %)"
     )
     return [StudyFinding(id="noise", text=text, numbers=numbers)]
+
+
+def _events(of: Digest) -> list[StudyFinding]:
+    """What happened to some runs (collapse, unsound rollouts, no update), and which setting decides it."""
+    return [finding for event in EVENTS if (finding := _event(of, event)) is not None]
+
+
+def _event(of: Digest, event: Event) -> StudyFinding | None:
+    """One event as a finding; None where no run shows it."""
+    hits = sum(event in fact.events for fact in of.facts)
+    runs = len(of.facts)
+    if hits == 0:
+        return None
+    numbers: dict[str, object] = {"runs": runs, "hits": hits}
+    by_axis = separations(event, varied(of.axes), of.facts)
+    if not by_axis:
+        text = f"all {plural(runs, 'run')} {_DID[event]}" if hits == runs else f"{hits} of {runs} runs {_DID[event]}"
+        return StudyFinding(id=_EVENT_IDS[event], text=text, numbers=numbers)
+    numbers["counts"] = {
+        of_axis.axis.key: {label: list(count) for label, count in zip(of_axis.labels, of_axis.counts, strict=True)}
+        for of_axis in by_axis
+    }
+    perfect = [of_axis for of_axis in by_axis if of_axis.perfect]
+    numbers["decides"] = [of_axis.axis.key for of_axis in perfect]
+    if perfect:
+        text = _decided(event, perfect, [of_axis for of_axis in by_axis if not of_axis.perfect])
+    else:
+        first = by_axis[0]
+        rates = "rates do not differ" if first.even else f"strongest association: {first.axis.name} ({_rates(first)})"
+        text = f"{hits} of {runs} runs {_DID[event]}; no single setting determines it; {rates}"
+    return StudyFinding(id=_EVENT_IDS[event], text=text, numbers=numbers)
+
+
+def _decided(event: Event, perfect: Sequence[Separation], others: Sequence[Separation]) -> str:
+    """That an axis (or several that go together) separates the runs perfectly, and the others do not."""
+    first = perfect[0]
+    with_it = [label for label, share in zip(first.labels, first.shares, strict=True) if share == 1]
+    without = [label for label, share in zip(first.labels, first.shares, strict=True) if share == 0]
+    hits = sum(hit for hit, _ in first.counts)
+    rest = sum(runs for _, runs in first.counts) - hits
+    text = f"`{first.axis.name}` determines {_WHICH[event]}: {hits}/{hits} with {' or '.join(with_it)}, "
+    text += f"0/{rest} with {' or '.join(without)}"
+    if len(perfect) > 1:
+        text += f"; so does {', '.join(f'`{other.axis.name}`' for other in perfect[1:])}, which varies with it"
+    for other in others:
+        text += f"; {other.axis.name} {'does not' if other.even else 'does not alone'} ({_rates(other)})"
+    return text
+
+
+def _rates(of_axis: Separation) -> str:
+    """`2: 6/12, 8: 6/12`; of many levels the one with the largest and the one with the smallest share."""
+    entries = list(zip(of_axis.labels, of_axis.counts, of_axis.shares, strict=True))
+    if len(entries) > _MOST_LEVELS:
+        ordered = sorted(entries, key=lambda entry: entry[2])
+        entries = [ordered[-1], ordered[0]]
+    return ", ".join(f"{label}: {hit}/{runs}" for label, (hit, runs), _ in entries)
 
 
 def _importances(of: Digest) -> list[StudyFinding]:

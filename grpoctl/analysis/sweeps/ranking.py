@@ -97,7 +97,7 @@ def ranked(
         for index, trial in counted.items()
         if trial["status"] == TrialStatus.COMPLETED and None not in trial["values"]
     }
-    scores = {index: mean(found) for index, found in values.items()}
+    scores = {index: mean(by_seed) for index, by_seed in values.items()}
     sign = -1.0 if direction == "maximize" else 1.0
     order = tuple(sorted(scores, key=lambda index: (sign * scores[index], index)))
     noise = pooled([values[index] for index in order if index in sound])
@@ -145,7 +145,7 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
     evaluations (`gain_errors`). The one-sided quantile is Sidak's for as many candidates as there are.
     """
     counted = {int(trial["number"]): trial for trial in trials if int(trial["number"]) in ranking.scores}
-    gains = {index: found for index, trial in counted.items() if (found := _gains(trial))}
+    gains = {index: by_seed for index, trial in counted.items() if (by_seed := _gains(trial))}
     starts = [
         start for trial in counted.values() for start in map(number, trial.get("starts") or ()) if start is not None
     ]
@@ -155,11 +155,11 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
     between = pooled([gains[index] for index in gains if index not in ranking.flagged])
     error = root_mean_square([error for trial in counted.values() for error in trial.get("gain_errors") or ()])
     unproven = []
-    for index, found in gains.items():
-        parts = [] if between is None else [(between.sd**2 / len(found), float(between.df))]
+    for index, by_seed in gains.items():
+        parts = [] if between is None else [(between.sd**2 / len(by_seed), float(between.df))]
         parts.append((error**2, ruler.df))
         least = _half(tuple(parts), CONFIDENCE ** (1 / len(gains)))
-        if index in ranking.flagged or sign * mean(found) <= least:
+        if index in ranking.flagged or sign * mean(by_seed) <= least:
             unproven.append(index)
     return Learned(start=mean(starts), unproven=tuple(sorted(unproven)))
 
@@ -216,8 +216,8 @@ def _subset(
 
 def seed_values(trial: Trial, worst: float) -> list[float]:
     """The values of the trial's seeds, those without one left out; `worst` alone where there is none at all."""
-    found = [number(value) for value in trial.get("values") or ()]
-    return [value for value in found if value is not None] or [worst]
+    known = [number(value) for value in trial.get("values") or ()]
+    return [value for value in known if value is not None] or [worst]
 
 
 @lru_cache(maxsize=256)  # it is asked for at each tell, and costs a bisection

@@ -94,14 +94,14 @@ def regions(axis: Axis, facts: Iterable[RunFacts]) -> list[Region]:
     by_trial: dict[int, list[RunFacts]] = {}
     for fact in facts:
         by_trial.setdefault(fact.trial, []).append(fact)
-    found = []
+    counted = []
     for level in axis.levels:
         here = [fact for index in level.numbers for fact in by_trial.get(index, ())]
         if here:
             events = {event: sum(event in fact.events for fact in here) for event in EVENTS}
             rules = Counter(rule for fact in here for rule in dict.fromkeys(fact.rules))
-            found.append(Region(label=level.label, runs=len(here), events=events, rules=dict(rules.most_common())))
-    return found
+            counted.append(Region(label=level.label, runs=len(here), events=events, rules=dict(rules.most_common())))
+    return counted
 
 
 def separations(event: Event, axes: Iterable[Axis], facts: Sequence[RunFacts]) -> list[Separation]:
@@ -109,13 +109,13 @@ def separations(event: Event, axes: Iterable[Axis], facts: Sequence[RunFacts]) -
     hits = sum(event in fact.events for fact in facts)
     if hits in (0, len(facts)):
         return []
-    found = []
+    separations = []
     for axis in axes:
         here = regions(axis, facts)
         counts = tuple((region.events[event], region.runs) for region in here)
         if len(counts) > 1:
-            found.append(Separation(axis=axis, labels=tuple(region.label for region in here), counts=counts))
-    return sorted(found, key=lambda one: (not one.perfect, -one.information))
+            separations.append(Separation(axis=axis, labels=tuple(region.label for region in here), counts=counts))
+    return sorted(separations, key=lambda separation: (not separation.perfect, -separation.information))
 
 
 def crossed(event: Event, pair: tuple[Axis, Axis], facts: Sequence[RunFacts]) -> list[list[tuple[int, int]]]:
@@ -139,19 +139,19 @@ def _entropy(hits: int, runs: int) -> float:
 
 def _of_trial(trial: Mapping[str, Any], metric: str) -> Iterable[RunFacts]:
     statuses = trial.get("statuses") or ()
-    rules = [tuple(one) for one in trial.get("findings") or ()]
+    rules = [tuple(ids) for ids in trial.get("findings") or ()]
     seeds = list(trial.get("seeds") or ())
     values = dict(zip(seeds, trial.get("values") or (), strict=False))
     for index, status in enumerate(statuses):
         if status not in FINISHED:
             continue  # how it would have gone is not known
         seed = _seed(trial, index, seeds)
-        said = rules[index] if index < len(rules) else ()
-        events = {event for event in EVENTS if _STATUSES.get(event) == status or _RULES[event] & set(said)}
+        rule_ids = rules[index] if index < len(rules) else ()
+        events = {event for event in EVENTS if _STATUSES.get(event) == status or _RULES[event] & set(rule_ids)}
         rate = number(values.get(seed)) if metric == COLLAPSE_RATE else None
         if rate is not None and rate >= _HALF and status != "INVALID_ROLLOUT":
             events.add("collapsed")
-        yield RunFacts(trial=int(trial["number"]), seed=seed, events=frozenset(events), rules=said)
+        yield RunFacts(trial=int(trial["number"]), seed=seed, events=frozenset(events), rules=rule_ids)
 
 
 def _seed(trial: Mapping[str, Any], index: int, seeds: Sequence[int]) -> int:

@@ -7,9 +7,8 @@ from typing import Any
 
 from grpoctl.analysis.sweeps import tables
 from grpoctl.analysis.sweeps.budget import account
-from grpoctl.analysis.sweeps.digest import Digest, digest
-from grpoctl.analysis.sweeps.finding import StudyFinding
-from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, found
+from grpoctl.analysis.sweeps.document import Digest, digest
+from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, StudyFinding, findings_of
 from grpoctl.analysis.sweeps.wording import random_search_text, trials_text
 from grpoctl.sections import Line, Section, Tone
 from grpoctl.wording import clock_text, count_text, plural
@@ -52,14 +51,14 @@ def _head(of: Digest) -> list[Section]:
     title = f"{document.get('study')}: {document.get('title') or document.get('sweep')}"
     if document.get("message"):
         title += f" ({document['message']})"
-    findings = found(of)
+    findings = findings_of(of)
     first = [_line(finding) for finding in findings if finding.id == NOTHING_LEARNED]
     lines = [
         *first,
         Line(label="Study", mark=status, tone=_TONES.get(status, "warn"), text=title),
         *([Line(label="Question", text=str(document["question"]))] if document.get("question") else []),
-        Line(label="Setup", text=asked(document)),
-        Line(label="Done", text=done(document)),
+        Line(label="Setup", text=setup_text(document)),
+        Line(label="Done", text=progress_text(document)),
         *(_line(finding) for finding in findings[len(first) :]),
         *(
             Line(label="Note", text=str(note))
@@ -91,7 +90,7 @@ def _random_search(document: Mapping[str, Any]) -> list[str]:
     return [text] if text else []
 
 
-def asked(document: Mapping[str, Any]) -> str:
+def setup_text(document: Mapping[str, Any]) -> str:
     """`maximize eval/reward over 24 trials x 3 seeds, 1,024 completions per run; ...`."""
     seeds = list(document.get("seeds") or ())
     budget = [f"{count_text(value)} {unit} per run" for unit, value in (document.get("budget") or {}).items() if value]
@@ -107,15 +106,15 @@ def asked(document: Mapping[str, Any]) -> str:
     )
 
 
-def done(document: Mapping[str, Any]) -> str:
+def progress_text(document: Mapping[str, Any]) -> str:
     """`24 of 24 trials (17 COMPLETED, 6 PRUNED, 1 FAILED); 57,216 completions in 5:30 min`."""
     stands = account(document)
     statuses = ", ".join(f"{count} {status}" for status, count in stands.by_status.items())
     text = f"{stands.ended} of {stands.total} trials" + (f" ({statuses})" if statuses else "")
     spent = "" if stands.unit == "trials" else f"{count_text(stands.spent)} {stands.unit} in "
     text += f"; {spent}{_lasted(float(document.get('seconds') or 0.0))}"
-    said = document.get("failures") or 0
-    failures = len(said) if isinstance(said, list) else int(said)
+    failed = document.get("failures") or 0
+    failures = len(failed) if isinstance(failed, list) else int(failed)
     return text + (f"; {plural(failures, 'failure')} of runs, retried ones included" if failures else "")
 
 

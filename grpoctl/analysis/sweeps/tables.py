@@ -1,15 +1,18 @@
-"""The tables of a study's report. Each function gives one section, or none where it has nothing to show."""
+"""The tables of a study's report, each a section or none where it has nothing to show; and one flat table for CSV.
+
+Writing the lines of the latter is in grpoctl.console.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpoctl.analysis.sweeps.axes import Axis, table_axes, varied
+from grpoctl.analysis.sweeps.axes import Axis, marginals, table_axes, two_way, varied
 from grpoctl.analysis.sweeps.budget import unit_of
-from grpoctl.analysis.sweeps.digest import Digest, Trial
-from grpoctl.analysis.sweeps.marginals import marginals, two_way
+from grpoctl.analysis.sweeps.document import Digest, Trial
 from grpoctl.analysis.sweeps.ranking import Noise
 from grpoctl.analysis.sweeps.regions import EVENTS, Event, crossed, regions, separations
 from grpoctl.analysis.sweeps.wording import params_text, score_text, value_text
@@ -19,6 +22,8 @@ from grpoctl.wording import count_text, metric_text, plural
 _MOST = 24  # rows of a ranking; --csv has them all
 _MOST_UNRANKED = 12
 _K = "num_generations"
+_CSV_FIRST = ("number", "name", "status", "rank", "score", "low", "high", "indistinguishable")
+_CSV_LAST = ("attempts", "completions", "tokens", "seconds", "findings", "message", "runs")
 
 VERBS: Mapping[Event, str] = {
     "collapsed": "collapsed",
@@ -173,24 +178,24 @@ def health(of: Digest) -> list[Section]:
 
 def crossing(of: Digest) -> list[Section]:
     """Of what happened to some runs: how many, for each pair of values of the two axes that tell most of it."""
-    found = crossing_of(of)
-    if found is None:
+    cross = crossing_of(of)
+    if cross is None:
         return []
     cells = [
         (level.label, *(f"{hit}/{runs}" if runs else "-" for hit, runs in line))
-        for level, line in zip(found.rows.levels, found.counts, strict=True)
+        for level, line in zip(cross.rows.levels, cross.counts, strict=True)
     ]
-    title = f"{found.rows.name} (down) x {found.columns.name} (across): runs that {VERBS[found.event]}, of all"
-    return [Section(title=title, columns=("", *(level.label for level in found.columns.levels)), rows=tuple(cells))]
+    title = f"{cross.rows.name} (down) x {cross.columns.name} (across): runs that {VERBS[cross.event]}, of all"
+    return [Section(title=title, columns=("", *(level.label for level in cross.columns.levels)), rows=tuple(cells))]
 
 
 def crossing_of(of: Digest) -> Crossing | None:
     """The first event that only some runs show, over the axis that tells most of it and K (or the next axis)."""
     for event in EVENTS:
-        found = [one.axis for one in separations(event, varied(of.axes), of.facts)]
-        if len(found) > 1:
-            first = found[0]
-            other = min(found[1:], key=lambda axis: axis.key.rsplit(".", 1)[-1] != _K)
+        axes = [separation.axis for separation in separations(event, varied(of.axes), of.facts)]
+        if len(axes) > 1:
+            first = axes[0]
+            other = min(axes[1:], key=lambda axis: axis.key.rsplit(".", 1)[-1] != _K)
             rows, columns = (first, other) if first.key.endswith(_K) else (other, first)
             counts = crossed(event, (rows, columns), of.facts)
             return Crossing(event=event, rows=rows, columns=columns, counts=counts)
@@ -225,8 +230,48 @@ def _near(of: Digest, index: int) -> str:
 
 def _once(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     """The rows with a repeated first cell left empty."""
-    found, last = [], None
+    cleared, last = [], None
     for row in rows:
-        found.append(("" if row[0] == last else row[0], *row[1:]))
+        cleared.append(("" if row[0] == last else row[0], *row[1:]))
         last = row[0]
-    return tuple(found)
+    return tuple(cleared)
+
+
+def flat(document: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(columns, one row per trial by number), for spreadsheets.
+
+    A row has place, score, dotted parameters, the value of each seed, cost and paths. A parameter that was not active
+    is empty; lists and mappings are written as JSON.
+    """
+    trials = document.get("trials") or ()
+    keys = list(document.get("axes") or {})
+    keys = list(dict.fromkeys([*keys, *(key for trial in trials for key in trial.get("params") or {})]))
+    seeds = list(dict.fromkeys([*(document.get("seeds") or ()), *(s for trial in trials for s in trial["seeds"])]))
+    columns = (*_CSV_FIRST, *keys, *(f"seed {seed}" for seed in seeds), *_CSV_LAST)
+    ranks = {number: place for place, number in enumerate(document.get("ranking") or (), start=1)}
+    alike = set(document.get("indistinguishable") or ())
+    return columns, [_csv_row(trial, (keys, seeds), ranks, alike) for trial in trials]
+
+
+def _csv_row(
+    trial: Mapping[str, Any], names: tuple[list[str], list[int]], ranks: Mapping[int, int], alike: set[int]
+) -> tuple[str, ...]:
+    keys, seeds = names
+    low, high = trial.get("interval") or (None, None)
+    values = dict(zip(trial["seeds"], trial.get("values") or (), strict=False))
+    rules = dict.fromkeys(rule for run in trial.get("findings") or () for rule in run)
+    first = (
+        trial["number"], trial.get("name"), trial["status"], ranks.get(trial["number"]), trial.get("score"), low, high,
+        trial["number"] in alike if trial["number"] in ranks else None,
+    )  # fmt: skip
+    params = trial.get("params") or {}
+    last = [trial.get(key) for key in ("attempts", "completions", "tokens", "seconds")]
+    words = (" ".join(rules), trial.get("message"), " ".join(trial.get("runs") or ()))
+    cells = [*first, *(params.get(key, "") for key in keys), *(values.get(seed) for seed in seeds), *last, *words]
+    return tuple(map(_csv_cell, cells))
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpoctl.executors.base import Executor
-from grpoctl.executors.same_process import Inline
+from grpoctl.executors.jobs import Inline
 
 
 class OneByOne:

@@ -9,8 +9,7 @@ import pytest
 
 from core.errors import UserError
 from grpoctl.analysis.collect import RunRecord
-from grpoctl.analysis.compare import Comparison, changed_settings, compare
-from grpoctl.analysis.remarks import knobs
+from grpoctl.analysis.compare import Comparison, changed_settings, compare, knobs
 
 LR = "stages.grpo.learning_rate"
 K = "stages.grpo.num_generations"

@@ -12,20 +12,19 @@ import pytest
 
 from core.errors import StorageError
 from grpoctl import console
-from grpoctl.analysis.sweeps.reading import read_study
+from grpoctl.analysis.sweeps.document import read_study
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.cli import sweeping
 from grpoctl.cli.sweeping import Asked, _driven, opened_study, shown_argv
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sweeps import conclusion
-from grpoctl.sweeps.conclusion import make_up_all
+from grpoctl.sweeps import driver
 from grpoctl.sweeps.driver import Driver, Plan
 from grpoctl.sweeps.loading import load_sweep
-from grpoctl.sweeps.opening import kept_in
 from grpoctl.sweeps.state import TrialRecord, read_book
 from grpoctl.sweeps.storage import StudyStorage
+from grpoctl.sweeps.study import kept_in, make_up_all
 from tests.grpoctl.sweeps.paper import PaperExecutor
 
 Capture = pytest.CaptureFixture[str]
@@ -112,7 +111,7 @@ def test_a_database_that_was_away_as_the_sweep_ended_is_made_up_for(
     capsys: pytest.CaptureFixture[str],
     way: str,
 ) -> None:
-    monkeypatch.setattr(conclusion, "draw", lambda document, folder: [])
+    monkeypatch.setattr(driver, "draw", lambda document, folder: [])
     monkeypatch.setenv("GRPOCTL_HOME", str(home.path))
     folder = tmp_path / "database"
     folder.mkdir()

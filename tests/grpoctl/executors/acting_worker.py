@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from grpoctl.executors.base import Ended, Job, Row
-from grpoctl.executors.interrupts import signals_as_interrupts
 from grpoctl.executors.jobs import Tell
+from grpoctl.executors.terminal import signals_as_interrupts
 from grpoctl.executors.worker import Inbox
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from grpoctl.config import Library, Loaded
+from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.loading import LoadedSweep, load_sweep
 from grpoctl.sweeps.spec import SweepSpec
 
@@ -27,3 +31,12 @@ def loaded(text: str, *overrides: str, profile: str = "tiny") -> LoadedSweep:
 def sweep(text: str, *overrides: str, profile: str = "tiny") -> SweepSpec:
     """Its resolved spec."""
     return loaded(text, *overrides, profile=profile).spec
+
+
+def specs(
+    sweep: SweepSpec, params: Mapping[str, Any], *, seeds: Sequence[int] | None = None, library: Library | None = None
+) -> list[Loaded]:
+    """The runs of a point, one per seed, as a study's driver resolves them."""
+    candidates = Candidates.of(sweep, library=library)
+    overrides = candidates.overrides(params)
+    return [candidates.loaded(params, overrides, seed=seed) for seed in (sweep.seeds if seeds is None else seeds)]

@@ -15,7 +15,7 @@ from typing import Any
 from core.config import RunSpec
 from grpoctl.config import read_resolved
 from grpoctl.executors.base import Died, Ended, Event, Job, JobDone, Row
-from grpoctl.executors.control import read_order
+from grpoctl.executors.inline import read_control
 from grpoctl.files import RowWriter, read_rows, replace_json, truncate_after
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
@@ -145,7 +145,7 @@ def _spec(text: bytes, file: Path) -> RunSpec:
 
 def _asked(run: RunDir, step: int) -> str | None:
     """Why the run is to end at this evaluation, if its parent said so; it must have answered."""
-    order = read_order(run.control)
+    order = read_control(run.control)
     if order is None or step <= 0:
         return None
     assert not order.wait or order.seen >= step, "the parent had not answered"

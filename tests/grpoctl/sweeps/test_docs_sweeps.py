@@ -11,7 +11,7 @@ from core.config import Part
 from core.errors import SpecError
 from grpoctl.config.layers import dotted
 from grpoctl.config.schema import MISSING
-from grpoctl.sweeps import space
+from grpoctl.sweeps import candidates
 from grpoctl.sweeps.loading import load_sweep, sweep_library
 from grpoctl.sweeps.problems import fields, words
 from tests.grpoctl.sweeps.mine import write
@@ -45,7 +45,7 @@ def test_the_file_of_your_own_is_sound() -> None:
     rate = tiny.axes["stages.grpo.learning_rate"]
     assert (rate.low, rate.high, rate.log, tiny.budget.completions) == (1e-4, 2e-3, True, 512)
     assert (full.settings, full.budget.completions, full.trials) == ({"evaluation.eval_steps": 16}, 2048, 30)
-    assert not space.active(full, {"stages.grpo.beta": 0}, "stages.grpo.kl_estimator")
+    assert not candidates.active(full, {"stages.grpo.beta": 0}, "stages.grpo.kl_estimator")
 
 
 def test_the_examples_were_found() -> None:

@@ -18,15 +18,16 @@ from grpoctl.executors.base import Died, Ended, Event
 from grpoctl.files import replace_json
 from grpoctl.runs import launch
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.runs.status import Status
+from grpoctl.runs.status import Status, TrialStatus
 from grpoctl.runs.study_dir import StudyDir, studies
-from grpoctl.sweeps import conclusion, opening
-from grpoctl.sweeps.conclusion import conclude, how_it_ended
-from grpoctl.sweeps.driver import Driver, Plan
+from grpoctl.sweeps import driver
+from grpoctl.sweeps.driver import Asking, Driver, Plan, conclude, how_it_ended
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
-from grpoctl.sweeps.opening import Terms
+from grpoctl.sweeps.pruning import decide
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.state import Book, Point, TrialRecord
 from grpoctl.sweeps.storage import StudyStorage
+from grpoctl.sweeps.study import Terms, new_study, reopened
 from tests.grpoctl.sweeps.paper import Killed, PaperExecutor, learning_curve
 
 SWEEP = """\
@@ -61,7 +62,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home beside a folder with the sweep, on a disk that nobody waits for; a study's figures are not drawn."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)  # a power cut is not among what is tried here
-    monkeypatch.setattr(conclusion, "draw", lambda document, folder: [])
+    monkeypatch.setattr(driver, "draw", lambda document, folder: [])
     monkeypatch.setattr(launch, "dump", written)
     return Home(path=tmp_path / ".grpoctl")
 
@@ -88,7 +89,7 @@ def loaded(text: str) -> SweepSpec:
 def drive(home: Home, executor: PaperExecutor, *, text: str = SWEEP, resume: bool = False, **terms: Any) -> StudyDir:
     """Drive the study of the text, new or gone on with, until it ends or the executor stops everything."""
     asked = Terms(slots=executor.slots, **terms)
-    opened = opening.reopened(studies(home)[0], asked) if resume else opening.new_study(loaded(text), home, (), asked)
+    opened = reopened(studies(home)[0], asked) if resume else new_study(loaded(text), home, (), asked)
     study, book, sweep = opened.study, opened.book, opened.sweep
     storage = StudyStorage.open(study.storage, study.id, sweep, create=opened.fresh, sweep_sha=sweep_sha(sweep))
     plan = Plan(sweep=sweep, study=study, total=int(book.header["total"]), lag=book.header["lag"])
@@ -321,7 +322,7 @@ def test_trials_is_the_total_and_may_be_raised_later(home: Home, reference: Any)
 
 
 def test_a_study_asked_to_stop_before_it_asked_for_anything_has_no_trial(home: Home, reference: Any) -> None:
-    study = opening.new_study(loaded(SWEEP), home, (), Terms(slots=2)).study
+    study = new_study(loaded(SWEEP), home, (), Terms(slots=2)).study
     replace_json(study.control, {"schema": 1, "stop": True})
     drive(home, PaperExecutor(), resume=True)
     assert (document(study)["status"], document(study)["trials"]) == ("STOPPED", [])
@@ -356,7 +357,7 @@ def test_trials_are_never_fewer_than_were_begun_nor_more_than_there_are(home: Ho
     text = SWEEP.replace("{low: 1.0e-6, high: 1.0e-2, log: true}", "[1.0e-4, 1.0e-3]")
     study = drive(home, PaperExecutor(), text=text, trials=4)
     for asked, total in ((2, 4), (5, 5), (99, 6)):
-        opened = opening.reopened(study, Terms(slots=2, trials=asked))
+        opened = reopened(study, Terms(slots=2, trials=asked))
         assert opened.book.header["total"] == total
         assert opened.over == (total == 4)
 
@@ -388,7 +389,7 @@ def test_a_trial_that_was_interrupted_says_how_far_it_is(home: Home) -> None:
     file = Path("paper-study.yaml")
     file.write_text(SWEEP, encoding="utf-8")
     sweep = load_sweep(str(file), profile="tiny").spec
-    opened = opening.new_study(sweep, home, (), Terms(slots=2))
+    opened = new_study(sweep, home, (), Terms(slots=2))
     storage = StudyStorage.open(opened.study.storage, opened.study.id, sweep, create=True)
     plan = Plan(sweep=sweep, study=opened.study, total=10, lag=2)
     executor = PaperExecutor(stop_after=9)
@@ -415,3 +416,65 @@ def test_an_open_dtype_is_settled_once_for_the_study(home: Home) -> None:
     kept = document(study)["dtype"]
     assert kept in ("bfloat16", "float32")
     assert {read_resolved(run.spec).model.dtype for run in study.runs()} == {kept}
+
+
+LR = "stages.grpo.learning_rate"
+NOISY = SweepSpec.model_validate(
+    {
+        "name": "mine", "title": "t", "experiment": "p31", "axes": {LR: {"low": 1e-4, "high": 1e-2, "log": True}},
+        "seeds": [0], "pruner": {"name": "patient-median", "patience": 1, "warmup": 0, "min_trials": 1},
+        "direction": "minimize", "worst": 1,
+    }
+)  # fmt: skip
+
+
+def trial(number: int, status: str = "COMPLETED", value: float = 0.5) -> TrialRecord:
+    """Its one run came to `value`."""
+    return TrialRecord(
+        number=number, params={LR: 1e-4 * (number + 1)}, seeds=(0,), status=TrialStatus(status), score=value,
+        values=(value,), curve=(Point(0, 0.5, value), Point(0, 1.0, value)),
+    )  # fmt: skip
+
+
+def asking(trials: list[TrialRecord], lag: int | None) -> Asking:
+    return Asking(NOISY, Book(Path("no-such-file"), {}, {one.number: one for one in trials}), lag)
+
+
+@pytest.mark.parametrize(
+    ("lag", "under_way", "ready"),
+    [
+        (1, {3}, False),  # one at a time: of trials 0 to 3
+        (2, {3}, True),  # two: of 0 to 2
+        (2, {2}, False),
+        (3, {2, 3}, True),  # three: of 0 and 1
+        (3, {1}, False),
+        (9, {0, 1, 2, 3}, True),  # of none
+        (None, {0, 1, 2, 3}, True),
+    ],
+)
+def test_a_trial_waits_for_those_it_learns_from_and_for_no_others(
+    lag: int | None, under_way: set[int], ready: bool
+) -> None:
+    trials = [trial(number, "RUNNING" if number in under_way else "COMPLETED") for number in range(4)]
+    assert asking(trials, lag).ready(4) is ready
+
+
+def test_what_is_pruned_is_decided_by_the_same_trials_in_the_studys_direction() -> None:
+    """Values are to be small. Against trial 0 alone (0.5) a 0.6 is worse, against 0 to 3 (median 0.7) it is better."""
+    trials = [trial(0, value=0.5), *(trial(number, value=0.8) for number in (1, 2)), trial(3, value=0.6)]
+    curve = (Point(0, 0.5, 0.65),)
+    for lag, pruned in ((4, True), (3, False), (1, False)):
+        decider = asking(trials, lag).decider(4)
+        assert decider is not None
+        others = [one.curve for one in trials[: 4 - lag + 1]]
+        assert (
+            (decider(curve) is not None) is pruned is (decide(NOISY.pruner, curve, others, [0], "minimize") is not None)
+        )
+
+
+def test_a_suggestion_is_of_those_trials_and_avoids_all_of_them() -> None:
+    """Two trials that nothing is learned from may have any value; their points are not drawn again."""
+    known = [trial(number, value=0.5 - 0.01 * number) for number in range(12)]
+    one, other = ([*known, trial(12, value=value), trial(13, value=value)] for value in (0.0, 1.0))
+    assert asking(one, 3).choose(14) == asking(other, 3).choose(14)
+    assert asking(one, 1).choose(14) != asking(other, 1).choose(14)

@@ -16,9 +16,9 @@ from grpoctl.config import load, plain
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
+from grpoctl.sweeps.candidates import points
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.promote import Wanted, promote
-from grpoctl.sweeps.space import points
 from grpoctl.sweeps.state import TrialRecord, read_book
 from grpoctl.sweeps.validation import some_points
 from tests.promotable import LR, SCALE, SHIPPED, WINNER, K, ended_study, ran, swept
@@ -142,7 +142,7 @@ def test_a_trial_can_be_named(home: Home, study: Make) -> None:
 def test_what_cannot_be_told_apart_is_said(home: Home, study: Make) -> None:
     made = study(trials=[{**WINNER, K: 8}, {**WINNER, K: 16}, WINNER])
     book = read_book(made.state)
-    book.said["indistinguishable"] = [2, 0]
+    book.analysis["indistinguishable"] = [2, 0]
     book.save()
     done = promote(Wanted(study=made.id, name="my-grpo"), home)
     (note,) = done.notes

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from grpoctl.sweeps import samplers, space
-from grpoctl.sweeps.samplers import Memory, Suggester, startup, suggest
+from grpoctl.sweeps import candidates, samplers
+from grpoctl.sweeps.samplers import Memory, Suggester, startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Point
-from grpoctl.sweeps.vocabulary import Past
+from grpoctl.sweeps.vocabulary import EndedTrial
 
 SMALL = {"k": [4, 8, 16], "scale": ["none", "group", "batch"], "beta": [0.0, 0.01, 0.04]}  # 27 points
 MIXED: dict[str, Any] = {
@@ -32,9 +32,9 @@ def sweep(axes: Mapping[str, Any], **more: Any) -> SweepSpec:
     return SweepSpec.model_validate({"name": "s", "title": "t", "experiment": "p31", "axes": axes, **more})
 
 
-def ended(number: int, params: Mapping[str, Any], value: float, state: Any = "COMPLETE") -> Past:
+def ended(number: int, params: Mapping[str, Any], value: float, state: Any = "COMPLETE") -> EndedTrial:
     curve = tuple(Point(0, n / 4, value * n / 4) for n in range(1, 5))
-    return Past(
+    return EndedTrial(
         number=number, params=params, state=state, value=None if state == "FAIL" else value, seeds=(0,), curve=curve
     )
 
@@ -49,7 +49,7 @@ def played(
         points.append(point)
         if point is not None:
             past.append(ended(number, point, value(point), "PRUNED" if number % 5 == 4 else "COMPLETE"))
-            taken.add(space.identity(point))
+            taken.add(candidates.identity(point))
     return points
 
 
@@ -63,7 +63,7 @@ def reward(params: Mapping[str, Any]) -> float:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_finite_space_is_walked_without_repeats_until_nothing_is_left(sampler: str, seed: int) -> None:
     points = played(sweep(SMALL, sampler=sampler, study_seed=seed), 29, reward)
-    assert len({space.identity(point) for point in points[:27] if point is not None}) == 27
+    assert len({candidates.identity(point) for point in points[:27] if point is not None}) == 27
     assert points[27:] == [None, None]
 
 
@@ -82,7 +82,7 @@ def test_so_many_trials_are_drawn_at_random_before_results_count(lag: int) -> No
 
 def test_the_grid_is_in_order() -> None:
     of = sweep(SMALL, sampler="grid")
-    assert played(of, 27, reward) == space.points(of)
+    assert played(of, 27, reward) == candidates.points(of)
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -92,8 +92,8 @@ def test_the_same_call_gives_the_same_point_whatever_was_asked_before(sampler: s
     points = played(of, 30, reward)
     past = [ended(n, p, reward(p), "PRUNED" if n % 5 == 4 else "COMPLETE") for n, p in enumerate(points) if p]
     for number in (29, 3, 17, 10):
-        taken = {space.identity(point) for point in points[:number] if point}
-        assert suggest(of, number, past[: max(0, number - 1)], taken) == points[number]
+        taken = {candidates.identity(point) for point in points[:number] if point}
+        assert Suggester(of).suggest(number, past[: max(0, number - 1)], taken) == points[number]
 
 
 def test_what_is_kept_between_calls_is_not_seen_in_the_points() -> None:
@@ -106,7 +106,7 @@ def test_what_is_kept_between_calls_is_not_seen_in_the_points() -> None:
         some = past[: rng.randint(8, 25)]
         if rng.random() < 0.5:
             some = [*some[:3], ended(3, points[3], rng.random(), rng.choice(["FAIL", "PRUNED"])), *some[4:]]
-        assert kept.suggest(99, some, set()) == suggest(of, 99, some, set())
+        assert kept.suggest(99, some, set()) == Suggester(of).suggest(99, some, set())
 
 
 def test_only_what_is_new_is_added_to_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +121,12 @@ def test_only_what_is_new_is_added_to_the_memory(monkeypatch: pytest.MonkeyPatch
 
 def test_another_number_another_study_and_another_past_give_other_points() -> None:
     of, other = sweep(MIXED, sampler="tpe"), sweep(MIXED, sampler="tpe", study_seed=1)
-    assert len({space.identity(suggest(of, number, [], set()) or {}) for number in range(20)}) == 20
-    assert suggest(of, 5, [], set()) != suggest(other, 5, [], set())
+    assert len({candidates.identity(Suggester(of).suggest(number, [], set()) or {}) for number in range(20)}) == 20
+    assert Suggester(of).suggest(5, [], set()) != Suggester(other).suggest(5, [], set())
     points = [point for point in played(of, 20, reward) if point]
     liked = [ended(n, point, reward(point)) for n, point in enumerate(points)]
     disliked = [ended(n, point, -reward(point)) for n, point in enumerate(points)]
-    assert suggest(of, 20, liked, set()) != suggest(of, 20, disliked, set())
+    assert Suggester(of).suggest(20, liked, set()) != Suggester(of).suggest(20, disliked, set())
 
 
 def test_the_points_are_on_the_axes_with_conditional_ones_where_they_act() -> None:
@@ -149,7 +149,7 @@ def test_a_trial_that_failed_teaches_nothing() -> None:
     points = [point for point in played(of, 20, reward) if point]
     past = [ended(n, point, reward(point)) for n, point in enumerate(points)]
     failed = [ended(20 + n, point, 9.0, "FAIL") for n, point in enumerate(points)]
-    assert suggest(of, 40, [*past, *failed], set()) == suggest(of, 40, past, set())
+    assert Suggester(of).suggest(40, [*past, *failed], set()) == Suggester(of).suggest(40, past, set())
 
 
 def chosen(of: SweepSpec, at: Mapping[str, float], states: Mapping[str, Any] | None = None) -> float:
@@ -159,7 +159,7 @@ def chosen(of: SweepSpec, at: Mapping[str, float], states: Mapping[str, Any] | N
         ended(n, {"k": k, "scale": scale, "beta": 0.0}, at[str(scale)], (states or {}).get(str(scale), "COMPLETE"))
         for n, (scale, k) in enumerate(values)
     ]
-    points = [suggest(of, number, past, set()) for number in range(100, 140)]
+    points = [Suggester(of).suggest(number, past, set()) for number in range(100, 140)]
     return statistics.mean(point is not None and point["scale"] == "group" for point in points)
 
 
@@ -190,9 +190,9 @@ def test_tpe_finds_better_points_than_chance() -> None:
 
 def test_a_space_too_large_to_be_listed_is_drawn_from_until_a_point_is_new() -> None:
     of = sweep({"a": {"low": 1, "high": 200}, "b": {"low": 1, "high": 200}}, sampler="random")
-    first = suggest(of, 0, [], set())
+    first = Suggester(of).suggest(0, [], set())
     assert first is not None
-    second = suggest(of, 0, [], {space.identity(first)})
+    second = Suggester(of).suggest(0, [], {candidates.identity(first)})
     assert second is not None
     assert second != first
 
@@ -207,4 +207,4 @@ def test_no_point_is_read_from_a_process_wide_dice(monkeypatch: pytest.MonkeyPat
     left = played(of, 24, reward)
     random.seed(3)
     assert played(of, 24, reward) == left
-    assert len({space.identity(point) for point in left if point}) == 24
+    assert len({candidates.identity(point) for point in left if point}) == 24

@@ -13,12 +13,13 @@ from core.config.run import check_fit
 from core.training.trainer import drive
 from grpoctl.config import Library, dump, plain, read_resolved, shipped_folder
 from grpoctl.config.documents import read_document
-from grpoctl.sweeps import candidates, space
-from grpoctl.sweeps.checks import notes
+from grpoctl.sweeps import candidates
 from grpoctl.sweeps.loading import dump_sweep, load_sweep, read_sweep, study_stem
+from grpoctl.sweeps.preview import notes
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.validation import some_points
 from tests.fakes import Recorder
+from tests.grpoctl.sweeps.mine import specs
 
 SHIPPED = Library(user=Path("no-such-folder"), shipped=shipped_folder("sweeps"), kind="sweep")
 BASES = Library(user=Path("no-such-folder"))
@@ -70,7 +71,7 @@ def test_every_value_stands_in_the_spec_of_its_run_and_all_cost_the_same(
         check_fit(run)
         (tmp_path / "spec.yaml").write_text(dump(run), encoding="utf-8")
         tree = plain(read_resolved(tmp_path / "spec.yaml"))
-        assert {key: at(tree, key) for key in point if key != space.EXPERIMENT} == without_experiment(point)
+        assert {key: at(tree, key) for key in point if key != candidates.EXPERIMENT} == without_experiment(point)
         assert tree["profile"] == profile
         assert tree["budget"] == {"completions": spec.budget.completions, "tokens": None}
         *before, last = run.stages.values()
@@ -85,8 +86,8 @@ def at(tree: Any, key: str) -> Any:
     return tree
 
 
-def without_experiment(point: space.Params) -> space.Params:
-    return {key: value for key, value in point.items() if key != space.EXPERIMENT}
+def without_experiment(point: candidates.Params) -> candidates.Params:
+    return {key: value for key, value in point.items() if key != candidates.EXPERIMENT}
 
 
 def test_the_advantage_study_is_the_one_asked_for() -> None:
@@ -98,11 +99,11 @@ def test_the_advantage_study_is_the_one_asked_for() -> None:
 
 def test_the_collapse_study_is_a_table_of_two_by_two_that_nothing_cuts_short() -> None:
     spec = shipped("collapse-study")
-    assert [(point[K], bool(point[FAULTS])) for point in space.points(spec)] == [
+    assert [(point[K], bool(point[FAULTS])) for point in candidates.points(spec)] == [
         (2, False), (2, True), (8, False), (8, True),
     ]  # fmt: skip
     assert (spec.metric, spec.direction, spec.worst, spec.pruner.name) == ("collapse_rate", "minimize", 1.0, "none")
-    run = candidates.specs(spec, space.points(spec)[1], seeds=[0], library=BASES)[0].spec
+    run = specs(spec, candidates.points(spec)[1], seeds=[0], library=BASES)[0].spec
     assert (run.guards.collapse, run.guards.rollout_integrity) == ("warn", "warn")
 
 
@@ -131,11 +132,11 @@ def seen() -> dict[str, Rows]:
     return {}
 
 
-def trained(spec: SweepSpec, point: space.Params, folder: Path, seen: dict[str, Rows]) -> Rows:
+def trained(spec: SweepSpec, point: candidates.Params, folder: Path, seen: dict[str, Rows]) -> Rows:
     """The rows of a point's run, less what echoes its settings."""
-    name = f"{study_stem(spec)} {space.identity(point)}"
+    name = f"{study_stem(spec)} {candidates.identity(point)}"
     if name not in seen:
-        run = candidates.specs(spec, point, seeds=[0], library=BASES)[0].spec
+        run = specs(spec, point, seeds=[0], library=BASES)[0].spec
         recorder = Recorder()
         drive(assemble(run, open_checkpoints(run, folder)).steps(), recorder)
         seen[name] = [

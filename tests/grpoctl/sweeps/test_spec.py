@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from core.metrics import METRICS
-from grpoctl.sweeps.axis import Axis
-from grpoctl.sweeps.spec import PRUNERS, PrunerSpec, SweepBudget, SweepSpec
+from grpoctl.sweeps.spec import PRUNERS, Axis, PrunerSpec, SweepBudget, SweepSpec
 
 BETA, KL = "stages.grpo.beta", "stages.grpo.kl_estimator"
 

@@ -17,7 +17,7 @@ from sqlalchemy import event
 
 from core.errors import StorageError, UserError
 from grpoctl.runs.status import TrialStatus
-from grpoctl.sweeps import database
+from grpoctl.sweeps import storage
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Point, TrialRecord
 from grpoctl.sweeps.storage import StudyStorage
@@ -310,7 +310,7 @@ def test_a_write_that_arrived_though_it_was_refused_is_not_made_twice(
 
 
 def test_a_locked_database_is_one_clear_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "PATIENCE", 0)
+    monkeypatch.setattr(storage, "PATIENCE", 0)
     there = StudyStorage.open(file, NAME, sweep(), create=True)
     there.project([trial(0)])
     holder = sqlite3.connect(file, isolation_level=None)
@@ -327,8 +327,8 @@ def test_a_locked_database_is_one_clear_line(file: Path, monkeypatch: pytest.Mon
 def test_only_a_studys_own_file_does_without_the_disks_word(file: Path, opened: StudyStorage) -> None:
     """PRAGMA synchronous: 0 is OFF, 2 is FULL. A database that somebody names may hold studies of others."""
     named = StudyStorage.open(f"sqlite:///{file}", NAME, sweep(), create=False, sweep_sha="0a1b")
-    for storage, level in ((opened, 0), (named, 2)):
-        with storage._storage.engine.connect() as connection:
+    for study, level in ((opened, 0), (named, 2)):
+        with study._storage.engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == level
     named.close()
 

@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from grpoctl.runs.status import TrialStatus
-from grpoctl.sweeps.axis import Axis
+from grpoctl.sweeps.spec import Axis
 from grpoctl.sweeps.state import Point, TrialRecord
-from grpoctl.sweeps.vocabulary import as_past, choices, distribution, from_optuna, names, steps, to_optuna, told
+from grpoctl.sweeps.vocabulary import (
+    choices,
+    distribution,
+    ended_trial,
+    from_optuna,
+    names,
+    optuna_state,
+    steps,
+    to_optuna,
+)
 
 
 def axis(value: Any) -> Axis:
@@ -33,18 +42,18 @@ def axis(value: Any) -> Axis:
 )
 def test_states(status: str, score: float | None, state: str | None) -> None:
     trial = TrialRecord(number=0, params={}, seeds=(0,), status=TrialStatus(status), score=score)
-    assert told(trial) == state
+    assert optuna_state(trial) == state
     if state is None:
         with pytest.raises(ValueError, match="trial 0 is"):
-            as_past(trial)
+            ended_trial(trial)
     else:
-        assert as_past(trial).state == state
+        assert ended_trial(trial).state == state
 
 
 def test_every_status_has_a_state_or_runs() -> None:
     for status in TrialStatus:
         trial = TrialRecord(number=0, params={}, seeds=(0,), status=status, score=0.5)
-        assert (told(trial) is not None) is status.ended
+        assert (optuna_state(trial) is not None) is status.ended
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Draws all figures of a study into a folder. How each looks is in a file of its own."""
+"""Draws all figures of a study into a folder: the list of them. How each looks is in candidates and axes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpoctl.analysis.sweeps.digest import Digest, digest
-from grpoctl.analysis.sweeps.figures.curves import curves
-from grpoctl.analysis.sweeps.figures.grids import regions, two_way
-from grpoctl.analysis.sweeps.figures.importances import importances
-from grpoctl.analysis.sweeps.figures.marginals import marginals
-from grpoctl.analysis.sweeps.figures.scores import scores
+from grpoctl.analysis.sweeps.document import Digest, digest
+from grpoctl.analysis.sweeps.figures.axes import importances, marginals, regions, two_way
+from grpoctl.analysis.sweeps.figures.candidates import curves, scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,11 +35,11 @@ def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
         path = folder / f"{name}.png"
         with suppress(OSError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a letter the font lacks is drawn as a box
-            found = figure(of)
-            if found is None:
+            drawing = figure(of)
+            if drawing is None:
                 path.unlink(missing_ok=True)
                 continue
             folder.mkdir(parents=True, exist_ok=True)
-            found.savefig(path, dpi=_DPI)
+            drawing.savefig(path, dpi=_DPI)
             drawn.append(path)
     return drawn

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from core.metrics import declared
-from grpoctl.analysis.sweeps.digest import Digest
+from grpoctl.analysis.sweeps.document import Digest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpoctl.analysis.sweeps.axes import axes_of, varied
-from grpoctl.analysis.sweeps.digest import digest
+from grpoctl.analysis.sweeps.document import digest
 from grpoctl.analysis.sweeps.findings import study_findings
 from grpoctl.analysis.sweeps.regions import crossed, regions, run_facts, separations
 from tests.studies import FAULT, K, axis, collapse_study, study, trial

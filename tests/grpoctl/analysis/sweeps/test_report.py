@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpoctl.analysis.sweeps.report import asked, done, head, text_report
+from grpoctl.analysis.sweeps.report import head, progress_text, setup_text, text_report
 from grpoctl.sections import Section
 from tests.studies import advantage_study, collapse_study, ladder_study, study, trial
 
@@ -33,7 +33,7 @@ def test_a_sweep_that_never_learned_says_that_it_was_random_search() -> None:
     assert "first 11 trials" in note
     assert "has 6" in note
     assert notes(startup=5) == notes(startup=None) == notes() == []  # a study of an earlier version says nothing of it
-    assert "first 11 trials" in asked(study(trials, startup=11))
+    assert "first 11 trials" in setup_text(study(trials, startup=11))
 
 
 def test_a_ranking_has_one_row_per_candidate_best_first() -> None:
@@ -81,8 +81,10 @@ def test_an_interrupted_study_says_how_to_go_on() -> None:
 
 def test_what_was_asked_and_done() -> None:
     document = advantage_study()
-    assert "24 trials x 3 seeds, 1,024 completions per run; sampler tpe" in asked(document)
-    assert done(document).startswith("24 of 24 trials (15 COMPLETED, 1 FAILED, 5 PRUNED, 3 COLLAPSED); 57,216 compl")
+    assert "24 trials x 3 seeds, 1,024 completions per run; sampler tpe" in setup_text(document)
+    assert progress_text(document).startswith(
+        "24 of 24 trials (15 COMPLETED, 1 FAILED, 5 PRUNED, 3 COLLAPSED); 57,216 compl"
+    )
 
 
 @pytest.mark.parametrize(

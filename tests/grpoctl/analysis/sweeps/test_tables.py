@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpoctl.analysis.sweeps.flat import flat
+from grpoctl.analysis.sweeps.tables import flat
 from tests.studies import BETA, KL, K, advantage_study
 
 

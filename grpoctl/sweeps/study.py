@@ -1,4 +1,4 @@
-"""The study that a command line means: a new one, or the one to go on with.
+"""A study as a command line means it: a new one, or one to continue; and its database brought up to date.
 
 What is here: finding or making the directory, its spec and its book. What is not: driving it (driver).
 """
@@ -6,24 +6,28 @@ What is here: finding or making the directory, its spec and its book. What is no
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import BusyError, NotFoundError, StorageError, UserError
+from core.errors import BusyError, GrpoError, NotFoundError, StorageError, UserError
 from grpoctl.config import plain
-from grpoctl.files import replace_text
+from grpoctl.credentials import STORAGE_VARIABLE, masked
+from grpoctl.files import read_json, replace_text
 from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir, create_study, find_study, studies
-from grpoctl.sweeps import space
+from grpoctl.sweeps.candidates import size
 from grpoctl.sweeps.loading import dump_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.samplers import startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord, read_book
+from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,20 +126,20 @@ def lag_of(sweep: SweepSpec, slots: int) -> int | None:
     return slots if sweep.sampler == "tpe" or sweep.pruner.name != "none" else None
 
 
-def total_of(sweep: SweepSpec, asked: int | None) -> int:
-    """The trials of a study: as asked, as the sweep says, or every point there is, and never more than those.
+def total_of(sweep: SweepSpec, trials: int | None) -> int:
+    """The trials of a study: `trials`, else as the sweep says, or every point there is, and never more than those.
 
     Raises UserError where neither says so and the points cannot be counted.
     """
-    wanted, there = asked if asked is not None else sweep.trials, space.size(sweep)
+    wanted, there = trials if trials is not None else sweep.trials, size(sweep)
     if wanted is None and there is None:
         raise UserError(f"{sweep.name} does not say how many trials: write trials in its file, or give --trials N")
     return min(number for number in (wanted, there) if number is not None)
 
 
 def _reachable(sweep: SweepSpec, total: int) -> int:
-    size = space.size(sweep)
-    return total if size is None else min(total, size)
+    number = size(sweep)
+    return total if number is None else min(total, number)
 
 
 def _retried(trial: TrialRecord) -> TrialRecord:
@@ -183,14 +187,65 @@ def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Term
 
 def kept_in(study: StudyDir, header: Mapping[str, Any]) -> str | Path:
     """Where the book says that the study's database is; its own file is in the study, wherever that was moved to."""
-    said = str(header.get("storage") or "")
-    return said if "://" in said else study.storage
+    storage = str(header.get("storage") or "")
+    return storage if "://" in storage else study.storage
 
 
 def check_terms(header: dict[str, Any], terms: Terms) -> None:
     """Raises StorageError where the study is kept in another database than the one that is given now."""
-    kept, given = str(header.get("storage") or ""), terms.masked
-    if given and given != kept:
-        raise StorageError(f"this study is kept in {kept}, got --storage {given}")
-    if not given and "***" in kept:
+    kept, url = str(header.get("storage") or ""), terms.masked
+    if url and url != kept:
+        raise StorageError(f"this study is kept in {kept}, got --storage {url}")
+    if not url and "***" in kept:
         raise StorageError(f"this study is kept in {kept}; give --storage with its password")
+
+
+def make_up_all(home: Home) -> dict[str, str]:
+    """`make_up` of each study whose database is known to be behind, or whose driver died: what it gave, by study.
+
+    Those that are driven now are left to their drivers. A database elsewhere is found by GRPOCTL_STORAGE where the
+    study's URL has a password.
+    """
+    done: dict[str, str] = {}
+    variable = os.environ.get(STORAGE_VARIABLE, "")
+    for study in studies(home):
+        with suppress(StorageError):  # a damaged sweep.json: whoever names the study is told
+            header = read_json(study.state) or {}
+            own = isinstance(kept_in(study, header), Path)
+            if study.is_held() or not (
+                header.get(BEHIND) or (own and header.get("status") in ("RUNNING", "INTERRUPTED"))
+            ):
+                continue
+            url = variable if variable and masked(variable) == header.get("storage") else None
+            terms = Terms(masked=masked(url) if url else "")
+            try:
+                with study.hold(patience=0):
+                    done[study.id] = make_up(reopened(study, terms), terms, url)
+            except BusyError:
+                continue
+            except GrpoError as error:
+                done[study.id] = str(error)
+    return done
+
+
+def make_up(opened: Opened, terms: Terms, url: str | None) -> str:
+    """Bring Optuna's database to what the book of a study that is held says: why that could not be done, else "".
+
+    The book says the same from then on. `url` is where the database is, None for where the book says. Raises
+    StorageError where the book cannot be written.
+    """
+    study, sweep, book = opened.study, opened.sweep, opened.book
+    known = book.header.get(BEHIND)
+    try:
+        check_terms(book.header, terms)
+        where = url or kept_in(study, book.header)
+        storage = StudyStorage.open(where, study.id, sweep, create=False, sweep_sha=sweep_sha(sweep))
+        try:
+            behind = project(storage, book)
+        finally:
+            storage.close()
+    except GrpoError as error:  # it could not even be opened: what is known of it stands
+        return str(error)
+    if behind != (known or ""):
+        book.save()
+    return behind

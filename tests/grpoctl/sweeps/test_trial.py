@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from core.health.rules.gains import Ruler
-from grpoctl.executors.control import read_order
+from grpoctl.executors.inline import read_control
 from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord, TrialStatus
-from grpoctl.sweeps.in_flight import InFlight
-from grpoctl.sweeps.measure import Yardstick
 from grpoctl.sweeps.state import Curve, TrialRecord
-from grpoctl.sweeps.vocabulary import told
+from grpoctl.sweeps.trial import ActiveTrial, Yardstick
+from grpoctl.sweeps.vocabulary import optuna_state
 
 YARDSTICK = Yardstick(metric="eval/reward", take="final", worst=0.0, unit="completions", budget=100.0)
 
@@ -29,11 +28,11 @@ def below_half(curve: Curve) -> str | None:
     return "too low" if curve[-1].value < 0.5 else None
 
 
-def flying(folder: Path, seeds: int = 2, **more: Any) -> InFlight:
+def flying(folder: Path, seeds: int = 2, **more: Any) -> ActiveTrial:
     runs = tuple(RunDir(path=folder / f"study-t0000-s{seed}") for seed in range(seeds))
     for run in runs:
         run.path.mkdir()
-    return InFlight(
+    return ActiveTrial(
         TrialRecord(number=0, params={}, seeds=tuple(range(seeds))), runs, YARDSTICK, more.get("decide", below_half)
     )
 
@@ -45,7 +44,7 @@ def ended(run: RunDir, how: str, value: float | None = 0.6) -> None:
     status.write(run.status, StatusRecord(status=Status(how), pid=1, started=1.0, ended=2.0))
 
 
-def reported(trial: InFlight, seed: int, *rows: tuple[int, float | None]) -> list[Any]:
+def reported(trial: ActiveTrial, seed: int, *rows: tuple[int, float | None]) -> list[Any]:
     """Each (completions, value) recorded and told in turn; what the run reads after each: (seen, end)."""
     run, orders = trial.runs[seed], []
     with RowWriter(run.metrics) as writer:
@@ -53,7 +52,7 @@ def reported(trial: InFlight, seed: int, *rows: tuple[int, float | None]) -> lis
             row = {"step": step, "completions": completions, "eval/reward": value}
             writer.append(row)
             trial.report(run, json.loads(json.dumps(row)))
-            order = read_order(run.control)
+            order = read_control(run.control)
             assert order is not None
             orders.append((order.seen, None if order.end is None else order.since))
     return orders
@@ -83,7 +82,7 @@ def test_bad_is_told_from_failed(
         if how == "PRUNED":
             trial.give_up(run)
     record = trial.ended()
-    assert (record.status, told(record)) == (found, state)
+    assert (record.status, optuna_state(record)) == (found, state)
     assert record.score == (None if score is None else pytest.approx(score))
     assert record.completions == 100 * len(ways)
 
@@ -115,7 +114,7 @@ def test_an_evaluation_before_anything_is_spent_replaces_nothing(tmp_path: Path)
 def test_a_run_is_read_again_without_a_point_twice(tmp_path: Path) -> None:
     trial = flying(tmp_path)
     reported(trial, 0, (50, 0.6), (100, 0.7))
-    again = InFlight(trial.record, trial.runs, YARDSTICK, None)
+    again = ActiveTrial(trial.record, trial.runs, YARDSTICK, None)
     again.enqueue()
     again.report(trial.runs[0], {"step": 2, "completions": 100, "eval/reward": 0.7})
     assert again.curve == trial.curve == ((0, 0.5, 0.6), (0, 1.0, 0.7))
@@ -138,7 +137,7 @@ def test_what_is_left_after_a_kill_is_what_has_no_result(tmp_path: Path) -> None
     status.write(trial.runs[1].status, StatusRecord(status=Status.COMPLETED, pid=1, started=1.0, ended=2.0))
     trial.enqueue()
     assert trial.waiting == [trial.runs[1:]]  # in one job: each next seed only while the trial is not pruned
-    alone = InFlight(trial.record, trial.runs, YARDSTICK, None)
+    alone = ActiveTrial(trial.record, trial.runs, YARDSTICK, None)
     alone.enqueue()
     assert alone.waiting == [(run,) for run in trial.runs[1:]]
 

@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import RunError, StorageError
 from grpoctl.children import spawn
-from grpoctl.executors.detached import wait_until_held
+from grpoctl.executors.terminal import wait_until_held
 from grpoctl.runs.locks import hold_lock, is_locked
 from tests.end_to_end.cli import ROOT, eventually
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 PRINTS = """\
 import os, sys, time
 from pathlib import Path
-from grpoctl.executors.detached import ignore_hang_up, print_into
+from grpoctl.executors.terminal import ignore_hang_up, print_into
 ignore_hang_up()
 for name in ("a", "a", "b"):
     print_into(Path(sys.argv[1]) / name)

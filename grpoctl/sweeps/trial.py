@@ -1,4 +1,4 @@
-"""A trial under way: which of its runs wait for a worker, what they have reported, and what has been decided on it.
+"""A trial under way: which of its runs wait for a worker, what they have reported and are worth, and what was decided.
 
 What is here: one trial. What is not: which trial comes next (driver), whether a curve is worth going on with (pruning).
 """
@@ -8,22 +8,83 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+from core.config import RunSpec
 from core.errors import StorageError
 from core.health.finding import StepTable
-from core.health.rules.gains import mean_gain
+from core.health.rules.gains import Gain, Ruler, gain_metric, gain_since, mean_gain, stage_gains
 from grpoctl.files import read_json, read_rows, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import FINISHED, Status, TrialStatus
-from grpoctl.sweeps.measure import Yardstick
+from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Curve, Point, TrialRecord
 
 Decide = Callable[[Curve], str | None]  # the trial's curve -> why it is pruned, None to go on
 
 
-class InFlight:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Yardstick:
+    """How a run is measured: the metric, its part of the result, what a stopped run is worth, and a run's budget."""
+
+    metric: str
+    take: str
+    worst: float
+    unit: str  # what the budget counts: completions, tokens or step
+    budget: float
+    ruler: Ruler = field(default_factory=Ruler)  # how gains are measured
+    stages: Mapping[str, str] = field(default_factory=dict)  # name -> kind
+
+    def share(self, row: Mapping[str, Any]) -> float:
+        """How much of the run's budget is spent, 0 to 1."""
+        return min(1.0, float(row.get(self.unit) or 0.0) / self.budget)
+
+    def value(self, result: Mapping[str, Any]) -> float | None:
+        """What a run that ended by itself is worth; None where it does not have the metric."""
+        if result.get("status") in ("COLLAPSED", "INVALID_ROLLOUT"):
+            return self.worst
+        return self._taken(result, self.metric)
+
+    def error(self, result: Mapping[str, Any]) -> float | None:
+        """The standard error over prompts of that value, where the run says it."""
+        return None if self.value(result) is None else self._taken(result, f"{self.metric}_se")
+
+    def gains(self, rows: StepTable) -> dict[str, Gain]:
+        """What each stage of a run gained."""
+        return stage_gains(rows, list(self.stages), self.ruler)
+
+    def learned(self, rows: StepTable) -> Gain:
+        """The metric's gain since GRPO began; of a run without it, since the run began.
+
+        Nothing is known of a metric of steps or of the whole run: it has no value before the first step.
+        """
+        if not self.stages or self.ruler.metric != self.metric:
+            return Gain(start=None, end=None)
+        first = next((name for name, kind in self.stages.items() if kind == "grpo"), next(iter(self.stages)))
+        return gain_since(rows, list(self.stages), first, self.ruler)
+
+    def _taken(self, result: Mapping[str, Any], name: str) -> float | None:
+        value = (result.get(self.take) or {}).get(name)
+        return None if value is None else float(value)
+
+
+def yardstick(sweep: SweepSpec, spec: RunSpec) -> Yardstick:
+    """How the sweep measures a run of this spec."""
+    budget = spec.budget
+    unit, amount = "step", spec.max_steps
+    if budget is not None:
+        unit = "completions" if budget.completions is not None else "tokens"
+        amount = budget.completions or budget.tokens or amount
+    return Yardstick(
+        metric=sweep.metric, take=sweep.take, worst=sweep.worst, unit=unit, budget=float(amount),
+        ruler=Ruler.of(spec, gain_metric(sweep.metric)),
+        stages={name: stage.kind for name, stage in spec.stages.items()},
+    )  # fmt: skip
+
+
+class ActiveTrial:
     """One trial under way. `runs` has one directory per seed; `decide` is None where nothing is pruned."""
 
     def __init__(
@@ -44,7 +105,7 @@ class InFlight:
                 self._note(index, row)
         left = tuple(run for run in self.runs if not has_result(run))
         for run in self.runs:
-            if ended_as(run) == Status.PRUNED:
+            if run_status(run) == Status.PRUNED:
                 self.give_up(run)
                 left = ()
         if self.decide is None:
@@ -79,7 +140,7 @@ class InFlight:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it waits or works."""
+        """True when none of its runs waits or is being worked on."""
         return not self.waiting and not self.working
 
     def left_from(self, run: RunDir) -> tuple[RunDir, ...]:
@@ -97,15 +158,15 @@ class InFlight:
         self._prepare(rest)
         self.waiting.insert(0, tuple(rest))
 
-    def so_far(self) -> TrialRecord:
-        """The record of a trial that nobody works on any more, and that is to be gone on with."""
+    def interrupted(self) -> TrialRecord:
+        """The record of a trial that nobody works on any more, to be continued by another driver."""
         started = [run for run in self.runs if run.status.exists()]
         last = [rows[-1] for rows in map(read_sound_rows, started) if rows]
         return dataclasses.replace(
             self.record,
             status=TrialStatus.INTERRUPTED,
             runs=tuple(str(run.path) for run in started),
-            statuses=tuple(ended_as(run) for run in started),
+            statuses=tuple(run_status(run) for run in started),
             curve=self.curve,
             completions=sum(int(row.get("completions") or 0) for row in last),
             tokens=sum(int(row.get("tokens") or 0) for row in last),
@@ -116,12 +177,12 @@ class InFlight:
         started = [run for run in self.runs if run.status.exists()]
         results = [read_result(run) for run in started]
         measured = {run.id: self.yardstick.value(result) for run, result in zip(started, results, strict=True)}
-        statuses = tuple(str(ended_as(run)) for run in started)
+        statuses = tuple(str(run_status(run)) for run in started)
         values = tuple(measured.get(run.id) for run in self.runs)
         failed = self.failed or self._missing(statuses, values)
-        found = TrialStatus.FAILED if failed else self._status(statuses)
-        if found in (TrialStatus.COLLAPSED, TrialStatus.INVALID_ROLLOUT):  # ranked, so by whole budgets alone
-            pruned = {run.id for run in started if ended_as(run) == Status.PRUNED}
+        ending = TrialStatus.FAILED if failed else self._status(statuses)
+        if ending in (TrialStatus.COLLAPSED, TrialStatus.INVALID_ROLLOUT):  # ranked, so by whole budgets alone
+            pruned = {run.id for run in started if run_status(run) == Status.PRUNED}
             values = tuple(None if run.id in pruned else measured.get(run.id) for run in self.runs)
         known = [value for value in values if value is not None]
         errors = {run.id: self.yardstick.error(result) for run, result in zip(started, results, strict=True)}
@@ -129,7 +190,7 @@ class InFlight:
         gains = [self.yardstick.learned(tables.get(run.id, [])) for run in self.runs]
         return dataclasses.replace(
             self.record,
-            status=found,
+            status=ending,
             values=values,
             errors=tuple(errors.get(run.id) for run in self.runs),
             starts=tuple(gain.start for gain in gains),
@@ -143,7 +204,7 @@ class InFlight:
             completions=sum(int(result.get("final", {}).get("completions") or 0) for result in results),
             tokens=sum(int(result.get("final", {}).get("tokens") or 0) for result in results),
             seconds=round(sum(float(result.get("seconds") or 0.0) for result in results), 3),
-            findings=tuple(tuple(str(one.get("id")) for one in result.get("findings", [])) for result in results),
+            findings=tuple(tuple(str(entry.get("id")) for entry in result.get("findings", [])) for result in results),
         )
 
     @property
@@ -155,12 +216,13 @@ class InFlight:
         """The mean gain of each stage over the runs that have it."""
         gains = [self.yardstick.gains(rows) for rows in tables]
         ruler = self.yardstick.ruler
-        return {name: mean_gain([one[name] for one in gains], ruler).document() for name in self.yardstick.stages}
+        return {name: mean_gain([of_run[name] for of_run in gains], ruler).document() for name in self.yardstick.stages}
 
     def _status(self, statuses: Sequence[str]) -> TrialStatus:
-        for one in (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED, TrialStatus.PRUNED):
-            if str(one) in statuses:
-                return one
+        """How the trial ends by the endings of its runs; the gravest of them counts."""
+        for ending in (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED, TrialStatus.PRUNED):
+            if str(ending) in statuses:
+                return ending
         return TrialStatus.PRUNED if self.pruned else TrialStatus.COMPLETED
 
     def _missing(self, statuses: Sequence[str], values: Sequence[float | None]) -> str:
@@ -207,8 +269,8 @@ class InFlight:
         replace_json(run.control, {"schema": 1, "wait": True, "seen": seen, "end": end}, durable=False)
 
 
-def ended_as(run: RunDir) -> str:
-    """How a run stands; RUNNING where its status is missing or damaged: it is gone on with."""
+def run_status(run: RunDir) -> str:
+    """The status of a run; RUNNING where that is missing or damaged, so that the run is continued."""
     with suppress(StorageError):
         if (record := status.read(run.status)) is not None:
             return str(record.status)
@@ -216,12 +278,12 @@ def ended_as(run: RunDir) -> str:
 
 
 def has_result(run: RunDir) -> bool:
-    """Whether a run came to an end of its own and its result can be read: nothing is left to do."""
-    return ended_as(run) in FINISHED and bool(read_result(run))
+    """True when a run came to an end of its own and its result can be read: nothing is left to do."""
+    return run_status(run) in FINISHED and bool(read_result(run))
 
 
 def read_result(run: RunDir) -> dict[str, Any]:
-    """What came out of a run; empty where that is missing or damaged."""
+    """The result.json of a run; empty where that is missing or damaged."""
     with suppress(StorageError):
         return read_json(run.result) or {}
     return {}

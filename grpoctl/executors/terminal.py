@@ -1,7 +1,7 @@
-"""Processes that outlive the terminal: waited for until they hold what they are to work on, and where they print.
+"""A process and its terminal: the signals that end a run as Ctrl-C does, and processes that outlive the terminal.
 
-What is not here: starting one (grpoctl.children), what it does (commands.background, the
-driver of a sweep) and ending it (stopping).
+What is not here: starting a process (grpoctl.children), what one without a terminal does (grpoctl.cli.background, the
+driver of a sweep) and ending it (grpoctl.runs.locks).
 """
 
 from __future__ import annotations
@@ -12,12 +12,49 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from core.errors import RunError
 from grpoctl.children import last_line
 from grpoctl.files import storage_errors
 from grpoctl.runs.locks import holder
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, or an executor that closes: the run ends as Ctrl-C ends it."""
+
+
+@contextmanager
+def signals_as_interrupts() -> Iterator[None]:
+    """Inside, the first SIGTERM or SIGHUP raises Terminated; one that is ignored stays so (`nohup`).
+
+    Those after the first do nothing: whoever sends several must not cut short what the first one brought about. Does
+    nothing outside the main thread, where Python forbids it.
+    """
+    ending = False
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal ending
+        if not ending:
+            ending = True
+            raise Terminated
+
+    previous: dict[signal.Signals, Any] = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue
+            with suppress(ValueError):
+                previous[number] = signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
 
 BEGINS = 60.0  # seconds: a busy machine takes long to import
 

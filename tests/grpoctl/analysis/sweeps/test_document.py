@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
-from grpoctl.analysis.sweeps.reading import read_study, study_row, study_summaries, study_summary
+from grpoctl.analysis.sweeps.document import read_study, study_row, study_summaries, study_summary
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir

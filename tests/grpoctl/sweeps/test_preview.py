@@ -10,7 +10,7 @@ from core.errors import SpecError
 from core.tasks import registry
 from core.tasks.text import prompt_of
 from grpoctl.config import load
-from grpoctl.sweeps.checks import described, notes
+from grpoctl.sweeps.preview import described, notes
 from tests.grpoctl.sweeps.mine import sweep
 
 

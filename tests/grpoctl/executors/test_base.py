@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.executors.base import Died, Ended, Event, Job, JobDone, Row, Step
-from grpoctl.executors.wire import event_line, event_of, job_line, job_of
+from grpoctl.executors.base import Died, Ended, Event, Job, JobDone, Row, Step, event_line, event_of, job_line, job_of
 
 RUN = Path("home/runs/p31-ü\n1")
 EVENTS: list[Event] = [

@@ -1,24 +1,34 @@
-"""A study's `sweep.json` as it is true now: for those who only look.
+"""A study's `sweep.json` for those who only look: read as it is true now, summarised, and digested.
 
-What is here: reading, and the status of a study nobody drives any more. What is not: writing it (grpoctl.sweeps).
+Findings, report and figures all read the digest. What is not here: writing the file (grpoctl.sweeps).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from core.errors import StorageError
-from grpoctl.analysis.sweeps.budget import account
-from grpoctl.analysis.sweeps.wording import score_text
+from core.health.statistics import mean
+from grpoctl.analysis.collect import number
+from grpoctl.analysis.sweeps.axes import Axis, axes_of
+from grpoctl.analysis.sweeps.budget import Reached, account, near
+from grpoctl.analysis.sweeps.ranking import Learned, Ranking, learned, ranked, ruler_of
+from grpoctl.analysis.sweeps.regions import RunFacts, run_facts
+from grpoctl.analysis.sweeps.wording import score_text, short_keys
 from grpoctl.files import read_json
 from grpoctl.runs.liveness import study_status
-from grpoctl.runs.run_dir import Home
+from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, studies
 
 SCHEMA = 2  # 2: a curve's points are (seed, share, value); 1: (seed's index + share, value)
 READABLE = (1, SCHEMA)
+
+Document = Mapping[str, Any]
+Trial = Mapping[str, Any]
 
 
 def read_study(study: StudyDir) -> dict[str, Any]:
@@ -35,7 +45,10 @@ def read_study(study: StudyDir) -> dict[str, Any]:
         raise StorageError(f"{study.state}: schema {document.get('schema')!r}, this grpoctl reads schema {SCHEMA}")
     if not isinstance(document.get("trials"), list) or not isinstance(document.get("status"), str):
         raise StorageError(f"{study.state}: damaged (it has no list of trials, or no status)")
-    document = _readable(study, document)
+    try:
+        document = upgraded(document)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise StorageError(f"{study.state}: damaged ({type(error).__name__}: {error})") from error
     if document.get("status") == "RUNNING" and not study.is_held():
         status, message = study_status(study)  # reads again: it may have come to its end just now
         if status != "RUNNING":
@@ -65,13 +78,6 @@ def _upgraded_trial(trial: Mapping[str, Any]) -> dict[str, Any]:
         index = max(0, math.ceil(units - 1e-6) - 1)  # the end of a run belonged to that run
         curve.append([seeds[index], round(units - index, 6), value])
     return {**trial, "curve": curve, "curve_possibly_wrong": True}
-
-
-def _readable(study: StudyDir, document: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return upgraded(document)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise StorageError(f"{study.state}: damaged ({type(error).__name__}: {error})") from error
 
 
 def study_summaries(home: Home) -> list[dict[str, Any]]:
@@ -106,3 +112,82 @@ def study_row(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
         return entry["study"], entry["status"], trials, "-"
     score = score_text(str(entry["metric"]), best["score"], best["interval"])
     return entry["study"], entry["status"], trials, f"{entry['metric']} {score} (#{best['number']})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Digest:
+    """A study, its ranking, its axes and how its runs went, computed once for all who say something of it."""
+
+    document: Document
+    trials: Mapping[int, Trial]
+    ranking: Ranking
+    axes: tuple[Axis, ...]
+    facts: tuple[RunFacts, ...]
+    reached: Reached | None
+    names: Mapping[str, str]  # dotted key of a parameter -> short name
+    learned: Learned | None  # against the model where GRPO begins; None where that was not evaluated
+
+    @property
+    def metric(self) -> str:
+        """What is ranked by."""
+        return str(self.document.get("metric"))
+
+    @property
+    def start(self) -> float | None:
+        """The metric where GRPO begins, where it is known: the mean over the candidates."""
+        return None if self.learned is None else self.learned.start
+
+    @property
+    def sign(self) -> float:
+        """1 where more is better, else -1."""
+        return sign_of(self.document)
+
+    def of_status(self, *statuses: str) -> list[Trial]:
+        """The trials of these statuses, by number."""
+        return [trial for trial in self.trials.values() if trial["status"] in statuses]
+
+
+def digest(document: Document) -> Digest:
+    """The digest of a study's document. Reads nothing but, of older studies, the results of the best trial's runs."""
+    trials = {int(trial["number"]): trial for trial in document.get("trials") or ()}
+    direction, ruler = str(document.get("direction") or "maximize"), ruler_of(document)
+    ranking = ranked(trials.values(), direction=direction, worst=number(document.get("worst")) or 0.0, ruler=ruler)
+    trials = _with_starts(trials, ranking.best, ruler.metric)
+    keys = [*(document.get("axes") or {}), *(key for trial in trials.values() for key in trial.get("params") or {})]
+    return Digest(
+        document=document,
+        trials=trials,
+        ranking=ranking,
+        axes=tuple(axes_of(document)),
+        facts=tuple(run_facts(document)),
+        reached=near(document, ranking, sign=sign_of(document)),
+        names=short_keys(keys),
+        learned=learned(trials.values(), ranking, direction=direction, ruler=ruler),
+    )
+
+
+def sign_of(document: Document) -> float:
+    """1 where more is better, else -1."""
+    return -1.0 if document.get("direction") == "minimize" else 1.0
+
+
+def _with_starts(trials: Mapping[int, Trial], best: int | None, metric: str) -> dict[int, Trial]:
+    """The trials, each with its seeds' `starts`. Older studies do not have them: then what the best one's runs say."""
+    known = any(start is not None for trial in trials.values() for start in trial.get("starts") or ())
+    if known or best is None:
+        return dict(trials)
+    start = _start(metric, trials[best])
+    return {index: {**trial, "starts": [start] * len(trial.get("values") or ())} for index, trial in trials.items()}
+
+
+def _start(metric: str, trial: Trial) -> float | None:
+    """The metric before the first step, mean over the runs that have it: all candidates start from the same weights."""
+    starts = []
+    for path in trial.get("runs") or () if metric.startswith("eval/") else ():  # others have no value before step 1
+        try:
+            result = read_json(RunDir(path=Path(path)).result) or {}
+        except StorageError:
+            continue
+        value = number((result.get("start") or {}).get(metric))
+        starts += [] if value is None else [value]
+    return mean(starts) if starts else None

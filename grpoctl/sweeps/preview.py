@@ -1,0 +1,218 @@
+"""What a sweep will be, before anything is started: notes for the user to weigh, its size, and its cost.
+
+Arithmetic, the spec and the files of earlier runs only: no torch. Not here: what makes a sweep invalid (validation).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from core.config import GrpoStage, RunSpec
+from core.errors import StorageError
+from core.health.before.inert import inert_in_all
+from core.metrics import declared
+from grpoctl.config import Library, canonical, spec_sha
+from grpoctl.files import read_json
+from grpoctl.runs.run_dir import Home
+from grpoctl.runs.study_dir import studies
+from grpoctl.sweeps.candidates import Candidates, count, name_of, size
+from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.validation import LOOKING, PointRun, incomparable, point_runs
+
+FEW = 4  # evaluations after the start: with fewer a curve says little, and a pruner hardly acts
+
+
+def notes(sweep: SweepSpec, *, library: Library | None = None) -> list[str]:
+    """What the user should know before it starts, one line each. Raises what loading the base raises."""
+    runs = point_runs(Candidates.of(sweep, library=library))
+    return [*_size_notes(sweep), *_axis_notes(sweep, runs), *_name_notes(sweep, runs), *_budget_notes(sweep, runs)]
+
+
+def _size_notes(sweep: SweepSpec) -> Iterator[str]:
+    """Trials, seeds, and whether a pruner gets to act."""
+    number, total = size(sweep), sweep.trials
+    if number is not None and total is not None and total > number:
+        yield f"trials is {total}, but there are only {number} points: the sweep ends when all have been tried"
+    if len(sweep.seeds) < 2 and not sweep.ladder:
+        yield "one seed: no interval and no significance test"
+    if sweep.pruner.min_trials is not None and total is not None and total <= sweep.pruner.min_trials:
+        wanted = sweep.pruner.min_trials
+        yield f"pruner {sweep.pruner.name} waits for {wanted} trials, and there are {total}: it never acts"
+
+
+def _axis_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:
+    """Axes that do nothing at some points, axes that cannot vary, and settings that coincide."""
+    for key, axis in sweep.axes.items():
+        if count(axis) == 1:
+            yield f"{key} has one value: it belongs to settings"
+        there = [run for run in runs if key in run.params]
+        reasons = [reason for run in there if (reason := inert_in_all([run.spec], key)) is not None]
+        if reasons:
+            share = f"{100 * len(reasons) / len(there):.0f} %"
+            yield f"{key} does nothing at {share} of its points ({reasons[0]}): a `when` would leave those out"
+        if key.startswith("guards."):
+            yield f"{key} decides which runs count as collapsed, not how they train"
+    for key in ("advantage.baseline", "advantage.scale_rewards"):
+        yield from _single_group(sweep, runs, key)
+
+
+def _single_group(sweep: SweepSpec, runs: Sequence[PointRun], ending: str) -> Iterator[str]:
+    """A batch of one group has one set of statistics, by whichever name."""
+    for key in [key for key in sweep.axes if key.endswith(ending)]:
+        values = {canonical(run.params.get(key)) for run in runs}
+        alone = [run for run in runs if _stage(run.spec, key).prompts_per_step == 1]
+        if {'"group"', '"batch"'} <= values and alone:
+            kinds = sorted({_stage(run.spec, key).num_generations for run in alone})
+            yield f"{key}: batch is group where a step has one prompt (K = {', '.join(map(str, kinds))})"
+
+
+def _stage(spec: RunSpec, key: str) -> GrpoStage:
+    stage = spec.stages[key.split(".")[1]]
+    assert isinstance(stage, GrpoStage)
+    return stage
+
+
+def _name_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:
+    """Candidates and rungs: which do nothing, change the yardstick, or are one run under two names."""
+    if sweep.axes:
+        return
+    seen: dict[str, str | None] = {}
+    for run in runs:
+        name, sha = name_of(sweep, run.params), spec_sha(run.spec)
+        if sha in seen:
+            yield f"{name} is {seen[sha]}: the same run under two names"
+        seen.setdefault(sha, name)
+        for key in run.params:
+            if (why := incomparable(sweep, key)) is not None:
+                yield f"{name}: {key} {why}"
+            if (reason := inert_in_all([run.spec], key)) is not None:
+                yield f"{name}: {key} does nothing: {reason}"
+
+
+def _budget_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:
+    """Batches that differ, and evaluations too few to see a curve."""
+    if sweep.budget.completions is None and sweep.budget.tokens is None:
+        yield "no budget: a run lasts as long as its stages, whatever that costs"
+    rows = {name: {run.spec.stages[name].rows_per_step for run in runs if name in run.spec.stages}
+            for name in runs[0].spec.stages}  # fmt: skip
+    for name, sizes in rows.items():
+        if len(sizes) > 1:
+            some = ", ".join(map(str, sorted(sizes)[:6]))
+            yield f"a step of {name} has {some} completions: updates differ in number, and noise in size"
+    looks = min(_evaluations(run.spec) for run in runs)
+    reports = looks * len(sweep.seeds) - 1  # the very last one saves nothing
+    if reports < FEW and sweep.pruner.name != "none":
+        yield f"a trial is measured {reports} times before its end: too few to prune by; lower {LOOKING}"
+    elif looks == 1 and (metric := declared(sweep.metric)) is not None and metric.kind == "eval":
+        yield f"{LOOKING} is no shorter than a run: only its start and its end are measured"
+
+
+def _evaluations(spec: RunSpec) -> int:
+    """Evaluations of a run after its start, the one at its end included."""
+    return math.ceil(spec.max_steps / spec.evaluation.eval_steps)
+
+
+def described(sweep: SweepSpec, *, library: Library | None = None) -> dict[str, Any]:
+    """The sweep in numbers: points (null: no end of them), trials, seeds, runs, and what a run may sample."""
+    runs = point_runs(Candidates.of(sweep, library=library))
+    looks = [_evaluations(run.spec) for run in runs]
+    rows = [stage.rows_per_step for stage in runs[0].spec.stages.values()]
+    total = sweep.trials or len(runs)
+    return {
+        "points": size(sweep),
+        "trials": total,
+        "seeds": list(sweep.seeds),
+        "runs": total * len(sweep.seeds),
+        "budget": {"completions": sweep.budget.completions, "tokens": sweep.budget.tokens},
+        "completions_per_step": max(rows),
+        "evaluations": [min(looks), max(looks)],
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """`each` is what one run may spend in `unit`; `pace` is seconds per unit, None where nothing was measured."""
+
+    sweep: str
+    profile: str
+    trials: int
+    seeds: int
+    slots: int
+    unit: str
+    each: int
+    pace: float | None
+    measured_on: str
+
+    @property
+    def runs(self) -> int:
+        """Runs at most: pruned trials leave some out."""
+        return self.trials * self.seeds
+
+    @property
+    def hours(self) -> float | None:
+        """Hours at most, with all workers busy."""
+        return None if self.pace is None else self.runs * self.each * self.pace / self.slots / 3600
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        amount = self.runs * self.each
+        return {
+            "profile": self.profile, "trials": self.trials, "seeds": self.seeds, "runs": self.runs,
+            "parallel": self.slots, "completions": amount if self.unit == "completions" else None,
+            "tokens": amount if self.unit == "tokens" else None, "hours": self.hours, "measured_on": self.measured_on,
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """As text."""
+        lines = [
+            f"{self.sweep}, profile {self.profile}: {self.trials} trials x {self.seeds} seeds = {self.runs} runs, "
+            f"{self.slots} at a time",
+            f"{self.runs * self.each:,} {self.unit} at most, {self.each:,} per run",
+        ]
+        if self.hours is None:
+            return [*lines, "hours unknown: no run of this experiment and profile was measured here yet"]
+        time = f"{self.hours:.1f} hours" if self.hours >= 1 else f"{60 * self.hours:.1f} minutes"
+        return [*lines, f"{time} at most, estimated from {self.measured_on}"]
+
+
+def cost_of(sweep: SweepSpec, spec: RunSpec, home: Home, *, trials: int, slots: int) -> Cost:
+    """The cost of so many trials like `spec`, one of its points."""
+    unit, each = "completions", sum(stage.max_steps * stage.rows_per_step for stage in spec.stages.values())
+    if spec.budget is not None:
+        unit, each = spec.budget.unit, spec.budget.amount
+    pace, where = _pace(sweep, home, unit)
+    return Cost(
+        sweep=sweep.name, profile=sweep.profile, trials=trials, seeds=len(sweep.seeds), slots=slots,
+        unit=unit, each=each, pace=pace, measured_on=where,
+    )  # fmt: skip
+
+
+def _pace(sweep: SweepSpec, home: Home, unit: str) -> tuple[float | None, str]:
+    """(seconds per unit, by what): the newest study, else run, of the same experiment under the same profile."""
+    for name, seconds, spent in (*_measured_studies(sweep, home, unit), *_measured_runs(sweep, home, unit)):
+        if seconds > 0 and spent > 0:
+            return seconds / spent, f"what {name} took"
+    return None, ""
+
+
+def _measured_studies(sweep: SweepSpec, home: Home, unit: str) -> Iterator[tuple[str, float, float]]:
+    """(study, seconds, units spent) of the studies of the same experiment and profile, the newest first."""
+    for study in studies(home):
+        with suppress(StorageError):
+            document = read_json(study.state) or {}
+            if (document.get("experiment"), document.get("profile")) == (sweep.experiment, sweep.profile):
+                trials = [trial for trial in document.get("trials", ()) if trial.get("seconds")]
+                yield study.id, sum(t["seconds"] for t in trials), sum(t.get(unit) or 0 for t in trials)
+
+
+def _measured_runs(sweep: SweepSpec, home: Home, unit: str) -> Iterator[tuple[str, float, float]]:
+    """(run, seconds, units spent) of the runs of the same experiment and profile, the newest first."""
+    for run in home.runs():
+        with suppress(StorageError):
+            result = read_json(run.result) or {}
+            if (result.get("experiment"), result.get("profile")) == (sweep.experiment, sweep.profile):
+                yield run.id, float(result.get("seconds") or 0), float((result.get("final") or {}).get(unit) or 0)
