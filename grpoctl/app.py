@@ -26,7 +26,10 @@ COMMANDS = {
     "run": ("run", "Train an experiment and report the result."),
     "sweep": ("sweep", "Try many configurations on a fair budget and rank them."),
     "promote": ("promote", "Write a sweep's winner as a new experiment."),
-    "new": ("new", "Write a new experiment with rewards and data. It runs as it is: change it into a task of your own."),
+    "new": (
+        "new",
+        "Write a new experiment with rewards and data. It runs as it is: change it into a task of your own.",
+    ),
     "ls": ("ls", "List experiments, sweeps and runs."),
     "show": ("show", "Show a spec as it would run, or the result of a run or sweep."),
     "validate": ("validate", "Check specs without starting anything. Your code runs only with --rewards."),
@@ -54,10 +57,10 @@ PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 
 
 class TableCommand(TyperCommand):
-    """A command of the table: a name and its help until it is used; then its file is imported, and that has options."""
+    """A name and a help text of the table; the file with the command's options is imported when it is used."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the command in the file. Raises UsageError for arguments that it does not take."""
+        """The parsed arguments of the command in the file. Raises UsageError for arguments that it does not take."""
         file, text = COMMANDS[str(info_name)]
         alone = typer.Typer(**PLAIN)
         alone.command(info_name, help=text)(getattr(importlib.import_module(f"grpoctl.cli.{file}"), file))
