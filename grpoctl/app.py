@@ -78,8 +78,8 @@ for _name, (_, _help) in COMMANDS.items():
     app.command(_name, cls=TableCommand, help=_help)(lambda: None)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         typer.echo(f"grpoctl {__version__}")
         raise typer.Exit
 

@@ -100,7 +100,7 @@ def diagnose(
     if proposal is not None:
         console.print_note(f"wrote {proposal.file}, which decides {proposal.finding}; next: {proposal.command}")
     failing = SEVERITIES[: SEVERITIES.index(limit) + 1] if limit is not None else ()
-    raise typer.Exit(exits.FOUND if any(finding.severity in failing for finding in diagnosis.findings) else exits.OK)
+    raise typer.Exit(exits.FINDING if any(finding.severity in failing for finding in diagnosis.findings) else exits.OK)
 
 
 def _pairs(option: str, texts: Sequence[str], form: str, example: str) -> dict[str, str]:
