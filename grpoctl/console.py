@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"[-+]?(\d|$)")
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    """Whether the stream (standard output by default) is a terminal that can redraw a line."""
+    """True where the stream (standard output by default) is a terminal that can redraw a line."""
     return (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
 
 

@@ -32,7 +32,7 @@ class Arguments:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataOptions:
-    """How the data are looked at."""
+    """The settings of `--data`."""
 
     probe: int = PROBE  # problems that the model is tried on
     model: bool = True

@@ -40,7 +40,7 @@ class Arguments:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResourceOptions:
-    """How resources are estimated: for `memory` GiB (None: what is free here), with a probe or without."""
+    """The settings of `--resources`: for `memory` GiB (None: what is free here), with a probe or without."""
 
     memory: float | None
     probe: bool

@@ -25,7 +25,7 @@ class Arguments:
 
 
 def reward_model(arguments: Arguments, kinds: Collection[str], name: str) -> RewardModel | None:
-    """What completions earn in the simulation, None without `--simulate`.
+    """The rewards that completions earn in the simulation, None without `--simulate`.
 
     Raises UserError for what cannot be, and what reading a run's or a log's rewards raises.
     """
@@ -140,7 +140,7 @@ def _document(stage: str, simulation: Simulation) -> dict[str, Any]:
 
 
 def _rewards_of(source: str) -> RewardModel:
-    """What a run earned. Raises what reading it raises, and UserError where it has no rewards."""
+    """The rewards of a run or a log, by group. Raises what reading it raises, and UserError where it has no rewards."""
     from grpoctl.diagnose.readers.base import Asked
     from grpoctl.diagnose.readers.opening import open_source
 

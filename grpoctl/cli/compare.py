@@ -64,7 +64,7 @@ def _side(side: Side) -> str:
 
 
 def _stage_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """What each stage gained on either side."""
+    """The gain of each stage on either side."""
     sides = [comparison.stages.get(letter, {}) for letter in ("a", "b")]
     names = list(dict.fromkeys(name for side in sides for name in side))
     return [(name, _gain_cell(sides[0].get(name)), _gain_cell(sides[1].get(name))) for name in names]

@@ -80,7 +80,7 @@ def evaluate(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalRequest:
-    """What the command line asks for; None where it does not say."""
+    """The arguments of the command; None where one was not given."""
 
     model: str
     arguments: Sequence[str] = ()  # [SPEC] [KEY=VALUE]...
@@ -97,7 +97,7 @@ class EvalRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalPlan:
-    """What is measured: the weights, the spec whose task and settings count, and how many are drawn how."""
+    """The weights, the spec whose task and settings count, and how many completions are drawn in which way."""
 
     weights: Weights
     model: ModelSpec | None  # None: the policy is no language model
@@ -109,7 +109,7 @@ class EvalPlan:
 
     @property
     def sampling(self) -> Sampling:
-        """How completions are drawn."""
+        """The settings of the sampler."""
         return sampling_at(self.temperature, self.spec.max_completion_length)
 
 
@@ -165,7 +165,7 @@ def measure(request: EvalRequest) -> dict[str, Any]:
 
 
 def plan_of(request: EvalRequest, home: Home) -> EvalPlan:
-    """The weights, the spec and how is drawn, resolved from the request. Raises NotFoundError, SpecError, UserError."""
+    """The request with every name and default resolved. Raises NotFoundError, SpecError, UserError."""
     overrides = [text for text in request.arguments if "=" in text and not text.lower().endswith(".yaml")]
     names = [text for text in request.arguments if text not in overrides]
     if len(names) > 1:

@@ -35,7 +35,7 @@ CALLBACKS = "core.training.callbacks"  # the logger, by name: to import the modu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """What the command line asks for."""
+    """The arguments of `grpoctl run`."""
 
     name: str
     overrides: Sequence[str] = ()

@@ -42,7 +42,7 @@ MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the sweep
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workers:
-    """How runs are executed."""
+    """The options that say where runs are executed, and how many at a time."""
 
     parallel: int | None = None
     gpus: str | None = None
@@ -80,7 +80,7 @@ class Workers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepRequest:
-    """What the command line asks for."""
+    """The arguments of `grpoctl sweep`."""
 
     name: str
     overrides: tuple[str, ...] = ()
