@@ -1,7 +1,8 @@
-"""The command line: the list of commands, and what an error looks like. Each command is a file of grpoctl.cli."""
+"""The command line: the table of commands, and what an error looks like. Each command is a file of grpoctl.cli."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from contextlib import suppress
@@ -9,53 +10,76 @@ from types import TracebackType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from core.errors import GrpoError, StorageError, in_words
 from core.text import tolerant
 from grpoctl.cli import exits
-from grpoctl.cli.check import check
-from grpoctl.cli.compare import compare
-from grpoctl.cli.diagnose import diagnose
-from grpoctl.cli.doctor import doctor
-from grpoctl.cli.evaluate import evaluate
-from grpoctl.cli.export import export
-from grpoctl.cli.logs import logs
-from grpoctl.cli.ls import ls
-from grpoctl.cli.models import models
-from grpoctl.cli.new import new
-from grpoctl.cli.promote import promote
-from grpoctl.cli.run import run
-from grpoctl.cli.sample import sample
-from grpoctl.cli.show import show
-from grpoctl.cli.stop import stop
-from grpoctl.cli.sweep import sweep
-from grpoctl.cli.sync import sync
-from grpoctl.cli.ui import ui
-from grpoctl.cli.validate import validate
 from grpoctl.runs.log import keep_off_terminal
 from grpoctl.version import __version__
 
 UsageError: Any = typer.BadParameter.__base__  # click's; which click it is depends on the version of typer
 
+# Name -> the file of grpoctl.cli, which has a function of the file's name, and the command's help: `grpoctl --help`
+# shows its first sentence, `grpoctl NAME --help` all of it.
+COMMANDS = {
+    "run": ("run", "Train an experiment and report the result."),
+    "sweep": ("sweep", "Try many configurations on a fair budget and rank them."),
+    "promote": ("promote", "Write a sweep's winner as a new experiment."),
+    "new": (
+        "new",
+        "Write a new experiment with rewards and data. It runs as it is: change it into a task of your own.",
+    ),
+    "ls": ("ls", "List experiments, sweeps and runs."),
+    "show": ("show", "Show a spec as it would run, or the result of a run or sweep."),
+    "validate": ("validate", "Check specs without starting anything. Your code runs only with --rewards."),
+    "check": (
+        "check",
+        "Check a spec before it runs. Shows advantages, dead groups, settings without effect, data and rewards.",
+    ),
+    "compare": ("compare", "Is B better than A, or is that seed noise?"),
+    "logs": ("logs", "Print the log of a run or a study."),
+    "stop": ("stop", "Stop a running run or study; --resume continues it."),
+    "models": ("models", "List models that profiles use, and those on this machine."),
+    "ui": ("ui", "Open the runs in MLflow's own web pages."),
+    "doctor": ("doctor", "Check versions, devices, store and cache."),
+    "sync": ("sync", "Copy missing results to MLflow and Optuna."),
+    "eval": ("evaluate", "Measure a model or a run on a task's problems, with intervals."),
+    "sample": ("sample", "Show what a run or a model answers to a prompt."),
+    "export": ("export", "Copy a run's weights and model card, as an adapter or merged."),
+    "diagnose": (
+        "diagnose",
+        "Diagnose a run. Lists findings with evidence, causes ruled out, and the next experiment.",
+    ),
+}
+# rich's help imports a markdown parser and doubles the time of --help.
+PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+
+
+class TableCommand(TyperCommand):
+    """A name and a help text of the table; the file with the command's options is imported when it is used."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The parsed arguments of the command in the file. Raises UsageError for arguments that it does not take."""
+        file, text = COMMANDS[str(info_name)]
+        alone = typer.Typer(**PLAIN)
+        alone.command(info_name, help=text)(getattr(importlib.import_module(f"grpoctl.cli.{file}"), file))
+        return typer.main.get_command(alone).make_context(info_name, args, parent, **extra)
+
+
 app = typer.Typer(
+    **PLAIN,
     invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich's help imports a markdown parser and doubles the time of --help
     help="Finds a GRPO configuration that works on your task, and tells you, with evidence, why the others did not.",
     epilog="Exit codes: 0 success, 1 finding at --fail-on severity, 2 bad usage or spec, 3 failed, "
     "4 stopped by a guard, 130 interrupted.",
 )
-for command in (run, sweep, promote, new, ls, show, validate, check, compare, logs, stop, models, ui, doctor, sync):
-    app.command()(command)
-app.command("eval")(evaluate)
-app.command()(sample)
-app.command()(export)
-app.command()(diagnose)
+for _name, (_, _help) in COMMANDS.items():
+    app.command(_name, cls=TableCommand, help=_help)(lambda: None)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         typer.echo(f"grpoctl {__version__}")
         raise typer.Exit
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"plain": "", "good": "green", "bad": "bold red", "warn": "yellow"}
 _LABEL = 10  # columns of a label, the space after it included
-_PIPED_WIDTH = 80  # of a chart where there is no terminal; sentences and tables are not wrapped at all there
+_PIPED_WIDTH = 80  # of a paragraph, and of a chart where there is no terminal; tables are not squeezed there
 _WIDEST = 100  # of a chart or a paragraph
 _UNWRAPPED = 10_000
 _NARROWEST = 40  # a table of fewer columns would lose its cells; the terminal itself breaks the lines
@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"[-+]?(\d|$)")
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    """Whether the stream (standard output by default) is a terminal that can redraw a line."""
+    """True where the stream (standard output by default) is a terminal that can redraw a line."""
     return (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -69,6 +69,15 @@ def print_note(message: str) -> None:
 def print_text(text: str) -> None:
     """The text as it is, on standard output."""
     write(text)
+
+
+def print_paragraph(text: str, indent: str = "") -> None:
+    """The text on standard output in lines of 80 columns; with an indent, the later lines stand two further in."""
+    lines = textwrap.fill(
+        text, width=_PIPED_WIDTH, initial_indent=indent, subsequent_indent=indent + "  " * bool(indent),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    write(lines)
 
 
 def print_data(text: str) -> None:

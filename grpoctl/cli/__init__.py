@@ -1,1 +1,1 @@
-"""One file per command: parse, call, print. What is heavy is imported inside, when the command runs."""
+"""A file for each command of the table in grpoctl.app: its options, what it does and what it prints."""

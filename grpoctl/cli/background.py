@@ -1,64 +1,113 @@
-"""The process behind `grpoctl run --detach`: `python -P -m grpoctl.cli.background REQUEST`.
+"""`grpoctl run --detach`: the runs are prepared, then a process of its own executes them one after another.
 
-What is here: going through runs that are prepared, each with its own log. What is not: preparing them and starting this
-process (detaching), executing one (grpoctl.executors.inline).
+That process is `python -P -m grpoctl.cli.background REQUEST`; REQUEST is JSON with runs, why, quiet, argv and slots.
 """
 
 from __future__ import annotations
 
-import json
+import json as jsonlib
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from core.errors import GrpoError
+from core.errors import GrpoError, RunError
 from grpoctl import console
-from grpoctl.cli import exits, session
-from grpoctl.cli.run_slots import take_first
+from grpoctl.children import spawn
+from grpoctl.cli import exits, run_session
+from grpoctl.cli.run_session import Live, RunRequest, print_outcome, take_first
 from grpoctl.config import read_resolved
 from grpoctl.executors.inline import execute
 from grpoctl.executors.slots import Slot
-from grpoctl.executors.terminal import ignore_hang_up, print_into
-from grpoctl.runs.run_dir import RunDir
+from grpoctl.executors.terminal import ignore_hang_up, print_into, wait_until_held
+from grpoctl.runs import liveness
+from grpoctl.runs.launch import Launch, prepare
+from grpoctl.runs.run_dir import Home, RunDir
 
 
-def go_through(runs: Sequence[RunDir], asked: session.Asked, why: str) -> list[str]:
+def detach(request: RunRequest) -> dict[str, Any]:
+    """Start a process that executes the runs, and give the JSON document: schema, pid, runs.
+
+    Returns once that process holds the first of them. Raises SpecError, NotFoundError, UserError and BusyError before
+    anything is started, RunError where the process does not come up.
+    """
+    home = Home.locate()
+    liveness.reconcile(home)
+    resolved, why = run_session.resolve(request, home)
+    runs: list[RunDir] = []
+    finished: list[RunDir] = []
+    for loaded in resolved:
+        prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=request.resume), home)
+        for note in prepared.notes:
+            console.print_note(note)
+        if not prepared.finished:
+            with prepared.run.hold():  # or it says who does
+                prepared.run.log.touch()
+        (finished if prepared.finished else runs).append(prepared.run)
+    pid = None
+    if runs:
+        pid = _start(runs, request, why)
+        if not request.json:
+            first, *later = runs
+            console.print_text(f"{first.id} runs in the background (process {pid})")
+            for run in later:
+                console.print_text(f"{run.id} is next")
+            console.print_text(f"follow it: grpoctl logs -f {first.id}\nstop it:   grpoctl stop {first.id}")
+    entries = [{"run_id": run.id, "run_dir": str(run.path), "log": str(run.log)} for run in (*runs, *finished)]
+    return {"schema": 1, "pid": pid, "runs": entries}
+
+
+def _start(runs: Sequence[RunDir], request: RunRequest, why: str) -> int:
+    """The id of the process, which holds the first run by now. Raises RunError where it ended before."""
+    document = {"runs": [str(run.path) for run in runs], "why": why, "quiet": request.quiet}
+    document |= {"argv": list(request.argv), "slots": [asdict(slot) for slot in request.slots]}
+    first = runs[0]
+    process = spawn(["grpoctl.cli.background", jsonlib.dumps(document)], first.log)
+    try:
+        wait_until_held(first.lock, process, first.log)
+    except RunError as error:
+        raise RunError(f"{first.id} was not started in the background: {error}") from error
+    return process.pid
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code of the process, after it has executed the runs of REQUEST."""
+    ignore_hang_up()
+    document = jsonlib.loads(argv[1])
+    runs = [RunDir(path=Path(path)) for path in document["runs"]]
+    slots = [Slot(**slot) for slot in document["slots"]]
+    request = RunRequest(name=runs[0].id, quiet=document["quiet"], argv=document["argv"], slots=slots)
+    take_first(slots)
+    print_into(runs[0].log)
+    try:
+        return exits.worst_exit_code(_execute_all(runs, request, document["why"]))
+    except GrpoError as error:
+        console.print_error(str(error))
+        return exits.exit_code_of_error(error)
+
+
+def _execute_all(runs: Sequence[RunDir], request: RunRequest, why: str) -> list[str]:
     """The status of each run, in order; an interrupted one ends the list.
 
     Those that wait for their turn are held meanwhile: nobody else takes them, and they do not look dead.
     """
     statuses: list[str] = []
     with ExitStack() as stack:
-        turns = {run: stack.enter_context(ExitStack()) for run in runs[1:]}
-        for run, turn in turns.items():
-            turn.enter_context(run.hold())
+        waiting = {run: stack.enter_context(ExitStack()) for run in runs[1:]}
+        for run, held in waiting.items():
+            held.enter_context(run.hold())
         for run in runs:
             print_into(run.log)
-            if run in turns:
-                turns[run].close()
-            done = execute(run, session.Live(asked, why), argv=asked.argv, slots=asked.slots)
-            session.say(done, read_resolved(run.spec), json=False)
-            statuses.append(done.result["status"])
+            if run in waiting:
+                waiting[run].close()
+            executed = execute(run, Live(request, why), argv=request.argv, slots=request.slots)
+            print_outcome(executed, read_resolved(run.spec), json=False)
+            statuses.append(executed.result["status"])
             if statuses[-1] == "INTERRUPTED":
                 break
     return statuses
-
-
-def main(argv: list[str]) -> int:
-    """Go through the runs of the request (JSON: runs, why, quiet, argv, slots); gives the exit code."""
-    ignore_hang_up()
-    request = json.loads(argv[1])
-    runs = [RunDir(path=Path(path)) for path in request["runs"]]
-    slots = [Slot(**slot) for slot in request["slots"]]
-    asked = session.Asked(name=runs[0].id, quiet=request["quiet"], argv=request["argv"], slots=slots)
-    take_first(slots)
-    print_into(runs[0].log)
-    try:
-        return exits.worst_exit_code(go_through(runs, asked, request["why"]))
-    except GrpoError as error:
-        console.print_error(str(error))
-        return exits.exit_code_of_error(error)
 
 
 if __name__ == "__main__":

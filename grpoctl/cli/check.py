@@ -1,12 +1,34 @@
-"""`grpoctl check`: what a configuration can and cannot do, before it runs."""
+"""`grpoctl check`: what a configuration can and cannot do, before it runs.
+
+What is here: an experiment's stages, advantages, dead groups and settings without effect. What is not: the task's data
+(check_data), memory, time and disk (check_resources), the bandit (check_simulation) and sweeps (check_sweep).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
+from core.algorithms.schedules import learning_rate
+from core.config import RunSpec, StageBase
+from core.config.run import check_fit
+from core.health.before.advantages import AdvantageRow, DeadGroups, kept
+from core.health.before.report import K_PASS_RATES, StageForesight, foresee
+from core.tasks import registry
+from grpoctl import console
+from grpoctl.cli import check_data, check_resources, check_simulation, check_sweep
 from grpoctl.cli.options import Json, Overrides, Profile
+from grpoctl.config import load, spec_sha
+from grpoctl.runs.launch import revisions_of
+from grpoctl.runs.profile import full_of, shown
+from grpoctl.runs.run_dir import Home
+from grpoctl.sweeps.loading import base_of, kinds_of
+from grpoctl.wording import plural, setting_text
+
+_ROWS = 9  # of the table of advantages: a K of 64 has 65
 
 
 def check(
@@ -45,40 +67,195 @@ def check(
         typer.Option(metavar="SOURCE", help="With --simulate: rewards from a run or log that diagnose reads."),
     ] = None,
 ) -> None:
-    """Check a spec before it runs. Shows advantages, dead groups, settings without effect, data and rewards."""
-    from grpoctl import console
-    from grpoctl.cli import checking, checking_data, checking_resources, checking_simulation, checking_sweep
-    from grpoctl.runs.launch import revisions_of
-    from grpoctl.runs.profile import full_of, shown
-    from grpoctl.runs.run_dir import Home
-    from grpoctl.sweeps.loading import base_of, kinds_of
-
-    given, kinds = tuple(overrides or ()), kinds_of(name)
+    settings, kinds = tuple(overrides or ()), kinds_of(name)
     revisions = revisions_of(Home.locate())
-    base = (
-        (lambda: full_of(name, given, revisions))
-        if "experiment" in kinds
-        else (lambda: base_of(name, given, revisions))
+    base = full_of if "experiment" in kinds else base_of
+    profile, _ = shown(profile, lambda: base(name, settings, revisions))
+    of_data = check_data.options(
+        check_data.Arguments(data=data, probe=probe, no_model=no_model, model_samples=model_samples), kinds, name
     )
-    profile, _ = shown(profile, base)
-    looked = checking_data.wanted(
-        checking_data.Options(asked=data, probe=probe, no_model=no_model, model_samples=model_samples), kinds, name
+    of_resources = check_resources.options(
+        check_resources.Arguments(resources=resources, memory=memory, no_probe=no_probe), kinds, name
     )
-    options = checking_resources.Options(asked=resources, memory=memory, no_probe=no_probe)
-    asked = checking_resources.wanted(options, kinds, name)
-    chances = checking_simulation.wanted(
-        checking_simulation.Options(asked=simulate, pass_rates=pass_rate or (), rewards=rewards), kinds, name
+    reward_model = check_simulation.reward_model(
+        check_simulation.Arguments(simulate=simulate, pass_rates=pass_rate or (), rewards=rewards), kinds, name
     )
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     if "experiment" in kinds:
-        found = checking.check(name, profile, given, json=json)
-    if looked is not None:
-        found["data"] = checking_data.check(name, profile, given, looked, json=json)
-    if asked is not None:
-        found["resources"] = checking_resources.check(name, profile, given, asked, json=json)
-    if chances is not None:
-        found["simulation"] = checking_simulation.check(name, profile, given, chances, json=json)
+        loaded = load(name, profile=profile, overrides=settings, revisions=revisions)
+        spec = loaded.spec
+        # What a part cannot look at is refused before the first part is printed.
+        if of_data is not None:
+            check_data.require_texts(spec)
+        if of_resources is not None:
+            check_resources.require_language_model(spec)
+        if reward_model is not None:
+            check_simulation.require_grpo(spec)
+        document = check_experiment(spec, json=json)
+        if of_data is not None:
+            document["data"] = check_data.check(spec, of_data, json=json)
+        if of_resources is not None:
+            document["resources"] = check_resources.check(name, loaded, settings, of_resources, json=json)
+        if reward_model is not None:
+            document["simulation"] = check_simulation.check(spec, reward_model, json=json)
     if "sweep" in kinds:
-        found = {"schema": 1, **found, "sweep": checking_sweep.check(name, profile, given, json=json)}
+        document = {"schema": 1, **document, "sweep": check_sweep.check(name, profile, settings, json=json)}
     if json:
-        console.print_json(found)
+        console.print_json(document)
+
+
+def check_experiment(spec: RunSpec, *, json: bool) -> dict[str, Any]:
+    """The JSON document of an experiment; printed as text unless `json`. Raises what the task and its data raise."""
+    check_fit(spec)
+    registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
+    foresight, sha = foresee(spec), spec_sha(spec)
+    if not json:
+        console.print_text(f"{spec.name}@{spec.revision}, profile {spec.profile}, sha {sha[:8]}\n")
+        for stage in foresight.stages:
+            _print_stage(stage)
+        console.print_text("Settings without effect" + ("" if foresight.inert else ": none"))
+        for knob in foresight.inert:
+            value = "" if isinstance(knob.value, dict) else f" = {setting_text(knob.value)}"
+            console.print_paragraph(f"{knob.key}{value}: {knob.reason}. To make it act: {knob.acts}.", "  ")
+        console.print_text("\nWarnings")
+        for finding in foresight.warnings:
+            console.print_paragraph(f"{finding.severity}: {finding.summary}.", "  ")
+    return {
+        "schema": 1,
+        "experiment": spec.name,
+        "profile": spec.profile,
+        "spec_sha": sha,
+        "stages": {stage.view.name: _stage_document(stage) for stage in foresight.stages},
+        "inert": [asdict(knob) for knob in foresight.inert],
+        "warnings": [finding.as_json() for finding in foresight.warnings],
+    }
+
+
+def _stage_document(foresight: StageForesight) -> dict[str, Any]:
+    view, budget = foresight.view, asdict(foresight.budget)
+    first, last = rates(view.stage, budget.pop("first_tick"), budget.pop("last_tick"))
+    common = {"kind": getattr(view.stage, "kind", "grpo"), **budget, "learning_rate": {"first": first, "last": last}}
+    if view.num_generations:
+        common["num_generations"] = view.num_generations
+    if view.grpo is None:
+        return common
+    return {
+        "method": view.grpo.method,
+        **common,
+        "advantages": [asdict(row) for row in foresight.advantages],
+        "advantages_note": foresight.note,
+        "max_advantage": foresight.largest_advantage,
+        "dead_groups": [
+            {key: value for key, value in asdict(row).items() if value is not None or key == "step"}
+            for row in foresight.dead_groups
+        ],
+        "group_sizes": [
+            {**asdict(row), "dead_groups": [{"pass_rate": rate, "group": dead} for rate, dead in row.dead_groups]}
+            for row in foresight.group_sizes
+        ],
+    }
+
+
+def rates(stage: StageBase, first: float, last: float) -> tuple[float, float]:
+    """The learning rates of two ticks of the stage's clock, plateaus left out."""
+    at_first, at_last = (
+        learning_rate(
+            stage.learning_rate,
+            stage.lr_scheduler_type,
+            index=tick,
+            warmup_steps=stage.warmup_steps,
+            total_steps=stage.lr_horizon,
+        )
+        for tick in (first, last)
+    )
+    return at_first, at_last
+
+
+def _print_stage(foresight: StageForesight) -> None:
+    view = foresight.view
+    kind = f"method {view.grpo.method}" if view.grpo else str(getattr(view.stage, "kind", ""))
+    console.print_paragraph(f"Stage {view.name}: {kind}. {_budget(foresight)}")
+    console.print_text("")
+    if view.grpo is None:
+        return
+    advantages = [
+        (str(row.successes), _signed(row.success), _signed(row.failure)) for row in _spread(foresight.advantages)
+    ]
+    title = f"Advantages, rewards 1 and 0, K={view.num_generations}"
+    console.print_table(title, ("correct", "advantage if correct", "if wrong"), advantages)
+    largest, note = foresight.largest_advantage, foresight.note
+    most = "unbounded" if largest is None else f"at most {largest:.4f}"
+    console.print_paragraph(f"|advantage| for any rewards: {most}{'; ' if note else ''}{note}", "  ")
+    console.print_text("")
+    columns: tuple[str, ...] = ("pass rate", "dead group", "dead step")
+    if view.grpo.dynamic_sampling is not None:
+        columns = (*columns, "samplings", "completions", "groups missing")
+    best = kept(view.grpo)
+    kept_only = f" (best {best} kept)" if best < view.num_generations else ""
+    console.print_table(
+        f"Probability of a dead group{kept_only}, and of a step without signal",
+        columns,
+        [_dead(row) for row in foresight.dead_groups],
+    )
+    sizes = [
+        (
+            str(row.num_generations),
+            *(_probability(dead) for _, dead in row.dead_groups),
+            "unbounded" if row.max_advantage is None else f"{row.max_advantage:.4f}",
+            "; ".join(filter(None, ["here" * (row.num_generations == view.num_generations), row.said])),
+        )
+        for row in foresight.group_sizes
+    ]
+    console.print_table(
+        "Other K: dead groups at pass rate p, largest |advantage|",
+        ("K", *(f"p = {rate:g}" for rate in K_PASS_RATES), "largest", "advice (document 000)"),
+        sizes,
+    )
+
+
+def _budget(foresight: StageForesight) -> str:
+    """Effective batch, updates, completions, tokens and learning rate in one paragraph."""
+    view, b = foresight.view, foresight.budget
+    each = f"{plural(b.prompts_per_step, 'prompt')} x {view.num_generations} = " if view.num_generations else ""
+    per = b.completions_per_step or b.prompts_per_step
+    noun = "completion" if view.num_generations else "answer"
+    first, last = rates(view.stage, b.first_tick, b.last_tick)
+    refills = f" ({b.max_completions_with_refills} with refills)" * (b.max_completions_with_refills > b.max_completions)
+    sampled = (
+        f", {b.max_completions} completions{refills}, {b.max_tokens:,} tokens at most" if view.num_generations else ""
+    )
+    few = f"{b.min_steps} to " * (b.min_steps < b.max_steps)
+    return (
+        f"A step: {each}{plural(per, noun)}, {plural(b.updates_per_step, 'update')} of "
+        f"{b.completions_per_update:g} (micro-batch {b.micro_batch}). {few}{plural(b.max_steps, 'step')}: at "
+        f"most {plural(b.max_updates, 'update')}{sampled}, {b.passes:.3g} epochs. Learning rate "
+        f"{first:.3g} at the first update, {last:.3g} at the last."
+    )
+
+
+def _spread(rows: Sequence[AdvantageRow]) -> list[AdvantageRow]:
+    """At most nine rows, spread evenly, both ends and their neighbours among them."""
+    last = len(rows) - 1
+    if len(rows) <= _ROWS:
+        return list(rows)
+    chosen = {0, 1, last - 1, last} | {round(last * part / 6) for part in range(1, 6)}
+    return [rows[index] for index in sorted(chosen)]
+
+
+def _dead(row: DeadGroups) -> tuple[str, ...]:
+    cells: tuple[str, ...] = (f"{row.pass_rate:g}", _probability(row.group), _probability(row.step))
+    if row.attempts is None or row.samples is None or row.short is None:
+        return cells
+    return (*cells, f"{row.attempts:.2f}", f"{row.samples:.1f}", _probability(row.short))
+
+
+def _probability(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value < 1e-9:  # never, and below what the sums behind it resolve
+        return "0"
+    return f"{value:.4f}" if value >= 1e-4 else f"{value:.0e}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value + 0.0:+.4f}" if abs(value) > 5e-5 else "0"

@@ -9,7 +9,7 @@ from core.errors import UserError
 from grpoctl.runs.status import Status, StudyStatus
 
 OK = 0
-FOUND = 1  # `diagnose --fail-on`: a finding at least as grave is there
+FINDING = 1  # `diagnose --fail-on`: a finding of that severity or a worse one is there
 USAGE = 2
 FAILED = 3
 GUARD = 4
@@ -31,7 +31,7 @@ def exit_code(status: str) -> int:
         case Status.INTERRUPTED:
             return INTERRUPTED
         case Status.RUNNING:
-            endings = ", ".join(one for one in Status if one.ended)
+            endings = ", ".join(other for other in Status if other.ended)
             raise ValueError(f"got status {status!r}, an ending is one of {endings}")
         case _:
             assert_never(ending)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from grpoctl import console
+from grpoctl.analysis.sweeps.document import study_row, study_summaries
 from grpoctl.cli.options import Json
+from grpoctl.config import experiments
+from grpoctl.runs import liveness
+from grpoctl.runs.listing import summaries, sweeps
+from grpoctl.runs.run_dir import Home
 
 
 def ls(json: Json = False) -> None:
-    """List experiments, sweeps and runs."""
-    from grpoctl import console
-    from grpoctl.analysis.sweeps.document import study_row, study_summaries
-    from grpoctl.config import experiments
-    from grpoctl.runs import liveness
-    from grpoctl.runs.listing import summaries, sweeps
-    from grpoctl.runs.run_dir import Home
-
     home = Home.locate()
     liveness.reconcile(home)
     known, runs, specs, studies = experiments(), summaries(home), sweeps(), study_summaries(home)
     if json:
         fields = ("name", "title", "profiles", "origin", "problem")
-        described = [{**{f: getattr(e, f) for f in fields}, "file": str(e.file)} for e in known]
-        document = {"schema": 1, "home": str(home.path), "experiments": described}
+        entries = [{**{f: getattr(e, f) for f in fields}, "file": str(e.file)} for e in known]
+        document = {"schema": 1, "home": str(home.path), "experiments": entries}
         console.print_json({**document, "sweeps": specs, "studies": studies, "runs": runs})
         return
     rows = [(e.name, e.problem or e.title, " ".join(e.profiles), e.origin) for e in known]

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from core.models.cache import cache_root
+from core.models.catalogue import list_models
+from grpoctl import console
 from grpoctl.cli.options import Json
 
 
 def models(json: Json = False) -> None:
-    """List models that profiles use, and those on this machine."""
-    from core.models.cache import cache_root
-    from core.models.catalogue import list_models
-    from grpoctl import console
-
-    found = list_models()
+    known = list_models()
     if json:
         fields = ("name", "source", "cached", "path", "bytes", "origin", "note")
-        listed = [{field: getattr(one, field) for field in fields} for one in found]
-        document = [{**one, "path": str(one["path"]) if one["path"] else None} for one in listed]
+        entries = [{field: getattr(model, field) for field in fields} for model in known]
+        document = [{**entry, "path": str(entry["path"]) if entry["path"] else None} for entry in entries]
         console.print_json({"schema": 1, "cache": str(cache_root()), "models": document})
         return
-    rows = [(one.name, one.source, one.origin or "no", _size(one.bytes), one.note) for one in found]
+    rows = [(model.name, model.source, model.origin or "no", _size(model.bytes), model.note) for model in known]
     console.print_table("Models", ("name", "model.source", "here", "size", "note"), rows)
-    places = [(one.name, str(one.path)) for one in found if one.path is not None]
+    places = [(model.name, str(model.path)) for model in known if model.path is not None]
     console.print_table("Where they are", ("name", "folder"), places)
     console.print_text("model.source is one of these, a folder, a .gguf file, or any model of the hub.")
 

@@ -1,10 +1,12 @@
-"""Arguments that several commands share, as typer annotations."""
+"""Arguments that several commands share, as typer annotations, and lists of numbers such as `--seeds 0,1,2`."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
+
+from core.errors import UserError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
 Profile = Annotated[
@@ -14,3 +16,14 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings to override, e.g. stages.grpo.learning_rate=1e-4"),
 ]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """The seeds of `0,1,2`, or the numbers of GPUs. Raises UserError for anything else, and for a number twice."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UserError(f"got --seeds {text!r}; expected whole numbers from 0 separated by commas, e.g. 0,1,2")
+    numbers = [int(part) for part in parts]
+    if len(set(numbers)) != len(numbers):
+        raise UserError(f"got --seeds {text!r}; each seed once: the same seed gives the same run")
+    return numbers

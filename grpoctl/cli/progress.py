@@ -29,7 +29,7 @@ class LiveProgress:
     """
 
     def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
-        self._told = float("-inf")  # when an evaluation was last told of
+        self._evaluation_printed = float("-inf")  # when a line about an evaluation was last printed
         self._stream = sys.stderr if json else sys.stdout
         self._quiet = quiet
         self._bar: Progress | None = None
@@ -61,8 +61,8 @@ class LiveProgress:
         text = f"evaluating before step 1: {far}"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], stats=text)
-        elif (now := time.monotonic()) - self._told >= EVALUATING:
-            self._told = now
+        elif (now := time.monotonic()) - self._evaluation_printed >= EVALUATING:
+            self._evaluation_printed = now
             write(text, self._stream)
 
     def update(self, row: Mapping[str, object], guards: str) -> None:

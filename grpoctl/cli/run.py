@@ -1,13 +1,27 @@
-"""`grpoctl run`: train an experiment."""
+"""`grpoctl run`: train an experiment, here or in the background, or print what would run.
+
+What is here: the command's options and `--dry-run`. What is not: running (run_session) and `--detach` (background).
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from grpoctl.cli.options import Json, Overrides, Profile
+from core.errors import UserError
+from grpoctl import console
+from grpoctl.cli import background, exits, run_session
+from grpoctl.cli.options import Json, Overrides, Profile, parse_seeds
+from grpoctl.cli.run_session import RunRequest
+from grpoctl.config import dump, plain, run_stem, spec_sha
+from grpoctl.executors.slots import VISIBLE, Slot, cpu_slots, gpu_slots, usable_cores
+from grpoctl.runs.run_dir import Home
+
+PER_CORE = 4  # processes; each holds a model, and more only wait for each other
 
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="One run per seed, one after another, e.g. 0,1,2", metavar="N,N,...")
@@ -34,29 +48,71 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
-    """Train an experiment and report the result."""
-    from grpoctl import console
-    from grpoctl.cli import exits, session
-    from grpoctl.cli.run_slots import slots_of
-    from grpoctl.cli.seeds import seeds_of
-
-    asked = session.Asked(
-        name=name, overrides=overrides or (), profile=profile, seeds=seeds_of(seed, seeds), resume=resume,
-        json=json, quiet=quiet, argv=sys.argv, slots=slots_of(gpus, processes),
+    if seed is not None and seeds is not None:
+        raise UserError(f"got --seed {seed} and --seeds {seeds}; give one of them")
+    request = RunRequest(
+        name=name, overrides=overrides or (), profile=profile, seeds=[seed] if seeds is None else parse_seeds(seeds),
+        resume=resume, json=json, quiet=quiet, argv=sys.argv, slots=run_slots(gpus, processes),
     )  # fmt: skip
     if dry_run:
-        from grpoctl.cli.dry_run import print_plan
-
-        print_plan(asked)
-        return
-    if detach:
-        from grpoctl.cli.detaching import detach as start
-
-        document = start(asked)
+        print_plan(request)
+    elif detach:
+        document = background.detach(request)
         if json:
             console.print_json(document)
+    else:
+        results = run_session.run_all(request)
+        if json:
+            console.print_json({"schema": 1, "runs": results} if seeds is not None else results[0])
+        raise typer.Exit(exits.worst_exit_code(result["status"] for result in results))
+
+
+def run_slots(gpus: str | None, processes: int | None) -> tuple[Slot, ...]:
+    """A slot for each process of a run (`--gpus 0,1` or `--processes 2`), none where neither option is there.
+
+    Raises UserError for both, for GPUs that are not there, and for far more processes than cores.
+    """
+    if gpus is None:
+        most = PER_CORE * (cores := usable_cores())
+        if processes is not None and processes > most:
+            raise UserError(f"got --processes {processes} on {cores} core(s); allowed: at most {most} here")
+        return () if processes is None else tuple(replace(slot, device="") for slot in cpu_slots(processes))
+    if processes is not None:
+        raise UserError("got --gpus and --processes; --gpus runs one process on each GPU, --processes uses none")
+    try:
+        numbers = parse_seeds(gpus)
+    except UserError:
+        raise UserError(f"got --gpus {gpus!r}; expected numbers from 0, each once, separated by commas: 0,1") from None
+    import torch
+
+    devices = torch.cuda.device_count()
+    if devices == 0:
+        raise UserError(f"got --gpus {gpus}, but torch sees no CUDA device here; --processes N shares the cores")
+    if VISIBLE not in os.environ and max(numbers) >= devices:
+        raise UserError(f"got GPU {max(numbers)}; this machine has {devices}, counted from 0")
+    return gpu_slots(numbers)
+
+
+def print_plan(request: RunRequest) -> None:
+    """Print the runs there would be and the resolved spec, as text or JSON. Writes nothing.
+
+    Raises SpecError, NotFoundError, UserError.
+    """
+    home = Home.locate()
+    loaded, why = run_session.resolve(request, home)
+    spec = loaded[0].spec
+    if request.json:
+        runs = [{"run": run_stem(entry.spec), "seed": entry.spec.seed} for entry in loaded]
+        document = {"schema": 1, "experiment": spec.name, "profile": spec.profile, "spec_sha": spec_sha(spec)}
+        console.print_json({**document, "dry_run": True, "home": str(home.path), "runs": runs, "spec": plain(spec)})
         return
-    results = session.run_all(asked)
-    if json:
-        console.print_json({"schema": 1, "runs": results} if seeds is not None else results[0])
-    raise typer.Exit(exits.worst_exit_code(result["status"] for result in results))
+    console.print_text(dump(spec))
+    for entry in loaded:
+        console.print_text(f"would run {run_stem(entry.spec)}-N in {home.runs_folder}")
+    for name, stage in spec.stages.items():
+        label = f"stage {name}: " if len(spec.stages) > 1 else ""
+        text = f"{stage.max_steps} steps x {stage.rows_per_step} completions"
+        if spec.budget is not None and name == [*spec.stages][-1]:
+            text = f"steps x {stage.rows_per_step} completions until {spec.budget.amount} {spec.budget.unit} are spent"
+        console.print_text(f"{label}{text}")
+    console.print_text(f"profile {spec.profile} ({why}); nothing was written")

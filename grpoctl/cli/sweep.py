@@ -1,13 +1,39 @@
-"""`grpoctl sweep`: which configuration is best on a fair budget?"""
+"""`grpoctl sweep`: which configuration is best on a fair budget?
+
+What is here: the command's options, and what it does besides running: its plan, its trials, asking a study for no more
+of them, and starting a sweep in the background. What is not: running one (sweep_session).
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
 
+from core.errors import RunError, UserError
+from grpoctl import console
+from grpoctl.analysis.sweeps.wording import random_search_text
+from grpoctl.children import child_environment, spawn
+from grpoctl.cli import sweep_session
 from grpoctl.cli.options import Json, Overrides, Profile
+from grpoctl.cli.sweep_session import SweepRequest, Workers
+from grpoctl.credentials import STORAGE_VARIABLE
+from grpoctl.executors.terminal import wait_until_held
+from grpoctl.files import replace_json
+from grpoctl.runs.run_dir import Home
+from grpoctl.runs.study_dir import StudyDir, find_study
+from grpoctl.sweeps.candidates import Candidates, identity, points
+from grpoctl.sweeps.loading import read_sweep
+from grpoctl.sweeps.preview import cost_of, notes
+from grpoctl.sweeps.samplers import Suggester, startup
+from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.state import read_book
+from grpoctl.sweeps.study import lag_of, named_study, total_of, unfinished
+from grpoctl.wording import plural
 
 Number = Annotated[
     int | None, typer.Option("--trials", help="Total number of trials, including those already done.", min=1)
@@ -56,26 +82,172 @@ def sweep(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
-    """Try many configurations on a fair budget and rank them."""
-    import os
-
-    from grpoctl.cli import planning, sweeping
-    from grpoctl.credentials import STORAGE_VARIABLE
-
-    storage = storage or os.environ.get(STORAGE_VARIABLE)
-    asked = sweeping.Asked(
-        name=name, overrides=tuple(overrides or ()), profile=profile, trials=trials, seeds=seeds, storage=storage,
-        workers=sweeping.Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor),
+    request = SweepRequest(
+        name=name, overrides=tuple(overrides or ()), profile=profile, trials=trials, seeds=seeds,
+        storage=storage or os.environ.get(STORAGE_VARIABLE),
+        workers=Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor),
         resume=resume or retry_failed, retry_failed=retry_failed, fail_on_trial_error=fail_on_trial_error,
         json=json, quiet=quiet, argv=tuple(sys.argv),
     )  # fmt: skip
     if stop:
-        planning.ask_to_stop(asked)
+        request_stop(request)
     elif print_trials:
-        planning.print_trials(asked)
+        print_known_trials(request)
     elif dry_run:
-        planning.print_plan(asked)
+        print_plan(request)
     elif detach:
-        planning.detach(asked)
+        start_detached(request)
     else:
-        raise typer.Exit(sweeping.run(asked))
+        raise typer.Exit(sweep_session.run(request))
+
+
+def request_stop(request: SweepRequest) -> None:
+    """Ask the driver of a study for no more trials: running ones go on to their end.
+
+    Raises NotFoundError where there is no such study, UserError where nobody drives it.
+    """
+    study = find_study(Home.locate(), request.name)
+    if not study.is_held():
+        raise UserError(f"{study.id} is not running; there is nothing to stop")
+    replace_json(study.control, {"schema": 1, "stop": True})
+    if request.json:
+        console.print_json({"schema": 1, "study": study.id, "stop": True})
+    else:
+        console.print_text(f"{study.id} starts no more trials; running ones end first (at once: grpoctl stop)")
+
+
+def print_known_trials(request: SweepRequest) -> None:
+    """The trials that are known by now: those of the study that would be continued, else those of a new one."""
+    home = Home.locate()
+    study, sweep = _study(request, home)
+    if study is not None:
+        book = read_book(study.state)
+        rows = [(t.number, t.name, t.params, str(t.status)) for t in book.ordered()]
+        total = int(book.header["total"])
+    else:
+        total = total_of(sweep, request.trials)
+        rows = [(n, name, params, "") for n, name, params in known_trials(sweep, total, _slots(request, sweep))]
+    if request.json:
+        documents = [{"number": n, "name": name, "params": params, "status": how} for n, name, params, how in rows]
+        console.print_json({"schema": 1, "sweep": sweep.name, "total": total, "trials": documents})
+        return
+    keys = list(dict.fromkeys(key for _, _, params, _ in rows for key in params))
+    table = [
+        (str(n), *([name] if name else []), *(_text(params, key) for key in keys), *([how] if how else []))
+        for n, name, params, how in rows
+    ]
+    name_column = ["name"] if any(name for _, name, _, _ in rows) else []
+    columns = ["trial", *name_column, *keys, *(["status"] if study is not None else [])]
+    console.print_table(f"Trials of {sweep.name}, profile {sweep.profile}", columns, table)
+    if len(rows) < total:
+        console.print_text(f"{plural(total - len(rows), 'more trial')} will be chosen from the results of these")
+
+
+def known_trials(sweep: SweepSpec, total: int, slots: int) -> list[tuple[int, str | None, Mapping[str, Any]]]:
+    """(number, name, params) of the trials that depend on no result, assuming that none fails."""
+    if sweep.ladder or sweep.candidates:
+        names = [*sweep.candidates, *(rung.name for rung in sweep.ladder)]
+        named = zip(names, points(sweep), strict=True)
+        return [(number, name, point) for number, (name, point) in enumerate(islice(named, total))]
+    drawn = startup(sweep.sampler, lag_of(sweep, slots))
+    first = total if drawn is None else min(total, drawn)
+    suggester, taken = Suggester(sweep), set[str]()
+    trials: list[tuple[int, str | None, Mapping[str, Any]]] = []
+    for number in range(first):
+        params = suggester.suggest(number, (), taken)
+        if params is None:
+            break
+        taken.add(identity(params))
+        trials.append((number, None, params))
+    return trials
+
+
+def print_plan(request: SweepRequest) -> None:
+    """Trials, runs, completions, and hours where anything like it was run here before. Writes nothing."""
+    home = Home.locate()
+    study, sweep = _study(request, home)
+    slots = _slots(request, sweep)
+    total = total_of(sweep, request.trials)
+    first = known_trials(sweep, 1, slots)
+    spec = Candidates.of(sweep).spec(first[0][2])
+    cost = cost_of(sweep, spec, home, trials=total, slots=slots)
+    # a study that is continued learns as if it still had as many at a time as it began with
+    drawn = startup(sweep.sampler, lag_of(sweep, slots) if study is None else read_book(study.state).header["lag"])
+    random_search = random_search_text(total, drawn)
+    remarks = [*([random_search] if random_search else []), *notes(sweep)]
+    if request.json:
+        planned = {**cost.document(), "startup": drawn, "notes": remarks}
+        console.print_json({"schema": 1, "sweep": sweep.name, "study": None if study is None else study.id, **planned})
+        return
+    for line in (*cost.lines(), *(f"note: {remark}" for remark in remarks)):
+        console.print_text(line)
+    if study is not None:
+        done = sum(trial.status.ended for trial in read_book(study.state).trials.values())
+        console.print_text(f"{study.id} would be continued: {done} of these trials have ended")
+    console.print_text("nothing was written")
+
+
+def start_detached(request: SweepRequest) -> None:
+    """Start the sweep in a process of its own, and return once that drives the study.
+
+    Whatever can be wrong with the request is refused here, before it is started.
+    """
+    home = Home.locate()
+    with sweep_session.opened_study(request, home) as opened:
+        for note in opened.notes:
+            console.print_note(note)
+        if opened.over:
+            sweep_session.bring_up_to_date(request, opened)
+        else:
+            sweep_session.open_storage(request, opened).close()
+    if opened.over:
+        console.print_text(f"{opened.study.id} is complete")
+        return
+    study = opened.study
+    process = spawn(
+        ["grpoctl.app", "sweep", str(study.path), "--resume", *_options(request)], study.log, _environment(request)
+    )
+    try:
+        wait_until_held(study.lock, process, study.log)
+    except RunError as error:
+        raise RunError(f"{study.id} was not started in the background: {error}") from error
+    if request.json:
+        document = {"schema": 1, "study": study.id, "study_dir": str(study.path), "pid": process.pid}
+        console.print_json({**document, "log": str(study.log)})
+        return
+    console.print_text(f"{study.id} runs in the background (process {process.pid})")
+    console.print_text(f"follow it: grpoctl logs -f {study.id}\nstop it:   grpoctl stop {study.id}")
+
+
+def _study(request: SweepRequest, home: Home) -> tuple[StudyDir | None, SweepSpec]:
+    """The study that `--resume` would continue, and the sweep."""
+    if request.resume and (study := named_study(home, request.name)) is not None:
+        return study, read_sweep(study.spec)
+    sweep = sweep_session.resolve(request, home)
+    return (unfinished(sweep, home) if request.resume else None), sweep
+
+
+def _slots(request: SweepRequest, sweep: SweepSpec) -> int:
+    return max(1, len(request.workers.slots(sweep)))
+
+
+def _options(request: SweepRequest) -> list[str]:
+    """The options of the command line that the process in the background needs, too."""
+    workers = request.workers
+    values: list[tuple[str, object]] = [
+        ("--trials", request.trials), ("--parallel", workers.parallel), ("--gpus", workers.gpus),
+        ("--per-gpu", workers.per_gpu if workers.gpus else None), ("--executor", workers.executor),
+    ]  # fmt: skip
+    flags = [("--inline", workers.inline), ("--retry-failed", request.retry_failed), ("--quiet", request.quiet),
+             ("--fail-on-trial-error", request.fail_on_trial_error)]  # fmt: skip
+    options = [word for name, value in values if value is not None for word in (name, str(value))]
+    return options + [name for name, on in flags if on]
+
+
+def _environment(request: SweepRequest) -> dict[str, str]:
+    """The storage's URL travels in the environment: whoever lists processes must not read its password."""
+    return {**child_environment(), **({STORAGE_VARIABLE: request.storage} if request.storage else {})}
+
+
+def _text(params: Mapping[str, Any], key: str) -> str:
+    return "-" if key not in params else f"{params[key]}"

@@ -42,17 +42,17 @@ class SweepProgress:
         self._live: Live | None = None
         self._document: Document = {}
         self._running: Shares = {}
-        self._told: set[int] = set()
+        self._printed: set[int] = set()
         self._names: dict[str, str] = {}
         self._started = 0.0
         self._before: float | None = None  # spent when it started: a resumed sweep has done something already
         self._drawn = float("-inf")
 
     def start(self, document: Document) -> None:
-        """Show what is run; trials that ended before this attempt are not told again."""
+        """Show what is run; trials that ended before this attempt are not printed again."""
         self._document = document
         self._names = short_keys(document.get("axes") or {})
-        self._told = {trial["number"] for trial in _ended(document)}
+        self._printed = {trial["number"] for trial in _ended(document)}
         self._started = self._clock()
         if self._quiet:
             return
@@ -74,10 +74,10 @@ class SweepProgress:
                 self._draw()
             return
         # A trial that is retried ends a second time.
-        self._told &= {trial["number"] for trial in _ended(document)}
+        self._printed &= {trial["number"] for trial in _ended(document)}
         for trial in _ended(document):
-            if trial["number"] not in self._told:
-                self._told.add(trial["number"])
+            if trial["number"] not in self._printed:
+                self._printed.add(trial["number"])
                 write(self._line(trial), self._stream)
 
     def note(self, text: str) -> None:
@@ -95,20 +95,20 @@ class SweepProgress:
             self._live = None
         self._quiet = True
 
-    def remaining(self, found: Account) -> float | None:
+    def remaining(self, budget: Account) -> float | None:
         """Seconds until the budget is spent at the pace since `start`; None before anything was spent."""
-        done, passed = found.spent - (self._before or 0.0), self._clock() - self._started
-        if self._before is None or done <= 0 or passed <= 0 or not found.total:
+        done, passed = budget.spent - (self._before or 0.0), self._clock() - self._started
+        if self._before is None or done <= 0 or passed <= 0 or not budget.total:
             return None
-        return found.likely / done * passed
+        return budget.likely / done * passed
 
     def _line(self, trial: Mapping[str, Any]) -> str:
-        found = account(self._document, self._running)
+        budget = account(self._document, self._running)
         score = score_text(str(self._document.get("metric")), trial.get("score"), trial.get("interval"))
-        count = f"{found.ended}/{found.total}" if found.total else str(found.ended)
+        count = f"{budget.ended}/{budget.total}" if budget.total else str(budget.ended)
         return (
             f"{count}  {trial_text(trial, self._names)}  {trial['status']}  {score}  best {self._best()}"
-            f"  eta {clock_text(self.remaining(found))}"
+            f"  eta {clock_text(self.remaining(budget))}"
         )
 
     def _best(self) -> str:
@@ -143,12 +143,12 @@ class SweepProgress:
         return Group(table, *(rich_text(line, one_line=True) for line in self._sentences()))
 
     def _sentences(self) -> list[str]:
-        found = account(self._document, self._running)
-        trouble = [f"{found.by_status[name]} {name}" for name in _TROUBLE if found.by_status.get(name)]
-        of = f" of {found.total}" if found.total else ""
-        ended = f"ended {found.ended}{of}" + (f" ({', '.join(trouble)})" if trouble else "")
-        left = f"left {count_text(found.left)} {found.unit}"
-        lines = [f"{ended}   {left}   time left {clock_text(self.remaining(found))}"]
+        budget = account(self._document, self._running)
+        trouble = [f"{budget.by_status[name]} {name}" for name in _TROUBLE if budget.by_status.get(name)]
+        of = f" of {budget.total}" if budget.total else ""
+        ended = f"ended {budget.ended}{of}" + (f" ({', '.join(trouble)})" if trouble else "")
+        left = f"left {count_text(budget.left)} {budget.unit}"
+        lines = [f"{ended}   {left}   time left {clock_text(self.remaining(budget))}"]
         if best := self._document.get("best"):
             metric = str(self._document.get("metric"))
             score = score_text(metric, best.get("score"), best.get("interval"))
@@ -161,7 +161,7 @@ class SweepProgress:
 
 def header(document: Document) -> str:
     """The study, what it looks for and how much it may spend, in two lines."""
-    found = account(document)
+    budget = account(document)
     seeds = document.get("seeds") or ()
     each = ", ".join(
         f"{count_text(value)} {unit} per run" for unit, value in (document.get("budget") or {}).items() if value
@@ -169,7 +169,7 @@ def header(document: Document) -> str:
     pruner = (document.get("pruner") or {}).get("name") or "none"
     return (
         f"{document['study']}: {document.get('title') or document.get('sweep')}\n"
-        f"{document.get('direction', 'maximize')} {document.get('metric')}, {plural(found.total, 'trial')} x "
+        f"{document.get('direction', 'maximize')} {document.get('metric')}, {plural(budget.total, 'trial')} x "
         f"{plural(len(seeds), 'seed')}{', ' if each else ''}{each}, sampler {document.get('sampler')}, pruner {pruner}"
     )
 

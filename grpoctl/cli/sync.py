@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from grpoctl import console
+from grpoctl.cli import exits
 from grpoctl.cli.options import Json
+from grpoctl.runs.run_dir import Home
 
 
 def sync(json: Json = False) -> None:
-    """Copy missing results to MLflow and Optuna."""
-    from grpoctl import console
-    from grpoctl.cli import exits
-    from grpoctl.runs.run_dir import Home
     from grpoctl.sweeps.study import make_up_all
     from grpoctl.tracking.sync import sync as catch_up
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
+
+from grpoctl import console
+from grpoctl.runs.run_dir import Home
+from grpoctl.tracking.store import pages_command, pages_environment, pages_shell_line, store_name
 
 
 def ui(
@@ -12,13 +17,6 @@ def ui(
     port: Annotated[int, typer.Option(help="Port to serve on.", min=1, max=65535)] = 5000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command instead of running it.")] = False,
 ) -> None:
-    """Open the runs in MLflow's own web pages."""
-    import os
-
-    from grpoctl import console
-    from grpoctl.runs.run_dir import Home
-    from grpoctl.tracking.store import pages_command, pages_environment, pages_shell_line, store_name
-
     home = Home.locate()
     if dry_run:
         console.print_text(pages_shell_line(home, host, port))

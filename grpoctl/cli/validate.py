@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
+from core.config.run import check_fit
+from core.errors import UserError
+from core.tasks.registry import check_task
+from grpoctl import console
+from grpoctl.cli import exits
 from grpoctl.cli.options import Json
+from grpoctl.cli.validate_rewards import is_custom, print_rewards, try_rewards
+from grpoctl.config import Library, load
+from grpoctl.runs.launch import revisions_of
+from grpoctl.runs.run_dir import Home
+from grpoctl.sweeps.loading import kinds_of, load_sweep, sweep_library
 
 
 def validate(
@@ -19,25 +30,92 @@ def validate(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check specs without starting anything. Your code runs only with --rewards."""
-    from grpoctl import console
-    from grpoctl.cli import exits
-    from grpoctl.cli.validating import add_rewards, check, verdict
-
-    given = names or []
-    overrides = [text for text in given if "=" in text and not text.endswith(".yaml")]
-    named = [name for name in given if name not in overrides]
-    checked = check(named, overrides)
+    words = names or []
+    overrides = [word for word in words if "=" in word and not word.endswith(".yaml")]
+    specs = [word for word in words if word not in overrides]
+    entries = check_specs(specs, overrides)
     if rewards:
-        add_rewards(checked, overrides, every=bool(named))
-    failed = [entry for entry in checked if not entry["ok"]]
+        add_rewards(entries, overrides, every=bool(specs))
+    ok = all(entry["ok"] for entry in entries)
     if json:
-        console.print_json({"schema": 1, "ok": not failed, "specs": checked})
-        raise typer.Exit(exits.USAGE if failed else exits.OK)
-    for entry in checked:
-        console.print_text(verdict(entry)) if entry["error"] is None else console.print_error(str(entry["error"]))
+        console.print_json({"schema": 1, "ok": ok, "specs": entries})
+        raise typer.Exit(exits.OK if ok else exits.USAGE)
+    for entry in entries:
+        if entry["error"] is None:
+            console.print_text(verdict(entry))
+        else:
+            console.print_error(str(entry["error"]))
         if entry.get("rewards"):
-            from grpoctl.cli.trying_rewards import print_tried
+            print_rewards(entry["name"], entry["rewards"])
+    raise typer.Exit(exits.OK if ok else exits.USAGE)
 
-            print_tried(entry["name"], entry["rewards"])
-    raise typer.Exit(exits.USAGE if failed else exits.OK)
+
+def check_specs(names: Sequence[str], overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """One entry per name (default: every experiment and sweep): kind, name, profiles, ok, error (the first).
+
+    A name that means both has an entry each. Overrides without a name are settings of experiments only.
+    """
+    if names:
+        return [entry for name in names for entry in _check_named(name, overrides)]
+    experiments = [_check_experiment(name, overrides) for name in Library().files()]
+    return experiments if overrides else experiments + [_check_sweep(name) for name in sweep_library().files()]
+
+
+def add_rewards(entries: Sequence[dict[str, Any]], overrides: Sequence[str], *, every: bool) -> None:
+    """Run the rewards of each sound experiment and add what came of it; `every`: also of tasks that are not custom.
+
+    Where one fails, the entry is not ok any more; `error` stays that of the spec itself.
+    """
+    for entry in entries:
+        if entry["kind"] == "experiment" and entry["ok"] and (every or is_custom(entry["name"])):
+            entry["rewards"] = try_rewards(entry["name"], overrides)
+            entry["ok"] = all(trial["ok"] for trial in entry["rewards"])
+
+
+def verdict(entry: Mapping[str, Any]) -> str:
+    """The line of a sound spec: which file was checked, in which profiles, and what of its rewards is known."""
+    kind, profiles = "sweep" if entry["kind"] == "sweep" else "spec", entry["profiles"]
+    line = f"{entry['name']}: {kind} valid in profile{'' if len(profiles) == 1 else 's'} {', '.join(profiles)}"
+    if entry.get("rewards"):
+        return f"{line}; its rewards {'were tried and are sound' if entry['ok'] else 'fail'}"
+    return f"{line}; its rewards were not run (--rewards)" if kind == "spec" and is_custom(entry["name"]) else line
+
+
+def _check_named(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
+    try:
+        kinds = kinds_of(name)
+    except UserError as error:
+        return [_entry("experiment", name, (), error)]
+    check = {"experiment": _check_experiment, "sweep": _check_sweep}
+    return [check[kind](name, overrides) for kind in kinds]
+
+
+def _check_experiment(name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    revisions = revisions_of(Home.locate())
+    profiles: tuple[str, ...] = ()
+    try:
+        profiles = load(name, overrides=overrides, revisions=revisions).profiles
+        for profile in profiles:
+            spec = load(name, profile=profile, overrides=overrides, revisions=revisions).spec
+            check_fit(spec)
+            check_task(spec)  # a task can refuse what a type cannot: more problems than there are
+    except UserError as error:
+        return _entry("experiment", name, profiles, error)
+    return _entry("experiment", name, profiles)
+
+
+def _check_sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    revisions = revisions_of(Home.locate())
+    profiles: tuple[str, ...] = ()
+    try:
+        profiles = load_sweep(name, overrides=overrides, revisions=revisions).profiles
+        for profile in profiles[1:]:
+            load_sweep(name, profile=profile, overrides=overrides, revisions=revisions)
+    except UserError as error:
+        return _entry("sweep", name, profiles, error)
+    return _entry("sweep", name, profiles)
+
+
+def _entry(kind: str, name: str, profiles: Sequence[str], error: UserError | None = None) -> dict[str, Any]:
+    text = None if error is None else str(error)
+    return {"kind": kind, "name": name, "profiles": list(profiles), "ok": error is None, "error": text}

@@ -73,7 +73,7 @@ def test_a_command_that_only_looks_loads_nothing_heavy(arguments: tuple[str, ...
 
 
 def test_comparing_and_training_code_is_light_until_a_run_starts(tmp_path: Path) -> None:
-    modules = "grpoctl.analysis.compare, grpoctl.cli.session, grpoctl.tracking.mirror, core.health.examine"
+    modules = "grpoctl.analysis.compare, grpoctl.cli.run_session, grpoctl.tracking.mirror, core.health.examine"
     process = started(f"import {modules}, json, sys; print(json.dumps(list(sys.modules)))", cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     assert set(json.loads(process.stdout)) & set(HEAVY) == set()

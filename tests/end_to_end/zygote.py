@@ -21,7 +21,7 @@ from typing import Any
 
 PRELOADED = (
     "core.assemble", "core.policies.lm.build", "core.training.trainer", "peft", "rich.progress",
-    "grpoctl.cli.session", "grpoctl.app",
+    "grpoctl.cli.run_session", "grpoctl.app",
     "optuna.storages", "sqlalchemy.dialects.sqlite", "alembic.command", "matplotlib.figure", "grpoctl.sweeps.driver",
 )  # fmt: skip
 

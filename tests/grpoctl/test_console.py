@@ -15,8 +15,9 @@ from core.errors import StorageError
 from grpoctl import console
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, compare
+from grpoctl.cli.compare import print_comparison
 from grpoctl.cli.progress import LiveProgress, progress_text
-from grpoctl.cli.verdicts import print_comparison, print_result
+from grpoctl.cli.verdict import print_result
 from grpoctl.sections import Line, Section
 
 Capture = pytest.CaptureFixture[str]

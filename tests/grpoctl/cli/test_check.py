@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpoctl.config import load, spec_sha
+from tests.bandit import PACKAGE
 from tests.grpoctl.cli.conftest import Grpoctl
 
 
@@ -138,3 +139,39 @@ def test_a_budget_says_how_many_steps_it_makes(grpoctl: Grpoctl) -> None:
     words = grpoctl("check", *argv, "method=dapo").out
     assert "7 to 64 steps: at most 64 updates, 1024 completions (1183 with refills)" in " ".join(words.split())
     assert max(map(len, words.splitlines())) <= 80
+
+
+BANDIT = """\
+name: bandit
+title: Reach a point
+policy: {kind: gaussian-bandit}
+task: {name: reach, train_prompts: 16, eval_prompts: 8}
+stages: {grpo: {max_steps: 6, num_generations: 8, prompts_per_step: 4, learning_rate: 0.03}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("argv", "facts"),
+    [
+        (("--data",), ("--data", "reach scores vector")),
+        (("--data", "--no-model"), ("--data", "reach scores vector")),
+        (("--resources", "--no-probe"), ("--resources", "gaussian-bandit")),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+def test_a_part_that_is_about_language_models_is_refused_before_anything_is_printed(
+    grpoctl: Grpoctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...],
+    facts: tuple[str, ...], form: tuple[str, ...],
+) -> None:  # fmt: skip
+    monkeypatch.syspath_prepend(PACKAGE)
+    (tmp_path / "bandit.yaml").write_text(BANDIT)
+    assert grpoctl("check", "bandit.yaml", *form).code == 0
+    said = grpoctl("check", "bandit.yaml", *argv, *form)
+    assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+    assert all(fact in said.err for fact in facts)
+
+
+def test_a_simulation_without_a_grpo_stage_is_refused_before_anything_is_printed(grpoctl: Grpoctl) -> None:
+    said = grpoctl("check", "rce-only", "--simulate")
+    assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)

@@ -10,7 +10,7 @@ import pytest
 from core.config import GrpoStage
 from core.health.case import Sample
 from core.health.simulation.report import settings
-from grpoctl.cli.checking_simulation import groups_of
+from grpoctl.cli.check_simulation import groups_of
 from grpoctl.config import load
 from tests.grpoctl.cli.conftest import Grpoctl
 from tests.grpoctl.diagnose.readers.told import HEAD, told

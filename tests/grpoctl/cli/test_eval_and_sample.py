@@ -12,7 +12,7 @@ import torch
 
 from core.config import LoraSpec, ModelSpec
 from core.models import precision
-from grpoctl.cli.subjects import Subject
+from grpoctl.cli.lookup import Weights
 from grpoctl.exports.weights import note, whole_folder, write_card
 from grpoctl.runs.run_dir import Home, RunDir
 from tests.conftest import Recorded
@@ -310,6 +310,6 @@ def test_a_sweep_has_no_weights_of_its_own(grpoctl: Grpoctl, home: Home) -> None
 def test_a_model_is_drawn_from_in_the_dtype_that_a_run_with_an_adapter_would_have() -> None:
     lora = LoraSpec(r=2, lora_alpha=2.0, target_modules=("q_proj",))
     like = ModelSpec(source="some/model", lora=lora)
-    other, tiny = (Subject(name=name, source=name).model(like) for name in ("some/other", "builtin:tiny"))
+    other, tiny = (Weights(name=name, source=name).model(like) for name in ("some/other", "builtin:tiny"))
     assert (other.lora, other.dtype) == (None, precision.resolve_dtype(like).dtype)  # bfloat16 where the machine has it
     assert tiny.dtype == "float32"

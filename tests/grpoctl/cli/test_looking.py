@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.models import precision
-from grpoctl.cli.examining import examination
+from grpoctl.cli.doctor import examination
 from grpoctl.config import load, spec_sha
 from grpoctl.runs import profile
 from grpoctl.runs.run_dir import Home

@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import StorageError, UserError
 from core.tasks.registry import check_task
-from grpoctl.cli.scaffolding import write
+from grpoctl.cli.new import write_files
 from grpoctl.config import load
 from grpoctl.runs.run_dir import Home
 from tests.grpoctl.cli.conftest import Grpoctl
@@ -21,7 +21,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["my-task", "a", "123", "null", "x_1", "9-lives"])
 def test_what_it_writes_is_sound_in_every_profile(name: str, tmp_path: Path) -> None:
-    files = write(name, tmp_path)
+    files = write_files(name, tmp_path)
     module = name.replace("-", "_")
     written = [f"experiments/{name}.yaml", f"rewards/{module}.py", f"data/{name}.jsonl"]
     assert [str(file.relative_to(tmp_path)) for file in files] == written
@@ -35,7 +35,7 @@ def test_what_it_writes_is_sound_in_every_profile(name: str, tmp_path: Path) -> 
 def test_a_run_whose_reward_file_is_gone_is_refused_before_it_begins(
     grpoctl: Grpoctl, home: Home, tmp_path: Path
 ) -> None:
-    files = write("my-task", tmp_path)
+    files = write_files("my-task", tmp_path)
     files[1].rename(tmp_path / "rewards" / "mine.py")
     said = grpoctl("run", "my-task", "--profile", "tiny")
     assert said.code == 2
@@ -48,9 +48,9 @@ def test_nothing_is_written_where_one_of_the_files_is_there(tmp_path: Path) -> N
     (tmp_path / "rewards").mkdir()
     (tmp_path / "rewards" / "my_task.py").write_text("mine")
     with pytest.raises(UserError, match=r"rewards/my_task.py exists already; choose another name, or --force"):
-        write("my-task", tmp_path)
+        write_files("my-task", tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["my_task.py"]
-    write("my-task", tmp_path, force=True)
+    write_files("my-task", tmp_path, force=True)
     assert "right_place" in (tmp_path / "rewards" / "my_task.py").read_text()
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_written_where_one_of_the_files_is_there(tmp_path: Path) -> N
 )
 def test_a_bad_name_is_refused(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        write(name, tmp_path, force=True)
+        write_files(name, tmp_path, force=True)
     assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -76,5 +76,5 @@ def test_a_bad_name_is_refused(name: str, message: str, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_error(folder: str, tmp_path: Path) -> None:
     (tmp_path / folder).write_text("a file")
     with pytest.raises(StorageError, match=rf"{folder}/my-task\."):
-        write("my-task", tmp_path)
+        write_files("my-task", tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [folder]

@@ -9,7 +9,7 @@ import pytest
 
 from core.health.before.resources.memory import Place, Tokens
 from core.health.before.resources.shapes import PUBLISHED
-from grpoctl.cli.checking_resources import size, span
+from grpoctl.cli.check_resources import size, span
 from grpoctl.config import load
 from grpoctl.resources.model import KnownModel, Lengths
 from grpoctl.resources.probe import Probe

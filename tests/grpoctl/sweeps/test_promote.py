@@ -11,7 +11,7 @@ import pytest
 
 from core.config import RunSpec
 from core.errors import NotFoundError, StorageError, UserError
-from grpoctl.cli.validating import check
+from grpoctl.cli.validate import check_specs
 from grpoctl.config import load, plain
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
@@ -76,7 +76,7 @@ def test_every_shipped_sweep_can_be_promoted(home: Home, study: Make, sweep: str
     if sweep == "collapse-study":  # its guards only warn
         trial["guards"] = settings(load("p31", profile=profile).spec)["guards"]
     assert found == trial
-    (entry,) = check(["my-grpo"])
+    (entry,) = check_specs(["my-grpo"])
     assert entry["error"] is None
     assert profile in entry["profiles"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError
-from grpoctl.cli.showing import meant
+from grpoctl.cli.lookup import spec_or_run
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir
 from tests.architecture.source import ROOT
@@ -101,16 +101,16 @@ def test_what_a_name_means(grpoctl: Grpoctl, home: Home, recorded: Recorded, tmp
     inside = found.run(1, 0)
     inside.path.mkdir(parents=True)
     inside.spec.touch()
-    assert [meant(home, name) for name in ("p31", "P31", "p31@1")] == ["experiment"] * 3
-    assert [meant(home, name) for name in ("advantage-study", "collapse-study")] == ["sweep"] * 2
-    assert meant(home, run.id) == run
-    assert meant(home, found.id) == StudyDir(path=found.path)
-    assert meant(home, inside.id) == inside
+    assert [spec_or_run(home, name) for name in ("p31", "P31", "p31@1")] == ["experiment"] * 3
+    assert [spec_or_run(home, name) for name in ("advantage-study", "collapse-study")] == ["sweep"] * 2
+    assert spec_or_run(home, run.id) == run
+    assert spec_or_run(home, found.id) == StudyDir(path=found.path)
+    assert spec_or_run(home, inside.id) == inside
     with pytest.raises(NotFoundError, match="no experiment, sweep or run 'nothing'"):
-        meant(home, "nothing")
+        spec_or_run(home, "nothing")
     (tmp_path / "sweeps").mkdir()
     (tmp_path / "sweeps" / "p31.yaml").touch()
-    assert meant(home, "p31") == "experiment"  # an experiment comes before a sweep of the same name
+    assert spec_or_run(home, "p31") == "experiment"  # an experiment comes before a sweep of the same name
 
 
 def test_samples_are_a_runs(grpoctl: Grpoctl, home: Home) -> None:

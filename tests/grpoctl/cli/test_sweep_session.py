@@ -14,8 +14,8 @@ from core.errors import StorageError
 from grpoctl import console
 from grpoctl.analysis.sweeps.document import read_study
 from grpoctl.analysis.sweeps.report import head
-from grpoctl.cli import sweeping
-from grpoctl.cli.sweeping import Asked, _driven, opened_study, shown_argv
+from grpoctl.cli import sweep_session
+from grpoctl.cli.sweep_session import SweepRequest, drive_to_end, masked_argv, opened_study
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir
@@ -61,29 +61,29 @@ class Silent:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepRequest:
     """The sweep, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sweeps").mkdir()
     (tmp_path / "sweeps" / "mine.yaml").write_text(SWEEP, encoding="utf-8")
-    return Asked(name="mine", profile="tiny", json=True)
+    return SweepRequest(name="mine", profile="tiny", json=True)
 
 
-def test_a_word_to_an_earlier_driver_is_not_obeyed_and_one_to_this_driver_is(home: Home, asked: Asked) -> None:
+def test_a_word_to_an_earlier_driver_is_not_obeyed_and_one_to_this_driver_is(home: Home, asked: SweepRequest) -> None:
     with opened_study(asked, home) as opened:
         study = opened.study
         assert study.is_held()
     replace_json(study.control, {"schema": 1, "stop": True})
-    with opened_study(Asked(name="mine", profile="tiny", json=True, resume=True), home):
+    with opened_study(SweepRequest(name="mine", profile="tiny", json=True, resume=True), home):
         assert not study.control.exists()  # from here on `--stop` finds the study held: what it writes must stay
 
 
-def test_a_second_ctrl_c_does_not_keep_the_study_from_saying_how_it_ended(home: Home, asked: Asked) -> None:
+def test_a_second_ctrl_c_does_not_keep_the_study_from_saying_how_it_ended(home: Home, asked: SweepRequest) -> None:
     with opened_study(asked, home) as opened:
         storage = StudyStorage.open(opened.study.storage, opened.study.id, opened.sweep, create=True)
         plan = Plan(sweep=opened.sweep, study=opened.study, total=4, lag=None)
         driver = Driver(plan, book=opened.book, storage=storage, executor=Interrupted(), progress=Silent())
-        _driven(driver, Interrupted())
+        drive_to_end(driver, Interrupted())
         storage.close()
     assert '"status": "INTERRUPTED", "message": "interrupted;' in opened.study.state.read_text(encoding="utf-8")
 
@@ -105,7 +105,7 @@ class Moving(PaperExecutor):
 @pytest.mark.parametrize("way", ["resume", "sync"])
 def test_a_database_that_was_away_as_the_sweep_ended_is_made_up_for(
     home: Home,
-    asked: Asked,
+    asked: SweepRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -118,16 +118,16 @@ def test_a_database_that_was_away_as_the_sweep_ended_is_made_up_for(
     asked = dataclasses.replace(asked, storage=f"sqlite:///{folder}/all.db", json=False)
     with opened_study(asked, home) as opened:
         study, book = opened.study, opened.book
-        storage = sweeping.opened_storage(asked, opened)
+        storage = sweep_session.open_storage(asked, opened)
         plan = Plan(sweep=opened.sweep, study=study, total=4, lag=None)
         executor = Moving(folder, study)
-        _driven(Driver(plan, book=book, storage=storage, executor=executor, progress=Silent()), executor)
+        drive_to_end(Driver(plan, book=book, storage=storage, executor=executor, progress=Silent()), executor)
         storage.close()
     again = dataclasses.replace(asked, name=study.id, profile="auto", storage=None, resume=True)
 
     def make_up() -> None:
         if way == "resume":
-            assert sweeping.run(again) == 0
+            assert sweep_session.run(again) == 0
         else:
             assert [bool(error) for error in make_up_all(home).values()] == [folder.with_name("database.away").exists()]
 
@@ -163,7 +163,7 @@ def in_database(file: Path) -> list[tuple[str, float | None]]:
         ).fetchall()
 
 
-def test_a_study_whose_driver_was_killed_is_told_to_its_own_database_by_sync(home: Home, asked: Asked) -> None:
+def test_a_study_whose_driver_was_killed_is_told_to_its_own_database_by_sync(home: Home, asked: SweepRequest) -> None:
     with opened_study(asked, home) as opened:
         opened.book.trials[0] = TrialRecord(number=0, params={"stages.grpo.beta": 0.0}, seeds=(0,))
         opened.book.save()
@@ -176,11 +176,11 @@ def test_a_study_whose_driver_was_killed_is_told_to_its_own_database_by_sync(hom
 def test_workers_are_not_told_the_password(form: str) -> None:
     url = "postgresql://me@corp:ge/heim@host/db"
     argv = ("grpoctl", "sweep", "mine", *form.format(url).split())
-    shown = shown_argv(Asked(name="mine", storage=url, argv=argv))
+    shown = masked_argv(SweepRequest(name="mine", storage=url, argv=argv))
     assert shown[:3] == ["grpoctl", "sweep", "mine"]
     assert "heim" not in " ".join(shown)
     assert "host/db" in shown[-1]
-    assert shown_argv(Asked(name="mine", argv=argv[:3])) == list(argv[:3])
+    assert masked_argv(SweepRequest(name="mine", argv=argv[:3])) == list(argv[:3])
 
 
 @pytest.mark.parametrize("text", ['{"schema": 1, "trials": []}', '{"schema": 1, "study": "x", "trials": [], "lag": 1}'])
@@ -200,7 +200,7 @@ def test_a_study_is_gone_on_with_in_the_database_it_was_begun_in(tmp_path: Path)
 def test_how_many_workers_there_are_where_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch, cores: int, profile: str, workers: int
 ) -> None:
-    monkeypatch.setattr(sweeping, "usable_cores", lambda: cores)
+    monkeypatch.setattr(sweep_session, "usable_cores", lambda: cores)
     sweep = load_sweep("collapse-study", profile=profile).spec
-    assert len(sweeping.Workers().slots(sweep)) == workers
-    assert len(sweeping.Workers(parallel=7).slots(sweep)) == 7
+    assert len(sweep_session.Workers().slots(sweep)) == workers
+    assert len(sweep_session.Workers(parallel=7).slots(sweep)) == 7

@@ -6,6 +6,7 @@ The text has 80 columns, sizes in GiB or MiB, and seconds in what reads best.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,78 +18,86 @@ from core.health.before.resources.shapes import Shape
 from core.models import precision
 from core.tasks import registry
 from grpoctl import console
-from grpoctl.cli.checking import wrapped
-from grpoctl.config import load
+from grpoctl.config import Loaded, load
 from grpoctl.resources import machine
 from grpoctl.resources.model import KnownModel, Lengths, known_model, lengths
 from grpoctl.resources.probe import Probe, measure
 from grpoctl.resources.report import Inputs, document
 from grpoctl.runs import dtype
-from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.wording import plural
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """What the command line asks for: `memory` in GiB instead of the machine's, and no probe."""
+class Arguments:
+    """`--resources` and the options that belong to it, as the command line has them."""
+
+    resources: bool
+    memory: float | None
+    no_probe: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResourceOptions:
+    """The settings of `--resources`: for `memory` GiB (None: what is free here), with a probe or without."""
 
     memory: float | None
     probe: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """What the command line says: whether `--resources` is there, and the two that belong to it."""
-
-    asked: bool
-    memory: float | None
-    no_probe: bool
-
-
-def wanted(options: Options, kinds: Collection[str], name: str) -> Wanted | None:
-    """What to look at; None where nothing is asked. Raises UserError, before anything is said."""
-    memory = options.memory
-    if not options.asked:
-        if memory is not None or options.no_probe:
+def options(arguments: Arguments, kinds: Collection[str], name: str) -> ResourceOptions | None:
+    """The options of `--resources`, None without it. Raises UserError for what cannot be."""
+    memory = arguments.memory
+    if not arguments.resources:
+        if memory is not None or arguments.no_probe:
             raise UserError("got --memory or --no-probe by itself; they belong to --resources: add it")
         return None
     if "experiment" not in kinds:
         raise UserError(f"--resources looks at an experiment, and {name!r} is a sweep; check the one it is over")
     if memory is not None and not 0 < memory < float("inf"):
         raise UserError(f"got --memory {memory:g}; allowed: a number of GiB above 0")
-    return Wanted(memory=memory, probe=not options.no_probe)
+    return ResourceOptions(memory=memory, probe=not arguments.no_probe)
 
 
-def check(name: str, profile: str, overrides: Sequence[str], asked: Wanted, *, json: bool) -> dict[str, Any]:
-    """The key `resources` of the JSON document; printed as text unless `json`. Raises what loading raises."""
-    home = Home.locate()
-    loaded = load(name, profile=profile, overrides=overrides, revisions=revisions_of(home))
-    spec = loaded.spec
+def require_language_model(spec: RunSpec) -> None:
+    """Raises UserError for another kind of policy: what it needs is not known."""
     if spec.model is None:
         raise UserError(f"--resources knows language models, and the policy is {spec.policy.kind}; leave it out")
+
+
+def check(
+    name: str, loaded: Loaded, overrides: Sequence[str], options: ResourceOptions, *, json: bool
+) -> dict[str, Any]:
+    """The key `resources` of the JSON document; printed as text unless `json`.
+
+    Raises SpecError, and ModelError where the shapes of the model's weights are not known.
+    """
+    spec = loaded.spec
     check_fit(spec)
-    model, place = known_model(spec.language_model), machine.place(asked.memory)
+    model, place = known_model(spec.language_model), machine.place(options.memory)
     if (text := dtype.why(spec, dtype.settled(spec))) is not None:
         console.print_note(text)
     spec = _as_loaded(dtype.settled(spec), model, place)
-    found = lengths(spec, registry.build(spec.task), model.folder)
-    others = [other for other in loaded.profiles if other != profile]
-    told = document(
+    token_lengths = lengths(spec, registry.build(spec.task), model.folder)
+    resources = document(
         Inputs(
             spec=spec,
             model=model,
-            lengths=found,
+            lengths=token_lengths,
             place=place,
-            given=asked.memory is not None,
-            profiles=_profiles(name, others, overrides),
-            probe=_probed(spec, model, found, wanted=asked.probe),
-            home=home.path,
+            given=options.memory is not None,
+            profiles=_other_profiles(name, loaded, overrides),
+            probe=_probe(spec, model, token_lengths) if options.probe else Probe(why="--no-probe"),
+            home=Home.locate().path,
         )
     )
     if not json:
-        say(told)
-    return told
+        _print_memory(resources)
+        _print_time(resources)
+        _print_disk(resources)
+        if not resources["fits"]:
+            _print_changes(resources["changes"])
+    return resources
 
 
 def _as_loaded(spec: RunSpec, model: KnownModel, place: Place) -> RunSpec:
@@ -105,26 +114,23 @@ def _as_loaded(spec: RunSpec, model: KnownModel, place: Place) -> RunSpec:
     )
 
 
-def _profiles(name: str, others: Sequence[str], overrides: Sequence[str]) -> dict[str, tuple[RunSpec, Shape]]:
+def _other_profiles(name: str, loaded: Loaded, overrides: Sequence[str]) -> dict[str, tuple[RunSpec, Shape]]:
     """The spec under each other profile, where it loads with these overrides and its model's shapes are known."""
-    found: dict[str, tuple[RunSpec, Shape]] = {}
-    for other in others:
-        try:
-            spec = dtype.settled(load(name, profile=other, overrides=overrides).spec)
-            found[other] = (spec, known_model(spec.language_model).shape)
-        except GrpoError:
-            continue  # it is only a suggestion
-    return found
+    specs: dict[str, tuple[RunSpec, Shape]] = {}
+    for profile in loaded.profiles:
+        if profile != loaded.spec.profile:
+            with suppress(GrpoError):  # it is only a suggestion
+                spec = dtype.settled(load(name, profile=profile, overrides=overrides).spec)
+                specs[profile] = (spec, known_model(spec.language_model).shape)
+    return specs
 
 
-def _probed(spec: RunSpec, model: KnownModel, found: Lengths, *, wanted: bool) -> Probe:
+def _probe(spec: RunSpec, model: KnownModel, token_lengths: Lengths) -> Probe:
     """The probe, or why there is none: it runs where the model is at hand, and what it needs is there."""
-    if not wanted:
-        return Probe(why="--no-probe")
     if not model.at_hand:
         return Probe(why=f"{model.source} is not on this machine")
     here: Place = machine.here()
-    needed = peak(phases(spec, model.shape, found.tokens, here)).bytes
+    needed = peak(phases(spec, model.shape, token_lengths.tokens, here)).bytes
     if needed > here.memory:
         free = size(here.memory)
         return Probe(why=f"the probe would need {size(needed)}, and {free} are free on this machine")
@@ -132,14 +138,6 @@ def _probed(spec: RunSpec, model: KnownModel, found: Lengths, *, wanted: bool) -
     group = spec.evaluation.num_generations_eval
     rows = max((stage.rows_per_step for stage in spec.stages.values()), default=0)
     return measure(spec, max(1, rows // group))
-
-
-def say(found: Mapping[str, Any]) -> None:
-    """The document as text on standard output."""
-    _say_memory(found)
-    _say_time(found)
-    _say_disk(found)
-    _say_changes(found)
 
 
 def size(value: float | None) -> str:
@@ -161,93 +159,84 @@ def span(seconds: float | None) -> str:
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
-def _say_memory(found: Mapping[str, Any]) -> None:
-    model = found["model"]
-    console.print_text(wrapped("", _head(found)))
+def _print_memory(resources: Mapping[str, Any]) -> None:
+    model, probe = resources["model"], resources["probe"]
+    measured = "measured by a step of each stage"
+    if not probe["ran"] or probe["why_not"] is not None:
+        measured = f"not measured: {probe['why_not']}"
+    console.print_paragraph(
+        f"Resources: {model['source']} ({model['parameters']:,} weights by {model['shapes_from']}), "
+        f"{model['trainable']:,} trained ({model['trainable'] / model['parameters']:.2%}). Prompts of up to "
+        f"{resources['prompt_tokens']} tokens, by {resources['tokens_from']}. Estimated from shapes, every completion "
+        f"at its full length; {measured}."
+    )
     console.print_text("")
-    parts = [(p["name"], size(p["bytes"]), size(p["measured_bytes"]), p["phase"]) for p in found["parts"]]
+    parts = [(p["name"], size(p["bytes"]), size(p["measured_bytes"]), p["phase"]) for p in resources["parts"]]
     console.print_table("Memory by part, peak of each", ("part", "estimated", "measured", "peak in"), parts)
-    rows = [(_where(phase), size(phase["bytes"]), size(phase["measured_bytes"])) for phase in found["phases"]]
+    rows = [
+        (
+            f"{phase['stage']}: {phase['name']}" if phase["stage"] else str(phase["name"]),
+            size(phase["bytes"]),
+            size(phase["measured_bytes"]),
+        )
+        for phase in resources["phases"]
+    ]
     console.print_table("Peak of each phase, total", ("phase", "estimated", "measured"), rows)
     if not model["exact"]:
-        console.print_text(wrapped("  ", f"{model['family']} is assumed to be Llama-like: a rough estimate."))
-    console.print_text(wrapped("", _verdict(found)))
+        console.print_paragraph(f"{model['family']} is assumed to be Llama-like: a rough estimate.", "  ")
+    measured_peak, memory = resources["measured_peak_bytes"], resources["memory_bytes"]
+    needed = resources["peak_bytes"] if measured_peak is None else measured_peak
+    method = "estimated" if measured_peak is None else "measured"
+    whose = "given" if resources["memory_given"] else f"free on this machine's {resources['device'].upper()}"
+    fits = "fits into" if resources["fits"] else "DOES NOT FIT into"
+    close = "; the estimate may be a quarter off, so measure before you rely on it" * resources["close"]
+    console.print_paragraph(f"Peak {size(needed)} ({method}): {fits} the {size(memory)} {whose}{close}.")
     console.print_text("")
 
 
-def _head(found: Mapping[str, Any]) -> str:
-    model, probe = found["model"], found["probe"]
-    share = model["trainable"] / model["parameters"]
-    text = (
-        f"Resources: {model['source']} ({model['parameters']:,} weights by {model['shapes_from']}), "
-        f"{model['trainable']:,} trained ({share:.2%}). Prompts of up to {found['prompt_tokens']} tokens, by "
-        f"{found['tokens_from']}."
-    )
-    if probe["ran"] and probe["why_not"] is None:
-        return f"{text} Estimated from shapes, every completion at its full length; measured by a step of each stage."
-    return f"{text} Estimated from shapes, every completion at its full length; not measured: {probe['why_not']}."
-
-
-def _where(phase: Mapping[str, Any]) -> str:
-    return f"{phase['stage']}: {phase['name']}" if phase["stage"] else str(phase["name"])
-
-
-def _verdict(found: Mapping[str, Any]) -> str:
-    measured, memory = found["measured_peak_bytes"], found["memory_bytes"]
-    needed = found["peak_bytes"] if measured is None else measured
-    how = "estimated" if measured is None else "measured"
-    of = "given" if found["memory_given"] else f"free on this machine's {found['device'].upper()}"
-    word = "fits into" if found["fits"] else "DOES NOT FIT into"
-    close = "; the estimate may be a quarter off, so measure before you rely on it" * found["close"]
-    return f"Peak {size(needed)} ({how}): {word} the {size(memory)} {of}{close}."
-
-
-def _say_time(found: Mapping[str, Any]) -> None:
+def _print_time(resources: Mapping[str, Any]) -> None:
     rows = []
-    for name, stage in found["stages"].items():
+    for name, stage in resources["stages"].items():
         measured, steps = stage["measured_seconds"], stage["steps"]
-        drawn, full = (one["total"] if one else None for one in (measured["drawn"], measured["full"]))
+        drawn, full = (seconds["total"] if seconds else None for seconds in (measured["drawn"], measured["full"]))
         count = str(steps["most"]) if steps["least"] == steps["most"] else f"{steps['least']}-{steps['most']}"
         rows.append((name, count, span(stage["estimated_seconds"]["total"]), span(drawn), span(full)))
-    whole = found["evaluation"]
-    rows.append(
-        ("evaluations", str(whole["times"]), span(whole["estimated_seconds"]), span(whole["measured_seconds"]), "-")
-    )
+    evaluation = resources["evaluation"]
+    estimated, measured = span(evaluation["estimated_seconds"]), span(evaluation["measured_seconds"])
+    rows.append(("evaluations", str(evaluation["times"]), estimated, measured, "-"))
     console.print_table("Time of each", ("", "count", "estimated", "at current length", "at full length"), rows)
-    hours = found["hours"]
+    hours = resources["hours"]
     most = span(3600 * hours["most"])
     if hours["measured"]:
         text = f"Whole run: about {span(3600 * hours['least'])} at current completion length, {most} at full length."
     else:
         text = f"Whole run: about {most}, from an assumed speed of this kind of machine; a probe would measure it."
-    console.print_text(wrapped("  ", text))
+    console.print_paragraph(text, "  ")
     console.print_text("")
 
 
-def _say_disk(found: Mapping[str, Any]) -> None:
-    disk = found["disk"]
+def _print_disk(resources: Mapping[str, Any]) -> None:
+    disk = resources["disk"]
     parts = [f"checkpoints {size(disk['checkpoints'])} ({size(disk['checkpoint'])} each)"]
     parts += [f"export {size(disk['export'] + disk['merged'])}", f"records {size(disk['records'])}"]
     text = f"Disk: at most {size(disk['total'])}: {', '.join(parts)}."
     if disk["model_to_download"]:
         text += f" The model, {size(disk['model_to_download'])}, is not here yet."
-    word = "fits into" if disk["fits"] else "DOES NOT FIT into"
-    console.print_text(wrapped("", f"{text} That {word} the {size(disk['free'])} free."))
+    fits = "fits into" if disk["fits"] else "DOES NOT FIT into"
+    console.print_paragraph(f"{text} That {fits} the {size(disk['free'])} free.")
     console.print_text("")
 
 
-def _say_changes(found: Mapping[str, Any]) -> None:
-    changes = found["changes"]
-    if found["fits"]:
-        return
+def _print_changes(changes: Mapping[str, Any]) -> None:
+    """Print what would make a spec fit that does not."""
     if changes["together"]:
         console.print_text(f"It would fit with {plural(len(changes['together']), 'change')}:")
-        for one in changes["together"]:
-            console.print_text(wrapped("  ", f"{one['change']}: then {size(one['bytes'])}; {one['cost']}."))
+        for lever in changes["together"]:
+            console.print_paragraph(f"{lever['change']}: then {size(lever['bytes'])}; {lever['cost']}.", "  ")
     else:
         console.print_text("No settings of this profile make it fit.")
     console.print_text("\nWhat helps, each change alone" + ("" if changes["alone"] else ": nothing"))
-    for one in changes["alone"]:
-        fits = ", fits" if one["fits"] else ""
-        console.print_text(wrapped("  ", f"{one['change']}: {size(one['bytes'])}{fits}; {one['cost']}."))
+    for lever in changes["alone"]:
+        fits = ", fits" if lever["fits"] else ""
+        console.print_paragraph(f"{lever['change']}: {size(lever['bytes'])}{fits}; {lever['cost']}.", "  ")
     console.print_text("")

@@ -7,31 +7,30 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.config import GrpoStage
+from core.config import GrpoStage, RunSpec
 from core.errors import UserError
 from core.health.case import Sample
 from core.health.simulation.report import PASS_RATES, Row, Simulation, per, said, simulate
 from core.health.simulation.rewards import RewardModel, measured, of_pass_rates
 from grpoctl import console
-from grpoctl.cli.checking import wrapped
-from grpoctl.config import load
-from grpoctl.runs.launch import revisions_of
-from grpoctl.runs.run_dir import Home
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """What the command line says: whether `--simulate` is there, and the two that belong to it."""
+class Arguments:
+    """`--simulate` and the options that belong to it, as the command line has them."""
 
-    asked: bool
+    simulate: bool
     pass_rates: Sequence[float]
     rewards: str | None
 
 
-def wanted(options: Options, kinds: Collection[str], name: str) -> RewardModel | None:
-    """What completions earn; None where nothing is asked. Raises UserError, before anything is said."""
-    rates, source = list(options.pass_rates), options.rewards
-    if not options.asked:
+def reward_model(arguments: Arguments, kinds: Collection[str], name: str) -> RewardModel | None:
+    """The rewards that completions earn in the simulation, None without `--simulate`.
+
+    Raises UserError for what cannot be, and what reading a run's or a log's rewards raises.
+    """
+    rates, source = list(arguments.pass_rates), arguments.rewards
+    if not arguments.simulate:
         if rates or source is not None:
             raise UserError("got --pass-rate or --rewards by itself; they belong to --simulate: add it")
         return None
@@ -40,26 +39,30 @@ def wanted(options: Options, kinds: Collection[str], name: str) -> RewardModel |
     if rates and source is not None:
         raise UserError("got --pass-rate and --rewards; what completions earn is said once: leave one of them out")
     if source is not None:
-        return _read(source)
+        return _rewards_of(source)
     if bad := [rate for rate in rates if not 0.0 < rate < 1.0]:
         raise UserError(f"got --pass-rate {bad[0]:g}; allowed: a number above 0 and below 1")
-    taken = "prompts of pass rate {}, by default (--pass-rate, --rewards)"
-    default = taken.format(", ".join(f"{rate:g}" for rate in PASS_RATES))
-    return of_pass_rates(rates) if rates else of_pass_rates(PASS_RATES, default)
+    if rates:
+        return of_pass_rates(rates)
+    by_default = ", ".join(f"{rate:g}" for rate in PASS_RATES)
+    return of_pass_rates(PASS_RATES, f"prompts of pass rate {by_default}, by default (--pass-rate, --rewards)")
 
 
-def check(name: str, profile: str, overrides: Sequence[str], rewards: RewardModel, *, json: bool) -> dict[str, Any]:
-    """The key `simulation` of the JSON document, by stage; printed as text unless `json`. Raises what `load` does."""
-    spec = load(name, profile=profile, overrides=overrides, revisions=revisions_of(Home.locate())).spec
-    stages = {key: stage for key, stage in spec.stages.items() if isinstance(stage, GrpoStage)}
-    if not stages:
+def require_grpo(spec: RunSpec) -> None:
+    """Raises UserError for a spec without a GRPO stage."""
+    if not any(isinstance(stage, GrpoStage) for stage in spec.stages.values()):
         raise UserError(f"--simulate looks at GRPO stages, and {spec.name} has none")
+
+
+def check(spec: RunSpec, rewards: RewardModel, *, json: bool) -> dict[str, Any]:
+    """The key `simulation` of the JSON document, by GRPO stage; printed as text unless `json`."""
     document = {}
-    for key, stage in stages.items():
-        found = simulate(stage, rewards)
-        document[key] = _document(key, found)
-        if not json:
-            say(key, found)
+    for name, stage in spec.stages.items():
+        if isinstance(stage, GrpoStage):
+            simulation = simulate(stage, rewards)
+            document[name] = _document(name, simulation)
+            if not json:
+                _print(name, simulation)
     return document
 
 
@@ -73,33 +76,28 @@ def groups_of(samples: Iterable[Sample]) -> list[list[float]]:
     return list(groups.values())
 
 
-def say(stage: str, found: Simulation) -> None:
-    """The simulation of one stage, as text on standard output."""
-    own, rewards = found.own.signal, found.rewards
+def _print(stage: str, simulation: Simulation) -> None:
+    """Print the simulation of one stage."""
+    signal, rewards = simulation.own.signal, simulation.rewards
     text = f"Stage {stage}, simulated: {rewards.source}: mean reward {rewards.mean:.3f}, std {rewards.std:.3f}"
-    console.print_text(wrapped("", "; ".join([text, *rewards.notes]) + "."))
-    sizes = sorted(
-        (row for row in found.rows if row.kind in ("own", "size")), key=lambda row: row.signal.num_generations
-    )
+    console.print_paragraph("; ".join([text, *rewards.notes]) + ".")
+    sizes = [row for row in simulation.rows if row.kind in ("own", "size")]
     console.print_text("")
     console.print_table(
-        f"K at about equal completions, {found.own.label}",
+        f"K at about equal completions, {simulation.own.label}",
         ("K", "B", "sampled", "dead", "live", "silent", "SNR/1000", "worth", "(prompts)"),
-        [_size(row) for row in sizes],
+        [_size(row) for row in sorted(sizes, key=lambda row: row.signal.num_generations)],
     )
-    others = [row for row in found.rows if row.kind in ("normaliser", "filter")]
+    others = [row for row in simulation.rows if row.kind in ("normaliser", "filter")]
     console.print_table(
-        f"With K={own.num_generations} and B={own.prompts_per_step}",
+        f"With K={signal.num_generations} and B={signal.prompts_per_step}",
         ("", "sampled", "SNR/1000", "aim", "worth", "(prompts)"),
-        [_other(row) for row in [found.own, *others]],
+        [_other(row) for row in [simulation.own, *others]],
     )
-    console.print_text(wrapped("", found.conclusion + "."))
-    console.print_text("\n" + wrapped("", _legend(found)))
-
-
-def _legend(found: Simulation) -> str:
-    bandit = found.bandit
-    return (
+    console.print_paragraph(f"{simulation.conclusion}.")
+    console.print_text("")
+    bandit = simulation.bandit
+    console.print_paragraph(
         f"SNR/1000: signal-to-noise ratio of the gradient's direction for 1,000 completions. worth: how many "
         f"completions of the stage's own setting one completion replaces at equal SNR. (prompts): the worth if only "
         f"prompts were noise. live: completions of a step in groups with signal. silent: probability of a step without "
@@ -110,18 +108,18 @@ def _legend(found: Simulation) -> str:
 
 
 def _size(row: Row) -> tuple[str, ...]:
-    one = row.signal
+    signal, worth = row.signal, row.worth
     return (
-        str(one.num_generations), str(one.prompts_per_step), f"{one.completions:.1f}", f"{one.dead:.3f}",
-        f"{one.live:.1f}", f"{one.silent:.3f}", _tight(per(one)), _tight(said(row.worth)), _number(row.worth.prompts),
+        str(signal.num_generations), str(signal.prompts_per_step), f"{signal.completions:.1f}", f"{signal.dead:.3f}",
+        f"{signal.live:.1f}", f"{signal.silent:.3f}", _tight(per(signal)), _tight(said(worth)), _number(worth.prompts),
     )  # fmt: skip
 
 
 def _other(row: Row) -> tuple[str, ...]:
-    one = row.signal
+    signal, worth = row.signal, row.worth
     return (
-        row.label, f"{one.completions:.1f}", _tight(per(one)),
-        "-" if one.aim is None else f"{one.aim:.3f}", _tight(said(row.worth)), _number(row.worth.prompts),
+        row.label, f"{signal.completions:.1f}", _tight(per(signal)),
+        "-" if signal.aim is None else f"{signal.aim:.3f}", _tight(said(worth)), _number(worth.prompts),
     )  # fmt: skip
 
 
@@ -133,16 +131,16 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _document(stage: str, found: Simulation) -> dict[str, Any]:
+def _document(stage: str, simulation: Simulation) -> dict[str, Any]:
     """The simulation with overrides as they are pasted after the experiment's name."""
-    document = found.as_json()
+    document = simulation.as_json()
     for row in document["settings"]:
-        row["overrides"] = [f"stages.{stage}.{one}" for one in row["overrides"]]
+        row["overrides"] = [f"stages.{stage}.{override}" for override in row["overrides"]]
     return document
 
 
-def _read(source: str) -> RewardModel:
-    """What a run earned. Raises what reading it raises, and UserError where it has no rewards."""
+def _rewards_of(source: str) -> RewardModel:
+    """The rewards of a run or a log, by group. Raises what reading it raises, and UserError where it has no rewards."""
     from grpoctl.diagnose.readers.base import Source
     from grpoctl.diagnose.readers.registry import open_source
 

@@ -1,4 +1,4 @@
-"""Runs a task's rewards on two of its problems: what each function says of a good answer, and what goes wrong."""
+"""`grpoctl validate --rewards`: what a task's reward functions give for two of its problems, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scored:
 
 
 def is_custom(name: str) -> bool:
-    """Whether an experiment's task is the user's own."""
+    """True where an experiment's task is the user's own."""
     return load(name, revisions=revisions_of(Home.locate())).spec.task.name == "custom"
 
 
@@ -45,17 +45,18 @@ def try_rewards(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
     revisions = revisions_of(Home.locate())
     profiles = load(name, overrides=overrides, revisions=revisions).profiles
     entries: list[dict[str, Any]] = []
-    tried: list[dict[str, Any]] = []
+    tasks: list[dict[str, Any]] = []
     for profile in profiles:
         spec = load(name, profile=profile, overrides=overrides, revisions=revisions).spec
-        same = {key: value for key, value in plain(spec.task).items() if key not in _COUNTS}
-        if same not in tried:
-            tried.append(same)
-            entries.append({"profile": profile, **_tried(spec)})
+        task = {key: value for key, value in plain(spec.task).items() if key not in _COUNTS}
+        if task not in tasks:
+            tasks.append(task)
+            entries.append({"profile": profile, **_try(spec)})
     return entries
 
 
-def _tried(spec: RunSpec) -> dict[str, Any]:
+def _try(spec: RunSpec) -> dict[str, Any]:
+    """What the rewards of one spec give: ok, problems (a line each), details (tracebacks), rows."""
     try:
         task = registry.build(spec.task)
         with closing(task):
@@ -66,7 +67,7 @@ def _tried(spec: RunSpec) -> dict[str, Any]:
     except GrpoError as error:
         first, *rest = str(error).splitlines()
         return {"ok": False, "problems": [first], "details": ["\n".join(rest)] if rest else [], "rows": []}
-    problems = [*scored.problems, *_refused(spec, kind, examples, scored.outcomes)]
+    problems = [*scored.problems, *_poor_gold(spec, kind, examples, scored.outcomes)]
     rows = [
         {
             "prompt_id": example.id,
@@ -97,12 +98,12 @@ def _answers(task: Task, examples: Sequence[Example]) -> tuple[str, list[str]]:
 def _scored(task: Task, examples: Sequence[Example], outputs: Sequence[str]) -> Scored:
     if not isinstance(task, CustomTask):
         return Scored(outcomes=task.score(examples, outputs))
-    with _unlogged():
+    with _no_log():
         verdicts = task.verdicts(examples, outputs)
     failed = {label: error for label, verdict in verdicts.items() if (error := verdict.call_error) is not None}
     problems = [
         f"reward {label}: the call for {len(outputs)} rows failed (and for {verdicts[label].failed} of them when asked "
-        f"for one by one): {_gist(error)}"
+        f"for one by one): {_main_line(error)}"
         for label, error in failed.items()
     ]
     return Scored(
@@ -113,8 +114,8 @@ def _scored(task: Task, examples: Sequence[Example], outputs: Sequence[str]) -> 
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
-    """What a run would note in its log is told as a problem here."""
+def _no_log() -> Iterator[None]:
+    """Off: the notes of a run's log, which are printed as problems here."""
     log = logging.getLogger("core.tasks.rewards")
     log.disabled, before = True, log.disabled
     try:
@@ -123,7 +124,7 @@ def _unlogged() -> Iterator[None]:
         log.disabled = before
 
 
-def _refused(spec: RunSpec, kind: str, examples: Sequence[Example], outcomes: Sequence[Outcome]) -> list[str]:
+def _poor_gold(spec: RunSpec, kind: str, examples: Sequence[Example], outcomes: Sequence[Outcome]) -> list[str]:
     """The gold answers that earn less than the spec says."""
     gold = getattr(spec.task, "gold", None)
     if kind != "gold" or gold is None:
@@ -135,14 +136,14 @@ def _refused(spec: RunSpec, kind: str, examples: Sequence[Example], outcomes: Se
     ]
 
 
-def _gist(error: str) -> str:
+def _main_line(error: str) -> str:
     """A traceback's last line; of other texts the first."""
     lines = error.strip().splitlines() or [""]
     return lines[-1] if lines[0].startswith("Traceback") else lines[0]
 
 
-def print_tried(name: str, entries: Sequence[dict[str, Any]]) -> None:
-    """A table of what each row earned, for each entry; what failed, and its tracebacks, on standard error."""
+def print_rewards(name: str, entries: Sequence[dict[str, Any]]) -> None:
+    """Print a table of what each row earned, for each entry; what failed, and its tracebacks, on standard error."""
     for entry in entries:
         if rows := entry["rows"]:
             parts = list(rows[0]["rewards"])

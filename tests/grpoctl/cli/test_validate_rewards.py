@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from grpoctl.cli.scaffolding import write
-from grpoctl.cli.trying_rewards import print_tried, try_rewards
-from grpoctl.cli.validating import add_rewards, check
+from grpoctl.cli.new import write_files
+from grpoctl.cli.validate import add_rewards, check_specs
+from grpoctl.cli.validate_rewards import print_rewards, try_rewards
 from tests.grpoctl.cli.conftest import Grpoctl
 
 pytestmark = pytest.mark.process
@@ -28,7 +28,7 @@ def silent(completions, **kwargs):
 @pytest.fixture(autouse=True)
 def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write("mine", tmp_path)
+    write_files("mine", tmp_path)
     (tmp_path / "bad.py").write_text(BAD)
 
 
@@ -63,12 +63,12 @@ def test_what_fails_is_told(function: str, message: str, capsys: pytest.CaptureF
     assert not entry["ok"]
     assert message in entry["problems"][0]
     assert all("\n" not in problem for problem in entry["problems"])
-    print_tried("mine", [entry])
+    print_rewards("mine", [entry])
     assert f"error: mine, profile full: {entry['problems'][0]}" in " ".join(capsys.readouterr().err.split("\n"))
 
 
 def test_a_traceback_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    print_tried("mine", [tried("boom")])
+    print_rewards("mine", [tried("boom")])
     assert 'line 3, in boom\n    raise KeyError("colour")' in capsys.readouterr().err
 
 
@@ -83,7 +83,7 @@ def test_without_gold_the_answer_is_tried_and_without_both_a_placeholder() -> No
 def test_plain_validation_runs_no_code_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("open('ran', 'w')\ndef f(completions): return [0] * len(completions)")
     overrides = ["task.rewards=[{function: './bad.py:f'}]", "task.gold=null"]
-    checked = check(["mine"], overrides)
+    checked = check_specs(["mine"], overrides)
     assert checked[0]["ok"]
     assert not (tmp_path / "ran").exists()
     add_rewards(checked, overrides, every=True)
@@ -92,7 +92,7 @@ def test_plain_validation_runs_no_code_of_the_user(tmp_path: Path) -> None:
 
 
 def test_without_names_only_tasks_of_the_users_own_are_tried() -> None:
-    checked = [entry for entry in check([]) if entry["name"] in ("mine", "p31")]
+    checked = [entry for entry in check_specs([]) if entry["name"] in ("mine", "p31")]
     add_rewards(checked, [], every=False)
     assert {entry["name"]: "rewards" in entry for entry in checked} == {"mine": True, "p31": False}
 

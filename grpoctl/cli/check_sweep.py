@@ -1,4 +1,4 @@
-"""How `grpoctl check` says what a sweep compares: as text of 80 columns, or as a JSON document. Imports no torch."""
+"""`grpoctl check` of a sweep: what it compares and what that costs, as text of 80 columns or JSON. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from grpoctl import console
 from grpoctl.analysis.sweeps.wording import random_search_text
-from grpoctl.cli.checking import wrapped
 from grpoctl.config import canonical
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
@@ -22,10 +21,10 @@ from grpoctl.wording import plural
 def check(name: str, profile: str, overrides: Sequence[str], *, json: bool) -> dict[str, Any]:
     """The JSON document of a sweep; printed as text unless `json`. Raises what loading raises."""
     sweep = load_sweep(name, profile=profile, overrides=overrides, revisions=revisions_of(Home.locate())).spec
-    found = document(sweep)
+    sweep_document = document(sweep)
     if not json:
-        say(sweep, found)
-    return found
+        print_sweep(sweep, sweep_document)
+    return sweep_document
 
 
 def document(sweep: SweepSpec) -> dict[str, Any]:
@@ -49,17 +48,17 @@ def document(sweep: SweepSpec) -> dict[str, Any]:
     }
 
 
-def say(sweep: SweepSpec, found: dict[str, Any]) -> None:
-    """The same as text on standard output."""
-    sha = found["sweep_sha"][:8]
+def print_sweep(sweep: SweepSpec, document: Mapping[str, Any]) -> None:
+    """Print the document as text."""
+    sha = document["sweep_sha"][:8]
     console.print_text(
         f"{sweep.name}@{sweep.revision}, profile {sweep.profile}, sha {sha}: a sweep over {sweep.experiment}\n"
     )
     console.print_table(*_space(sweep))
-    console.print_text(wrapped("", _cost(sweep, found)))
-    console.print_text("\nNotes" + ("" if found["notes"] else ": none"))
-    for note in found["notes"]:
-        console.print_text(wrapped("  ", f"{note}."))
+    console.print_paragraph(_cost(sweep, document))
+    console.print_text("\nNotes" + ("" if document["notes"] else ": none"))
+    for note in document["notes"]:
+        console.print_paragraph(f"{note}.", "  ")
 
 
 def _space(sweep: SweepSpec) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
@@ -87,18 +86,18 @@ def _when(axis: Axis) -> str:
     return "; ".join(f"{key} is {' or '.join(map(canonical, values))}" for key, values in axis.when.items())
 
 
-def _cost(sweep: SweepSpec, found: dict[str, Any]) -> str:
+def _cost(sweep: SweepSpec, document: Mapping[str, Any]) -> str:
     """Trials, runs and budget in one paragraph."""
-    budget = found["budget"]
+    budget = document["budget"]
     unit = "completions" if budget["completions"] else "tokens"
     each = budget[unit]
-    whole = f"{each:,} {unit} per run, {each * found['runs']:,} in total" if each else "no budget"
-    low, high = found["evaluations"]
+    whole = f"{each:,} {unit} per run, {each * document['runs']:,} in total" if each else "no budget"
+    low, high = document["evaluations"]
     looks = str(low) if low == high else f"{low} to {high}"
-    of = "a continuous space" if found["points"] is None else plural(found["points"], "point")
-    drawn = f", first {found['startup']} trials random, +1 per additional worker" if found["startup"] else ""
+    of = "a continuous space" if document["points"] is None else plural(document["points"], "point")
+    drawn = f", first {document['startup']} trials random, +1 per additional worker" if document["startup"] else ""
     return (
-        f"{plural(found['trials'], 'trial')} from {of} ({sweep.sampler}{drawn}, pruner {sweep.pruner.name}) x "
-        f"{plural(len(sweep.seeds), 'seed')} = {plural(found['runs'], 'run')}: {whole}; {looks} evaluations after the "
-        f"start; score: {sweep.take} {sweep.metric} ({sweep.direction}); a collapsed run scores {sweep.worst:g}."
+        f"{plural(document['trials'], 'trial')} from {of} ({sweep.sampler}{drawn}, pruner {sweep.pruner.name}) x "
+        f"{plural(len(sweep.seeds), 'seed')} = {plural(document['runs'], 'run')}: {whole}; {looks} evaluations after "
+        f"the start; score: {sweep.take} {sweep.metric} ({sweep.direction}); a collapsed run scores {sweep.worst:g}."
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.training import callbacks
-from grpoctl.cli import live_warnings
-from grpoctl.cli.live_warnings import LiveWarnings
+from grpoctl.cli import run_session
+from grpoctl.cli.run_session import LiveWarnings
 from grpoctl.runs.run_dir import RunDir
 
 
@@ -38,7 +38,7 @@ def test_warnings_are_notes_while_the_run_goes_on(tmp_path: Path, capsys: pytest
 
 
 def test_the_name_is_the_callbacks() -> None:
-    assert callbacks.__name__ == live_warnings.WATCHING
+    assert callbacks.__name__ == run_session.CALLBACKS
 
 
 def test_a_detached_run_has_them_in_its_log_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,17 @@
-"""One `grpoctl sweep`: resolve the sweep, open its study, drive it, conclude, and say how it went."""
+"""One `grpoctl sweep`: resolve the sweep, open its study, drive it to its end, and print how it went."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from core.errors import GrpoError, StorageError, UserError
 from grpoctl import console
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.cli import exits
-from grpoctl.cli.seeds import seeds_of
+from grpoctl.cli.options import parse_seeds
 from grpoctl.cli.sweep_progress import SweepProgress
 from grpoctl.credentials import masked
 from grpoctl.executors import registry
@@ -44,13 +43,13 @@ from grpoctl.sweeps.study import (
 )
 from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
 
-WORKERS = 4  # at most, unless asked for: each has torch in memory, and each more is a trial less to learn from
+WORKERS = 4  # at most, by default: each has torch in memory, and each more is a trial less to learn from
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the sweep
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workers:
-    """How runs are executed."""
+    """The options that say where runs are executed, and how many at a time."""
 
     parallel: int | None = None
     gpus: str | None = None
@@ -78,7 +77,7 @@ class Workers:
         if self.gpus is not None:
             if self.parallel is not None:
                 raise UserError("got --gpus and --parallel; --per-gpu says how many workers each GPU gets")
-            return gpu_slots([int(str(gpu)) for gpu in seeds_of(None, self.gpus)], self.per_gpu)
+            return gpu_slots(parse_seeds(self.gpus), self.per_gpu)
         if self.per_gpu != 1:
             raise UserError("got --per-gpu without --gpus; --parallel says how many workers there are")
         if inline:
@@ -87,8 +86,8 @@ class Workers:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What the command line asked for."""
+class SweepRequest:
+    """The arguments of `grpoctl sweep`."""
 
     name: str
     overrides: tuple[str, ...] = ()
@@ -105,89 +104,93 @@ class Asked:
     argv: tuple[str, ...] = ()
 
 
-def resolve(asked: Asked, home: Home) -> SweepSpec:
-    """The sweep that is meant, under its profile. Raises SpecError, NotFoundError, UserError."""
-    overrides = list(asked.overrides)
-    if asked.seeds is not None:
-        overrides.append(f"seeds={list(seeds_of(None, asked.seeds))}")
+def resolve(request: SweepRequest, home: Home) -> SweepSpec:
+    """The sweep under its profile. Raises SpecError, NotFoundError, UserError."""
+    overrides = list(request.overrides)
+    if request.seeds is not None:
+        overrides.append(f"seeds={parse_seeds(request.seeds)}")
     revisions = revisions_of(home)
-    profile, why = profiles.asked_or_chosen(asked.profile, lambda: base_of(asked.name, overrides, revisions))
-    if asked.profile == profiles.AUTO and not asked.json:
+    profile, why = profiles.asked_or_chosen(request.profile, lambda: base_of(request.name, overrides, revisions))
+    if request.profile == profiles.AUTO and not request.json:
         console.print_text(f"profile {profile} ({why})")
-    return load_sweep(asked.name, profile=profile, overrides=overrides, revisions=revisions).spec
+    return load_sweep(request.name, profile=profile, overrides=overrides, revisions=revisions).spec
 
 
-def run(asked: Asked) -> int:
-    """The exit code of a sweep that was run, or gone on with, to its end."""
+def run(request: SweepRequest) -> int:
+    """Run a sweep, or continue its study, to the end; gives the exit code."""
     home = Home.locate()
     liveness.reconcile(home)
-    with signals_as_interrupts(), opened_study(asked, home) as opened:
+    with signals_as_interrupts(), opened_study(request, home) as opened:
         for note in opened.notes:
             console.print_note(note)
         if opened.over:
-            say_made_up(asked, opened)
+            bring_up_to_date(request, opened)
         else:
-            _drive(asked, opened)
+            _drive(request, opened)
         document = opened.book.document()
         code = exits.exit_code_of_study(str(document["status"]))
-        if asked.fail_on_trial_error and any(trial["status"] == "FAILED" for trial in document["trials"]):
+        if request.fail_on_trial_error and any(trial["status"] == "FAILED" for trial in document["trials"]):
             code = exits.FAILED
-        _print(document, asked)
+        if request.json:
+            console.print_json(document)
+        else:
+            console.print_sections(head(document))
     return code
 
 
-def say_made_up(asked: Asked, opened: Opened) -> None:
-    """Bring Optuna's database to what the book of an ended study says, and note where that could not be done."""
+def bring_up_to_date(request: SweepRequest, opened: Opened) -> None:
+    """Write into Optuna's database what the book of an ended study has and it lacks, and note where that failed."""
     known = opened.book.header.get(BEHIND)
-    if behind := make_up(opened, terms(asked, opened.sweep), asked.storage):
+    if behind := make_up(opened, terms(request, opened.sweep), request.storage):
         console.print_note(f"Optuna's database could not be brought up to date: {behind}")
     elif known:
         console.print_note(f"Optuna's database was behind ({known}); it is now complete")
 
 
 @contextmanager
-def opened_study(asked: Asked, home: Home) -> Iterator[Opened]:
-    """The study, new or to be gone on with, held as long as this lasts. Raises BusyError where somebody drives it."""
-    if asked.storage:
-        check_url(asked.storage)  # before anything is written
-    with ExitStack() as held:
-        existing, sweep = _meant(asked, home)
-        wanted = terms(asked, sweep)  # options that contradict each other are refused before anything is written, too
+def opened_study(request: SweepRequest, home: Home) -> Iterator[Opened]:
+    """The study, new or continued, held as long as this lasts. Raises BusyError where another process drives it."""
+    if request.storage:
+        check_url(request.storage)  # before anything is written
+    with ExitStack() as stack:
+        existing, sweep = _study_and_sweep(request, home)
+        agreed = terms(request, sweep)  # options that contradict each other are refused before anything is written, too
         if existing is not None:
-            held.enter_context(existing.hold())
-            with storage_errors("write", existing.control):  # it asked an earlier driver to stop; from now on, this one
+            stack.enter_context(existing.hold())
+            with storage_errors("write", existing.control):  # it was for an earlier driver
                 existing.control.unlink(missing_ok=True)
-            yield reopened(existing, wanted)
+            yield reopened(existing, agreed)
             return
         with _one_at_a_time(home):  # two that begin the same sweep at once: the second sees that the first drives it
-            above = StudyStorage.highest(asked.storage, study_stem(sweep)) if asked.storage else 0
-            opened = new_study(sweep, home, notes(sweep), replace(wanted, above=above))
-            held.enter_context(opened.study.hold())
+            above = StudyStorage.highest(request.storage, study_stem(sweep)) if request.storage else 0
+            opened = new_study(sweep, home, notes(sweep), replace(agreed, above=above))
+            stack.enter_context(opened.study.hold())
         yield opened
 
 
-def terms(asked: Asked, sweep: SweepSpec) -> Terms:
+def terms(request: SweepRequest, sweep: SweepSpec) -> Terms:
     """How far the study goes, and where it is kept."""
     return Terms(
-        trials=asked.trials,
-        slots=max(1, len(asked.workers.slots(sweep))),
-        masked=masked(asked.storage) if asked.storage else "",
-        retry_failed=asked.retry_failed,
+        trials=request.trials,
+        slots=max(1, len(request.workers.slots(sweep))),
+        masked=masked(request.storage) if request.storage else "",
+        retry_failed=request.retry_failed,
     )
 
 
-def _meant(asked: Asked, home: Home) -> tuple[StudyDir | None, SweepSpec]:
-    """The study to go on with, None for a new one, and its sweep."""
-    if asked.resume and (named := named_study(home, asked.name)) is not None:
-        if asked.overrides or asked.seeds:
-            raise UserError(f"{named.id} continues with the settings it began with; leave out overrides and seeds")
-        return named, read_sweep(named.spec)
-    sweep = resolve(asked, home)
-    if not asked.resume:
+def _study_and_sweep(request: SweepRequest, home: Home) -> tuple[StudyDir | None, SweepSpec]:
+    """The study to continue, None for a new one, and its sweep."""
+    if request.resume and (study := named_study(home, request.name)) is not None:
+        if request.overrides or request.seeds:
+            raise UserError(f"{study.id} continues with the settings it began with; leave out overrides and seeds")
+        return study, read_sweep(study.spec)
+    sweep = resolve(request, home)
+    if not request.resume:
         return None, sweep
-    if (found := unfinished(sweep, home)) is None:
+    study = unfinished(sweep, home)
+    if study is None:
         console.print_note(f"no study of {sweep.name} to resume: starting a new one")
-    return found, sweep if found is None else read_sweep(found.spec)
+    return study, sweep if study is None else read_sweep(study.spec)
 
 
 @contextmanager
@@ -200,49 +203,52 @@ def _one_at_a_time(home: Home) -> Iterator[None]:
         yield
 
 
-def _drive(asked: Asked, opened: Opened) -> None:
-    """Drive the study until it ends, however it does, and write down how. Raises what ended it, but Ctrl-C."""
+def _drive(request: SweepRequest, opened: Opened) -> None:
+    """Open storage, mirror, progress and workers, and drive the study to its end. Raises what ended it, but Ctrl-C."""
     study, sweep, book = opened.study, opened.sweep, opened.book
-    storage = opened_storage(asked, opened)
+    storage = open_storage(request, opened)
     book.header |= {"status": "RUNNING", "message": "", "ended": None}
     book.save()
     mirror = start_mirror(study)
-    progress = SweepProgress(json=asked.json, quiet=asked.quiet)
+    progress = SweepProgress(json=request.json, quiet=request.quiet)
     plan = Plan(
         sweep=sweep,
         study=study,
         total=int(book.header["total"]),
         lag=book.header["lag"],
-        fail_on_trial_error=asked.fail_on_trial_error,
+        fail_on_trial_error=request.fail_on_trial_error,
     )
-    executor = _executor(asked, sweep, study)
+    workers = request.workers
+    executor = registry.build(
+        workers.executed_by, workers.slots(sweep), logs=study.worker_logs, argv=masked_argv(request)
+    )
     driver = Driver(plan, book=book, storage=storage, executor=executor, progress=progress)
     progress.start(book.document())
     try:
-        _driven(driver, executor)
+        drive_to_end(driver, executor)
     finally:
         progress.finish()
         storage.close()
     _wait_for(mirror)
 
 
-def _driven(driver: Driver, executor: Executor) -> None:
-    """Go to the end; the book and the storage then say how that was. Raises the GrpoError that ended it, if one did."""
+def drive_to_end(driver: Driver, executor: Executor) -> None:
+    """Run trials until the study ends, and write its status. Raises the GrpoError that ended it, if one did."""
     problem: GrpoError | None = None
     try:
         executor.warm(min(executor.slots, driver.plan.total))
         driver.run()
-        how = how_it_ended(driver)
+        ending = how_it_ended(driver)
     except KeyboardInterrupt as error:
-        how = ("INTERRUPTED", f"{'terminated' if isinstance(error, Terminated) else 'interrupted'}; {GO_ON}")
+        ending = ("INTERRUPTED", f"{'terminated' if isinstance(error, Terminated) else 'interrupted'}; {GO_ON}")
     except GrpoError as error:
-        problem, how = error, ("INTERRUPTED", str(error) if "--resume" in str(error) else f"{error}; {GO_ON}")
+        problem, ending = error, ("INTERRUPTED", str(error) if "--resume" in str(error) else f"{error}; {GO_ON}")
     with suppress(KeyboardInterrupt):  # a second Ctrl-C kills the workers; how the study ended is written all the same
         executor.close()
     try:
-        if (fault := conclude(driver.book, driver, how)) is not None:
+        if (fault := conclude(driver.book, driver, ending)) is not None:
             console.print_note(fault)
-        driver.save()  # the last word: whoever reads that it ended finds everything there
+        driver.save()  # last: whoever reads that the study ended finds everything there
     except StorageError:
         if problem is None:
             raise
@@ -250,11 +256,11 @@ def _driven(driver: Driver, executor: Executor) -> None:
         raise problem
 
 
-def opened_storage(asked: Asked, opened: Opened) -> StudyStorage:
+def open_storage(request: SweepRequest, opened: Opened) -> StudyStorage:
     """The study in Optuna's database. A new study that the database refuses is taken away again."""
     study, sweep = opened.study, opened.sweep
-    check_terms(opened.book.header, terms(asked, sweep))
-    where = asked.storage or kept_in(study, opened.book.header)
+    check_terms(opened.book.header, terms(request, sweep))
+    where = request.storage or kept_in(study, opened.book.header)
     try:
         return StudyStorage.open(where, study.id, sweep, create=opened.fresh, sweep_sha=sweep_sha(sweep))
     except GrpoError:
@@ -263,15 +269,10 @@ def opened_storage(asked: Asked, opened: Opened) -> StudyStorage:
         raise
 
 
-def _executor(asked: Asked, sweep: SweepSpec, study: StudyDir) -> Executor:
-    workers = asked.workers
-    return registry.build(workers.executed_by, workers.slots(sweep), logs=study.worker_logs, argv=shown_argv(asked))
-
-
-def shown_argv(asked: Asked) -> list[str]:
+def masked_argv(request: SweepRequest) -> list[str]:
     """The command line, the storage's password masked: a worker's arguments stand in the list of processes."""
-    url = asked.storage
-    return [word.replace(url, masked(url)) if url else word for word in asked.argv]
+    url = request.storage
+    return [word.replace(url, masked(url)) if url else word for word in request.argv]
 
 
 def _wait_for(mirror: MirrorHandle) -> None:
@@ -284,11 +285,3 @@ def _wait_for(mirror: MirrorHandle) -> None:
     if not state.done:
         why = str(state.error).removesuffix(f"; {ADVICE}")
         console.print_note(f"MLflow is behind: {why}; {ADVICE}")
-
-
-def _print(document: Mapping[str, Any], asked: Asked) -> None:
-    """What there is to say at the end."""
-    if asked.json:
-        console.print_json(document)
-    else:
-        console.print_sections(head(document))

@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from core.errors import NotFoundError
-from grpoctl.cli.following import exit_code, followed, lines_until_the_end
-from grpoctl.cli.places import run_or_study
+from grpoctl.cli.logs import exit_code, lines_until_the_end, log_source
+from grpoctl.cli.lookup import run_or_study
 from grpoctl.files import replace_json
 from grpoctl.runs import status
 from grpoctl.runs.listing import summary
@@ -134,7 +134,7 @@ def test_a_study_without_a_log_shows_its_trials(grpoctl: Grpoctl, study: StudyDi
 
 
 @pytest.mark.parametrize(
-    ("standing", "code"),
+    ("ending", "code"),
     [
         ("COMPLETED", 0),
         ("STOPPED", 0),
@@ -145,8 +145,8 @@ def test_a_study_without_a_log_shows_its_trials(grpoctl: Grpoctl, study: StudyDi
         ("RUNNING", 3),
     ],
 )
-def test_following_ends_with_the_exit_code_of_the_status(standing: str, code: int) -> None:
-    assert exit_code(standing) == code
+def test_following_ends_with_the_exit_code_of_the_status(ending: str, code: int) -> None:
+    assert exit_code(ending) == code
 
 
 def test_following_one_whose_process_died_says_so(grpoctl: Grpoctl, recorded: Recorded) -> None:
@@ -158,7 +158,7 @@ def test_following_one_whose_process_died_says_so(grpoctl: Grpoctl, recorded: Re
 def test_what_is_written_while_it_is_followed_is_seen_up_to_the_last_word(recorded: Recorded) -> None:
     run = recorded(ended="RUNNING")
     run.log.write_text("one\n")
-    source = followed(run)
+    source = log_source(run)
     assert source.new_lines() == ["one"]
     going_on = threading.Event()
     going_on.set()
@@ -178,12 +178,12 @@ def test_what_is_written_while_it_is_followed_is_seen_up_to_the_last_word(record
 def test_a_held_run_is_under_way_and_so_is_one_that_still_prints(recorded: Recorded) -> None:
     run = recorded(ended="RUNNING")
     with run.hold():
-        assert followed(run).under_way()
-    assert not followed(run).under_way()
+        assert log_source(run).under_way()
+    assert not log_source(run).under_way()
     with run.log.open("w") as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # as whoever prints into it does
-        assert followed(run).under_way()
-    assert not followed(run).under_way()
+        assert log_source(run).under_way()
+    assert not log_source(run).under_way()
 
 
 def test_a_run_that_waits_for_its_turn_is_not_called_dead(recorded: Recorded) -> None:

@@ -1,0 +1,191 @@
+"""The runs of one `grpoctl run`: resolve the spec of each seed, prepare its directory, execute, print how it went."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from core.config import RunSpec
+from core.config.run import check_fit
+from core.health.finding import Row
+from core.health.rules.breaks import LOOK_BACK, policy_collapse
+from core.health.rules.integrity import rollout_integrity
+from core.models import precision
+from core.tasks.registry import check_task
+from grpoctl import console
+from grpoctl.cli.progress import LiveProgress
+from grpoctl.cli.verdict import print_result
+from grpoctl.config import Loaded, load
+from grpoctl.executors.inline import Executed, Hooks, execute
+from grpoctl.executors.slots import Slot
+from grpoctl.files import read_json
+from grpoctl.runs import dtype, liveness
+from grpoctl.runs import profile as profiles
+from grpoctl.runs.launch import Launch, prepare, revisions_of
+from grpoctl.runs.run_dir import Home, RunDir
+
+CALLBACKS = "core.training.callbacks"  # the logger, by name: to import the module would load torch too early
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """The arguments of `grpoctl run`."""
+
+    name: str
+    overrides: Sequence[str] = ()
+    profile: str = profiles.AUTO
+    seeds: Sequence[int | None] = (None,)  # None: the spec's own
+    resume: bool = False
+    json: bool = False
+    quiet: bool = False
+    argv: Sequence[str] = ()
+    slots: Sequence[Slot] = ()  # where the processes of each run are; none: this one, as it is
+
+
+def run_all(request: RunRequest) -> list[dict[str, Any]]:
+    """The result of each seed's run, in order; progress and verdicts are printed on the way.
+
+    Every spec is resolved before the first run starts. An interrupted run ends the list.
+    """
+    home = Home.locate()
+    liveness.reconcile(home)
+    take_first(request.slots)
+    resolved, why = resolve(request, home)
+    results: list[dict[str, Any]] = []
+    for loaded in resolved:
+        prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=request.resume), home)
+        for note in prepared.notes:
+            console.print_note(note)
+        if prepared.finished and (result := read_json(prepared.run.result)) is not None:
+            executed = Executed(result=result)
+        else:
+            executed = execute(prepared.run, Live(request, why), argv=request.argv, slots=request.slots)
+        results.append(executed.result)
+        print_outcome(executed, loaded.spec, json=request.json)
+        if executed.result["status"] == "INTERRUPTED":
+            break
+    return results
+
+
+def resolve(request: RunRequest, home: Home) -> tuple[list[Loaded], str]:
+    """The spec of each seed with the dtype it will run with, and why it has its profile.
+
+    Raises SpecError, NotFoundError, UserError.
+    """
+    name, overrides, revisions = request.name, request.overrides, revisions_of(home)
+    profile, why = profiles.asked_or_chosen(request.profile, lambda: profiles.full_of(name, overrides, revisions))
+    authored = [load(name, profile=profile, overrides=overrides, seed=s, revisions=revisions) for s in request.seeds]
+    for loaded in authored:
+        check_fit(loaded.spec)
+        if not request.resume:  # a run that has ended is only shown again, whatever has become of its data
+            check_task(loaded.spec)
+    # --processes hides the GPUs, and with --detach only later
+    on_cpu = bool(request.slots) and request.slots[0].device == ""
+    facts = partial(precision.machine_facts, cuda=not on_cpu)
+    settled = [dtype.settled_run(loaded, facts, resume=home if request.resume else None) for loaded in authored]
+    for text in dict.fromkeys(dtype.why(a.spec, s.spec, facts) for a, s in zip(authored, settled, strict=True)):
+        if text:
+            console.print_note(text)
+    return settled, why
+
+
+def take_first(slots: Sequence[Slot]) -> None:
+    """Give this process the GPU and the cores of the first slot. Whatever is imported later finds them."""
+    if not slots:
+        return
+    os.environ.update(slots[0].environment(os.environ))
+    if "torch" in sys.modules:  # it read the variable when it was imported
+        import torch
+
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+def print_outcome(executed: Executed, spec: RunSpec, *, json: bool) -> None:
+    """Print the notes of an execution and, unless a JSON document will say it, the verdict on the run."""
+    for note in executed.notes:
+        console.print_note(note)
+    if not json:
+        print_result(executed.result, spec.recorded)
+    if executed.result["status"] == "FAILED":
+        console.print_error(str(executed.result.get("message")))
+
+
+class Live(Hooks):
+    """Shows the progress of one run, and its warnings while it goes on; `why` says why it has its profile."""
+
+    def __init__(self, request: RunRequest, why: str) -> None:
+        self._progress = LiveProgress(json=request.json, quiet=request.quiet)
+        self._warnings = LiveWarnings(quiet=request.quiet)
+        self._why = why
+        self._processes = max(1, len(request.slots))
+        self._spec: RunSpec | None = None
+        self._recent: list[Row] = []
+
+    def started(self, spec: RunSpec, run: RunDir) -> None:
+        """Print the header and an empty bar."""
+        self._spec = spec
+        self._warnings.start(run)
+        header = f"{spec.name}, profile {spec.profile} ({self._why}), seed {spec.seed}: {spec.title}\n{run.path}"
+        if spec.budget is None:
+            self._progress.start(spec.max_steps, header)
+        else:
+            self._progress.start(spec.budget.amount, header, spec.budget.unit)
+
+    def evaluating(self, ended: int, token: int) -> None:
+        """Show how far the evaluation before step 1 is; where several processes share it, this one's part."""
+        assert self._spec is not None
+        if not self._recent:
+            rows = self._spec.task.eval_prompts * self._spec.evaluation.num_generations_eval
+            self._progress.evaluating(ended, -(-rows // self._processes), token, self._spec.max_completion_length)
+
+    def row(self, row: Mapping[str, float | None]) -> None:
+        """Move the bar on."""
+        assert self._spec is not None
+        self._recent = [*self._recent, row][-LOOK_BACK * self._spec.guards.patience :]
+        self._progress.update(row, guard_state(self._spec, self._recent))
+
+    def finished(self) -> None:
+        """Give the terminal back."""
+        self._progress.finish()
+        self._warnings.finish()
+
+
+def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
+    """The state of the guards in a word, from the last rows."""
+    if rollout_integrity(recent[-1], dtype=spec.computes_in, override=spec.guards.max_logprob_gap):
+        return "integrity!"
+    return "collapse!" if policy_collapse(recent, spec.guards) else "ok"
+
+
+class LiveWarnings(logging.Handler):
+    """Prints what the health rules warn of during a run as notes, from `start` to `finish`; nothing where quiet.
+
+    `finish` may be called more than once. RUN/log.txt has the warnings in any case (grpoctl.runs.log), so a detached
+    run, whose standard error goes there too, does not print them a second time.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(logging.WARNING)
+        self._quiet = quiet
+
+    def start(self, run: RunDir) -> None:
+        """Print the warnings of this run from now on."""
+        in_log = False
+        with suppress(OSError, ValueError):
+            in_log = os.path.samestat(os.fstat(sys.stderr.fileno()), run.log.stat())
+        if not self._quiet and not in_log:
+            logging.getLogger(CALLBACKS).addHandler(self)
+
+    def finish(self) -> None:
+        """Print no more of them."""
+        logging.getLogger(CALLBACKS).removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one warning as a note."""
+        console.print_note(record.getMessage())
