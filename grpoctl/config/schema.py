@@ -155,11 +155,6 @@ def keys_of(field: Field) -> Field:
     return Field(annotation=get_args(field.annotation)[0])
 
 
-def has_parts(field: Field) -> bool:
-    """True where a key holds a part of the spec, or a mapping of parts."""
-    return bool(_models(field.annotation))
-
-
 def has_free_keys(field: Field) -> bool:
     """True where a key holds a mapping whose own keys are the user's (domains, recorded, loss_weights), not stages."""
     return get_origin(field.annotation) is dict and not any(stage_kind(model) for model in _models(field.annotation))

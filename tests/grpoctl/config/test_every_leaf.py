@@ -15,7 +15,8 @@ from grpoctl.config import Library, dump, load, plain, read_resolved, run_stem, 
 from grpoctl.config.authored import OF_THE_FILE, read_authored
 from grpoctl.config.layers import dotted, merge
 from grpoctl.config.overrides import override_layer
-from grpoctl.config.schema import Field, allowed, fields, has_parts
+from grpoctl.config.schema import Field, allowed, fields
+from tests.grpoctl.config.parts import has_parts
 
 LIBRARY = Library()
 EVERYTHING = Path(__file__).with_name("everything.yaml")

@@ -13,7 +13,8 @@ from core.config import ArithmeticTaskSpec, LoraSpec, Schedule
 from core.errors import SpecError
 from grpoctl.config import Change, Library, Loaded, load
 from grpoctl.config.layers import dotted
-from grpoctl.config.schema import fields, has_parts
+from grpoctl.config.schema import fields
+from tests.grpoctl.config.parts import has_parts
 
 BASE = """
 name: base
