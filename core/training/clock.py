@@ -185,11 +185,10 @@ def at(schedule: Schedule, tick: float, table: Sequence[Row] = ()) -> float:
 
     Step 1 ends at tick 1, and `start` is the value at 0.
     """
+    factor = reduced(schedule.plateau, table)
     if tick < schedule.warmup:
-        planned = schedule.start * tick / schedule.warmup
-    else:
-        planned = value(schedule.shape, schedule.start, schedule.end, schedule.steps, tick - schedule.warmup)
-    return planned * reduced(schedule.plateau, table)
+        return factor * (schedule.start * tick / schedule.warmup)
+    return factor * value(schedule.shape, schedule.start, schedule.end, schedule.steps, tick - schedule.warmup)
 
 
 def stage_learning_rate(stage: StageBase, clock: Clock, table: Sequence[Row]) -> float:
@@ -201,14 +200,13 @@ def stage_learning_rate(stage: StageBase, clock: Clock, table: Sequence[Row]) ->
             index = clock.updates
         case _:
             assert_never(stage.lr_clock)
-    rate = learning_rate(
+    return reduced(stage.lr_plateau, table) * learning_rate(
         stage.learning_rate,
         stage.lr_scheduler_type,
         index=index,
         warmup_steps=stage.warmup_steps,
         total_steps=stage.lr_horizon,
     )
-    return rate * reduced(stage.lr_plateau, table)
 
 
 def reduced(plateau: PlateauSpec | None, table: Sequence[Row]) -> float:

@@ -104,22 +104,15 @@ def _score_for_rewards(
     if not rows:
         return scores
     if stage.kl_in == "reward" and beta > 0:
-        reference = yield context.score(rollout, rows, "reference")
-        scores = replace(scores, reference_NT=_spread(reference.logprobs_NT, rollout, rows))
+        reference = yield from context.score(rollout, rows, "reference")
+        scores = replace(scores, reference_NT=reference.logprobs_NT)
     if scores.reference_NT is not None or stage.importance_sampling_cap is not None:
-        own = yield context.score(rollout, rows, "current")
-        scores = replace(scores, own_NT=_spread(own.logprobs_NT, rollout, rows))
+        own = yield from context.score(rollout, rows, "current")
+        scores = replace(scores, own_NT=own.logprobs_NT)
     if stage.entropy_weighting != "none":
-        own = yield context.score(rollout, rows, "current", frozenset({ENTROPY}))
-        scores = replace(scores, entropies_NT=_spread(own.entropies_NT, rollout, rows))
+        own = yield from context.score(rollout, rows, "current", frozenset({ENTROPY}))
+        scores = replace(scores, entropies_NT=own.entropies_NT)
     return scores
-
-
-def _spread(values_RT: Tensor, rollout: Rollout, rows: Sequence[int]) -> Tensor:
-    """What was scored of these rows in a tensor of all, (N, T), 0 elsewhere."""
-    values_NT = torch.zeros_like(rollout.mask_NT, dtype=torch.float32)
-    values_NT[list(rows)] = values_RT.to(values_NT)
-    return values_NT
 
 
 def shaped_rewards(context: StepContext, groups: Groups, scores: RolloutScores, beta: float) -> Tensor:
@@ -183,11 +176,9 @@ def _learn(
     used = rows_of(sorted({group for batch in batches for group in batch}), k)
     reference_NT, old_NT, importance_NT = scores.reference_NT, rollout.drawn_NT, None
     if reference_NT is None and beta > 0 and used:
-        reference = yield context.score(rollout, used, "reference")
-        reference_NT = _spread(reference.logprobs_NT, rollout, used)
+        reference_NT = (yield from context.score(rollout, used, "reference")).logprobs_NT
     if old_NT is None:
-        own = yield context.score(rollout, used, "current")
-        old_NT = _spread(own.logprobs_NT, rollout, used)
+        old_NT = (yield from context.score(rollout, used, "current")).logprobs_NT
     elif scores.own_NT is not None and stage.importance_sampling_cap is not None:
         importance_NT = truncated_weights(scores.own_NT, old_NT, stage.importance_sampling_cap)
         old_NT = scores.own_NT

@@ -17,7 +17,7 @@ from torch import Tensor
 from core.algorithms.advantages import dead_groups, kept_counts, whole
 from core.config import GrpoStage, RunSpec, Schedule
 from core.health.finding import Row
-from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Weights
+from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
 from core.policies.savings import Savings
 from core.randomness import DROPOUT, ORDER, TRAIN, RowKey, permutation
 from core.tasks.base import Example, Task, names_of
@@ -105,15 +105,24 @@ class StepContext:
         """Rows of a micro-batch, so that there are gradient_accumulation_steps of them."""
         return max(1, math.ceil(rows / int(self.stage.gradient_accumulation_steps)))
 
-    def score(self, rollout: Rollout, rows: Sequence[int], weights: Weights, wants: frozenset[str] = NOTHING) -> Score:
-        """The request that scores these rows in micro-batches."""
-        return Score(
-            policy=self.policy,
-            rollout=rollout,
-            rows=rows,
-            wants=wants,
-            weights=weights,
-            micro_rows=self.micro_rows(len(rows)),
+    def score(
+        self, rollout: Rollout, rows: Sequence[int], weights: Weights, wants: frozenset[str] = NOTHING
+    ) -> Generator[Request, Any, Scores]:
+        """Scores of these rows, computed in micro-batches, in tensors of all rows (N, T): 0 elsewhere."""
+        micro_rows = self.micro_rows(len(rows))
+        scores: Scores = yield Score(
+            policy=self.policy, rollout=rollout, rows=rows, wants=wants, weights=weights, micro_rows=micro_rows
+        )
+
+        def of_all(values_RT: Tensor) -> Tensor:
+            values_NT = torch.zeros_like(rollout.mask_NT, dtype=torch.float32)
+            values_NT[list(rows)] = values_RT.to(values_NT)
+            return values_NT
+
+        entropies_RT = scores.entropies_NT
+        return Scores(
+            logprobs_NT=of_all(scores.logprobs_NT),
+            entropies_NT=None if entropies_RT is None else of_all(entropies_RT),
         )
 
 
