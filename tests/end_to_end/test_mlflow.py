@@ -132,6 +132,7 @@ def test_a_server_that_hangs_does_not_slow_the_steps(cli: Cli, silent_port: int)
     assert "behind" in note
 
 
+@pytest.mark.slow
 def test_ui_serves_the_recorded_runs(ended: Ended, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -37,6 +37,7 @@ def at_step(cli: Cli, step: int, *more: str) -> tuple[Started, RunDir]:
     return started, cli.first_run
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_whatever_happened_to_its_processes(lone: Cli) -> None:
     started, run = at_step(lone, 1)
     (rank,) = ranks_of(lone)

@@ -105,6 +105,7 @@ def test_the_shipped_sweeps_come_with_it(installed: Installed, tmp_path: Path) -
     assert json.loads(process.stdout)["sweep"]["trials"] == 24
 
 
+@pytest.mark.slow
 def test_it_runs_p31_beside_a_package_core_of_the_users_own(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "__init__.py").write_text("raise RuntimeError('the user\\'s own core was imported')\n")

@@ -20,7 +20,7 @@ from grpoctl.runs.run_dir import Home, RunDir
 from tests.end_to_end.cli import eventually, step_of
 from tests.end_to_end.scenarios import attempts
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 SMALL = ("task.eval_prompts=2", "stages.grpo.max_steps=4", "checkpoints.save_steps=1", "evaluation.eval_steps=2")
 

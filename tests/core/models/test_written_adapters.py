@@ -164,6 +164,7 @@ def test_peft_and_a_pipeline_load_an_adapter_of_the_builtin_model(tmp_path: Path
         assert [answers(generate, prompt) for prompt in prompts] == own
 
 
+@pytest.mark.slow
 def test_peft_and_a_pipeline_load_an_adapter_of_smollm2(tmp_path: Path, small_model: tuple[Any, Any]) -> None:
     model, tokenizer = small_model
     prompt = "Tell me about foxes."

@@ -58,6 +58,7 @@ def test_smollm2_needs_what_was_foretold(small_model: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_every_stage_makes_its_steps() -> None:
     one = load("staged", profile="tiny").spec
     probe = measure(one, 2)

@@ -158,6 +158,7 @@ def test_every_axis_changes_what_its_run_does(name: str, key: str, tmp_path: Pat
 NAMED = [(name, other) for name in ("epochs-study", "baseline") for other in list(shipped(name).candidates)[1:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "candidate"), NAMED)
 def test_every_candidate_differs_from_the_first(
     name: str, candidate: str, tmp_path: Path, seen: dict[str, Rows]

@@ -150,6 +150,7 @@ def load(sources: list[str], home: Path, endpoint: str) -> tuple[list[str], str]
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_a_model_is_downloaded_once_and_then_is_in_the_cache(shelf: tuple[str, type[Shelf]], tmp_path: Path) -> None:
     endpoint, handler = shelf
     (other, said), told = load(["mine/other", "mine/model"], tmp_path / "home", endpoint)

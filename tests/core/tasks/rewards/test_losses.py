@@ -66,7 +66,6 @@ def test_the_other_rows_keep_their_values(judging: Judging, deed: str) -> None:
 
 # Python code; a regex that backtracks for ever inside one C call, which no signal handler or thread interrupts.
 HANGS = {
-    "while True: pass": "mine.py line 9",
     "re.match('(a+)+$', 'a' * 40 + 'b')": "mine.py line 9",
     "os.kill(os.getpid(), signal.SIGSTOP)": "no answer within 1 s",
     "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); threading.Event().wait()": "no answer within 1 s",
