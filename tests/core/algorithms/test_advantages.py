@@ -14,7 +14,15 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from core.algorithms.advantages import Array, Level, advantages, candidate_weights, kept_counts, whole
+from core.algorithms.advantages import (
+    Array,
+    Level,
+    advantages,
+    candidate_weights,
+    group_std,
+    kept_counts,
+    whole,
+)
 from core.algorithms.names import BASELINES, SCALES, TRANSFORMS, Baseline, Scale, Transform, scopes
 from core.config import AdvantageSpec
 
@@ -465,3 +473,8 @@ def test_the_best_stay(scores: list[float], counts: list[int] | None, keep: int,
 @pytest.mark.parametrize(("keep", "expected"), [(4.0, 4), (2.6, 3), (0.3, 1)])
 def test_a_schedule_s_value_is_rounded_and_leaves_one(keep: float, expected: int) -> None:
     assert whole(keep) == expected
+
+
+def test_the_std_of_a_group_of_one_is_0_and_not_a_number_missing() -> None:
+    # divisor n - ddof: two rewards 1 and 3 have squares 2 over 1; one reward alone has 0 over 0
+    assert group_std([[1.0, 3.0], [5.0, nan], [nan, nan]], 1).tolist() == [[sqrt(2.0)], [0.0], [0.0]]
