@@ -11,6 +11,7 @@ import torch
 from core.errors import CheckpointError
 from core.policies.base import Policy, Rollout, Sampling, Scores
 from core.randomness import RowKey
+from core.training.parallel import Alone, Machine
 from core.training.update import LossParts, Update
 from tests.fakes import PricedTask, TabularPolicy, batch_of, grpo_stage, small_policy
 
@@ -161,3 +162,25 @@ def test_state_of_another_model_is_refused() -> None:
     update = Update(TabularPolicy(), grpo_stage())
     with pytest.raises(CheckpointError, match="unknown parameter 'stranger'"):
         update.load({"stranger.exp_avg": torch.zeros(1)})
+
+
+class Third(Alone):
+    """A world of one whose process says that it is the third."""
+
+    rank = 2
+
+
+def test_each_rank_drops_out_by_a_key_of_its_own() -> None:
+    policy, seeds = TabularPolicy(), []
+    rollout = rollout_of(policy)
+
+    def loss(scores: Scores, rows: Sequence[int]) -> LossParts:
+        seeds.append(torch.initial_seed())
+        return likelihood(scores, rows)
+
+    for world in (Alone(), Third(), Alone()):
+        update = Update(policy, grpo_stage())
+        batch = batch_of(rollout, loss, 6)
+        update.apply([batch], learning_rate=0.1, key=KEY, machine=Machine(world=world))
+    first, third, again = seeds
+    assert first == again != third
