@@ -1,1 +1,1 @@
-"""One run: what it is (spec), how it samples, scores, learns and stops. Knows no command line, Optuna or MLflow."""
+"""One run: what it is (config), how it samples, scores, learns and stops. Knows no command line, Optuna or MLflow."""

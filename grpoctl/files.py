@@ -1,7 +1,7 @@
 """What a run writes: rows appended to JSONL files, and whole documents replaced in one stroke.
 
 What is here: the bytes of those files, and what a full or read-only disk says. What is not: which files there are
-(run_dir), and what stands in a row (core.metrics).
+(grpoctl.runs.run_dir), and what stands in a row (core.metrics).
 
 A row is one line, written by one append and ended by its newline. A line without newline is torn: its writer died or
 the disk filled up. Readers leave it out, writers remove it. Steps never go down inside a file, so that everything after

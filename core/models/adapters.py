@@ -1,7 +1,7 @@
 """What of a model is trained, put on it and written out: a LoRA adapter, every weight, or those that patterns name.
 
 What is written has the forms that peft and transformers read. Not here: where base weights come from
-(core.models.sources), the model card and which files a run has (grpoctl.runs).
+(core.models.sources), the model card (grpoctl.exports) and which files a run has (grpoctl.runs).
 """
 
 from __future__ import annotations

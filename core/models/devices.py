@@ -1,6 +1,6 @@
 """The device that torch computes on: its threads, how exactly a GPU multiplies, tensors on their way to it.
 
-Not here: a worker's share of the cores (executors.slots), which dtype suits the device (core.models.precision).
+Not here: a worker's share of the cores (grpoctl.executors.slots), which dtype suits the device (core.models.precision).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _part_means(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 
 def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores, *, density: bool = False) -> dict[str, float]:
-    """Gap between recorded and clean log-probs, and the entropy, over the rows that were scored.
+    """Gap between recorded and clean log-probs, and the (differential) entropy, over the rows that were scored.
 
     Without recorded log-probs there is no gap. The entropy of a `density` may be below 0 and goes by another name: the
     limits and rules of `entropy` are of choices.

@@ -1,7 +1,7 @@
 """The loop of a run, readable top to bottom: the stages one after another, each step recorded, evaluated and looked at.
 
 `Trainer.steps()` yields what it needs computed and is sent the answers (`drive` does that).
-Not here: what a step does (grpo, imitation), how anything is computed (policy, update), what is written (who
+Not here: what a step does (grpo, imitation), how anything is computed (requests, update), what is written (who
 receives StepDone), what went wrong (health).
 """
 

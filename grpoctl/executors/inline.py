@@ -1,6 +1,6 @@
 """Executes a run in this process: hold it, train, write down how it ended; and what it asks its parent meanwhile.
 
-One of the three places that catch whatever is raised: a run that fails must still say so in its own files. What is not
+One of the places that catch whatever is raised: a run that fails must still say so in its own files. What is not
 here: what a parent decides (grpoctl.sweeps), and when the run asks (core.training.callbacks).
 """
 

@@ -1,6 +1,7 @@
 """What `grpoctl check --resources` says, as one JSON document: estimates, and beside them what a probe measured.
 
-Bytes and seconds throughout. Not here: the arithmetic (core.health.before.resources), the words (wording).
+Bytes and seconds throughout. Not here: the arithmetic (core.health.before.resources), the words
+(grpoctl.cli.check_resources).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`provenance.json`: where a run came from (code, versions, machine, command), and what it reads besides its spec.
 
 One entry per attempt; data and reward files are known by the sha256 of their content. Left out are environment
-variables, which hold secrets, and passwords in URLs (credentials). Nothing here uses the network, imports the packages
-it names, or fails: what cannot be read or found out in time is null.
+variables, which hold secrets, and passwords in URLs (grpoctl.credentials). Nothing here uses the network, imports the
+packages it names, or fails: what cannot be read or found out in time is null.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ def _header(winner: Winner) -> list[str]:
         "searched": searched,
         "not searched": f"everything else: it is {base}'s, and its values below are the same in every trial",
         "significance": not_apart(winner)
-        or ("different from all others at 95 %" if len(document["trials"]) > 1 else "no other"),
+        or ("different from all others at 95 %" if len(document["trials"]) > 1 else "the only trial"),
     }
     if winner.only_warned:
         facts["guards"] = f"{base}'s own: that {', '.join(winner.only_warned)} only warn was the study's, to measure"

@@ -1,6 +1,7 @@
 """A study as a command line means it: a new one, or one to continue; and its database brought up to date.
 
-What is here: finding or making the directory, its spec and its book. What is not: driving it (driver).
+What is here: finding or making the directory, its spec and its book, and writing to the database what it
+missed. What is not: driving it (driver).
 """
 
 from __future__ import annotations

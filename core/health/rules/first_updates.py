@@ -2,7 +2,8 @@
 
 Both must last to the end of the table. Curves alone are a comparison of steps with steps, which one step before the
 change, or two, cannot decide; a measured KL is direct, and so is the arithmetic of a rate that replaces the weights:
-what Adam moves in one update (its limits stand in core.health.rules.learning_rate). Not here: what follows from it.
+what Adam moves in one update (its limits stand below). Not here: what follows from it
+(core.health.rules.learning_rate).
 """
 
 from __future__ import annotations

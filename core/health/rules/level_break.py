@@ -2,7 +2,7 @@
 
 A guard's limit is a cliff: 97 % cut off is beyond it and 90 % is not. Here the column is held against itself, before
 and since, and something else of the policy must have changed with it. Not here: limits
-(core.health.rules.policy_collapse), and what the first updates did (core.health.rules.learning_rate).
+(core.health.rules.breaks), and what the first updates did (core.health.rules.first_updates).
 """
 
 from __future__ import annotations

@@ -154,7 +154,10 @@ def _inputs(ids: Tensor, mask: Tensor, device: torch.device) -> dict[str, Tensor
 
 
 def _hidden_shared(base: Any, batch: MicroBatch, device: torch.device, *, grouped: bool) -> Tensor:
-    """The same, (R, W, H), every prompt run once: all tokens in one row, the prompts' first. Under `branching`."""
+    """The same, (R, W, H), every prompt run once: all tokens in one row, the prompts' first.
+
+    Runs under `shared_prefix_attention`.
+    """
     counts_G = torch.tensor(batch.counts)
     first_G = counts_G.cumsum(0) - counts_G
     ids_GS, mask_GS, later_RW = batch.prompt_ids_RS[first_G], batch.prompt_mask_RS[first_G], batch.ids_RW[:, :-1]

@@ -1,6 +1,6 @@
 """The tables of a study's report, each a section or none where it has nothing to show; and one flat table for CSV.
 
-Writing the lines of the latter is in grpoctl.console.
+Writing the lines of the latter is in grpoctl.cli.show.
 """
 
 from __future__ import annotations

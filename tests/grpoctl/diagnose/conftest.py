@@ -50,7 +50,7 @@ MILD = Finding(id="dead-groups", severity="warning", summary="half were dead", c
 
 @pytest.fixture
 def diagnosed() -> Diagnosed:
-    """A diagnosis with these findings; further words go to `Read`. A foreign log unless `spec` is given."""
+    """A diagnosis with these findings; further words go to `Reading`. A foreign log unless `spec` is given."""
 
     def make(*findings: Finding, settings: Settings | None = None, rows: Any = ROWS, **read: Any) -> Diagnosis:
         case = Case(rows=rows, settings=settings or Settings())

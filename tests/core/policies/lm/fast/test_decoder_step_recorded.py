@@ -1,4 +1,7 @@
-"""When a token's step is recorded, when anew, and what happens where it cannot be. What it computes: test_lean."""
+"""When a token's step is recorded, when anew, and what happens where it cannot be.
+
+What it computes: test_decoder_step.
+"""
 
 from __future__ import annotations
 
