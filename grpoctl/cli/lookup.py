@@ -1,4 +1,7 @@
-"""What a name on the command line means: a spec, a run, a study, or weights to draw from. Imports no torch."""
+"""What a name on the command line means: a spec, a run, a study, or weights to draw from. Imports no torch.
+
+`logs` and `stop` ask only for runs and studies: what weights need is imported where weights are meant.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from core.models import precision
 from grpoctl import console
 from grpoctl.config import Library
 from grpoctl.config.library import SUFFIX
-from grpoctl.exports.weights import Exported, find_exported, kept, newest_kept, noted_source
 from grpoctl.runs.run_dir import Home, RunDir, choose, path_of
 from grpoctl.runs.study_dir import StudyDir, choose_study, find_study, studies
 from grpoctl.sweeps.loading import kinds_of, sweep_library
@@ -22,6 +24,7 @@ from grpoctl.sweeps.loading import kinds_of, sweep_library
 if TYPE_CHECKING:
     from core.policies.base import Policy
     from core.policies.lm.causal_lm import CausalLMPolicy
+    from grpoctl.exports.weights import Exported
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _NO_RUN = "no run and no study"  # how the error begins where a name fits nothing; other errors say what fits
@@ -183,6 +186,8 @@ def find_weights(home: Home, name: str, *, running_first: bool = False) -> Weigh
 
 def checkpoint_weights(home: Home, name: str, step: int) -> Weights:
     """The weights of a run's checkpoint. Raises NotFoundError, with the steps that were kept; UserError for a model."""
+    from grpoctl.exports.weights import kept
+
     try:
         run = _run(home, name)
     except NotFoundError as error:
@@ -198,6 +203,8 @@ def exported_run(home: Home, name: str, *, running_first: bool = False) -> Expor
 
     Raises NotFoundError, and UserError where the name means a sweep.
     """
+    from grpoctl.exports.weights import find_exported, newest_kept
+
     run = _run(home, name, running_first=running_first)
     if running_first and run.is_held() and (newest := newest_kept(run)) is not None:
         return newest
@@ -214,6 +221,8 @@ def _run(home: Home, name: str, *, running_first: bool = False) -> RunDir:
 
 def _weights_at(name: str, path: Path) -> Weights | None:
     """A model's or adapter's folder, or a file; None where the name may mean something else."""
+    from grpoctl.exports.weights import noted_source
+
     if path.is_file() and not path.name.lower().endswith(".gguf"):
         raise UserError(f"{name} is a file and no .gguf; {_MODELS}")
     if (path / "adapter_config.json").is_file():
