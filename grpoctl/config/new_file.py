@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from grpoctl.config.library import Library, shipped_folder
 from grpoctl.config.resolved import block_yaml
 from grpoctl.files import create_text, storage_errors
 
+COMMENT_WIDTH = 112  # characters of a comment line
 _INDENT = "  "
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _LOOKS_OTHERWISE = ("null", "true", "false")
@@ -63,6 +65,17 @@ def _flow(value: object) -> str:
 def one_line(text: str) -> str:
     """The text on one line, nothing in it that ends a comment or drives a terminal."""
     return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+
+
+def fact_lines(facts: Mapping[str, str], column: int) -> list[str]:
+    """The lines of a comment, without its `#`, that say `label  text` of each fact, texts wrapped below that column."""
+    lines: list[str] = []
+    for label, text in facts.items():
+        labelled = f"{label:<{column - 1}} {one_line(text)}"
+        lines += textwrap.wrap(
+            labelled, COMMENT_WIDTH, subsequent_indent=" " * column, break_long_words=False, break_on_hyphens=False
+        )
+    return lines
 
 
 def new_file(name: str, library: Library) -> Path:

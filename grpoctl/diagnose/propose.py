@@ -23,14 +23,13 @@ from grpoctl.config import Library, load, plain
 from grpoctl.config.authored import Authored, read_authored
 from grpoctl.config.layers import leaves
 from grpoctl.config.loading import resolve
-from grpoctl.config.new_file import commented, create, nested, new_file, one_line
+from grpoctl.config.new_file import COMMENT_WIDTH, commented, create, fact_lines, nested, new_file, one_line
 from grpoctl.config.overrides import override_layer
 from grpoctl.config.resolved import block_yaml
 from grpoctl.diagnose import rerun
 from grpoctl.diagnose.diagnosis import Diagnosis
 
 FOREIGN_BASE, OF_UNKNOWN_K = "p30-sound", "p31"  # what a foreign log does not say is as there; the second has K=8
-_WIDTH = 112  # characters of a comment line
 _LONGEST_TITLE = 100
 _WITHOUT_GPU = "tiny"  # the profile that `auto` takes where there is no GPU; else full
 
@@ -237,15 +236,11 @@ def _header(proposal: Proposal) -> list[str]:
         keys = ", ".join(proposal.left_out)
         facts["left out"] = f"{keys}: known of the run, but no setting that fits {proposal.base}"
     lines = ["Written by grpoctl diagnose --propose. Yours to change; raise the revision when you do.", ""]
-    for label, text in facts.items():
-        lines += textwrap.wrap(
-            f"{label:<16}{one_line(text)}", _WIDTH, subsequent_indent=" " * 16, break_long_words=False,
-            break_on_hyphens=False,
-        )  # fmt: skip
+    lines += fact_lines(facts, 16)
     if proposal.foreign:
         foreign = (
             f"Model and task are {proposal.base}'s: change them to your own before you run it. Its profiles scale some "
             "settings (a learning rate of a large model is none for a small one) and keep their own values of those."
         )
-        lines += ["", *textwrap.wrap(foreign, _WIDTH)]
+        lines += ["", *textwrap.wrap(foreign, COMMENT_WIDTH)]
     return [f"# {line}".rstrip() for line in lines]

@@ -25,7 +25,7 @@ from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.config import Library, load, plain, read_resolved
 from grpoctl.config.authored import FULL
 from grpoctl.config.layers import leaves
-from grpoctl.config.new_file import commented, create, nested, new_file, one_line
+from grpoctl.config.new_file import COMMENT_WIDTH, commented, create, fact_lines, nested, new_file
 from grpoctl.config.resolved import block_yaml
 from grpoctl.files import read_json
 from grpoctl.runs.liveness import study_status
@@ -38,7 +38,6 @@ from grpoctl.sweeps.spec import SweepSpec
 # What a promoted spec says for itself; `recorded` tells of a historical run, which this is not.
 OWN = ("name", "revision", "title", "question", "source", "expects", "recorded", "seed")
 ROUNDS = 4  # settings that take away others (a method its axes, a task its keys) need a second look
-WIDTH = 112
 GUARDS = tuple(f"guards.{name}" for name in ("rollout_integrity", "collapse"))  # what they do: warn or stop
 _INDENT = "  "
 
@@ -324,12 +323,7 @@ def _header(winner: Winner) -> list[str]:
     }
     if winner.only_warned:
         facts["guards"] = f"{base}'s own: that {', '.join(winner.only_warned)} only warn was the study's, to measure"
-    lines = ["Written by grpoctl promote. Yours to change; raise the revision when you do.", ""]
-    for label, text in facts.items():
-        lines += textwrap.wrap(
-            f"{label:<13} {one_line(text)}", WIDTH, subsequent_indent=" " * 14, break_long_words=False,
-            break_on_hyphens=False,
-        )  # fmt: skip
+    lines = ["Written by grpoctl promote. Yours to change; raise the revision when you do.", "", *fact_lines(facts, 14)]
     return [f"# {line}".rstrip() for line in [*lines, "", *_untested(profile, base)]]
 
 
@@ -340,7 +334,7 @@ def _untested(profile: str, base: str) -> list[str]:
         f"Found under profile {profile}, where the values stand. Profile full is {base}'s own: nothing of this was "
         "tried there, and a learning rate found on a small model is none for a large one."
     )
-    return textwrap.wrap(text, WIDTH)
+    return textwrap.wrap(text, COMMENT_WIDTH)
 
 
 def _comments(winner: Winner, chosen: Mapping[str, object]) -> dict[str, str]:
