@@ -4,7 +4,7 @@ It is warm-started by supervised training on (prompt, completion) pairs: mostly 
 tokenizer spells operator names, all but their first two letters one by one: with one token per operator, or with pairs
 of letters, the next token hardly depends on more than the last one, and a sampler that lost its KV cache still writes
 valid lines. One layer is enough to spell, and a token then costs two thirds of what it costs with two.
-Not here: what the pairs are (core.assemble hands them in), and any other model.
+Not here: what the pairs are (core.policies.lm.build hands them in), and any other model.
 """
 
 from __future__ import annotations

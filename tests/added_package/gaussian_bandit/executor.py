@@ -7,12 +7,13 @@ from pathlib import Path
 
 from grpoctl.executors.base import Executor
 from grpoctl.executors.jobs import Inline
+from grpoctl.executors.slots import Slot
 
 
 class OneByOne:
     """What `--executor one-by-one` means."""
 
-    def build(self, slots: int, logs: Path, argv: Sequence[str]) -> Executor:
+    def build(self, slots: Sequence[Slot], logs: Path, argv: Sequence[str]) -> Executor:
         return Inline(argv=argv)
 
 

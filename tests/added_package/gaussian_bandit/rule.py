@@ -9,7 +9,7 @@ from core.health.finding import Finding
 
 
 def wide_actions(case: Case) -> Sequence[Finding]:
-    """A warning where the differential entropy ended above where it began."""
+    """A finding of severity info where the differential entropy ended above where it began."""
     seen = [value for row in case.rows if (value := row.get("differential_entropy")) is not None]
     if len(seen) < 2 or seen[-1] <= seen[0]:
         return ()
