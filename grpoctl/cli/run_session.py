@@ -14,7 +14,7 @@ from typing import Any
 from core.config import RunSpec
 from core.config.run import check_fit
 from core.health.finding import Row
-from core.health.rules.breaks import LOOK_BACK, policy_collapse
+from core.health.guard import LOOK_BACK, collapse_finding
 from core.health.rules.integrity import rollout_integrity
 from core.models import precision
 from core.tasks.registry import check_task
@@ -160,7 +160,7 @@ def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
     """The state of the guards in a word, from the last rows."""
     if rollout_integrity(recent[-1], dtype=spec.computes_in, override=spec.guards.max_logprob_gap):
         return "integrity!"
-    return "collapse!" if policy_collapse(recent, spec.guards) else "ok"
+    return "collapse!" if collapse_finding(recent, spec.guards) else "ok"
 
 
 class LiveWarnings(logging.Handler):

@@ -12,10 +12,11 @@ from core.algorithms.names import SCALES, BaselineTraits, ScaleTraits
 from core.config import AdvantageSpec
 from core.health.case import Case, Sample, Settings
 from core.health.finding import Decider, Finding, Row, RuledOut, Severity, steps_of
-from core.health.rules.breaks import acted, breaks, number
+from core.health.rules.breaks import breaks
 from core.health.rules.integrity import rank_correlation, worst_integrity
 from core.health.rules.learning_rate import too_large
 from core.health.statistics import chance_beyond, series, trend
+from core.health.steps import acted, number
 
 SAME = 1e-6  # of an advantage, and of a reward: what float32 leaves of their difference
 TINY = 0.01  # an advantage that rounding over a tiny deviation can give: rounding-as-signal is about those

@@ -15,8 +15,8 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.rules.breaks import Beyond, acted, drew, number, parted, precedence_p, spread, values_of
 from core.health.statistics import chance_above, series, trend
+from core.health.steps import Beyond, acted, drew, number, parted, precedence_p, spread, values_of
 
 FIRST = 10.0  # updates at the largest rate, those of a warm-up counted by their share of it: later is not their doing
 FULL = 0.1  # an update at less than this share of the largest rate broke nothing

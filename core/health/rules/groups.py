@@ -16,9 +16,9 @@ from core.health.before.advantages import dead_group
 from core.health.case import Case, Sample
 from core.health.dataset import MOST_ALIKE, all_of
 from core.health.finding import Decider, Finding, Row, steps_of
-from core.health.rules.breaks import number
 from core.health.rules.rollout_mode import tied_to_updates
 from core.health.statistics import chance_above, shown_p
+from core.health.steps import number
 
 DIGITS = 9
 

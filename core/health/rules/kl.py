@@ -12,8 +12,8 @@ from statistics import fmean, median, stdev
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut
-from core.health.rules.breaks import number
 from core.health.statistics import series
+from core.health.steps import number
 
 MEASURED = 3  # steps with gradient shares: fewer say nothing
 REACH = 0.01  # nats a token: the KL at which weights are compared, whatever a run has come to

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
-from core.health.rules.breaks import acted, number, values_of
 from core.health.rules.first_updates import (
     FAR,
     SIGNIFICANT,
@@ -28,6 +27,7 @@ from core.health.rules.first_updates import (
 from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
 from core.health.statistics import shown_p
+from core.health.steps import acted, number, values_of
 
 AIM = 1e-4  # nats per token: what the suggested rate should give at first, since the KL goes with its square
 HEALED = 3  # all-invalid steps without an update that must have been seen before one can say whether they heal

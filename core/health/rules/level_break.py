@@ -15,9 +15,9 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut
-from core.health.rules.breaks import acted, drew, spread, values_of
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse
+from core.health.steps import acted, drew, spread, values_of
 
 WINDOW = 10  # steps: the level before is of so many, and what came with the break came within so many
 FEW = 5  # steps on either side: fewer show no level

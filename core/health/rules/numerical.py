@@ -8,8 +8,8 @@ from statistics import median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, steps_of
-from core.health.rules.breaks import acted, number
 from core.health.statistics import series
+from core.health.steps import acted, number
 
 ENOUGH = 20  # steps with a gradient
 # What no update may give. Rewards are not here: those of a step may all be missing.

@@ -9,26 +9,15 @@ from statistics import fmean
 
 from core.health.case import Case
 from core.health.finding import Confidence, Decider, Finding, RuledOut
-from core.health.rules.breaks import (
-    MOST,
-    Beyond,
-    Break,
-    Limit,
-    acted,
-    breaks,
-    drawn,
-    harmed,
-    limits,
-    number,
-    onset,
-    values_of,
-)
+from core.health.guard import Limit, limits
+from core.health.rules.breaks import MOST, Break, breaks, drawn, harmed
 from core.health.rules.end_token import missing_eos
 from core.health.rules.first_updates import NEAR
 from core.health.rules.learning_rate import counted, not_the_sampler, sampler_at_fault, too_large
 from core.health.rules.numerical import not_finite
 from core.health.rules.rollout_mode import rollout_mode
 from core.health.statistics import chance_above, series, trend
+from core.health.steps import Beyond, acted, number, onset, values_of
 
 FIRST = 5  # steps of the collapse whose KL counts
 SHARES = ("completions/valid", "completions/truncated")  # limits on the chance of an event

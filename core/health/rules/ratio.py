@@ -11,8 +11,8 @@ from statistics import fmean, stdev
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut
-from core.health.rules.breaks import number
 from core.health.statistics import Trend, chance_above, series, shown_p, trend
+from core.health.steps import number
 
 ENOUGH = 10  # steps with an update
 NEAR_ONE = 1e-3  # float32 rounds a ratio to 1 +- 3e-6, bfloat16 to 1 +- 0.3 at its worst token

@@ -14,9 +14,9 @@ from statistics import fmean, pstdev
 
 from core.health.case import Case
 from core.health.finding import Confidence, Finding, Row, RuledOut, Severity, StepTable, steps_of
-from core.health.rules.breaks import values_of
 from core.health.rules.groups import DIGITS, groups_of
 from core.health.statistics import chance_above, series, trend
+from core.health.steps import values_of
 
 ENOUGH = 10  # steps: fewer may be luck
 EQUAL = 1e-6  # relative: a std or a difference of means that is rounding, of fp32 too

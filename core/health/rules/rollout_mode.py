@@ -14,8 +14,8 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, StepTable, all_invalid, sampled, steps_of
-from core.health.rules.breaks import acted, number
 from core.health.rules.integrity import max_gap_of
+from core.health.steps import acted, number
 
 NEARLY = 0.1  # share of valid completions: below it a few were rescued
 LASTING = 5  # collapsed steps, at least

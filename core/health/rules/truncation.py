@@ -14,11 +14,11 @@ from statistics import fmean
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, steps_of
-from core.health.rules.breaks import number, parted
 from core.health.rules.end_token import missing_eos
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse
 from core.health.rules.rewards import Gap, gap
+from core.health.steps import number, parted
 
 SHARE = 0.3  # of a stage's completions
 FEWEST = 3  # steps
