@@ -1,8 +1,8 @@
 """The limits a run may not break while it trains (`guards` of a spec), and the finding that stops it.
 
 A guard must decide at once and knows only the steps so far. Whether a break lasted, did harm, and why is asked of the
-whole table afterwards (core.health.rules.breaks and policy_collapse). A new limit is a field of GuardSpec and a line of
-`limits`.
+whole table afterwards (core.health.rules.breaks and policy_collapse). A new limit is a field of GuardSpec, a line of
+`limits`, and, where its column has a word for leaving that way, a Kind of policy_collapse.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def checkpoint_weights(home: Home, name: str, step: int) -> Weights:
     from grpoctl.exports.weights import kept
 
     try:
-        run = _run(home, name)
+        run = run_of(home, name)
     except NotFoundError as error:
         if not str(error).startswith(_NO_RUN):
             raise
@@ -205,14 +205,14 @@ def exported_run(home: Home, name: str, *, running_first: bool = False) -> Expor
     """
     from grpoctl.exports.weights import find_exported, newest_kept
 
-    run = _run(home, name, running_first=running_first)
+    run = run_of(home, name, running_first=running_first)
     if running_first and run.is_held() and (newest := newest_kept(run)) is not None:
         return newest
     return find_exported(home, run, name)
 
 
-def _run(home: Home, name: str, *, running_first: bool = False) -> RunDir:
-    """The run that the name means. Raises NotFoundError, and UserError for a study: its runs have the weights."""
+def run_of(home: Home, name: str, *, running_first: bool = False) -> RunDir:
+    """The run that the name means, for commands that take no study. Raises NotFoundError, and UserError for a study."""
     entry = run_or_study(home, name, running_first=running_first)
     if isinstance(entry, StudyDir):
         raise UserError(f"{entry.id} is a sweep; name one of its runs, for instance {entry.run(0, 0).id}")

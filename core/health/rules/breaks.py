@@ -61,7 +61,7 @@ def drawn(case: Case) -> list[Row]:
 
 
 def breaks(case: Case) -> list[Break]:
-    """The limits that were broken for good after sound steps, the first first; one entry per column at most."""
+    """The limits that were broken for good after sound steps, the first first; one entry per limit at most."""
     rows = drawn(case)
     found = [one for limit in limits(case.guards) if (one := _break(rows, limit, case.guards.patience)) is not None]
     return sorted(found, key=lambda one: one.first)

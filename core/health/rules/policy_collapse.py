@@ -143,6 +143,7 @@ class Kind:
 
     name: str
     metric: str
+    below: bool  # whether it goes down: of a limit in the other direction it says nothing
     beyond: Beyond
     said: str
     suggest: tuple[str, ...]
@@ -151,22 +152,23 @@ class Kind:
 
 KINDS = (
     Kind(
-        name="kl-runaway", metric="kl", beyond=lambda _, now: now > 1.0,
+        name="kl-runaway", metric="kl", below=False, beyond=lambda _, now: now > 1.0,
         said="the policy ran away from the reference",
         suggest=("beta=0.05", "num_iterations=1"), expects="kl < 1",
     ),
     Kind(
-        name="entropy", metric="entropy", beyond=lambda start, now: now < 0.1 * start,
+        name="entropy", metric="entropy", below=True, beyond=lambda start, now: now < 0.1 * start,
         said="the policy stopped trying anything else",
         suggest=("entropy_coef=0.01",), expects="entropy > 0.01",
     ),
     Kind(
-        name="length-grows", metric="completions/truncated", beyond=lambda start, now: now > max(0.5, 2 * start),
+        name="length-grows", metric="completions/truncated", below=False,
+        beyond=lambda start, now: now > max(0.5, 2 * start),
         said="completions grew into the limit",
         suggest=("overlong.weight=1", "reduction=token_mean"), expects="completions/truncated < 0.5",
     ),
     Kind(
-        name="length-shrinks", metric="completions/length", beyond=lambda start, now: now < 0.3 * start,
+        name="length-shrinks", metric="completions/length", below=True, beyond=lambda start, now: now < 0.3 * start,
         said="completions shrank to nothing",
         suggest=("reduction=token_mean",), expects="completions/length > 2",
     ),
@@ -348,7 +350,8 @@ def _kind(case: Case, one: Break) -> Named:
         step, index = min(before)
         kind = KINDS[index]
         return kind.name, f"{kind.said} (from step {step})", _fitting(kind, case), kind.expects
-    if (own := next((kind for kind in KINDS if kind.metric == one.limit.metric), None)) is not None:
+    of_the_limit = (kind for kind in KINDS if (kind.metric, kind.below) == (one.limit.metric, one.limit.below))
+    if (own := next(of_the_limit, None)) is not None:
         return own.name, own.said, _fitting(own, case), own.expects
     if _rewards_went_up(one):
         return "reward-hacking", "while the reward rose: it pays for what is not valid", (), ""
