@@ -25,7 +25,7 @@ from grpoctl.files import read_json, read_rows
 from grpoctl.runs import liveness
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
-from grpoctl.runs.profile import full_of, shown
+from grpoctl.runs.profile import full_of, resolve_or_full
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.sections import Line, Section, Tone
@@ -71,7 +71,7 @@ def show(
 def show_experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *, json: bool) -> None:
     """Print the resolved spec under a profile, and what the profile and overrides change."""
     revisions = revisions_of(home)
-    profile, why = shown(profile, lambda: full_of(name, overrides, revisions))
+    profile, why = resolve_or_full(profile, lambda: full_of(name, overrides, revisions))
     loaded = load(name, profile=profile, overrides=overrides, revisions=revisions)
     spec = loaded.spec
     runs = [entry for entry in summaries(home) if entry.get("experiment") == spec.name]
@@ -239,7 +239,7 @@ def show_study(study: StudyDir, *, json: bool, as_csv: bool) -> None:
 def show_sweep(home: Home, name: str, profile: str, overrides: Sequence[str], *, json: bool) -> None:
     """Print what a sweep that was not run yet would run."""
     revisions = revisions_of(home)
-    profile, why = shown(profile, lambda: base_of(name, overrides, revisions))
+    profile, why = resolve_or_full(profile, lambda: base_of(name, overrides, revisions))
     loaded = load_sweep(name, profile=profile, overrides=overrides, revisions=revisions)
     sweep = loaded.spec
     document = check_sweep.document(sweep)

@@ -110,7 +110,7 @@ def resolve(request: SweepRequest, home: Home) -> SweepSpec:
     if request.seeds is not None:
         overrides.append(f"seeds={parse_seeds(request.seeds)}")
     revisions = revisions_of(home)
-    profile, why = profiles.asked_or_chosen(request.profile, lambda: base_of(request.name, overrides, revisions))
+    profile, why = profiles.resolve(request.profile, lambda: base_of(request.name, overrides, revisions))
     if request.profile == profiles.AUTO and not request.json:
         console.print_text(f"profile {profile} ({why})")
     return load_sweep(request.name, profile=profile, overrides=overrides, revisions=revisions).spec

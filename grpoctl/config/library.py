@@ -75,5 +75,5 @@ def _yaml_files(folder: Path) -> list[tuple[str, Path]]:
     return [(file.stem.lower(), file) for file in files]
 
 
-def _same_folder(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+def _same_folder(folder: Path, other: Path) -> bool:
+    return folder.resolve() == other.resolve()

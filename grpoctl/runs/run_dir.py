@@ -257,8 +257,8 @@ class Home:
         if exact.spec.is_file():
             return [exact]
         with storage_errors("read", folder):
-            found = [RunDir(path=Path(entry)) for entry in sorted(folder.glob(f"{beginning}*"))]
-        return [run for run in found if re.search(r"-s\d+$", run.id) and run.spec.exists()]
+            runs = [RunDir(path=Path(entry)) for entry in sorted(folder.glob(f"{beginning}*"))]
+        return [run for run in runs if re.search(r"-s\d+$", run.id) and run.spec.exists()]
 
     def _directories(self) -> list[RunDir]:
         with storage_errors("read", self.runs_folder):

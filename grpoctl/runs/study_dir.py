@@ -84,11 +84,11 @@ def studies(home: Home) -> list[StudyDir]:
     """Every study that has its spec, the one begun last first. Raises StorageError where the home cannot be read."""
     with storage_errors("read", home.path / STUDIES):
         try:
-            found = [StudyDir(path=Path(entry.path)) for entry in os.scandir(home.path / STUDIES) if entry.is_dir()]
+            dirs = [StudyDir(path=Path(entry.path)) for entry in os.scandir(home.path / STUDIES) if entry.is_dir()]
         except FileNotFoundError:
             return []
-    begun = {study.id: study.spec.stat().st_mtime for study in found if study.spec.exists()}
-    return sorted((study for study in found if study.id in begun), key=lambda s: (begun[s.id], s.id), reverse=True)
+    begun = {study.id: study.spec.stat().st_mtime for study in dirs if study.spec.exists()}
+    return sorted((study for study in dirs if study.id in begun), key=lambda s: (begun[s.id], s.id), reverse=True)
 
 
 def create_study(home: Home, stem: str, above: int = 0) -> StudyDir:

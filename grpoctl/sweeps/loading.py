@@ -189,7 +189,7 @@ def _override_layer(overrides: Sequence[str]) -> Layer:
         except SpecError as error:
             raise SpecError(f"{error.message} (in the override {text})", key=key.strip()) from None
         for length in range(1, len(keys) + 1):
-            places[keys[:length]] = Place(said=f"in the override {text}")
+            places[keys[:length]] = Place(origin=f"in the override {text}")
     return Layer(tree=tree, places=places)
 
 

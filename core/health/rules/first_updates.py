@@ -113,8 +113,8 @@ def elsewhere(case: Case) -> Elsewhere | None:
     if case.averaged_over > 1:
         return None
     stage = stage_of(case)
-    found = [one for place in stage.places if (one := _split(case, stage, place)) is not None]
-    return min(found, key=lambda one: one.p, default=None)
+    changes = [change for place in stage.places if (change := _split(case, stage, place)) is not None]
+    return min(changes, key=lambda change: change.p, default=None)
 
 
 def jump(case: Case) -> Jump | None:
@@ -130,7 +130,7 @@ def jump(case: Case) -> Jump | None:
     before, after = stage.rows[: near[-1] + 1], stage.rows[near[-1] + 1 :]
     left = tuple(_left_for_good(before, after))
     evaluated = _evaluations_fell(case, before[-1])
-    harmed = evaluated or any(one.kind == "harm" for one in left)
+    harmed = evaluated or any(change.kind == "harm" for change in left)
     if not harmed and reward_rose(before, after):
         return None
     return Jump(
@@ -188,8 +188,8 @@ def _split(case: Case, stage: Stage, place: int) -> Elsewhere | None:
     if len(after) < LEAST or _alibi(case, before, after):
         return None
     left = tuple(_left_for_good(before, after))
-    best = {kind: min(one.p for one in left if one.kind == kind) for kind in {one.kind for one in left}}
-    worse = any(one.kind == "harm" or one.metric == "completions/truncated" for one in left)
+    best = {kind: min(change.p for change in left if change.kind == kind) for kind in {change.kind for change in left}}
+    worse = any(change.kind == "harm" or change.metric == "completions/truncated" for change in left)
     if len(best) < KINDS or not worse or reward_rose(before, after):
         return None
     p = min(1.0, max(best.get("harm", 0.0), sorted(best.values())[KINDS - 1]) * len(stage.places))
@@ -220,7 +220,7 @@ def _alibi(case: Case, before: Sequence[Row], after: Sequence[Row]) -> bool:
 
 def _left_for_good(before: Sequence[Row], after: Sequence[Row]) -> list[Left]:
     """The columns that left the start at once, clearly, and for good."""
-    return [one for column in COLUMNS if (one := _left(before, after, column)) is not None]
+    return [change for column in COLUMNS if (change := _left(before, after, column)) is not None]
 
 
 def _left(before: Sequence[Row], after: Sequence[Row], column: Column) -> Left | None:
@@ -229,10 +229,10 @@ def _left(before: Sequence[Row], after: Sequence[Row], column: Column) -> Left |
         return None
     start, now = fmean(starts), median(since)
     sign = -1.0 if now > start else 1.0
-    starts, since = [sign * one for one in starts], [sign * one for one in since]
+    starts, since = [sign * value for value in starts], [sign * value for value in since]
     least = least_fall(before) if column.metric == "reward/mean" else 0.0
     least_start = min(starts)
-    lasts = sum(one < least_start for one in since) >= LASTS * len(since)
+    lasts = sum(value < least_start for value in since) >= LASTS * len(since)
     clearly = abs(now - start) >= max(CLEAR * spread(starts, since), least)
     at_once = abs(now - start) * HALF <= start * sign - median(since[:LEAST])
     if not (column.beyond(start, now) and lasts and clearly and at_once):
@@ -297,7 +297,7 @@ def struck(case: Case) -> Struck | None:
     left = _left_when_struck(stage.rows[:place], stage.rows[place:]) if place else ()
     if not left:
         return None
-    worse = any(one.kind == "harm" or one.metric == "completions/truncated" for one in left)
+    worse = any(change.kind == "harm" or change.metric == "completions/truncated" for change in left)
     return Struck(rate=rate, updates=stage.counts[place], left=left, worse=worse)
 
 
@@ -319,7 +319,7 @@ def _left_when_struck(before: Sequence[Row], after: Sequence[Row]) -> tuple[Left
     kls = values_of(after, "kl")
     if len(after) < LEAST or (kls and max(kls) < NEAR) or _learned(before, after):
         return ()
-    return tuple(one for column in COLUMNS if (one := _left_at_once(before, after, column)) is not None)
+    return tuple(change for column in COLUMNS if (change := _left_at_once(before, after, column)) is not None)
 
 
 def _learned(before: Sequence[Row], after: Sequence[Row]) -> bool:

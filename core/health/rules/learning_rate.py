@@ -122,8 +122,8 @@ def learning_rate(case: Case) -> Sequence[Finding]:
     """
     if sampler_at_fault(case):
         return ()
-    found = case.once(too_large) or _too_small(case)
-    return () if found is None else (found,)
+    finding = case.once(too_large) or _too_small(case)
+    return () if finding is None else (finding,)
 
 
 def sampler_at_fault(case: Case) -> bool:
@@ -157,13 +157,13 @@ class _Seen:
     @property
     def left(self) -> tuple[Left, ...]:
         """The columns that left their start, by the evidence that asks the most."""
-        first = next((one for one in (self.other, self.far, self.hit) if one is not None), None)
+        first = next((evidence for evidence in (self.other, self.far, self.hit) if evidence is not None), None)
         return () if first is None else first.left
 
     @property
     def evaluated(self) -> bool:
         """Whether the evaluations since are clearly worse."""
-        return any(one is not None and one.evaluated for one in (self.far, self.other))
+        return any(evidence is not None and evidence.evaluated for evidence in (self.far, self.other))
 
     @property
     def proven(self) -> bool:
@@ -187,7 +187,7 @@ def too_large(case: Case) -> Finding | None:
     return Finding(
         id="learning-rate",
         severity="error" if seen.broke else "warning",
-        summary=f"learning rate {_shown(rate)} {'is' if seen.far or seen.broke else 'may be'} too large: {_said(seen)}",
+        summary=f"learning rate {_shown(rate)} {'is' if seen.far or seen.broke else 'may be'} too large: {_why(seen)}",
         evidence=_evidence(rate, seen),
         rules_out=not_the_sampler(case),
         suggest=change,
@@ -200,7 +200,7 @@ def too_large(case: Case) -> Finding | None:
     )
 
 
-def _said(seen: _Seen) -> str:
+def _why(seen: _Seen) -> str:
     parts, far, other, hit = [], seen.far, seen.other, seen.hit
     if hit is not None:
         times = f"{hit.rate / WEIGHT:.2g} times what a transformer's weights begin with ({WEIGHT})"
@@ -217,7 +217,9 @@ def _said(seen: _Seen) -> str:
     elif hit is not None and far is None:
         parts.append(f"with {counted(hit.updates)} and for good")
     if seen.left:
-        parts.append(", ".join(f"{one.metric} went from {one.start:.3g} to {one.now:.3g}" for one in seen.left))
+        parts.append(
+            ", ".join(f"{change.metric} went from {change.start:.3g} to {change.now:.3g}" for change in seen.left)
+        )
     if seen.evaluated:
         parts.append("the evaluations since are clearly worse")
     return "; ".join(parts)
@@ -250,8 +252,8 @@ def _evidence(rate: float | None, seen: _Seen) -> dict[str, float | str]:
         evidence |= {"kl": seen.far.kl, "after_updates": seen.far.updates, "kl_limit": FAR}
     if seen.other is not None:
         evidence |= {"steps_before": seen.other.before, "steps_after": seen.other.after, "p": seen.other.p}
-    for one in (*(seen.hit.left if seen.hit else ()), *(seen.far.left if seen.far else ()), *seen.left):
-        evidence |= {f"{one.metric}_start": one.start, f"{one.metric}_since": one.now}
+    for change in (*(seen.hit.left if seen.hit else ()), *(seen.far.left if seen.far else ()), *seen.left):
+        evidence |= {f"{change.metric}_start": change.start, f"{change.metric}_since": change.now}
     return evidence
 
 
@@ -308,9 +310,9 @@ def _same_evaluations(case: Case) -> int:
         row for row in case.rows if number(row, "eval/length") is not None and number(row, "eval/reward") is not None
     ]
     done = [row for row in seen if (row.get("step") or 0) >= 1]
-    one = len({(row["eval/length"], row["eval/reward"], row.get("eval/valid")) for row in seen}) == 1
+    equal = len({(row["eval/length"], row["eval/reward"], row.get("eval/valid")) for row in seen}) == 1
     solved = any(row.get("eval/reward_se") == 0 for row in seen)
-    return len(seen) if one and not solved and len(done) >= 2 and len(seen) >= 3 else 0
+    return len(seen) if equal and not solved and len(done) >= 2 and len(seen) >= 3 else 0
 
 
 LAST_STEPS = 10  # steps at the end: a schedule's own last ones are fewer

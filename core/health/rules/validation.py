@@ -184,14 +184,14 @@ def overfitting(case: Case) -> Sequence[Finding]:
     seen = evaluations(case)
     if len(seen) < 3:
         return ()
-    best, last = max(seen, key=lambda one: one.reward), seen[-1]
+    best, last = max(seen, key=lambda evaluation: evaluation.reward), seen[-1]
     since = seen[seen.index(best) + 1 :]
     se = math.hypot(best.se, last.se)
     if last is best or se == 0 or not _falls_on(since):
         return ()
     se = max(se, _wander(since))
     third = seen[-max(2, len(seen) // 3) :]
-    lost = best.reward - max(last.reward, fmean(one.reward for one in third))
+    lost = best.reward - max(last.reward, fmean(evaluation.reward for evaluation in third))
     fall = min(1.0, len(seen) * chance_above(lost / se))
     trained = trend(series([row for row in case.stage_rows if (row["step"] or 0) > best.step], "reward/mean"))
     if trained is None or (rise := chance_above(trained.z)) >= SIGNIFICANT or fall >= SIGNIFICANT:
@@ -206,8 +206,8 @@ def _wander(since: Sequence[Measured]) -> float:
 
 def _falls_on(since: Sequence[Measured]) -> bool:
     """Whether the later half of what came after the best is the worse one."""
-    half = len(since) // 2
-    return half > 0 and fmean(one.reward for one in since[-half:]) < fmean(one.reward for one in since[:half])
+    half, rewards = len(since) // 2, [evaluation.reward for evaluation in since]
+    return half > 0 and fmean(rewards[-half:]) < fmean(rewards[:half])
 
 
 def _finding(
