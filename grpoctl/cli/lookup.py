@@ -15,11 +15,11 @@ from core.config import ModelSpec, RunSpec
 from core.errors import NotFoundError, UserError
 from core.models import precision
 from grpoctl import console
-from grpoctl.config import Library
+from grpoctl.config import Library, sweep_library
 from grpoctl.config.library import SUFFIX
 from grpoctl.runs.run_dir import Home, RunDir, choose, path_of
 from grpoctl.runs.study_dir import StudyDir, choose_study, find_study, studies
-from grpoctl.sweeps.loading import kinds_of, sweep_library
+from grpoctl.sweeps.loading import kinds_of
 
 if TYPE_CHECKING:
     from core.policies.base import Policy

@@ -67,6 +67,11 @@ class Library:
         return (f"did you mean {close[0]}? " if close else "") + f"There are: {', '.join(names)}"
 
 
+def sweep_library(folder: Path = Path()) -> Library:
+    """The sweeps there are: those of `folder`/sweeps first, then the shipped ones."""
+    return Library(user=folder / "sweeps", shipped=shipped_folder("sweeps"), kind="sweep")
+
+
 def _yaml_files(folder: Path) -> list[tuple[str, Path]]:
     """(lower-case stem, file) of each .yaml file, hidden ones left out."""
     if not folder.is_dir():

@@ -36,12 +36,12 @@ from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps import pruning
 from grpoctl.sweeps.candidates import Candidates, identity, points
 from grpoctl.sweeps.importances import importances
+from grpoctl.sweeps.optuna_conversion import ended_trial
 from grpoctl.sweeps.samplers import Suggester
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 from grpoctl.sweeps.trial import ActiveTrial, Decide, read_result, read_sound_rows, yardstick
-from grpoctl.sweeps.vocabulary import ended_trial
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
 TRIES = 2  # a trial's runs are gone on with once after a failure
