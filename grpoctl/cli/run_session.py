@@ -22,7 +22,7 @@ from grpoctl import console
 from grpoctl.cli.progress import LiveProgress
 from grpoctl.cli.verdict import print_result
 from grpoctl.config import Loaded, load
-from grpoctl.executors.inline import Executed, Hooks, execute
+from grpoctl.executors.execution import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
 from grpoctl.files import read_json
 from grpoctl.runs import dtype, liveness

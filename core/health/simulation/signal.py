@@ -33,7 +33,7 @@ _REMEMBERED = 4096  # steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class GroupOutcome:
     """What a group comes to. Its gradient in the logits of the levels is (pull - sum(pull) * chances) / K."""
 
     pull: tuple[float, ...]  # L: the sum of the advantages of each level's completions
@@ -75,7 +75,7 @@ class Groups:
     def __init__(self, stage: GrpoStage, rewards: RewardModel) -> None:
         self.stage, self.rewards = stage, rewards
         self.levels = rewards.levels
-        self._outcomes: dict[Counts, Outcome] = {}
+        self._outcomes: dict[Counts, GroupOutcome] = {}
         self._signal = cache(lambda counts: self._signals(self._kept([counts]))[0])
         self.together = lru_cache(_REMEMBERED)(self._together)
 
@@ -87,13 +87,13 @@ class Groups:
         """Whether a step may learn from it: dynamic sampling wants it live, positive_reward a good one."""
         return self._signal(counts)[1]
 
-    def apart(self, groups: Sequence[Counts]) -> Mapping[Counts, Outcome]:
+    def apart(self, groups: Sequence[Counts]) -> Mapping[Counts, GroupOutcome]:
         """Each group by itself, where no other group of the step has a part in its advantages."""
         new = [counts for counts in dict.fromkeys(groups) if counts not in self._outcomes]
         self._outcomes |= zip(new, self._together(tuple(new)) if new else [], strict=True)
         return self._outcomes
 
-    def _together(self, groups: tuple[Counts, ...]) -> list[Outcome]:
+    def _together(self, groups: tuple[Counts, ...]) -> list[GroupOutcome]:
         """The groups of one step, by their common statistics."""
         from core.algorithms.advantages import Level, advantages
 
@@ -106,7 +106,7 @@ class Groups:
             before=Level(mean=self.rewards.mean, std=self.rewards.std),
         ).tolist()
         return [
-            Outcome(
+            GroupOutcome(
                 pull=tuple(count * advantage for count, advantage in zip(kept, row, strict=True)),
                 squares=sum(count * advantage**2 for count, advantage in zip(kept, row, strict=True)),
                 live=live,
@@ -188,7 +188,7 @@ def mean_of(records: Sequence[Means]) -> Means:
     return kind(**{field.name: mean([getattr(record, field.name) for record in records]) for field in fields(kind)})
 
 
-def of_group(outcome: Outcome, chances: Sequence[float], size: int) -> GroupMeans:
+def of_group(outcome: GroupOutcome, chances: Sequence[float], size: int) -> GroupMeans:
     """One group of `size` completions, of a prompt with these chances of the levels."""
     if not outcome.useful:
         return GroupMeans(

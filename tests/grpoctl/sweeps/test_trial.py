@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.health.rules.gains import Ruler
-from grpoctl.executors.inline import read_control
+from grpoctl.executors.execution import read_control
 from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
