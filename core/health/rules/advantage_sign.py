@@ -299,7 +299,7 @@ LOST = 0.1  # of the reward's own standard deviation inside a step, at least: le
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Beside:
+class RewardPair:
     """An evaluation and the training reward of the steps next to it; `se`: of their sum, or their difference."""
 
     step: int
@@ -364,7 +364,7 @@ def _course(case: Case) -> Sequence[Finding]:
     if len(points) < max(COURSE, len(evaluated) - 1) or _slope_z(points) > -NEAR:
         return ()
     first, last = points[0], points[-1]
-    whole = Beside(
+    whole = RewardPair(
         step=last.step,
         evaluated=fmean(point.evaluated for point in points),
         paid=fmean(point.paid for point in points),
@@ -381,7 +381,7 @@ def _course(case: Case) -> Sequence[Finding]:
     return (_flipped(text, evidence | {"paid": whole.paid, "evaluated": whole.evaluated}, "error"),)
 
 
-def _slope_z(points: Sequence[Beside]) -> float:
+def _slope_z(points: Sequence[RewardPair]) -> float:
     """The slope of the evaluations over steps, in standard errors as each evaluation has its own."""
     mean = fmean(point.step for point in points)
     spread = math.fsum((point.step - mean) ** 2 for point in points)
@@ -390,20 +390,20 @@ def _slope_z(points: Sequence[Beside]) -> float:
     return rise / se if se > 0 else 0.0
 
 
-def _around(case: Case, row: Row) -> Beside | None:
+def _around(case: Case, row: Row) -> RewardPair | None:
     """The evaluation beside the steps next to it, on either side; None where there are too few."""
     step = row.get("step") or 0
     near = sorted(case.stage_rows, key=lambda other: abs((other["step"] or 0) - step - 0.5))[:FIRST]
-    return _beside(row, [other for other in near if abs((other["step"] or 0) - step) <= FIRST])
+    return _reward_pair(row, [other for other in near if abs((other["step"] or 0) - step) <= FIRST])
 
 
-def _beside(row: Row, steps: Sequence[Row]) -> Beside | None:
+def _reward_pair(row: Row, steps: Sequence[Row]) -> RewardPair | None:
     paid = [value for step in steps if (value := number(step, "reward/mean")) is not None]
     evaluated, own_se = number(row, "eval/reward"), number(row, "eval/reward_se") or 0.0
     if evaluated is None or len(paid) < LEAST:
         return None
     se = math.hypot(stdev(paid) / math.sqrt(len(paid)), own_se)
-    return Beside(step=int(row.get("step") or 0), evaluated=evaluated, paid=fmean(paid), se=se, steps=len(paid))
+    return RewardPair(step=int(row.get("step") or 0), evaluated=evaluated, paid=fmean(paid), se=se, steps=len(paid))
 
 
 def _mirrored(case: Case) -> Sequence[Finding]:
@@ -414,15 +414,15 @@ def _mirrored(case: Case) -> Sequence[Finding]:
         return ()
     if any(acted(row) for row in steps_of(case.rows) if (row["step"] or 0) < (steps[0]["step"] or 0)):
         return ()
-    beside = _beside(start, steps)
-    if beside is None or not beside.mirrored:
+    pair = _reward_pair(start, steps)
+    if pair is None or not pair.mirrored:
         return ()
     text = (
-        f"the first {beside.steps} steps were paid {beside.paid:.3g} on average and the evaluation before them "
-        f"{beside.evaluated:.3g}: minus its reward, or prompts that differ so much"
+        f"the first {pair.steps} steps were paid {pair.paid:.3g} on average and the evaluation before them "
+        f"{pair.evaluated:.3g}: minus its reward, or prompts that differ so much"
     )
-    near = (beside.paid + beside.evaluated) / beside.se if beside.se else 0.0
-    evidence = {"paid": beside.paid, "evaluated": beside.evaluated, "se": beside.se, "sum_in_se": near}
+    near = (pair.paid + pair.evaluated) / pair.se if pair.se else 0.0
+    evidence = {"paid": pair.paid, "evaluated": pair.evaluated, "se": pair.se, "sum_in_se": near}
     return (_flipped(text, evidence, "warning"),)
 
 

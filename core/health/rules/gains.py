@@ -22,7 +22,7 @@ REACHABLE = 1000  # times as many completions: more is no advice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class Evaluation:
     """One evaluation; `se` is the standard error of its reward over prompts, or the largest it can be."""
 
     step: int
@@ -51,14 +51,14 @@ def best_of(count: int) -> float:
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
-def evaluations(case: Case) -> list[Measured]:
+def evaluations(case: Case) -> list[Evaluation]:
     """The evaluations whose precision is known, in order."""
     points = []
     for row in case.rows:
         reward = row.get("eval/reward")
         if reward is None or not math.isfinite(reward) or (se := _se(row, case.settings)) is None:
             continue
-        points.append(Measured(step=int(row.get("step") or 0), reward=reward, se=se))
+        points.append(Evaluation(step=int(row.get("step") or 0), reward=reward, se=se))
     return points
 
 
@@ -128,7 +128,7 @@ def _se(row: Row, settings: Settings) -> float | None:
     return math.sqrt(reward * (1.0 - reward) / count)
 
 
-def _selected(seen: Sequence[Measured], evidence: dict[str, float | str]) -> str:
+def _selected(seen: Sequence[Evaluation], evidence: dict[str, float | str]) -> str:
     """What to say of the best evaluation, where it alone looks like progress."""
     first, best = seen[0], max(seen, key=lambda evaluation: evaluation.reward)
     gain, se = best.reward - first.reward, math.hypot(best.se, first.se)
