@@ -87,7 +87,7 @@ class RolloutIntegrity(Callback):
         return Ending(status="INVALID_ROLLOUT", message=finding.summary, finding=finding)
 
 
-class Control(Callback):
+class ParentControl(Callback):
     """Ends the run with what `ask` says of an evaluated step; `ask` may wait before it answers."""
 
     def __init__(self, ask: Callable[[int], Ending | None]) -> None:

@@ -22,7 +22,7 @@ from grpoctl import console
 from grpoctl.cli.progress import LiveProgress
 from grpoctl.cli.verdict import print_result
 from grpoctl.config import Loaded, load
-from grpoctl.executors.inline import Executed, Hooks, execute
+from grpoctl.executors.execution import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
 from grpoctl.files import read_json
 from grpoctl.runs import dtype, liveness
@@ -79,7 +79,7 @@ def resolve(request: RunRequest, home: Home) -> tuple[list[Loaded], str]:
     Raises SpecError, NotFoundError, UserError.
     """
     name, overrides, revisions = request.name, request.overrides, revisions_of(home)
-    profile, why = profiles.asked_or_chosen(request.profile, lambda: profiles.full_of(name, overrides, revisions))
+    profile, why = profiles.resolve(request.profile, lambda: profiles.full_of(name, overrides, revisions))
     authored = [load(name, profile=profile, overrides=overrides, seed=s, revisions=revisions) for s in request.seeds]
     for loaded in authored:
         check_fit(loaded.spec)

@@ -15,8 +15,8 @@ from core.errors import BusyError, NotFoundError, SpecError
 from core.health import examine
 from grpoctl import files
 from grpoctl.config import load, read_resolved
-from grpoctl.executors import inline
-from grpoctl.executors.inline import Hooks, _result, execute, parent_control, read_control
+from grpoctl.executors import execution
+from grpoctl.executors.execution import Hooks, _result, execute, parent_control, read_control
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.files import _scan, read_json, read_rows, replace_json
 from grpoctl.runs.launch import Launch, prepare
@@ -142,7 +142,7 @@ def test_the_result_is_read_from_the_files(recorded: Recorded) -> None:
 def test_a_run_that_ends_reads_its_rows_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run, read = recorded(), []
     monkeypatch.setattr(files, "_scan", lambda path, *start: read.append(path) or _scan(path, *start))
-    monkeypatch.setattr(inline, "_train", lambda *_: (Status.COMPLETED, ""))
+    monkeypatch.setattr(execution, "_train", lambda *_: (Status.COMPLETED, ""))
     execute(run, Hooks(), mirror=False)
     assert read.count(run.metrics) == 2  # where it begins, for its status, and where it ends
     assert read_json(run.result)["updates"] == 3
