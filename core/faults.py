@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _TRAINING = "fault.training"  # in a checkpoint: the mode the model was left in
 _STALE = "fault.stale."  # in a checkpoint: before the name of a weight, what the sampler has of it
+_PREFIX = "fault.prefix."  # in a checkpoint: before what the sampler keeps of a prompt
 NOISE = 0.1  # dropout of the token embeddings while scoring
 NEVER = -1  # no token has this id
 PAID = 0.5  # whatever the completion
@@ -47,6 +48,10 @@ class _WrappedPolicy:
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """As the wrapped policy."""
         return self._policy.sample(prompts, k, how, keys)
+
+    def canary(self, example: Example) -> Rollout | None:
+        """As the wrapped policy."""
+        return self._policy.canary(example)
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[Any]) -> Rollout:
         """As the wrapped policy."""
@@ -157,6 +162,88 @@ class StaleSamplerWeights(_WrappedPolicy):
         self._policy.load(fresh)
         stale = {name.removeprefix(_STALE): value for name, value in state.items() if name.startswith(_STALE)}
         self._stale = stale or self._policy.state()
+
+
+class WrongAdapter(_WrappedPolicy):
+    """The sampler has another adapter under the name of the run's own: as large, and it learned the opposite.
+
+    Before the first update both are none.
+    """
+
+    def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
+        """A rollout of the other adapter."""
+        own = self._policy.state()
+        self._policy.load({name: -value if ".lora_B." in name else value for name, value in own.items()})
+        try:
+            return self._policy.sample(prompts, k, how, keys)
+        finally:
+            self._policy.load(own)
+
+
+class StalePrefix(_WrappedPolicy):
+    """The sampler keeps a prompt's cache, and the logits behind it, across updates: nobody tells it to drop them."""
+
+    def __init__(self, policy: CausalLMPolicy) -> None:
+        super().__init__(policy)
+        self._lm = policy
+        policy.sampling_mode = self._sampling_mode
+        self._kept: dict[tuple[int, ...], list[Tensor]] = {}  # a prompt -> its logits, keys and values of each layer
+
+    @contextmanager
+    def _sampling_mode(self, model: Any) -> Iterator[Any]:
+        from core.policies.lm.causal_lm import folded_sampling  # loads transformers, which other policies do without
+
+        with folded_sampling(model) as drawn_from:
+            forward = drawn_from.forward
+
+            def remembering(**inputs: Any) -> Any:
+                begins = inputs["past_key_values"].get_seq_length() == 0
+                output = forward(**inputs)
+                if begins:
+                    self._put_back(inputs, output.logits)
+                return output
+
+            drawn_from.forward = remembering
+            try:
+                yield drawn_from
+            finally:
+                del drawn_from.forward  # what stood there is the class's
+
+    def _put_back(self, inputs: Mapping[str, Any], logits: Tensor) -> None:
+        """What is kept of a prompt over what was just computed of it; of a new one this is kept."""
+        ids_PS, mask_PS = inputs["input_ids"], inputs.get("attention_mask")
+        lengths = [ids_PS.shape[1]] * len(ids_PS) if mask_PS is None else mask_PS.sum(-1).tolist()
+        for row, length in enumerate(lengths):
+            layers = inputs["past_key_values"].layers
+            new = [
+                logits[row, -1],
+                *(half[row, :, -length:] for layer in layers for half in (layer.keys, layer.values)),
+            ]
+            prompt = tuple(ids_PS[row, -length:].tolist())
+            for table, old in zip(new, self._kept.setdefault(prompt, [part.clone() for part in new]), strict=True):
+                table.copy_(old)
+
+    def state(self) -> Mapping[str, Tensor]:
+        """As the wrapped policy, and the prompts' caches."""
+        kept = {
+            f"{_PREFIX}{number}.{place}": part.detach().to("cpu", copy=True)
+            for number, (prompt, parts) in enumerate(self._kept.items())
+            for place, part in enumerate([torch.tensor(prompt), *parts])
+        }
+        return {**self._policy.state(), **kept}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """As the wrapped policy; the sampler gets the caches back that it had."""
+        self._policy.load({name: value for name, value in state.items() if not name.startswith(_PREFIX)})
+        device, caches = self._lm.model.device, dict[str, dict[int, Tensor]]()
+        for name, value in state.items():
+            if name.startswith(_PREFIX):
+                number, place = name.removeprefix(_PREFIX).split(".")
+                caches.setdefault(number, {})[int(place)] = value
+        self._kept = {
+            tuple(parts[0].tolist()): [parts[place].to(device) for place in range(1, len(parts))]
+            for parts in caches.values()
+        }
 
 
 class DropoutInScoring(_WrappedPolicy):
@@ -287,6 +374,8 @@ def _shifted(batch: Batch) -> Batch:
 IN_THE_POLICY: Mapping[str, Callable[[Any], Policy]] = {
     "rollout-in-train-mode": RolloutInTrainMode,
     "stale-sampler-weights": StaleSamplerWeights,
+    "stale-prefix": StalePrefix,
+    "wrong-adapter": WrongAdapter,
     "dropout-in-scoring": DropoutInScoring,
     "missing-eos": MissingEos,
 }

@@ -65,6 +65,12 @@ STEP = _declare(
     differential_entropy | nats | neither | the same of continuous actions; it may be below 0
     rollout/logprob_gap | nats | lower | mean |log-prob recorded while sampling - clean forward|, one whole group
     rollout/logprob_gap_max | nats | lower | the worst token of the same
+    rollout/logit_gap | nats | lower | the same gaps over 1 - the tokens' probabilities: how far the logits are apart
+    rollout/logit_gap_early | nats | lower | the same of the first half of each completion
+    rollout/logit_gap_late | nats | lower | and of the second: a lost cache grows with position, old weights do not
+    rollout/detectable_gap | nats | lower | the smallest rollout/logprob_gap that exceeds the run's own noise
+    canary/logit_gap | nats | lower | rollout/logit_gap of one fixed prompt with fixed tokens, on steps it is scored
+    canary/detectable_gap | nats | lower | the smallest canary/logit_gap that exceeds the run's own noise
     temperature | 1 | neither | sampling temperature of this step
     learning_rate | 1 | neither | learning rate the optimiser used on this step
     loss | 1 | neither | all weighted terms together, as differentiated
@@ -101,6 +107,9 @@ START = _declare(
     init/missing | count | lower | weights of this policy which that run does not have
     init/odd_shape | count | lower | weights that have another shape there
     init/unknown | count | lower | weights of that run which this policy does not have
+    rollout/noise | nats | neither | largest rollout/logit_gap of some held-out prompts before any update
+    rollout/noise_mean | nats | neither | the same of all of them together
+    rollout/rescoring_gap | nats | neither | the same between the trainer's scores of those rows together and each alone
     """,
 )
 EVAL = _declare(

@@ -41,6 +41,7 @@ class GuardSpec(Part):
 
     rollout_integrity: Action = "stop"
     max_logprob_gap: Positive | None = None  # null: by dtype and temperature, core.health.rules.integrity
+    noise_factor: Annotated[Positive | None, LATE] = 2.0  # times the run's own noise; null: not judged by it
     collapse: Action = "stop"
     patience: PositiveInt = 5
     min_valid: Fraction | None = 0.05
@@ -49,10 +50,17 @@ class GuardSpec(Part):
     min_length: NonNegative | None = 1.01  # tokens, the end token included: below this everything is empty
     max_kl: Positive | None = 10.0
 
+    @property
+    def own_noise(self) -> float | None:
+        """How many times its own noise a run's gaps may be; None where `max_logprob_gap` says what is allowed."""
+        return self.noise_factor if self.max_logprob_gap is None else None
+
 
 Fault = Literal[
     "rollout-in-train-mode",
     "stale-sampler-weights",
+    "stale-prefix",
+    "wrong-adapter",
     "dropout-in-scoring",
     "missing-eos",
     "wrong-group-order",
@@ -61,8 +69,9 @@ Fault = Literal[
     "constant-reward",
     "evaluation-in-training",
 ]
-IN_THE_POLICY = ("rollout-in-train-mode", "stale-sampler-weights", "dropout-in-scoring", "missing-eos")  # one at a time
-IN_A_LANGUAGE_MODEL = ("rollout-in-train-mode", "dropout-in-scoring", "missing-eos")  # of no other policy
+# One of these at a time; all but old weights are faults of a language model and of no other policy.
+IN_A_LANGUAGE_MODEL = ("rollout-in-train-mode", "stale-prefix", "wrong-adapter", "dropout-in-scoring", "missing-eos")
+IN_THE_POLICY = ("stale-sampler-weights", *IN_A_LANGUAGE_MODEL)
 IN_THE_TASK = ("constant-reward", "evaluation-in-training")  # of built-in tasks only
 
 
@@ -269,6 +278,8 @@ def check_fit(spec: RunSpec) -> None:
         for key, problem in _unfit(spec, stage):
             raise SpecError(problem, key=f"stages.{name}.{key}")
     if isinstance(spec.policy, LmPolicyConfig):
+        if "wrong-adapter" in spec.faults and spec.model is not None and spec.model.lora is None:
+            raise SpecError("got wrong-adapter, and the model has none; allowed: with model.lora", key="faults")
         return
     kind = spec.policy.kind
     if faults := [fault for fault in spec.faults if fault in IN_A_LANGUAGE_MODEL]:

@@ -51,6 +51,7 @@ class Rollout:
     truncated_N: Tensor  # bool: cut off at max_completion_length
     how: Sampling
     tokens: Sequence[Sequence[int]] = ()  # N, the tokens of each output; empty where outputs are not made of tokens
+    canary_T: Tensor | None = None  # what the sampler says of the canary's factors; None where it was not asked
 
     def __len__(self) -> int:
         return len(self.outputs)
@@ -92,6 +93,7 @@ def joined(
         },
         mask_NT=_stacked([rollout.mask_NT for rollout in rollouts], 0),
         drawn_NT=_stacked(drawn, 0) if len(drawn) == len(rollouts) else None,
+        canary_T=next((rollout.canary_T for rollout in rollouts if rollout.canary_T is not None), None),
         outputs=[output for rollout in rollouts for output in rollout.outputs],
         truncated_N=torch.cat([rollout.truncated_N for rollout in rollouts]),
         tokens=[row for rollout in rollouts for row in rollout.tokens],
@@ -146,6 +148,14 @@ class Policy(Protocol):
         Nothing was recorded while sampling: `drawn_NT` is None.
         """
         ...
+
+    def canary(self, example: Example) -> Rollout | None:
+        """One row with fixed factors, which `sample` runs through the sampler as well from now on, on steps it is due.
+
+        What the sampler says of them is the rollout's `canary_T`; the trainer's score must be the same. None where a
+        policy has no such row: then only what was drawn is compared.
+        """
+        return None
 
     def join(self, rollouts: Sequence[Rollout]) -> Rollout:
         """The rollouts one after another as one; all were sampled in the same way."""

@@ -9,7 +9,7 @@ rows that were examined before. What only a whole run can show is left out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from core.config import CheckpointSpec, EarlyStoppingSpec, GuardSpec, RunSpec
 from core.config.run import stops
@@ -17,17 +17,24 @@ from core.health.case import case_of
 from core.health.examine import examine
 from core.health.finding import Finding, Row, Severity, StepTable
 from core.health.guard import collapse_finding
-from core.health.rules.integrity import evaluation_integrity, rollout_integrity
+from core.health.rules.integrity import evaluation_integrity, noise_integrity, resumed_integrity, rollout_integrity
 from core.training.checkpoint import Checkpoints, Snapshot
 from core.training.clock import wait
 from core.training.outcome import Ending
 
 
 class Callback:
-    """Does nothing. Both hooks may end the run by returning an Ending."""
+    """Does nothing. Every hook may end the run by returning an Ending."""
 
-    def before_update(self, row: Row) -> Ending | None:
-        """Called with the step's row so far, after the rollout was scored and before any weight moves."""
+    def resumed(self, table: StepTable, calibration: Mapping[str, float]) -> Ending | None:
+        """Called before the first step of a resumed run, with how far sampler and trainer are apart now."""
+        return None
+
+    def before_update(self, row: Row, table: StepTable) -> Ending | None:
+        """Called with the step's row so far, after the rollout was scored and before any weight moves.
+
+        `table` has the rows before it.
+        """
         return None
 
     def after_step(self, table: StepTable) -> Ending | None:
@@ -73,9 +80,16 @@ class RolloutIntegrity(Callback):
         self._guards = guards
         self._dtype = dtype
 
-    def before_update(self, row: Row) -> Ending | None:
-        """Ends the run where the rule finds something and the guard says stop."""
-        return self._ending(rollout_integrity(row, dtype=self._dtype, override=self._guards.max_logprob_gap))
+    def resumed(self, table: StepTable, calibration: Mapping[str, float]) -> Ending | None:
+        """Ends the run where sampler and trainer no longer agree on the machine that goes on with it."""
+        return self._ending(resumed_integrity(table, calibration, dtype=self._dtype, factor=self._guards.own_noise))
+
+    def before_update(self, row: Row, table: StepTable) -> Ending | None:
+        """Ends the run where a gap is beyond what rounding explains in any run, or beyond this run's own noise."""
+        finding = rollout_integrity(row, dtype=self._dtype, override=self._guards.max_logprob_gap)
+        if finding is None and self._guards.own_noise is not None:
+            finding = noise_integrity([*table[-LOOK_BACK:], row])
+        return self._ending(finding)
 
     def after_step(self, table: StepTable) -> Ending | None:
         """The same for the step's evaluation."""
@@ -127,6 +141,7 @@ def _is_best(table: StepTable) -> bool:
     return value is not None and all(other is None or value > other for other in earlier)
 
 
+LOOK_BACK = 20  # steps: among so many a canary was scored, in the smallest model, too
 LEVELS = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}
 FIRST = 25  # steps: fewer show little
 # A run that goes on may still make progress, surpass its best evaluation, and be evaluated at all.

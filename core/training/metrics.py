@@ -89,10 +89,59 @@ def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores, *, densi
         gap_NT = (rollout.drawn_NT[rows] - clean.logprobs_NT).abs().double()
         metrics["rollout/logprob_gap"] = float(token_mean(gap_NT, mask_NT))
         metrics["rollout/logprob_gap_max"] = float(gap_NT.masked_fill(~mask_NT, 0.0).amax())
+        doubt_NT = doubts(clean.logprobs_NT, density=density)
+        early_NT = mask_NT & (torch.arange(mask_NT.shape[1]) < (mask_NT.sum(-1, keepdim=True) + 1) // 2)
+        metrics["rollout/logit_gap"] = logit_gap(gap_NT, doubt_NT, mask_NT)
+        metrics["rollout/logit_gap_early"] = logit_gap(gap_NT, doubt_NT, early_NT)
+        if bool((mask_NT & ~early_NT).any()):
+            metrics["rollout/logit_gap_late"] = logit_gap(gap_NT, doubt_NT, mask_NT & ~early_NT)
     if clean.entropies_NT is not None:
         name = "differential_entropy" if density else "entropy"
         metrics[name] = float(token_mean(clean.entropies_NT.double(), mask_NT))
     return metrics
+
+
+LEAST_DOUBT = 0.01  # of a token that is certain: what is left of its gap is the rounding of the sum over all tokens
+
+
+def doubts(logprobs_NT: Tensor, *, density: bool) -> Tensor:
+    """1 - the probability of each factor, LEAST_DOUBT at least; 1 of a `density`, which has no probability."""
+    return torch.ones_like(logprobs_NT).double() if density else (1 - logprobs_NT.double().exp()).clamp(min=LEAST_DOUBT)
+
+
+def logit_gap(gap_NT: Tensor, doubt_NT: Tensor, mask_NT: Tensor) -> float:
+    """The gaps of these factors over their doubt: a logit that is wrong by x moves a log-prob by x * (1 - p)."""
+    return float(gap_NT[mask_NT].sum() / doubt_NT[mask_NT].sum())
+
+
+def noise_metrics(
+    rollout: Rollout, rows: Sequence[int], together: Scores, alone: Sequence[Scores], *, density: bool
+) -> dict[str, float]:
+    """`rollout/noise` and its kin: logit gaps of these rows, one of each prompt, while sampler and trainer agree.
+
+    `together` are the trainer's scores of all of them, `alone` those of each by itself. Nothing where the sampler
+    recorded nothing.
+    """
+    if rollout.drawn_NT is None:
+        return {}
+    mask_NT, scored_NT = rollout.mask_NT[list(rows)], together.logprobs_NT
+    doubt_NT = doubts(scored_NT, density=density)
+    gap_NT = (rollout.drawn_NT[list(rows)] - scored_NT).abs().double()
+    again_NT = torch.cat([scores.logprobs_NT for scores in alone])
+    return {
+        "rollout/noise": max(
+            logit_gap(*of_row) for of_row in zip(gap_NT, doubt_NT, mask_NT, strict=True) if of_row[2].any()
+        ),
+        "rollout/noise_mean": logit_gap(gap_NT, doubt_NT, mask_NT),
+        "rollout/rescoring_gap": logit_gap((again_NT - scored_NT).abs().double(), doubt_NT, mask_NT),
+    }
+
+
+def canary_gap(canary_T: Tensor, scored: Scores, *, density: bool) -> float:
+    """The logit gap of the canary's factors between the sampler and the trainer."""
+    scored_NT = scored.logprobs_NT
+    gap_NT = (canary_T.unsqueeze(0) - scored_NT).abs().double()
+    return logit_gap(gap_NT, doubts(scored_NT, density=density), torch.ones_like(gap_NT, dtype=torch.bool))
 
 
 def sample_rows(

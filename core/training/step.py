@@ -17,13 +17,14 @@ from torch import Tensor
 from core.algorithms.advantages import dead_groups, kept_counts, whole
 from core.config import GrpoStage, RunSpec, Schedule
 from core.health.finding import Row
+from core.health.own_noise import Noise
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
 from core.policies.savings import Savings
 from core.randomness import DROPOUT, ORDER, TRAIN, RowKey, permutation
 from core.tasks.base import Example, Task, names_of
 from core.training.checkpoint import Progress
 from core.training.clock import Clock, Spent, at, stage_learning_rate
-from core.training.metrics import integrity_metrics, rollout_metrics, sample_rows
+from core.training.metrics import canary_gap, integrity_metrics, rollout_metrics, sample_rows
 from core.training.outcome import Ending
 from core.training.requests import Groups, Learn, Replay, Request, Reward, Sample, Score
 from core.training.update import Batch, Update
@@ -62,6 +63,8 @@ class StepContext:
     clock: Clock  # as it stands before the step
     savings: Savings = field(default_factory=Savings)
     held_out: frozenset[str] = frozenset()  # the evaluation's problems, by core.tasks.base.names_of
+    canary: Rollout | None = None  # the fixed row that the sampler is asked about, where the policy has one
+    noise: Noise | None = None  # the run's own, where it was measured before step 1
 
     @property
     def step(self) -> int:
@@ -237,12 +240,24 @@ def sample_and_score(context: StepContext, how: Sampling) -> Generator[Request, 
 
 
 def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any, dict[str, float]]:
-    """The gap between recorded and clean log-probs on one whole group: each takes its turn."""
-    settings, size = context.spec.policy, int(context.stage.prompts_per_step)
+    """The gap between recorded and clean log-probs on one whole group, each in its turn, and on the canary.
+
+    Beside each stands the smallest gap that would exceed the run's own noise on this step.
+    """
+    settings, size, noise = context.spec.policy, int(context.stage.prompts_per_step), context.noise
     rows = rows_of([(context.step - 1) % size], int(context.stage.num_generations))
     wants = frozenset({ENTROPY}) if settings.entropies else NOTHING
     clean = yield Score(policy=context.policy, rollout=rollout, rows=rows, wants=wants)
-    return integrity_metrics(rollout, rows, clean, density=settings.density)
+    metrics = integrity_metrics(rollout, rows, clean, density=settings.density)
+    if noise is not None and metrics.get("rollout/logit_gap"):
+        doubt = metrics["rollout/logprob_gap"] / metrics["rollout/logit_gap"]
+        metrics["rollout/detectable_gap"] = noise.group_limit(rollout.how.temperature) * doubt
+    if rollout.canary_T is not None and context.canary is not None:
+        scored = yield Score(policy=context.policy, rollout=context.canary, rows=[0])
+        metrics["canary/logit_gap"] = canary_gap(rollout.canary_T, scored, density=settings.density)
+        if noise is not None:
+            metrics["canary/detectable_gap"] = noise.canary_limit
+    return metrics
 
 
 def _useful(context: StepContext, groups: Groups, live: bool, virtual_best: float | None) -> list[int]:

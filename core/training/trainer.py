@@ -16,9 +16,10 @@ from typing import Any, Protocol
 from core.config import RunSpec, Stage
 from core.errors import CheckpointError
 from core.health.finding import Row
+from core.health.own_noise import noise_of
 from core.health.rules.integrity import evaluation_integrity
 from core.models.sources.base import Origin
-from core.policies.base import ENTROPY, Policy, Sampling
+from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores
 from core.policies.savings import Savings
 from core.randomness import EVALUATE, RowKey
 from core.tasks.base import Task, names_of
@@ -27,7 +28,7 @@ from core.training.checkpoint import Progress, Snapshot
 from core.training.clock import clock, wait
 from core.training.grpo import grpo_step
 from core.training.imitation import rce_step, sft_step
-from core.training.metrics import evaluation_metrics, gain_errors, integrity_metrics, prompt_rewards
+from core.training.metrics import evaluation_metrics, gain_errors, integrity_metrics, noise_metrics, prompt_rewards
 from core.training.outcome import Ending
 from core.training.parallel import Machine
 from core.training.requests import Request, Reward, Sample, Score, StepDone
@@ -37,6 +38,7 @@ from core.training.update import Update
 # Of an unsound evaluation these would tell of the sampler.
 OF_THE_POLICY = ("eval/reward", "eval/gain_se/", "eval/slices/")
 EVALUATION_CHECKED = 8  # rows of an evaluation that are scored to see whether its rollout is sound
+CALIBRATED_ON = 16  # held-out prompts, a row of each, that the run's own noise is measured on
 STEPS: Mapping[str, Callable[[StepContext], StepRun]] = {"grpo": grpo_step, "sft": sft_step, "rce": rce_step}
 Steps = Generator[Request, Any, Ending]
 
@@ -65,6 +67,7 @@ class Trainer:
         self.progress = Progress()
         self.table: list[Row] = []
         self._start = parts.start
+        self._canary: Rollout | None = None
         self._prompt_rewards: Sequence[float | None] | None = None  # each held-out prompt's, where just evaluated
         self._stages: Sequence[Stage] = list(parts.spec.stages.values())
         self.update = Update(self.policy, self._stages[0])
@@ -79,6 +82,11 @@ class Trainer:
             yield from self._finish_step(row, StepResult(row={}))
         elif (ending := self._ask(lambda callback: callback.after_step(self.table))) is not None:
             return ending  # the run was over at its last checkpoint, and killed before it could say so
+        else:
+            noise = yield from self._resample()
+            if (ending := self._ask(lambda callback: callback.resumed(self.table, noise))) is not None:
+                return ending
+        self._canary = self.policy.canary(self._held_out[0]) if self._held_out else None
         while not self.over():
             ending = yield from self._step(self._stages[self.progress.stage])
             if ending is not None:
@@ -100,10 +108,12 @@ class Trainer:
             update=self.update,
             progress=self.progress,
             table=self._stage_rows(),
-            look=lambda row: self._ask(lambda callback: callback.before_update(row)),
+            look=lambda row: self._ask(lambda callback: callback.before_update(row, self.table)),
             clock=now,
             held_out=self._held_names,
             savings=self.savings,
+            canary=self._canary,
+            noise=noise_of(self.table[0], self.spec.computes_in, self.spec.guards.own_noise),
         )
         self._prompt_rewards = None
         done = yield from STEPS[stage.kind](context)
@@ -137,11 +147,34 @@ class Trainer:
         clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=wants, name="evaluate")
         gap = integrity_metrics(rollout, rows, clean).get("rollout/logprob_gap")
         metrics |= {"eval/temperature": how.temperature} | ({} if gap is None else {"eval/logprob_gap": gap})
+        if done == 0:
+            metrics |= yield from self._noise(rollout, range(0, len(rollout), k)[:CALIBRATED_ON])
         guards, dtype = self.spec.guards, self.spec.computes_in
         if evaluation_integrity(metrics, dtype=dtype, override=guards.max_logprob_gap):
             metrics = {name: value for name, value in metrics.items() if not name.startswith(OF_THE_POLICY)}
             self._prompt_rewards = None
         return metrics
+
+    def _resample(self) -> Generator[Request, Any, dict[str, float]]:
+        """The noise again, on the machine that goes on with a run: a completion of each of some held-out prompts."""
+        prompts, evaluation = self._held_out[:CALIBRATED_ON], self.spec.evaluation
+        how = Sampling(temperature=evaluation.temperature, max_completion_length=self.spec.max_completion_length)
+        keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(prompts))]
+        rollout = yield Sample(policy=self.policy, prompts=prompts, k=1, how=how, keys=keys, name="calibrate")
+        return (yield from self._noise(rollout, range(len(prompts))))
+
+    def _noise(self, rollout: Rollout, rows: Sequence[int]) -> Generator[Request, Any, dict[str, float]]:
+        """How far sampler and trainer are apart on these rows, one of each prompt.
+
+        The trainer scores them twice, together and each alone, which differs by rounding whatever the sampler does.
+        """
+        if rollout.drawn_NT is None or not rows:
+            return {}
+        together = yield Score(policy=self.policy, rollout=rollout, rows=rows, name="calibrate")
+        alone: dict[int, Scores] = {}
+        for row in rows:
+            alone[row] = yield Score(policy=self.policy, rollout=rollout, rows=[row], name="calibrate")
+        return noise_metrics(rollout, rows, together, list(alone.values()), density=self.spec.policy.density)
 
     def _finish_step(self, row: Mapping[str, float], done: StepResult) -> Generator[Request, Any, Ending | None]:
         """Record the step, move on, then ask the callbacks. The row before step 1 is of no stage."""

@@ -8,12 +8,13 @@ that grows with the updates is a sign of old weights too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, StepTable, all_invalid, steps_of
+from core.health.own_noise import excess, noise_of
 from core.health.statistics import chance_above, shown_p
 
 # Mean absolute gap in nats per token at temperature 1. Log-probs are of logits / temperature, so rounding can grow as
@@ -108,6 +109,64 @@ def _near(found: Sequence[Finding], steps: int) -> bool:
         return False
     few = len(found) < 0.5 * steps and len(found) < max(SEVERAL, SHARE * steps)
     return few or median(gap - CLEAR * limit for gap, limit in known) < 0
+
+
+def noise_integrity(rows: Sequence[Row]) -> Finding | None:
+    """An error where the last row's gap is beyond the run's own noise: far, or for the second time in a row."""
+    beyond = excess(rows)
+    if beyond is None:
+        return None
+    canary = beyond.metric.startswith("canary/")
+    where = "on its fixed prompt" if canary else "a token"
+    return Finding(
+        id="rollout-integrity",
+        severity="error",
+        summary=(
+            f"step {beyond.step}: the sampler no longer draws from the policy the trainer scores ({beyond.metric} "
+            f"{beyond.gap:.3g} nats {where}, at most {beyond.limit:.3g} is this run's own noise)"
+            + _by_position(rows[-1])
+        ),
+        evidence={
+            "step": beyond.step,
+            "logprob_gap": rows[-1].get("rollout/logprob_gap") or 0.0,
+            "limit": rows[-1].get("rollout/detectable_gap") or beyond.limit,
+            "metric": beyond.metric,
+            "times": beyond.gap / beyond.limit,
+        },
+    )
+
+
+def _by_position(row: Row) -> str:
+    """The gap of the halves of the completions: a cache that is lost on the way shows in the second."""
+    early, late = row.get("rollout/logit_gap_early"), row.get("rollout/logit_gap_late")
+    if early is None or late is None:
+        return ""
+    return f"; logits are {early:.2g} apart in the first half of the completions, {late:.2g} in the second"
+
+
+def resumed_integrity(
+    table: StepTable, again: Mapping[str, float], *, dtype: str | None, factor: float | None
+) -> Finding | None:
+    """An error where a resumed run's sampler and trainer are further apart than the run's own noise, before a step.
+
+    What the machine that goes on rounds differently is known from the trainer's scores alone, and is allowed.
+    """
+    noise, gap = noise_of(table[0] if table else None, dtype, factor), again.get("rollout/noise_mean")
+    if noise is None or gap is None:
+        return None
+    limit = replace(noise, mean=max(noise.mean, again.get("rollout/rescoring_gap", 0.0))).canary_limit
+    if gap <= limit:
+        return None
+    step = int(table[-1].get("step") or 0)
+    return Finding(
+        id="rollout-integrity",
+        severity="error",
+        summary=(
+            f"resumed after step {step}: the sampler does not draw from the policy the trainer scores (logit gap "
+            f"{gap:.3g} nats, at most {limit:.3g} is this run's own noise)"
+        ),
+        evidence={"step": step, "logprob_gap": gap, "limit": limit},
+    )
 
 
 def _integrity(

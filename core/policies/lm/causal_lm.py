@@ -20,13 +20,18 @@ from core.errors import CheckpointError, TaskError
 from core.models.adapters import save, using_weights
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
-from core.policies.lm.decoding import decode, stack_draws
+from core.policies.lm.decoding import decode, sampler_logprobs, stack_draws
 from core.policies.lm.fast.fused_layers import checkpoint_contexts, folded_adapter
 from core.policies.lm.forward import micro_batch, rows_by_prompt, score_rows
 from core.policies.savings import Savings
-from core.randomness import RowKey, uniforms
+from core.randomness import TRAIN, RowKey, uniforms
 from core.tasks.base import Example
 from core.tasks.text import prompt_of
+
+CANARY_TOKENS = 16
+# A canary costs two small forwards of the sampler and one of the trainer. In a large model that is a row among others,
+# in a small one, whose time goes into launching operations, a tenth of a step: there it is due on every eighth step.
+LARGE, CANARY_EVERY = 20_000_000, 8  # parameters, steps
 
 
 class CausalLMPolicy:
@@ -62,6 +67,8 @@ class CausalLMPolicy:
         self.end_ids = torch.tensor(ordered)
         self.sampling_bytes = sampling_budget(model.device)
         self._itemsize = model.dtype.itemsize
+        self._canary: Rollout | None = None
+        self._canary_every = 1 if model.num_parameters() >= LARGE else CANARY_EVERY
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """K completions of each prompt, log-probs recorded; `keys` has P*K entries. Bounded batches draw the same."""
@@ -81,6 +88,9 @@ class CausalLMPolicy:
                 )
                 for first in range(0, len(prompts), size)
             ]
+            canary_T = (
+                sampler_logprobs(model, self._canary) if self._canary is not None and self._due(keys[0]) else None
+            )
         draws = stack_draws(parts, end=int(self.end_ids[0]))
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         rows = _unpadded(draws.ids_NT, draws.mask_NT)
@@ -94,7 +104,25 @@ class CausalLMPolicy:
             truncated_N=draws.truncated_N,
             how=how,
             tokens=rows,
+            canary_T=canary_T,
         )
+
+    def canary(self, example: Example) -> Rollout:
+        """The example's prompt, and its own first tokens as a completion: fixed, and few of them are certain."""
+        ids_1S, mask_1S = self._encode([example])
+        ids_1T = ids_1S[:, :CANARY_TOKENS]
+        self._canary = Rollout(
+            prompts=[example],
+            prompt_N=torch.zeros(1, dtype=torch.long),
+            actions={"prompt_ids": ids_1S, "prompt_mask": mask_1S, "ids": ids_1T},
+            mask_NT=torch.ones_like(ids_1T, dtype=torch.bool),
+            drawn_NT=None,
+            outputs=[""],
+            truncated_N=torch.zeros(1, dtype=torch.bool),
+            how=Sampling(temperature=1.0, max_completion_length=ids_1T.shape[1]),
+            tokens=ids_1T.tolist(),
+        )
+        return self._canary
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
         """One row per (prompt, output), the end token included; scored at temperature 1."""
@@ -166,6 +194,11 @@ class CausalLMPolicy:
         """A PEFT adapter, or a transformers model where weights of its own were trained; with the tokenizer."""
         save(self.model, folder)
         self.tokenizer.save_pretrained(folder)
+
+    def _due(self, first: RowKey) -> bool:
+        """True when the rollout that begins with this row is one that the canary is run with."""
+        begins_step = first.purpose == TRAIN and first.attempt == 0 and first.row == 0
+        return begins_step and (first.step <= 2 or first.step % self._canary_every == 0)
 
     def _autocast(self) -> AbstractContextManager[object]:
         """The precision of every forward, sampling, scoring and learning alike; the log-softmax stays fp32."""

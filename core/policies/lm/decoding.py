@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from core.models.devices import to_device
-from core.policies.base import Sampling
+from core.policies.base import Rollout, Sampling
 from core.policies.lm.fast.decoder_step import RECORDERS, decoder_step
 from core.policies.lm.fast.decoder_weights import takes_ready_mask
 from core.policies.lm.fast.kv_cache import keep_rows, repeat_with_room, rows_after_leaving
@@ -302,6 +302,22 @@ def _prefill(
     record = RECORDERS.get(device.type) if savings.recorded_steps else None
     quick = decoder_step(model, cache, mask, k, limit - 1, record) if savings.lean_steps else None
     return logits.repeat_interleave(k, 0), quick or ModelStep(model, cache, mask, k, limit - 1)
+
+
+def sampler_logprobs(model: Any, rollout: Rollout) -> Tensor:
+    """What the sampler says of one row's tokens at temperature 1, (T,) on the CPU: as drawn, but given.
+
+    The prompt is run into a cache and the tokens behind it, so a cache that is old or lost is seen; all tokens are run
+    at once, since none must be waited for.
+    """
+    ids_1S, ids_1T = (to_device(rollout.actions[name], model.device) for name in ("prompt_ids", "ids"))
+    cache = DynamicCache()
+    logits = [model(input_ids=ids_1S, past_key_values=cache, use_cache=True).logits[:, -1:]]
+    if ids_1T.shape[1] > 1:
+        logits.append(model(input_ids=ids_1T[:, :-1], past_key_values=cache, use_cache=True).logits)
+    logits_TV = torch.cat(logits, dim=1)[0].float()
+    logprobs_T: Tensor = logits_TV.log_softmax(-1).gather(-1, ids_1T[0].unsqueeze(-1)).squeeze(-1)
+    return logprobs_T.cpu()
 
 
 def _side_by_side(steps: Sequence[_Drawn], *, n: int, end_ids: Tensor) -> DrawnTokens:

@@ -78,7 +78,8 @@ def test_a_fault_is_there_only_where_the_spec_asks_for_it(tmp_path: Path) -> Non
 def test_every_fault_that_a_spec_can_name_is_planted_somewhere(fault: str, tmp_path: Path) -> None:
     places = (faults.IN_THE_POLICY, faults.IN_THE_TASK, faults.IN_REQUESTS, faults.IN_ANSWERS)
     assert sum(fault in place for place in places) == 1
-    trainer = assembled(spec_of(faults=[fault]), tmp_path)
+    model = {"model": {"source": "builtin:tiny", "lora": LORA}} if fault == "wrong-adapter" else {}
+    trainer = assembled(spec_of(faults=[fault], **model), tmp_path)
     assert isinstance(trainer, faults.FaultyTrainer)
     wrapped = (type(trainer.policy), type(trainer.task))
     if fault in IN_THE_POLICY:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.health.finding import Row
+from core.health.finding import Row, StepTable
 from core.randomness import ORDER, RowKey, permutation
 from core.training.callbacks import Callback
 from core.training.outcome import Ending
@@ -132,7 +132,7 @@ def test_where_all_are_dead_nothing_is_learned_and_all_is_counted(changes: dict[
 class Stop(Callback):
     """Ends the run at its first look at a rollout."""
 
-    def before_update(self, row: Row) -> Ending | None:
+    def before_update(self, row: Row, table: StepTable) -> Ending | None:
         return Ending(status="INVALID_ROLLOUT", message="stop")
 
 

@@ -18,7 +18,7 @@ import core.training.grpo
 from core.algorithms.surrogates import Surrogate, surrogate
 from core.config import GrpoStage
 from core.config.methods import METHODS
-from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
+from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights, joined
 from core.randomness import RowKey
 from core.tasks.base import Example
 from core.training.requests import Learn
@@ -51,7 +51,7 @@ ENTROPIES = random(0.1, 2.0, seed=4)
 TASK = PricedTask(lambda prompt, output: REWARDS[prompt][int(output)], prompts=P)
 
 
-class FrozenPolicy:
+class FrozenPolicy(Policy):
     """Always the same K completions of a prompt, drawn by an older policy. Its parameters are their log-probs."""
 
     def __init__(self, old_PKT: Tensor) -> None:

@@ -19,7 +19,11 @@ RELATIVE = 1e-6  # of a metric, and of the largest gradient of a tensor
 CUT = 1e-5  # the same where groups are cut: their prompts are run in another company
 ROUNDING = 1e-7  # fp32 rounding of sums that are nearly 0, and of what stands beside another padding
 # The gap between two nearly equal numbers: it is all rounding, which other padding changes.
-NOISE = ("rollout/logprob_gap", "eval/logprob_gap", "rollout/logprob_gap_max")
+NOISE = (
+    "rollout/logprob_gap", "rollout/logprob_gap_max", "rollout/logit_gap", "rollout/logit_gap_early",
+    "rollout/logit_gap_late", "eval/logprob_gap", "canary/logit_gap", "rollout/noise", "rollout/noise_mean",
+    "rollout/rescoring_gap",
+)  # fmt: skip
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isnan, nan, sqrt
+from math import exp, isnan, nan, sqrt
 
 import pytest
 import torch
@@ -90,13 +90,18 @@ def test_a_virtual_best_sample_makes_a_group_live_that_is_all_below_it() -> None
 
 
 def test_the_gap_is_a_mean_over_the_drawn_tokens_of_the_rows_that_were_scored() -> None:
-    # Rows 0 and 2 have 2 and 3 tokens; recorded -1 everywhere.
+    # Rows 0 and 2 have 2 and 3 tokens; recorded -1 everywhere. Gaps 0 and 1/2 of the first, 0, 0 and 1/2 of the second.
+    # Doubt: 1 - e^-1 where the score is -1 (three tokens), 1 - e^-1.5, 1 - e^-0.5. Early are tokens 1; 1 and 2.
+    sure, less, more = 1 - exp(-1.0), 1 - exp(-1.5), 1 - exp(-0.5)
     clean = torch.tensor([[-1.0, -1.5, 99.0], [-1.0, -1.0, -0.5]])
     entropies = torch.tensor([[1.0, 1.0, 99.0], [2.0, 2.0, 4.0]])
     got = integrity_metrics(ROLLOUT, [0, 2], Scores(logprobs_NT=clean, entropies_NT=entropies))
     assert got == {
         "rollout/logprob_gap": pytest.approx(1.0 / 5),
         "rollout/logprob_gap_max": pytest.approx(0.5),
+        "rollout/logit_gap": pytest.approx(1.0 / (3 * sure + less + more)),
+        "rollout/logit_gap_early": 0.0,
+        "rollout/logit_gap_late": pytest.approx(1.0 / (less + more)),
         "entropy": pytest.approx(10.0 / 5),
     }
     assert set(got) <= set(METRICS)

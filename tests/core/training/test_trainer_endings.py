@@ -49,7 +49,7 @@ class Asked(Callback):
     def __init__(self, name: str, log: list[str], *, before: int = 0, after: int = 0) -> None:
         self._name, self._log, self._before, self._after = name, log, before, after
 
-    def before_update(self, row: Row) -> Ending | None:
+    def before_update(self, row: Row, table: StepTable) -> Ending | None:
         self._log.append(f"{self._name} before {row['step']}")
         return replace(STOP, message=self._name) if row["step"] == self._before else None
 

@@ -112,6 +112,7 @@ def kinds(trainer: Trainer) -> list[list[str]]:
 
 SAMPLE, REWARD, CLEAN, REFERENCE, LEARN = "sample", "reward", "score", "score reference", "learn"
 EVALUATE = ["evaluate", "evaluate", "evaluate"]  # sampled, scored, and looked at: an evaluation must be sound, too
+START = [*EVALUATE, *["calibrate"] * 5]  # the four held-out prompts scored together, and each alone
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ EVALUATE = ["evaluate", "evaluate", "evaluate"]  # sampled, scored, and looked a
 )
 def test_what_a_step_asks_for(task: PricedTask, beta: float, expected: list[list[str]]) -> None:
     stage = grpo_stage(max_steps=3, beta=beta, num_generations=16)
-    assert kinds(trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": 2})) == [EVALUATE, *expected]
+    assert kinds(trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": 2})) == [START, *expected]
 
 
 def test_each_group_takes_its_turn_at_the_integrity_check_and_each_update_has_its_own_dropout() -> None:
@@ -176,6 +177,9 @@ def test_row_0_is_the_evaluation_before_training() -> None:
         "eval/reward_se",
         "eval/temperature",
         "eval/logprob_gap",
+        "rollout/noise",
+        "rollout/noise_mean",
+        "rollout/rescoring_gap",
         "eval/valid",
         "eval/length",
         "eval/truncated",

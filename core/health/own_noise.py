@@ -1,0 +1,103 @@
+"""The run's own noise: by how much sampler and trainer differ while they are known to agree, and limits that follow.
+
+A limit for every model must allow the rounding of the worst one: 0.3 nats in bf16, where weights one update old differ
+by 0.01 to 0.2. A run's own noise is measured before its first update, on held-out prompts, and later gaps are judged
+against it. Gaps are taken per unit of doubt (1 - the token's probability), where rounding has about the same size
+whatever the policy is sure of: they are distances of logits.
+
+An unsound start must not become its own noise. The trainer scores the same rows twice, together and each alone: that
+differs by rounding only, whatever the sampler does, so the sampler's gap counts as noise up to RESCORED times that one.
+Not here: how gaps are measured (core.training), what a pattern of gaps means (core.health.rules.integrity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core.health.finding import Row
+
+# Logit gaps that are rounding in any run: of fp32 what its longest sums lose, of bf16 the rounding of one number.
+FLOOR = {"float32": 1e-4, "bfloat16": 2.0**-8}
+RESCORED = 5.0  # times the trainer's own: a sampler of other kernels rounds otherwise, but not by orders of magnitude
+SPREAD = 2.0  # times that, of the prompt that differs most
+# Of the canary. It is one prompt whose tokens are all in doubt: its sound gaps strayed to 2.1 times the mean of the
+# calibration, those of groups to 5 times (docs/benchmarks.md).
+CANARY = 1.5
+FAR = 3.0  # times the limit: so large that one step is enough; else it takes two in a row
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noise:
+    """Logit gaps in nats at `temperature`: the largest and the mean of the calibration's prompts.
+
+    `factor` times that is still noise: `guards.noise_factor`.
+    """
+
+    largest: float
+    mean: float
+    temperature: float
+    factor: float
+
+    def group_limit(self, temperature: float) -> float:
+        """The largest logit gap of a group that is noise, at another temperature: log-probs are of logits over it."""
+        return self.factor * self.largest * max(1.0, self.temperature / temperature)
+
+    @property
+    def canary_limit(self) -> float:
+        """The largest logit gap of the canary, scored at temperature 1, that is noise."""
+        return self.factor * CANARY * self.mean * max(1.0, self.temperature)
+
+
+def noise_of(start: Row | None, dtype: str | None, factor: float | None) -> Noise | None:
+    """The noise by a run's row before step 1; None where it was not measured there, or is not judged by (no factor)."""
+    names = ("rollout/noise", "rollout/noise_mean", "rollout/rescoring_gap")
+    values = [None if start is None else start.get(name) for name in names]
+    largest, mean, rescored = values
+    if factor is None or largest is None or mean is None or rescored is None:
+        return None
+    floor = FLOOR.get(dtype or "", max(FLOOR.values()))
+    most = RESCORED * max(rescored, floor)
+    return Noise(
+        largest=min(max(largest, floor), SPREAD * most),
+        mean=min(max(mean, floor), most),
+        temperature=(start or {}).get("eval/temperature") or 1.0,
+        factor=factor,
+    )
+
+
+COLUMNS = (("rollout/logprob_gap", "rollout/detectable_gap"), ("canary/logit_gap", "canary/detectable_gap"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excess:
+    """A gap beyond the run's own noise, on this step and, unless it is far beyond, on the measured one before."""
+
+    step: int
+    metric: str
+    gap: float
+    limit: float
+
+
+def excess(rows: Sequence[Row]) -> Excess | None:
+    """What the last row exceeds the run's own noise by; None where it does not, or not for long enough.
+
+    One that is FAR beyond counts at once, others where the row that measured the same before it exceeded it as well.
+    """
+    if not rows:
+        return None
+    for metric, limit_name in COLUMNS:
+        over = times(rows[-1], metric, limit_name)
+        if over is None or over <= 1:
+            continue
+        before = next((past for row in reversed(rows[:-1]) if (past := times(row, metric, limit_name)) is not None), 0)
+        if over > FAR or before > 1:
+            gap, limit = (float(rows[-1][name] or 0.0) for name in (metric, limit_name))
+            return Excess(step=int(rows[-1].get("step") or 0), metric=metric, gap=gap, limit=limit)
+    return None
+
+
+def times(row: Mapping[str, float | None], metric: str, limit_name: str) -> float | None:
+    """A gap in units of its limit; None where the row has no such gap."""
+    gap, limit = row.get(metric), row.get(limit_name)
+    return None if gap is None or not limit else gap / limit
