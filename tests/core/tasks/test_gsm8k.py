@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +172,32 @@ def test_every_gold_answer_of_the_real_problems_scores_1(gsm8k: Path, form: str)
     outcomes = subject.score(examples, [subject.target(one) for one in examples])
     assert {(one.reward, *one.parts.values()) for one in outcomes} == {(1.0, 1.0, 1.0, 1.0)}
     assert not any("<<" in str(one.facts["solution"]) for one in examples)
+
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKED = "{n} + {n} = <<{n}+{n}={sum}>>{sum}\n#### {sum}"
+ROWS = [
+    {"question": f"Ann has {n} eggs and buys {n} more. How many?", "answer": WORKED.format(n=n, sum=2 * n)}
+    for n in (501, 2, 3, 4)
+]
+
+
+def write(folder: Path, name: str, rows: list[dict[str, str]]) -> None:
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """train.jsonl with 1002, 4, 6 and 8 as answers, test.jsonl with the first of them."""
+    write(tmp_path, "train.jsonl", ROWS)
+    write(tmp_path, "test.jsonl", ROWS[:1])
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def gsm8k() -> Path:
+    """The folder with all 8,792 problems; skips, visibly, where it is absent."""
+    found = Path(os.environ.get("GRPOCTL_TEST_DATA") or ROOT.parent / "shared" / "data") / "gsm8k"
+    if not (found / "train.jsonl").is_file():
+        pytest.skip(f"{found} is absent: set GRPOCTL_TEST_DATA to the folder that holds gsm8k/train.jsonl")
+    return found
