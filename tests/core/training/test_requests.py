@@ -1,19 +1,23 @@
-"""Sampled outputs and a task -> scored groups."""
+"""Sampled outputs and a task give scored groups, in batches too; and which step a reward function is told."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from math import nan
+from pathlib import Path
 
 import pytest
 import torch
 
+from core.config.task import CustomTaskSpec, DataSpec, RewardSpec
 from core.errors import TaskError
 from core.policies.base import Rollout, Sampling
-from core.randomness import RowKey
+from core.randomness import EVALUATE, RowKey
 from core.tasks.base import Example, Outcome
-from core.training.requests import collect
-from tests.fakes import PricedTask, TabularPolicy
+from core.tasks.custom.task import CustomTask
+from core.training.requests import ROWS, GroupSampling, Reward, collect, sample_groups
+from tests.fakes import PricedTask, TabularPolicy, asked, grpo_stage, trainer_of
 
 
 class Forgetful(PricedTask):
@@ -53,3 +57,56 @@ def test_a_task_that_forgets_a_completion_is_refused() -> None:
     task = Forgetful(lambda prompt, output: 0.0)
     with pytest.raises(TaskError, match="7 outcomes for 8 completions"):
         collect(task, rollout_of(task, 2))
+
+
+HOW = Sampling(temperature=1.0, max_completion_length=1)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "k", "batches"),
+    [
+        (1, 1, [1]),
+        (130, 1, [128, 2]),
+        (65, 2, [64, 1]),
+        (3, ROWS + 1, [1, 1, 1]),  # a group is never split
+    ],
+)
+def test_every_problem_is_measured_once_in_bounded_batches(prompts: int, k: int, batches: list[int]) -> None:
+    task = PricedTask(lambda n, output: float(output), prompts=prompts)
+    examples, policy = task.examples("eval"), TabularPolicy()
+    found = list(sample_groups(policy, task, examples, GroupSampling(k=k, how=HOW, seed=4)))
+    assert [len(groups.rollout.prompts) for groups in found] == batches
+    assert [one.id for groups in found for one in groups.rollout.prompts] == [one.id for one in examples]
+    # The very rows that the trainer's evaluation, which draws all of them at once, would have drawn.
+    keys = [RowKey(4, EVALUATE, 0, 0, row) for row in range(prompts * k)]
+    whole = policy.sample(examples, k, HOW, keys)
+    assert [output for groups in found for output in groups.rollout.outputs] == list(whole.outputs)
+    assert [o.reward for groups in found for o in groups.outcomes] == [float(output) for output in whole.outputs]
+
+
+SOURCE = "def f(completions, trainer_state): return [trainer_state.global_step] * len(completions)"
+
+
+@pytest.mark.process
+def test_a_function_is_told_how_many_steps_are_done(tmp_path: Path) -> None:
+    """TRL's global_step: 0 before the first update. Evaluated before step 1 and after step 2."""
+    (tmp_path / "data.csv").write_text("q\n" + "\n".join(f"question {row}" for row in range(8)) + "\n")
+    (tmp_path / "mine.py").write_text(SOURCE)
+    spec = CustomTaskSpec(
+        name="custom",
+        data=DataSpec(path=str(tmp_path / "data.csv")),
+        prompt="{q}",
+        rewards=(RewardSpec(function=f"{tmp_path}/mine.py:f"),),
+        train_prompts=4,
+        eval_prompts=2,
+    )
+    task = CustomTask(spec)
+    stage = grpo_stage(max_steps=2)
+    with closing(task):
+        trainer = trainer_of(TabularPolicy(), task, stage, evaluation={"eval_steps": 2})
+        told = [
+            (request.name, {outcome.reward for outcome in groups.outcomes})
+            for request, groups in asked(trainer)
+            if isinstance(request, Reward)
+        ]
+    assert told == [("evaluate", {0.0}), ("reward", {0.0}), ("reward", {1.0}), ("evaluate", {2.0})]

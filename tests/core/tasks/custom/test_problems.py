@@ -1,4 +1,4 @@
-"""Rows -> problems: who is held out, and that nobody is in two splits."""
+"""Templates fill prompts from a row; rows become problems: who is held out, and that nobody is in two splits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from core.config.task import CustomTaskSpec
+from core.config.task import CustomTaskSpec, DataSpec
 from core.errors import SpecError
 from core.tasks.base import Example
-from core.tasks.custom.problems import LONGEST, Prompts, splits_of
+from core.tasks.custom.problems import LONGEST, Prompts, parse, rows_of, splits_of
 from core.tasks.text import prompt_of
 from tests.core.tasks.custom.conftest import Spec
 
@@ -167,3 +167,78 @@ def test_what_is_no_conversation_is_refused(conversation: object, message: str, 
     with pytest.raises(SpecError) as caught:
         split(spec(chats([user("first")], conversation), **CHAT))
     assert f"line 2: column 'chat': {message}" in str(caught.value)
+
+
+ROW = {"q": "two", "n": 3, "x": 0.5, "ok": True, "no": None, "m": {"t": ["a", {"b": "deep"}]}, "a b.c": "odd"}
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("plain", "plain"),
+        ("{q}?", "two?"),
+        ("{q}{q}", "twotwo"),
+        ("{{{q}}}", "{two}"),
+        ("{n} {x} {ok}", "3 0.5 true"),  # what is no text is JSON
+        ("{m[t][0]} {m[t][-1][b]}", "a deep"),
+        ("{m[t]}", '["a", {"b": "deep"}]'),
+        ("{a b.c}", "odd"),  # a column's name, no attribute of anything
+        ("{q}\n}}", "two\n}"),
+    ],
+)
+def test_a_row_is_filled_in(template: str, text: str) -> None:
+    assert parse(template, "task.prompt").filled(ROW) == text
+
+
+@pytest.mark.parametrize("template", ["{", "}", "{q", "{}", "{q}}", "{q[}", "{[q]}", "{q{n}}", "{q[]}"])
+def test_what_is_no_template_is_refused_with_its_place(template: str) -> None:
+    with pytest.raises(SpecError, match=r"task.prompt: got .* at character \d+; allowed: \{column\}"):
+        parse(template, "task.prompt")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{no}", "{no} is null"),
+        ("{m[z]}", "{m[z]} finds nothing: no 'z'"),
+        ("{m[t][2]}", "no '2'"),
+        ("{q[0]}", "no '0' in \"two\""),  # no letters of a text
+        ("{m[t][__class__]}", "no '__class__'"),
+    ],
+)
+def test_what_a_row_does_not_have_is_told(template: str, message: str) -> None:
+    with pytest.raises(LookupError) as caught:
+        parse(template, "k").filled(ROW)
+    assert message in str(caught.value.args[0])
+
+
+def test_what_a_row_holds_is_no_template() -> None:
+    assert parse("{q}", "k").filled({"q": "{n} {q.__class__}"}) == "{n} {q.__class__}"
+
+
+def test_it_says_which_columns_it_needs() -> None:
+    assert parse("{a[b]} {c} {a}", "k").columns == ["a", "c"]
+
+
+def test_a_file_that_is_not_there_names_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "questions.jsonl").write_text("{}")
+    for name, hint in (("question.csv", "; did you mean questions.jsonl?"), ("other.csv", ".parquet")):
+        with pytest.raises(SpecError, match="there is no such file") as caught:
+            rows_of(DataSpec(path=str(tmp_path / name)), seed=0)
+        assert str(caught.value).endswith(hint)
+    with pytest.raises(SpecError, match="is a directory"):
+        rows_of(DataSpec(path=str(tmp_path)), seed=0)
+    with pytest.raises(SpecError, match="no folder"):
+        rows_of(DataSpec(path=str(tmp_path / "no" / "a.csv")), seed=0)
+
+
+def test_so_many_rows_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(f'{{"q": {n}}}\n' for n in range(100)))
+    drawn = {
+        seed: [row.values["q"] for row in rows_of(DataSpec(path=str(file), max_rows=5), seed=seed)] for seed in (0, 1)
+    }
+    assert [len(set(numbers)) for numbers in drawn.values()] == [5, 5]
+    assert drawn[0] != drawn[1]
+    assert drawn[0] == [row.values["q"] for row in rows_of(DataSpec(path=str(file), max_rows=5), seed=0)]
+    assert len(rows_of(DataSpec(path=str(file), max_rows=1000), seed=0)) == 100

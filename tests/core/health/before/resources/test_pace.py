@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.before.resources import memory as disks
-from core.health.before.resources.memory import Tokens, disk
+from core.health.before.resources.memory import Tokens
 from core.health.before.resources.pace import BACKWARD, CALL, LAYER, Speed, evaluation_seconds, evaluations, paces
 from tests.core.health.before.resources.paper import PAPER, run
 
@@ -52,19 +51,3 @@ def test_evaluations() -> None:
     assert evaluations(run()) == 3
     assert evaluations(run(grpo={"max_steps": 12})) == 4  # and after the last step
     assert evaluation_seconds(run(), PAPER, TOKENS, SLOW) == pytest.approx(2 * (960 * 9 + 1760 * 30), abs=0.1)
-
-
-def test_disk_on_paper() -> None:
-    found = disk(run(), PAPER, "cpu")
-    assert found.checkpoint == 3 * 448  # weights that move, and two moments
-    assert found.checkpoints == 4 * 3 * 448  # two are kept, the best one, and one is being written
-    assert found.export == 448 + disks.TOKENIZER
-    assert found.merged == 0
-    assert found.records == disks.STORE + 10 * disks.STEP + 40 * (disks.SAMPLE + 5 * disks.TOKEN)
-    assert found.total == found.checkpoints + found.export + found.records
-
-
-def test_a_whole_model_is_exported_where_all_weights_moved_or_it_is_asked_for() -> None:
-    assert disk(run(model={"lora": None}), PAPER, "cpu").export == 10_400 + disks.TOKENIZER
-    merged = run().model_copy(update={"export": run().export.model_copy(update={"merged": True})})
-    assert disk(merged, PAPER, "cpu").merged == 10_400 + disks.TOKENIZER

@@ -86,18 +86,6 @@ def test_a_bad_file_is_refused_by_name_and_line(name: str, content: str | bytes,
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_names_its_neighbour(tmp_path: Path) -> None:
-    (tmp_path / "questions.jsonl").write_text("{}")
-    for name, hint in (("question.csv", "; did you mean questions.jsonl?"), ("other.csv", ".parquet")):
-        with pytest.raises(SpecError, match="there is no such file") as caught:
-            rows_of(DataSpec(path=str(tmp_path / name)), seed=0)
-        assert str(caught.value).endswith(hint)
-    with pytest.raises(SpecError, match="is a directory"):
-        rows_of(DataSpec(path=str(tmp_path)), seed=0)
-    with pytest.raises(SpecError, match="no folder"):
-        rows_of(DataSpec(path=str(tmp_path / "no" / "a.csv")), seed=0)
-
-
 def test_a_line_of_ten_megabytes_is_a_row(tmp_path: Path) -> None:
     (row,) = read(tmp_path / "a.jsonl", '{"q": "' + "x" * 10_000_000 + '"}')
     assert len(str(row["q"])) == 10_000_000
@@ -131,18 +119,6 @@ def test_a_parquet_file_with_one_name_twice_is_refused(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_arrays([column, column], names=["q", "q"]), tmp_path / "a.parquet")
     with pytest.raises(SpecError, match="two columns are called 'q'"):
         rows_of(DataSpec(path=str(tmp_path / "a.parquet")), seed=0)
-
-
-def test_so_many_rows_are_drawn_by_the_seed(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text("".join(f'{{"q": {n}}}\n' for n in range(100)))
-    drawn = {
-        seed: [row.values["q"] for row in rows_of(DataSpec(path=str(file), max_rows=5), seed=seed)] for seed in (0, 1)
-    }
-    assert [len(set(numbers)) for numbers in drawn.values()] == [5, 5]
-    assert drawn[0] != drawn[1]
-    assert drawn[0] == [row.values["q"] for row in rows_of(DataSpec(path=str(file), max_rows=5), seed=0)]
-    assert len(rows_of(DataSpec(path=str(file), max_rows=1000), seed=0)) == 100
 
 
 def test_a_file_that_has_changed_is_read_again(tmp_path: Path) -> None:
