@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from core.faults import ConstantReward, EvaluationInTraining
-from core.tasks.base import names_of
-from core.tasks.text import text_example
 from tests.fakes import PricedTask
 
 TASK = PricedTask(lambda problem, output: problem + int(output), valid=lambda output: output != "3")
@@ -22,12 +20,3 @@ def test_evaluation_s_problems_come_after_training_s_own() -> None:
     assert list(task.examples("eval")) == TASK.examples("eval")
     assert list(task.examples("test")) == TASK.examples("test")
     assert task.score(task.examples("train")[:1], ["1"]) == TASK.score(TASK.examples("train")[:1], ["1"])
-
-
-def test_problems_are_the_same_by_id_or_by_what_the_model_is_given() -> None:
-    one, other = text_example(id="a", prompt="2 + 2"), text_example(id="b", prompt="2 + 2")
-    chat = text_example(id="b", prompt="2 + 2", messages=({"role": "user", "content": "2 + 2"},))
-    (same,) = set(names_of(one)) & set(names_of(other))
-    assert "2 + 2" in same
-    assert set(names_of(chat)) & set(names_of(other)) == {"id b"}
-    assert not set(names_of(one)) & set(names_of(chat))
