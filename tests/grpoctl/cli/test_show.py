@@ -77,8 +77,8 @@ def test_what_is_shown_is_what_would_run(
     grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch, free: int | None, command: tuple[str, ...]
 ) -> None:
     """The one rule, whoever asks; here by what `run --dry-run` says it would take."""
-    monkeypatch.setattr(profile, "_cuda_memory", lambda: free)
-    monkeypatch.setattr(profile, "_count", lambda model: 1)  # the model is at hand
+    monkeypatch.setattr(profile, "free_cuda_memory", lambda: free)
+    monkeypatch.setattr(profile, "parameter_count", lambda model: 1)  # the model is at hand
     would = grpoctl("run", "p31", "--dry-run", "--json").document["profile"]
     assert would == ("tiny" if free is None else "full")
     assert grpoctl(*command, "--json").document["profile"] == would
@@ -86,8 +86,8 @@ def test_what_is_shown_is_what_would_run(
 
 def test_what_cannot_be_run_can_be_shown(grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CUDA machine without room for `full`: `run` asks which profile, `show` shows the spec as it is written."""
-    monkeypatch.setattr(profile, "_cuda_memory", lambda: 1)
-    monkeypatch.setattr(profile, "_count", lambda model: 10**9)
+    monkeypatch.setattr(profile, "free_cuda_memory", lambda: 1)
+    monkeypatch.setattr(profile, "parameter_count", lambda model: 10**9)
     assert grpoctl("run", "p31", "--dry-run").code == 2
     said = grpoctl("show", "p31")
     assert (said.code, "profile: full (auto takes none: " in said.out) == (0, True)

@@ -1,27 +1,23 @@
-"""What an execution refuses before it touches anything, how signals reach it, and the result that it writes."""
+"""What an execution refuses before it touches anything, and the result that it writes."""
 
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
-from core.errors import BusyError, NotFoundError, SpecError
+from core.config import RunSpec
+from core.errors import BusyError, NotFoundError, RunError, SpecError
 from core.health import examine
 from grpoctl import files
-from grpoctl.config import load, read_resolved
-from grpoctl.executors import inline
-from grpoctl.executors.inline import Hooks, _result, execute, parent_control, read_control
-from grpoctl.executors.terminal import Terminated, signals_as_interrupts
-from grpoctl.files import _scan, read_json, read_rows, replace_json
+from grpoctl.config import load
+from grpoctl.executors.inline import Hooks, execute, parent_control, read_control
+from grpoctl.executors.terminal import Terminated
+from grpoctl.files import _scan, read_json, replace_json
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.runs.status import Status
 from tests.conftest import Recorded
 
 
@@ -68,68 +64,26 @@ def test_a_run_that_another_holds_is_refused(recorded: Recorded) -> None:
     assert content(run) == before
 
 
-@pytest.fixture
-def heard() -> Iterator[list[int]]:
-    """The signals that nobody else took; without this they would end the tests."""
-    signals: list[int] = []
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, lambda number, _: signals.append(number)) for number in numbers]
-    yield signals
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+class Failing(Hooks):
+    """Ends an execution before anything is loaded: what was recorded stays as it was."""
+
+    def started(self, spec: RunSpec, run: RunDir) -> None:
+        raise RunError("no model")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_run_as_ctrl_c_does(heard: list[int], number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with pytest.raises(Terminated), signals_as_interrupts():
-        os.kill(os.getpid(), number)
-    assert issubclass(Terminated, KeyboardInterrupt)
-    assert signal.getsignal(number) is before
-    assert heard == []
-
-
-def test_a_second_signal_does_not_cut_short_what_the_first_brought_about(heard: list[int]) -> None:
-    with signals_as_interrupts():
-        with pytest.raises(Terminated):
-            os.kill(os.getpid(), signal.SIGTERM)
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGHUP)
-        except Terminated:
-            pytest.fail("the second signal was raised too")
-    assert heard == []
-
-
-def test_a_signal_that_is_ignored_stays_so(heard: list[int]) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    try:
-        with signals_as_interrupts():
-            os.kill(os.getpid(), signal.SIGHUP)
-    except Terminated:
-        pytest.fail("an ignored SIGHUP ended the run")
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-
-
-def test_outside_the_main_thread_signals_are_left_alone() -> None:
-    seen = []
-
-    def inside() -> None:
-        with signals_as_interrupts():
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    before = signal.getsignal(signal.SIGTERM)
-    thread = Thread(target=inside)
-    thread.start()
-    thread.join()
-    assert seen == [before]
+def result_of(run: RunDir) -> dict[str, Any]:
+    """What stands in result.json after an execution that failed at once."""
+    execute(run, Failing(), mirror=False)
+    result = read_json(run.result)
+    assert result is not None
+    return result
 
 
 def test_the_result_is_read_from_the_files(recorded: Recorded) -> None:
     run = recorded(steps=3)
-    result = _result(read_resolved(run.spec), run, Status.COMPLETED, "all done", read_rows(run.metrics))
+    result = result_of(run)
     assert (result["run_id"], result["run_dir"], result["experiment"]) == (run.id, str(run.path), "p31")
-    assert (result["status"], result["message"]) == ("COMPLETED", "all done")
+    assert (result["status"], result["message"]) == ("FAILED", "no model")
     assert (result["steps"], result["updates"]) == (3, 3)
     assert result["seconds"] == 2.0  # four rows of 0.5 s: steps 0 to 3
     assert result["start"] == {"eval/reward": 0.5, "eval/reward_se": 0.01}
@@ -142,33 +96,30 @@ def test_the_result_is_read_from_the_files(recorded: Recorded) -> None:
 def test_a_run_that_ends_reads_its_rows_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run, read = recorded(), []
     monkeypatch.setattr(files, "_scan", lambda path, *start: read.append(path) or _scan(path, *start))
-    monkeypatch.setattr(inline, "_train", lambda *_: (Status.COMPLETED, ""))
-    execute(run, Hooks(), mirror=False)
+    assert result_of(run)["updates"] == 3
     assert read.count(run.metrics) == 2  # where it begins, for its status, and where it ends
-    assert read_json(run.result)["updates"] == 3
 
 
 def test_a_run_that_failed_before_its_first_step_has_a_result_too(home: Home) -> None:
     run = prepare(Launch(loaded=load("p31", profile="tiny")), home).run
-    result = _result(read_resolved(run.spec), run, Status.FAILED, "no model", ())
+    result = result_of(run)
     assert (result["status"], result["message"], result["steps"], result["seconds"]) == ("FAILED", "no model", 0, 0)
     assert (result["start"], result["best"], result["findings"]) == ({}, {}, [])
     assert result["final"] == {"completions": 0, "tokens": 0}  # what was spent
     assert {entry["met"] for entry in result["expects"]} == {None}
-    assert read_json(run.result) is None
 
 
 def test_a_result_is_judged_by_the_samples_too(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run, seen = recorded(), []
     monkeypatch.setattr(examine, "RULES", {"seen": lambda case: seen.append(case) or ()})
-    assert _result(read_resolved(run.spec), run, Status.COMPLETED, "", read_rows(run.metrics))["findings"] == []
+    assert result_of(run)["findings"] == []
     assert (len(seen[0].rows), len(seen[0].samples)) == (4, 6)
 
 
 def test_a_rule_that_fails_does_not_cost_the_result(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded()
     monkeypatch.setattr(examine, "RULES", {"broken": lambda case: [1 / 0]})
-    result = _result(read_resolved(run.spec), run, Status.COMPLETED, "", read_rows(run.metrics))
+    result = result_of(run)
     assert result["steps"] == 3
     (finding,) = result["findings"]
     assert (finding["id"], finding["severity"]) == ("diagnosis-failed", "warning")

@@ -16,7 +16,7 @@ GIB = 2**30
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, free: int | None) -> None:
     """A machine whose CUDA device has so many bytes free; None: it has none."""
-    monkeypatch.setattr(profile, "_cuda_memory", lambda: free)
+    monkeypatch.setattr(profile, "free_cuda_memory", lambda: free)
 
 
 def local(folder: Path, size: int) -> Loaded:

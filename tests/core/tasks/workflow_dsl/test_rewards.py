@@ -33,7 +33,7 @@ from core.tasks.workflow_dsl.rewards import (
 )
 
 COST = 0.005
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "tasks.md"
+DOCS = Path(__file__).resolve().parents[4] / "docs" / "tasks.md"
 
 
 def expected(domain: str, text: str) -> float:
