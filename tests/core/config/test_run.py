@@ -58,7 +58,7 @@ def test_a_budget_needs_a_last_stage_that_samples() -> None:
     stages = {"grpo": STAGE, "warm": {**own, "kind": "sft"}}
     error = refused({"budget": {"completions": 8}, "stages": stages})
     assert error["ctx"]["key"] == "budget"
-    assert error["msg"] == "got a budget, and the last stage, warm, samples nothing; allowed: null"
+    assert "warm" in error["msg"]
     first = {"warm": stages["warm"], "grpo": STAGE}
     assert RunSpec.model_validate({**RUN, "budget": {"completions": 8}, "stages": first})
 
@@ -84,7 +84,7 @@ IMITATING = [
 @pytest.mark.parametrize("stages", IMITATING)
 def test_a_stage_that_imitates_needs_answers(stages: dict[str, object]) -> None:
     check_fit(spec("{a}", **stages))
-    with pytest.raises(SpecError, match=r"task.answer: is null, and stage (warm|grpo) imitates it; give a template"):
+    with pytest.raises(SpecError, match=r"task\.answer: .*\b(warm|grpo)\b"):
         check_fit(spec(None, **stages))
 
 

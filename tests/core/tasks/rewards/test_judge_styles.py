@@ -206,10 +206,9 @@ def test_what_it_prints_is_in_the_log(judging: Judging, caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
         assert values(judge, ["c"]) == [1.0]
     texts = [record.getMessage() for record in caplog.records]
-    assert texts == [
-        "printed by rewards: at import",
-        "printed by rewards: hello\nthere\nfrom below\nlog_metric depth = 2",
-    ]
+    first, second = texts
+    assert first.endswith("at import")
+    assert second.endswith("hello\nthere\nfrom below\nlog_metric depth = 2")
 
 
 def test_judges_have_processes_of_their_own(judging: Judging) -> None:
