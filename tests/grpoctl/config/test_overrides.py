@@ -75,6 +75,7 @@ MUTANTS = {key: another(key, field) for key, field in LEAVES.items()}
 OVERRIDABLE = [key for key in MUTANTS if key.split(".", maxsplit=1)[0] not in OF_THE_FILE]
 
 
+@cache
 def changed(key: str) -> RunSpec:
     """The spec with one leaf changed, without the loader."""
     tree: Any = plain(LOADED.spec)
