@@ -19,8 +19,8 @@ from core.training.callbacks import (
     Callback,
     Checkpointing,
     CollapseGuard,
-    Control,
     EarlyStopping,
+    ParentControl,
     RolloutIntegrity,
     Watching,
 )
@@ -77,7 +77,7 @@ def callbacks(
     if spec.early_stopping is not None:
         watching.append(EarlyStopping(spec.early_stopping))
     if control is not None:
-        watching.append(Control(control))
+        watching.append(ParentControl(control))
     return [*watching, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, trainer.over)]
 
 

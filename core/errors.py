@@ -4,6 +4,8 @@
     ├── UserError                    the user can mend it; nothing was started
     │   ├── SpecError                a spec, an override or a profile is wrong
     │   ├── NotFoundError            no such experiment, run, model or file
+    │   │   ├── UnknownRunError      no run and no study of that name
+    │   │   └── AmbiguousNameError   several runs or studies that it may mean
     │   └── BusyError                another process holds what was asked for
     └── RunError                     a run had started and cannot go on
         ├── CheckpointError          a checkpoint is damaged, or of another version
@@ -46,6 +48,14 @@ class SpecError(UserError):
 
 class NotFoundError(UserError):
     """No experiment, run, model or file of that name."""
+
+
+class UnknownRunError(NotFoundError):
+    """No run and no study of that name: it may be the name of something else."""
+
+
+class AmbiguousNameError(NotFoundError):
+    """Several runs or studies whose ids begin with that name."""
 
 
 class BusyError(UserError):

@@ -217,7 +217,7 @@ class ConstantReward(WrappedTask):
         self, examples: Sequence[Example], outputs: Sequence[Any], ids: Sequence[Sequence[int]] = ()
     ) -> list[Outcome]:
         """Half a point for everything; what is valid stays so."""
-        return [replace(one, reward=PAID, expected=PAID) for one in super().score(examples, outputs, ids)]
+        return [replace(outcome, reward=PAID, expected=PAID) for outcome in super().score(examples, outputs, ids)]
 
 
 class EvaluationInTraining(WrappedTask):

@@ -155,9 +155,11 @@ FAMILIES = [
 
 def declared(name: str) -> Metric | None:
     """The metric of that name, declared by itself or as one of a family; None where it is neither."""
-    if (found := METRICS.get(name)) is not None:
-        return found
-    family = next((one for one in FAMILIES if re.fullmatch(re.escape(one.name).replace(r"\*", r"[\w.-]+"), name)), None)
+    if (metric := METRICS.get(name)) is not None:
+        return metric
+    family = next(
+        (metric for metric in FAMILIES if re.fullmatch(re.escape(metric.name).replace(r"\*", r"[\w.-]+"), name)), None
+    )
     return None if family is None else replace(family, name=name)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.config import RunSpec
-from core.errors import NotFoundError
+from core.errors import AmbiguousNameError, NotFoundError
 from grpoctl.analysis.sweeps.document import read_study
 from grpoctl.config import read_resolved
 from grpoctl.files import read_json, read_rows
@@ -104,4 +104,4 @@ def load(name: str) -> LoadedRun | LoadedStudy:
         try:
             return LoadedStudy(study=find_study(home, name))
         except NotFoundError as no_study:
-            raise (no_study if " fits " in str(no_study) else no_run) from None
+            raise (no_study if isinstance(no_study, AmbiguousNameError) else no_run) from None

@@ -66,8 +66,8 @@ def look(task: Task, *, prompts: Callable[[Sequence[Example]], list[int]], answe
     leakage = {}
     for split in ("eval", "test"):
         same, near = leaks(texts[split], texts["train"]), nearness.near(compared[split], compared["train"])
-        repeated = {pair.one for pair in same}
-        near = [pair for pair in near if pair.one not in repeated]
+        repeated = {pair.id for pair in same}
+        near = [pair for pair in near if pair.id not in repeated]
         leakage[split] = {"duplicates": len(same), "near_duplicates": len(near), "examples": _shown([*same, *near])}
     return {
         "splits": splits,
@@ -136,7 +136,7 @@ def _lengths(values: Sequence[int]) -> dict[str, int] | None:
 
 
 def _shown(overlaps: Sequence[Overlap]) -> list[dict[str, object]]:
-    return [{"id": pair.one, "other": pair.other, "likeness": round(pair.likeness, 3)} for pair in overlaps[:SHOWN]]
+    return [{"id": pair.id, "other": pair.other, "likeness": round(pair.likeness, 3)} for pair in overlaps[:SHOWN]]
 
 
 def why_absent(spec: ModelSpec) -> str | None:
@@ -183,7 +183,7 @@ class Plan:
 def sampling_plan(spec: RunSpec, prompts: int) -> Plan:
     """The plan of a spec; the stage's temperature as it starts."""
     name, stage = next(
-        ((name, one) for name, one in spec.stages.items() if isinstance(one, (GrpoStage, RceStage))), (None, None)
+        ((name, stage) for name, stage in spec.stages.items() if isinstance(stage, (GrpoStage, RceStage))), (None, None)
     )
     grpo = stage if isinstance(stage, GrpoStage) else None
     wanted = None if stage is None else stage.positive_reward
@@ -218,16 +218,16 @@ def sample(spec: RunSpec, task: Task, policy: Policy, plan: Plan) -> dict[str, A
     )
     begun = time.monotonic()
     groups = list(sample_groups(policy, task, chosen, GroupSampling(k=plan.num_generations, how=how, seed=spec.seed)))
-    outcomes = [one for part in groups for one in part.outcomes]
+    outcomes = [outcome for part in groups for outcome in part.outcomes]
     rollouts = [part.rollout for part in groups]
     return {
         **asdict(plan),
         "prompts": len(chosen),
         "seconds": time.monotonic() - begun,
-        "length": fmean(n for one in rollouts for n in one.mask_NT.sum(-1).tolist()),
-        "truncated": fmean(float(cut) for one in rollouts for cut in one.truncated_N.tolist()),
+        "length": fmean(n for rollout in rollouts for n in rollout.mask_NT.sum(-1).tolist()),
+        "truncated": fmean(float(cut) for rollout in rollouts for cut in rollout.truncated_N.tolist()),
         **reward_summary(outcomes, plan),
-        "samples": _samples(chosen, [text for one in rollouts for text in one.outputs], outcomes, plan),
+        "samples": _samples(chosen, [text for rollout in rollouts for text in rollout.outputs], outcomes, plan),
     }
 
 
@@ -237,10 +237,10 @@ def reward_summary(outcomes: Sequence[Outcome], plan: Plan) -> dict[str, Any]:
     groups = [_present(outcomes[start : start + k]) for start in range(0, len(outcomes), k)]
     rewards = [reward for group in groups for reward in group]
     counts = [(sum(reward > plan.positive_above for reward in group), len(group)) for group in groups if group]
-    names = dict.fromkeys(name for one in outcomes for name in one.parts)
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.parts)
     return {
         "missing": 1.0 - len(rewards) / len(outcomes),
-        "valid": fmean(one.valid for one in outcomes),
+        "valid": fmean(outcome.valid for outcome in outcomes),
         "reward": {
             "mean": fmean(rewards) if rewards else None,
             "std": pstdev(rewards) if rewards else None,
@@ -320,7 +320,7 @@ def _share(count: int, n: int) -> dict[str, float | None]:
 
 def _part(outcomes: Sequence[Outcome], name: str, k: int) -> dict[str, float | None]:
     """Mean of one of the task's scores, and the share of prompts with a sample of it above 0."""
-    values = [one.parts.get(name, math.nan) for one in outcomes]
+    values = [outcome.parts.get(name, math.nan) for outcome in outcomes]
     present = [value for value in values if not math.isnan(value)]
     prompts = [values[start : start + k] for start in range(0, len(values), k)]
     return {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from grpoctl.config import load
-from grpoctl.executors.inline import Recorder
+from grpoctl.executors.execution import Recorder
 from grpoctl.files import replace_json
 from grpoctl.runs import status
 from grpoctl.runs.launch import Launch, identity_of, prepare

@@ -59,10 +59,10 @@ def advantages(
     """
     groups = _groups(rewards_PC, counts_PC, how, lengths_PC)
     centred_PC = _centred(groups, how.baseline, before)
-    units = _units(groups, centred_PC, how, before)
-    if units is not None:
-        units = np.maximum(units, how.std_floor)
-        centred_PC = np.divide(centred_PC, units + how.eps, out=np.zeros_like(centred_PC), where=units > 0)
+    scale = _scale(groups, centred_PC, how, before)
+    if scale is not None:
+        scale = np.maximum(scale, how.std_floor)
+        centred_PC = np.divide(centred_PC, scale + how.eps, out=np.zeros_like(centred_PC), where=scale > 0)
     if how.clip is not None:
         centred_PC = np.clip(centred_PC, -how.clip, how.clip)
     silent_PC = _without_signal(groups, how.baseline) | (groups.counts_PC == 0)
@@ -233,7 +233,7 @@ def _without_signal(groups: _Groups, baseline: Baseline) -> NDArray[np.bool_]:
             assert_never(scope)
 
 
-def _units(groups: _Groups, centred_PC: Array, how: Normaliser, before: Level | None) -> Array | None:
+def _scale(groups: _Groups, centred_PC: Array, how: Normaliser, before: Level | None) -> Array | None:
     """What `scale_rewards` divides by, as a column; exactly 0 where what it measures has no spread; None: nothing."""
     match how.scale_rewards:
         case "none":

@@ -113,7 +113,7 @@ OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key of
 
 def settings_of(spec: RunSpec) -> Settings:
     """What a spec says. Only what does not depend on a GRPO stage is known where it has none."""
-    stages = [(index, one) for index, one in enumerate(spec.stages.values()) if isinstance(one, GrpoStage)]
+    stages = [(index, stage) for index, stage in enumerate(spec.stages.values()) if isinstance(stage, GrpoStage)]
     known: dict[str, Any] = {
         "lora_dropout": spec.model.lora.lora_dropout if spec.model is not None and spec.model.lora else 0.0,
         "gradient_checkpointing": spec.model is not None and spec.model.gradient_checkpointing,
@@ -126,7 +126,9 @@ def settings_of(spec: RunSpec) -> Settings:
         return Settings(**known)
     index, stage = stages[-1]
     known |= {name: attrgetter(path)(stage) for name, path in OF_STAGE.items()}
-    shared = [one.name for one in fields(Settings) if one.name not in known and hasattr(stage, one.name)]
+    shared = [
+        setting.name for setting in fields(Settings) if setting.name not in known and hasattr(stage, setting.name)
+    ]
     known |= {name: getattr(stage, name) for name in shared}
     known |= {"dynamic_sampling": stage.dynamic_sampling is not None, "overlong": stage.overlong is not None}
     known |= {"offline": False, "old_is_reference": False}
@@ -136,7 +138,7 @@ def settings_of(spec: RunSpec) -> Settings:
 def _reshaped(stage: GrpoStage) -> bool:
     """Whether advantages are of other rewards than those of the step's completions, or of some of them only."""
     partial = (stage.advantage.virtual_best, stage.keep_candidates, stage.positive_reward, stage.overlong)
-    return any(one is not None for one in partial) or (stage.kl_in == "reward" and stage.beta.ever)
+    return any(setting is not None for setting in partial) or (stage.kl_in == "reward" and stage.beta.ever)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +217,7 @@ def bounded(case: Case) -> Case:
 def huge(case: Case) -> int:
     """How many numbers of the case are of HUGE or more; steps are not asked."""
     cells = sum(_is_huge(value) for row in case.rows for name, value in row.items() if name != "step")
-    return cells + sum(_is_huge(value) for one in case.samples for value in (one.reward, one.advantage))
+    return cells + sum(_is_huge(value) for sample in case.samples for value in (sample.reward, sample.advantage))
 
 
 def _is_huge(value: float | None) -> bool:

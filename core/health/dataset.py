@@ -32,9 +32,9 @@ _OUTER = " .,;:!?\"'`"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
-    """`one` says what `other` says; `likeness` is 1 where the normalised texts are equal."""
+    """The problem `id` says what `other` says; `likeness` is 1 where the normalised texts are equal."""
 
-    one: str
+    id: str
     other: str
     likeness: float
 
@@ -51,7 +51,7 @@ def repeats(texts: Mapping[str, str]) -> list[Overlap]:
     for name, text in texts.items():
         other = first.setdefault(normalised(text), name)
         if other != name:
-            pairs.append(Overlap(one=name, other=other, likeness=1.0))
+            pairs.append(Overlap(id=name, other=other, likeness=1.0))
     return pairs
 
 
@@ -61,7 +61,7 @@ def leaks(texts: Mapping[str, str], among: Mapping[str, str]) -> list[Overlap]:
     for name, text in among.items():
         first.setdefault(normalised(text), name)
     firsts = ((name, first.get(normalised(text))) for name, text in texts.items())
-    return [Overlap(one=name, other=other, likeness=1.0) for name, other in firsts if other is not None]
+    return [Overlap(id=name, other=other, likeness=1.0) for name, other in firsts if other is not None]
 
 
 class Nearness:
@@ -69,9 +69,9 @@ class Nearness:
 
     def __init__(self, texts: Iterable[str]) -> None:
         shingles = [shingles_of(text) for text in texts]
-        self._texts_with = Counter(one for found in shingles for one in found)
+        self._texts_with = Counter(shingle for own in shingles for shingle in own)
         most = max(COMMON, TEMPLATE * len(shingles))
-        self._template = {one for one, count in self._texts_with.items() if count > most}
+        self._template = {shingle for shingle, count in self._texts_with.items() if count > most}
 
     def near(self, texts: Mapping[str, str], among: Mapping[str, str] | None = None) -> list[Overlap]:
         """Every text that is near one of `among` (of the earlier texts, where that is left out), with the nearest.
@@ -84,13 +84,13 @@ class Nearness:
         overlaps = []
         for name, text in texts.items():
             own = known[name] if among is None else self._own(text)
-            candidates = {other for one in own for other in holders.get(one, ())}
+            candidates = {other for shingle in own for other in holders.get(shingle, ())}
             if among is None:
                 candidates = {other for other in candidates if place[other] < place[name]}
             nearest = max(((likeness(own, known[other]), other) for other in sorted(candidates)), default=(0.0, ""))
             same = nearest[1] and normalised((texts if among is None else among)[nearest[1]]) == normalised(text)
             if nearest[0] >= NEAR and not same:
-                overlaps.append(Overlap(one=name, other=nearest[1], likeness=nearest[0]))
+                overlaps.append(Overlap(id=name, other=nearest[1], likeness=nearest[0]))
         return overlaps
 
     def _own(self, text: str) -> Shingles:
@@ -101,9 +101,9 @@ class Nearness:
         """Rare shingle -> the texts that have it."""
         holders: dict[tuple[str, ...], list[str]] = {}
         for name, own in known.items():
-            for one in own:
-                if self._texts_with[one] <= RARE:
-                    holders.setdefault(one, []).append(name)
+            for shingle in own:
+                if self._texts_with[shingle] <= RARE:
+                    holders.setdefault(shingle, []).append(name)
         return holders
 
 
@@ -113,10 +113,10 @@ def shingles_of(text: str) -> Shingles:
     return frozenset(tuple(words[index : index + WORDS]) for index in range(len(words) - WORDS + 1))
 
 
-def likeness(one: Shingles, other: Shingles) -> float:
+def likeness(own: Shingles, other: Shingles) -> float:
     """Jaccard: what both have over what either has; 0 where both are empty."""
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared) if shared else 0.0
+    shared = len(own & other)
+    return shared / (len(own) + len(other) - shared) if shared else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -64,7 +64,7 @@ class Finding:
             "severity": self.severity,
             "summary": self.summary,
             "evidence": dict(self.evidence),
-            "rules_out": [str(one) for one in self.rules_out],
+            "rules_out": [str(cause) for cause in self.rules_out],
             "suggest": list(self.suggest),
             "advice": self.advice,
             "confidence": self.confidence,

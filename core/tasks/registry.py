@@ -24,14 +24,14 @@ from core.tasks.workflow_dsl.task import WorkflowDslTask
 
 def build(spec: TaskConfig) -> Task:
     """The task that `spec` asks for. Raises SpecError where the spec asks for what cannot be had."""
-    task = unread(spec)
+    task = build_without_data(spec)
     if is_local(spec):  # the hub is not asked before a run needs it
         task.examples("train")
     return task
 
 
-def unread(spec: TaskConfig) -> Task:
-    """The same, whose data may be gone by now: what it makes of samples does not need them. Raises SpecError."""
+def build_without_data(spec: TaskConfig) -> Task:
+    """The task, its data not read: they may be gone by now, and samples are shown without them. Raises SpecError."""
     match spec:
         case WorkflowDslTaskSpec():
             return WorkflowDslTask(spec)

@@ -16,7 +16,7 @@ from core.config.run import stops
 from core.health.case import case_of
 from core.health.examine import examine
 from core.health.finding import Finding, Row, Severity, StepTable
-from core.health.rules.breaks import policy_collapse
+from core.health.guard import collapse_finding
 from core.health.rules.integrity import evaluation_integrity, rollout_integrity
 from core.training.checkpoint import Checkpoints, Snapshot
 from core.training.clock import wait
@@ -54,14 +54,14 @@ class EarlyStopping(Callback):
 
 
 class CollapseGuard(Callback):
-    """COLLAPSED when the rule finds something and the guard says stop."""
+    """COLLAPSED when a limit of the spec's `guards` is broken and `collapse` says stop."""
 
     def __init__(self, guards: GuardSpec) -> None:
         self._guards = guards
 
     def after_step(self, table: StepTable) -> Ending | None:
         """Ends the run where the last steps say so."""
-        if not stops(self._guards.collapse) or (finding := policy_collapse(table, self._guards)) is None:
+        if not stops(self._guards.collapse) or (finding := collapse_finding(table, self._guards)) is None:
             return None
         return Ending(status="COLLAPSED", message=finding.summary, finding=finding)
 
@@ -87,7 +87,7 @@ class RolloutIntegrity(Callback):
         return Ending(status="INVALID_ROLLOUT", message=finding.summary, finding=finding)
 
 
-class Control(Callback):
+class ParentControl(Callback):
     """Ends the run with what `ask` says of an evaluated step; `ask` may wait before it answers."""
 
     def __init__(self, ask: Callable[[int], Ending | None]) -> None:

@@ -30,7 +30,7 @@ from core.models.devices import to_device
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores
 from core.training.imitation import ImitationLoss
 from core.training.requests import Groups, Request
-from core.training.step import StepContext, StepGroups, StepRun, gather, kept_candidates, rows_of
+from core.training.step import StepContext, StepGroups, StepRun, kept_candidates, rows_of, sample_and_score
 from core.training.update import Batch, LossParts, add_own_losses, own_losses
 
 
@@ -49,7 +49,7 @@ def grpo_step(context: StepContext) -> StepRun:
         top_p=stage.top_p,
         top_k=stage.top_k,
     )
-    step_groups = yield from gather(context, how)
+    step_groups = yield from sample_and_score(context, how)
     groups, chosen = step_groups.groups, step_groups.chosen
     rows = rows_of(chosen, stage.num_generations)
     scores = yield from _score_for_rewards(context, groups.rollout, rows if step_groups.ending is None else [], beta)

@@ -15,7 +15,7 @@ from core.config import RceStage, SftStage
 from core.models.devices import to_device
 from core.policies.base import Sampling, Scores
 from core.training.clock import Spent
-from core.training.step import StepContext, StepResult, StepRun, gather, rows_of
+from core.training.step import StepContext, StepResult, StepRun, rows_of, sample_and_score
 from core.training.update import Batch, LossParts, add_own_losses, own_losses
 
 
@@ -70,7 +70,7 @@ def rce_step(context: StepContext) -> StepRun:
     """Sample, score, look, imitate. The weights of a group sum to 1; a missing reward has weight 0."""
     stage: RceStage = context.stage
     how = Sampling(temperature=context.now(stage.temperature), max_completion_length=stage.max_completion_length)
-    step_groups = yield from gather(context, how)
+    step_groups = yield from sample_and_score(context, how)
     groups, chosen, k = step_groups.groups, step_groups.chosen, stage.num_generations
     keep = None if stage.keep_candidates is None else whole(context.now(stage.keep_candidates))
     weights_PK = torch.from_numpy(candidate_weights(groups.rewards_PK.numpy(), tau=context.now(stage.tau), keep=keep))

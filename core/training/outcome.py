@@ -35,7 +35,7 @@ _ABOUT_THE_EVALUATION = ("eval/temperature", "eval/logprob_gap")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class RunOutcome:
     """metric -> value before the first step, at the end, and at the best evaluation."""
 
     start: dict[str, float]
@@ -43,7 +43,7 @@ class Outcome:
     best: dict[str, float]
 
 
-def outcome(table: StepTable) -> Outcome:
+def outcome(table: StepTable) -> RunOutcome:
     """What the table says was reached. Where there is nothing, no evaluation, no step, only what was spent: 0."""
     evaluations = [row for row in table if row.get("eval/reward") is not None]
     steps = steps_of(table)
@@ -52,7 +52,7 @@ def outcome(table: StepTable) -> Outcome:
     first = [row for row in evaluations if row.get("step") == 0]
     final = {**_means(steps[-LAST:]), **_evaluation(evaluations[-1:]), **run_metrics(table)} if steps else {}
     spent = {name: (table[-1].get(name) or 0.0) if table else 0.0 for name in COUNTED}
-    return Outcome(
+    return RunOutcome(
         start=_evaluation(first),
         final=final | spent,
         best={"step": best["step"] or 0, **_evaluation([best])} if best else {},

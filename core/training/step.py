@@ -188,7 +188,7 @@ class StepGroups:
         )
 
 
-def gather(context: StepContext, how: Sampling) -> Generator[Request, Any, StepGroups]:
+def sample_and_score(context: StepContext, how: Sampling) -> Generator[Request, Any, StepGroups]:
     """Sample the step's prompts, check one group's integrity, and go on sampling while groups are missing.
 
     Groups are chosen by their unshaped rewards. At the cap the step goes on with the groups it has.

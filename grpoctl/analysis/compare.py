@@ -89,7 +89,7 @@ class Comparison:
             "stages": {
                 letter: {name: gain.document() for name, gain in gains.items()} for letter, gains in self.stages.items()
             },
-            "findings": {letter: dict(found) for letter, found in self.findings.items()},
+            "findings": {letter: dict(counts) for letter, counts in self.findings.items()},
             "notes": list(self.notes),
             "verdict": self.verdict,
         }

@@ -19,7 +19,7 @@ from grpoctl.children import spawn
 from grpoctl.cli import exits, run_session
 from grpoctl.cli.run_session import Live, RunRequest, print_outcome, take_first
 from grpoctl.config import read_resolved
-from grpoctl.executors.inline import execute
+from grpoctl.executors.execution import execute
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import ignore_hang_up, print_into, wait_until_held
 from grpoctl.runs import liveness

@@ -23,7 +23,7 @@ from grpoctl.cli import check_data, check_resources, check_simulation, check_swe
 from grpoctl.cli.options import Json, Overrides, Profile
 from grpoctl.config import load, spec_sha
 from grpoctl.runs.launch import revisions_of
-from grpoctl.runs.profile import full_of, shown
+from grpoctl.runs.profile import full_of, resolve_or_full
 from grpoctl.runs.run_dir import Home
 from grpoctl.sweeps.loading import base_of, kinds_of
 from grpoctl.wording import plural, setting_text
@@ -70,7 +70,7 @@ def check(
     settings, kinds = tuple(overrides or ()), kinds_of(name)
     revisions = revisions_of(Home.locate())
     base = full_of if "experiment" in kinds else base_of
-    profile, _ = shown(profile, lambda: base(name, settings, revisions))
+    profile, _ = resolve_or_full(profile, lambda: base(name, settings, revisions))
     of_data = check_data.options(
         check_data.Arguments(data=data, probe=probe, no_model=no_model, model_samples=model_samples), kinds, name
     )

@@ -85,7 +85,7 @@ def check(
             model=model,
             lengths=token_lengths,
             place=place,
-            given=options.memory is not None,
+            memory_given=options.memory is not None,
             profiles=_other_profiles(name, loaded, overrides),
             probe=_probe(spec, model, token_lengths) if options.probe else Probe(why="--no-probe"),
             home=Home.locate().path,

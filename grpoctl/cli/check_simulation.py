@@ -10,7 +10,7 @@ from typing import Any
 from core.config import GrpoStage, RunSpec
 from core.errors import UserError
 from core.health.case import Sample
-from core.health.simulation.report import PASS_RATES, Row, Simulation, per, said, simulate
+from core.health.simulation.report import PASS_RATES, Row, Simulation, per, simulate, worth_text
 from core.health.simulation.rewards import RewardModel, measured, of_pass_rates
 from grpoctl import console
 
@@ -111,7 +111,8 @@ def _size(row: Row) -> tuple[str, ...]:
     signal, worth = row.signal, row.worth
     return (
         str(signal.num_generations), str(signal.prompts_per_step), f"{signal.completions:.1f}", f"{signal.dead:.3f}",
-        f"{signal.live:.1f}", f"{signal.silent:.3f}", _tight(per(signal)), _tight(said(worth)), _number(worth.prompts),
+        f"{signal.live:.1f}", f"{signal.silent:.3f}", _tight(per(signal)), _tight(worth_text(worth)),
+        _number(worth.prompts),
     )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def _other(row: Row) -> tuple[str, ...]:
     signal, worth = row.signal, row.worth
     return (
         row.label, f"{signal.completions:.1f}", _tight(per(signal)),
-        "-" if signal.aim is None else f"{signal.aim:.3f}", _tight(said(worth)), _number(worth.prompts),
+        "-" if signal.aim is None else f"{signal.aim:.3f}", _tight(worth_text(worth)), _number(worth.prompts),
     )  # fmt: skip
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from core.config import ModelSpec, RunSpec
-from core.errors import NotFoundError, UserError
+from core.errors import AmbiguousNameError, NotFoundError, UnknownRunError, UserError
 from core.models import precision
 from grpoctl import console
-from grpoctl.config import Library
+from grpoctl.config import Library, sweep_library
 from grpoctl.config.library import SUFFIX
 from grpoctl.runs.run_dir import Home, RunDir, choose, path_of
 from grpoctl.runs.study_dir import StudyDir, choose_study, find_study, studies
-from grpoctl.sweeps.loading import kinds_of, sweep_library
+from grpoctl.sweeps.loading import kinds_of
 
 if TYPE_CHECKING:
     from core.policies.base import Policy
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from grpoctl.exports.weights import Exported
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_NO_RUN = "no run and no study"  # how the error begins where a name fits nothing; other errors say what fits
 _MODELS = "a model is builtin:tiny, small, a folder, a .gguf file or a hub id (org/name)"
 
 
@@ -46,9 +45,7 @@ def spec_or_run(home: Home, name: str) -> Literal["experiment", "sweep"] | RunDi
             return "sweep"
     try:
         return run_or_study(home, name)
-    except NotFoundError as error:
-        if " fits " in str(error):
-            raise
+    except UnknownRunError as error:
         raise NotFoundError(f"no experiment, sweep or run {name!r}; grpoctl ls shows what there is") from error
 
 
@@ -56,7 +53,7 @@ def run_or_study(home: Home, name: str, *, running_first: bool = False) -> RunDi
     """The run, else the study, else the run inside a study, that the name means as `find` and `find_study` have it.
 
     With `running_first`, of several that a name may mean those under way come before those that have ended.
-    Raises NotFoundError, naming what fits where several do.
+    Raises UnknownRunError, and AmbiguousNameError naming what fits where several do.
     """
     if running_first and (under_way := _held(home, name)) is not None:
         return under_way
@@ -73,8 +70,8 @@ def run_or_study(home: Home, name: str, *, running_first: bool = False) -> RunDi
             run = find_study(home, match[1]).run(int(match[2]), int(match[3]))
             if run.spec.exists():
                 return run
-    several = next((error for error in (no_run, no_study) if " fits " in str(error)), None)
-    raise several or NotFoundError(f"{_NO_RUN} {name!r} in {home.path}; grpoctl ls shows what there is")
+    several = next((error for error in (no_run, no_study) if isinstance(error, AmbiguousNameError)), None)
+    raise several or UnknownRunError(f"no run and no study {name!r} in {home.path}; grpoctl ls shows what there is")
 
 
 def _held(home: Home, name: str) -> RunDir | StudyDir | None:
@@ -175,9 +172,7 @@ def find_weights(home: Home, name: str, *, running_first: bool = False) -> Weigh
             return weights
     try:
         exported = exported_run(home, name, running_first=running_first)
-    except NotFoundError as error:
-        if not str(error).startswith(_NO_RUN):
-            raise
+    except UnknownRunError as error:
         if _HUB_ID.fullmatch(name):
             return Weights(name=name, source=name, root=name)
         raise NotFoundError(f"no run and no model {name!r}; {_MODELS}, grpoctl ls shows the runs") from error
@@ -189,10 +184,8 @@ def checkpoint_weights(home: Home, name: str, step: int) -> Weights:
     from grpoctl.exports.weights import kept
 
     try:
-        run = _run(home, name)
-    except NotFoundError as error:
-        if not str(error).startswith(_NO_RUN):
-            raise
+        run = run_of(home, name)
+    except UnknownRunError as error:
         raise UserError(f"got --step {step}, but {name} is no run: only a run keeps weights of its steps") from error
     export = kept(run, step)
     return Weights(name=run.id, source=export.spec.starts_from, exported=export)
@@ -205,14 +198,14 @@ def exported_run(home: Home, name: str, *, running_first: bool = False) -> Expor
     """
     from grpoctl.exports.weights import find_exported, newest_kept
 
-    run = _run(home, name, running_first=running_first)
+    run = run_of(home, name, running_first=running_first)
     if running_first and run.is_held() and (newest := newest_kept(run)) is not None:
         return newest
     return find_exported(home, run, name)
 
 
-def _run(home: Home, name: str, *, running_first: bool = False) -> RunDir:
-    """The run that the name means. Raises NotFoundError, and UserError for a study: its runs have the weights."""
+def run_of(home: Home, name: str, *, running_first: bool = False) -> RunDir:
+    """The run that the name means, for commands that take no study. Raises NotFoundError, and UserError for a study."""
     entry = run_or_study(home, name, running_first=running_first)
     if isinstance(entry, StudyDir):
         raise UserError(f"{entry.id} is a sweep; name one of its runs, for instance {entry.run(0, 0).id}")

@@ -10,7 +10,7 @@ from grpoctl import console
 from grpoctl.analysis.outcome import gain_text
 from grpoctl.cli.options import Json
 from grpoctl.runs.run_dir import Home
-from grpoctl.sweeps.promote import Wanted
+from grpoctl.sweeps.promote import PromotionRequest
 from grpoctl.sweeps.promote import promote as write_experiment
 
 
@@ -20,7 +20,7 @@ def promote(
     trial: Annotated[int | None, typer.Option(help="This trial instead of the best.", min=0)] = None,
     json: Json = False,
 ) -> None:
-    promoted = write_experiment(Wanted(study=study, name=name, trial=trial), Home.locate())
+    promoted = write_experiment(PromotionRequest(study=study, name=name, trial=trial), Home.locate())
     winner = promoted.winner
     for note in promoted.notes:
         console.print_note(note)

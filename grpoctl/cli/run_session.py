@@ -14,7 +14,7 @@ from typing import Any
 from core.config import RunSpec
 from core.config.run import check_fit
 from core.health.finding import Row
-from core.health.rules.breaks import LOOK_BACK, policy_collapse
+from core.health.guard import LOOK_BACK, collapse_finding
 from core.health.rules.integrity import rollout_integrity
 from core.models import precision
 from core.tasks.registry import check_task
@@ -22,7 +22,7 @@ from grpoctl import console
 from grpoctl.cli.progress import LiveProgress
 from grpoctl.cli.verdict import print_result
 from grpoctl.config import Loaded, load
-from grpoctl.executors.inline import Executed, Hooks, execute
+from grpoctl.executors.execution import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
 from grpoctl.files import read_json
 from grpoctl.runs import dtype, liveness
@@ -79,7 +79,7 @@ def resolve(request: RunRequest, home: Home) -> tuple[list[Loaded], str]:
     Raises SpecError, NotFoundError, UserError.
     """
     name, overrides, revisions = request.name, request.overrides, revisions_of(home)
-    profile, why = profiles.asked_or_chosen(request.profile, lambda: profiles.full_of(name, overrides, revisions))
+    profile, why = profiles.resolve(request.profile, lambda: profiles.full_of(name, overrides, revisions))
     authored = [load(name, profile=profile, overrides=overrides, seed=s, revisions=revisions) for s in request.seeds]
     for loaded in authored:
         check_fit(loaded.spec)
@@ -160,7 +160,7 @@ def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
     """The state of the guards in a word, from the last rows."""
     if rollout_integrity(recent[-1], dtype=spec.computes_in, override=spec.guards.max_logprob_gap):
         return "integrity!"
-    return "collapse!" if policy_collapse(recent, spec.guards) else "ok"
+    return "collapse!" if collapse_finding(recent, spec.guards) else "ok"
 
 
 class LiveWarnings(logging.Handler):

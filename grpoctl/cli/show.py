@@ -25,7 +25,7 @@ from grpoctl.files import read_json, read_rows
 from grpoctl.runs import liveness
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
-from grpoctl.runs.profile import full_of, shown
+from grpoctl.runs.profile import full_of, resolve_or_full
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.sections import Line, Section, Tone
@@ -71,7 +71,7 @@ def show(
 def show_experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *, json: bool) -> None:
     """Print the resolved spec under a profile, and what the profile and overrides change."""
     revisions = revisions_of(home)
-    profile, why = shown(profile, lambda: full_of(name, overrides, revisions))
+    profile, why = resolve_or_full(profile, lambda: full_of(name, overrides, revisions))
     loaded = load(name, profile=profile, overrides=overrides, revisions=revisions)
     spec = loaded.spec
     runs = [entry for entry in summaries(home) if entry.get("experiment") == spec.name]
@@ -147,7 +147,7 @@ def _progress_report(run: RunDir, entry: Mapping[str, Any], rows: Sequence[Mappi
 def show_sample_tables(home: Home, name: str, *, json: bool) -> None:
     """Print what all samples of a run show, in the task's own tables."""
     run, rows = _samples_of(home, name)
-    tables = registry.unread(read_resolved(run.spec).task).tables(rows)
+    tables = registry.build_without_data(read_resolved(run.spec).task).tables(rows)
     if json:
         documents = [{"title": t.title, "columns": list(t.columns), "rows": [list(r) for r in t.rows]} for t in tables]
         console.print_json({"schema": 1, "run_id": run.id, "tables": documents})
@@ -167,7 +167,7 @@ def show_step_samples(home: Home, name: str, step: int | None, worst: int | None
     if worst is not None:
         chosen = sorted(chosen, key=lambda row: (row["reward"] is not None, row["reward"] or 0.0))[:worst]
     spec = read_resolved(run.spec)
-    unread = registry.unread(spec.task)
+    without_data = registry.build_without_data(spec.task)
     prompts: dict[str, str] = {}
     try:
         task = registry.build(spec.task)
@@ -180,7 +180,7 @@ def show_step_samples(home: Home, name: str, step: int | None, worst: int | None
         console.print_json({"schema": 1, "run_id": run.id, "step": step, "samples": samples})
         return
     cells = [
-        (str(row["row"]), str(row["prompt"]), unread.shown_output(row), str(row["valid"]), _number(row["reward"]),
+        (str(row["row"]), str(row["prompt"]), without_data.shown_output(row), str(row["valid"]), _number(row["reward"]),
          _number(row["advantage"]))
         for row in samples
     ]  # fmt: skip
@@ -239,7 +239,7 @@ def show_study(study: StudyDir, *, json: bool, as_csv: bool) -> None:
 def show_sweep(home: Home, name: str, profile: str, overrides: Sequence[str], *, json: bool) -> None:
     """Print what a sweep that was not run yet would run."""
     revisions = revisions_of(home)
-    profile, why = shown(profile, lambda: base_of(name, overrides, revisions))
+    profile, why = resolve_or_full(profile, lambda: base_of(name, overrides, revisions))
     loaded = load_sweep(name, profile=profile, overrides=overrides, revisions=revisions)
     sweep = loaded.spec
     document = check_sweep.document(sweep)

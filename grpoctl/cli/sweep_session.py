@@ -25,13 +25,13 @@ from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sweeps.driver import GO_ON, Driver, Plan, conclude, how_it_ended
+from grpoctl.sweeps.driver import GO_ON, Driver, Plan, conclude, end_status
 from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.preview import notes
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, check_url
 from grpoctl.sweeps.study import (
-    Opened,
+    OpenStudy,
     Terms,
     check_terms,
     kept_in,
@@ -110,7 +110,7 @@ def resolve(request: SweepRequest, home: Home) -> SweepSpec:
     if request.seeds is not None:
         overrides.append(f"seeds={parse_seeds(request.seeds)}")
     revisions = revisions_of(home)
-    profile, why = profiles.asked_or_chosen(request.profile, lambda: base_of(request.name, overrides, revisions))
+    profile, why = profiles.resolve(request.profile, lambda: base_of(request.name, overrides, revisions))
     if request.profile == profiles.AUTO and not request.json:
         console.print_text(f"profile {profile} ({why})")
     return load_sweep(request.name, profile=profile, overrides=overrides, revisions=revisions).spec
@@ -138,7 +138,7 @@ def run(request: SweepRequest) -> int:
     return code
 
 
-def bring_up_to_date(request: SweepRequest, opened: Opened) -> None:
+def bring_up_to_date(request: SweepRequest, opened: OpenStudy) -> None:
     """Write into Optuna's database what the book of an ended study has and it lacks, and note where that failed."""
     known = opened.book.header.get(BEHIND)
     if behind := make_up(opened, terms(request, opened.sweep), request.storage):
@@ -148,7 +148,7 @@ def bring_up_to_date(request: SweepRequest, opened: Opened) -> None:
 
 
 @contextmanager
-def opened_study(request: SweepRequest, home: Home) -> Iterator[Opened]:
+def opened_study(request: SweepRequest, home: Home) -> Iterator[OpenStudy]:
     """The study, new or continued, held as long as this lasts. Raises BusyError where another process drives it."""
     if request.storage:
         check_url(request.storage)  # before anything is written
@@ -203,7 +203,7 @@ def _one_at_a_time(home: Home) -> Iterator[None]:
         yield
 
 
-def _drive(request: SweepRequest, opened: Opened) -> None:
+def _drive(request: SweepRequest, opened: OpenStudy) -> None:
     """Open storage, mirror, progress and workers, and drive the study to its end. Raises what ended it, but Ctrl-C."""
     study, sweep, book = opened.study, opened.sweep, opened.book
     storage = open_storage(request, opened)
@@ -238,7 +238,7 @@ def drive_to_end(driver: Driver, executor: Executor) -> None:
     try:
         executor.warm(min(executor.slots, driver.plan.total))
         driver.run()
-        ending = how_it_ended(driver)
+        ending = end_status(driver)
     except KeyboardInterrupt as error:
         ending = ("INTERRUPTED", f"{'terminated' if isinstance(error, Terminated) else 'interrupted'}; {GO_ON}")
     except GrpoError as error:
@@ -256,7 +256,7 @@ def drive_to_end(driver: Driver, executor: Executor) -> None:
         raise problem
 
 
-def open_storage(request: SweepRequest, opened: Opened) -> StudyStorage:
+def open_storage(request: SweepRequest, opened: OpenStudy) -> StudyStorage:
     """The study in Optuna's database. A new study that the database refuses is taken away again."""
     study, sweep = opened.study, opened.sweep
     check_terms(opened.book.header, terms(request, sweep))

@@ -14,10 +14,10 @@ from grpoctl import console
 from grpoctl.cli import exits
 from grpoctl.cli.options import Json
 from grpoctl.cli.validate_rewards import is_custom, print_rewards, try_rewards
-from grpoctl.config import Library, load
+from grpoctl.config import Library, load, sweep_library
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.sweeps.loading import kinds_of, load_sweep, sweep_library
+from grpoctl.sweeps.loading import kinds_of, load_sweep
 
 
 def validate(

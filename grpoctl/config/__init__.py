@@ -9,7 +9,7 @@ new_file   an experiment that grpoctl writes for the user
 """
 
 from grpoctl.config.identity import RecordedAs, Revisions, authored_sha, canonical, run_stem, spec_sha
-from grpoctl.config.library import Library, shipped_folder
+from grpoctl.config.library import Library, shipped_folder, sweep_library
 from grpoctl.config.loading import Change, Experiment, Loaded, experiments, load
 from grpoctl.config.resolved import dump, plain, read_resolved
 
@@ -30,4 +30,5 @@ __all__ = [
     "run_stem",
     "shipped_folder",
     "spec_sha",
+    "sweep_library",
 ]

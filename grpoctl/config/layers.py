@@ -23,7 +23,7 @@ class Place:
 
     file: Path | None = None
     line: int | None = None
-    said: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class Layer:
                 return place
         return Place()
 
-    def below(self, keys: Keys, said: str) -> Layer:
+    def below(self, keys: Keys, origin: str) -> Layer:
         """The mapping at `keys` as a layer of its own, every place of it marked `said`."""
         tree: object = self.tree
         for key in keys:
@@ -49,7 +49,7 @@ class Layer:
             tree = tree[key]
         assert isinstance(tree, Mapping)
         places = {
-            path[len(keys) :]: Place(file=place.file, line=place.line, said=said)
+            path[len(keys) :]: Place(file=place.file, line=place.line, origin=origin)
             for path, place in self.places.items()
             if path[: len(keys)] == keys
         }

@@ -67,6 +67,11 @@ class Library:
         return (f"did you mean {close[0]}? " if close else "") + f"There are: {', '.join(names)}"
 
 
+def sweep_library(folder: Path = Path()) -> Library:
+    """The sweeps there are: those of `folder`/sweeps first, then the shipped ones."""
+    return Library(user=folder / "sweeps", shipped=shipped_folder("sweeps"), kind="sweep")
+
+
 def _yaml_files(folder: Path) -> list[tuple[str, Path]]:
     """(lower-case stem, file) of each .yaml file, hidden ones left out."""
     if not folder.is_dir():
@@ -75,5 +80,5 @@ def _yaml_files(folder: Path) -> list[tuple[str, Path]]:
     return [(file.stem.lower(), file) for file in files]
 
 
-def _same_folder(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+def _same_folder(folder: Path, other: Path) -> bool:
+    return folder.resolve() == other.resolve()

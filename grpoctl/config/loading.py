@@ -100,7 +100,7 @@ def _validated(layer: Layer, profile: str) -> RunSpec:
 def _seed_layer(seed: int, overrides: Sequence[str]) -> Layer:
     if any(text.partition("=")[0].strip() == "seed" for text in overrides):
         raise SpecError(f"set twice, to {seed} and by an override", key="seed")
-    place = Place(said=f"given as seed={seed}")
+    place = Place(origin=f"given as seed={seed}")
     return Layer(tree={"seed": seed}, places={(): place, ("seed",): place})
 
 

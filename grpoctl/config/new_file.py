@@ -14,7 +14,7 @@ from typing import Any
 
 from core.errors import UserError
 from grpoctl.config.authored import NAME
-from grpoctl.config.library import Library, shipped_folder
+from grpoctl.config.library import Library, sweep_library
 from grpoctl.config.resolved import block_yaml
 from grpoctl.files import create_text, storage_errors
 
@@ -85,8 +85,7 @@ def new_file(name: str, library: Library) -> Path:
         file, origin = known[name.lower()]
         whose = "shipped with grpoctl" if origin == "shipped" else f"yours, {file}"
         raise UserError(f"there is an experiment {name.lower()} already ({whose}); choose another name")
-    sweeps = Library(user=library.user.parent / "sweeps", shipped=shipped_folder("sweeps"), kind="sweep")
-    if name.lower() in sweeps.files():
+    if name.lower() in sweep_library(library.user.parent).files():
         raise UserError(f"{name.lower()} is the name of a sweep; choose another name")
     if not NAME.fullmatch(name):
         raise UserError(f"got the name {name!r}; allowed: lower-case letters, digits, - and _ (at most 64)")

@@ -51,14 +51,14 @@ def override_layer(overrides: Sequence[str], tree: Mapping[str, object]) -> Laye
 def _layer(written: Mapping[Keys, tuple[object, str]]) -> Layer:
     """The layer of these values by key, each with the override's own text."""
     tree: dict[str, Any] = {}
-    places: dict[Keys, Place] = {(): Place(said="in the overrides")}
+    places: dict[Keys, Place] = {(): Place(origin="in the overrides")}
     for path, (value, text) in written.items():
         node = tree
         for name in path[:-1]:
             node = node.setdefault(str(name), {})
         node[str(path[-1])] = value
         for length in range(1, len(path) + 1):
-            places[path[:length]] = Place(said=f"in the override {text}")
+            places[path[:length]] = Place(origin=f"in the override {text}")
     return Layer(tree=tree, places=places)
 
 

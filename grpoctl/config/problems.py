@@ -152,17 +152,17 @@ def nearest(keys: Keys, known: Mapping[Keys, Field], aliases: Mapping[str, str] 
 def _likeness(name: str, other: str) -> float:
     """How alike two names are, 0 to 1: word by word, since what differs in one word (min_p, top_p) is another thing."""
 
-    def ratio(one: str, two: str) -> float:
-        return difflib.SequenceMatcher(None, one, two).ratio()
+    def ratio(a: str, b: str) -> float:
+        return difflib.SequenceMatcher(None, a, b).ratio()
 
     words, others = name.split("_"), other.split("_")
     if len(words) != len(others):
         whole = ratio("".join(words), "".join(others))
         return whole if whole >= _WHOLE else 0.0
     alike = 0.0
-    for one, two in zip(words, others, strict=True):
-        short, long = sorted((one, two), key=len)
-        likeness = 1.0 if len(short) >= _ABBREVIATED and long.startswith(short) else ratio(one, two)
+    for a, b in zip(words, others, strict=True):
+        short, long = sorted((a, b), key=len)
+        likeness = 1.0 if len(short) >= _ABBREVIATED and long.startswith(short) else ratio(a, b)
         if likeness < _CUTOFF:
             return 0.0
         alike += likeness
@@ -227,7 +227,7 @@ def explain(error: ValidationError, layer: Layer, grammar: Grammar) -> SpecError
 def refused(message: str, keys: Keys, layer: Layer) -> SpecError:
     """The error about the value at `keys`, with its place."""
     place = layer.place(keys)
-    layer_name = f" ({place.said})" if place.said else ""
+    layer_name = f" ({place.origin})" if place.origin else ""
     return SpecError(message + layer_name, file=place.file, line=place.line, key=dotted(keys) or None)
 
 

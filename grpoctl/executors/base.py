@@ -78,7 +78,11 @@ Event = Row | Step | Ended | Died | JobDone
 
 
 class Executor(Protocol):
-    """Executes jobs, `slots` at a time. Of one thread: none of these may be called from two at once."""
+    """Executes the jobs of a sweep, `slots` at a time; `grpoctl run` asks for none.
+
+    A job's runs are paths: whoever executes them must see this machine's folder, locks (flock) included. Settings of an
+    executor's own come from the environment. Of one thread: none of these may be called from two at once.
+    """
 
     @property
     def slots(self) -> int:

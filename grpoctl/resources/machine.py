@@ -36,7 +36,7 @@ def cores() -> int:
 
 def disk_free(path: Path) -> int:
     """Bytes free where `path` is, or would be."""
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     return shutil.disk_usage(there).free
 
 

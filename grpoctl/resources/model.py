@@ -125,13 +125,13 @@ def lengths(spec: RunSpec, task: Task, folder: Path | None) -> Lengths:
     supervised = any(not stage.rows_per_step or _blended(stage) for stage in spec.stages.values())
     answers = [task.target(example) for example in task.examples("train")] if supervised else []
     file = folder / TOKENIZER if folder is not None and (folder / TOKENIZER).is_file() else None
-    counted = _counted(file, [_text(one) for one in examples], answers)
+    counted = _counted(file, [_text(example) for example in examples], answers)
     template = TEMPLATE if file is None or _templated(file.parent) else 0
     template = 0 if spec.language_model.source.startswith("builtin:") else template
     if counted is not None:
         prompt, answer = counted
         return Lengths(tokens=Tokens(prompt=prompt + template, answer=answer + 1), whence="the model's tokenizer")
-    prompt, answer = (_guessed(texts) for texts in ([_text(one) for one in examples], answers))
+    prompt, answer = (_guessed(texts) for texts in ([_text(example) for example in examples], answers))
     tokens = Tokens(prompt=prompt + template, answer=answer + 1)
     return Lengths(tokens=tokens, whence=f"a guess, {CHARACTERS:g} characters to a token")
 
@@ -163,7 +163,9 @@ def _counted(file: Path | None, prompts: Sequence[str], answers: Sequence[str]) 
         tokenizer.no_padding()
         tokenizer.no_truncation()
         counts = [
-            max((len(one) for one in tokenizer.encode_batch(list(texts), add_special_tokens=False)), default=0)
+            max(
+                (len(encoding) for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False)), default=0
+            )
             for texts in (prompts, answers)
         ]
         return counts[0], counts[1]

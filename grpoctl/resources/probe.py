@@ -62,7 +62,9 @@ class AlternatingRewards(WrappedTask):
     ) -> list[Outcome]:
         """The task's outcomes with other rewards."""
         outcomes = super().score(examples, outputs, ids)
-        return [replace(one, reward=float(row % 2), expected=float(row % 2)) for row, one in enumerate(outcomes)]
+        return [
+            replace(outcome, reward=float(row % 2), expected=float(row % 2)) for row, outcome in enumerate(outcomes)
+        ]
 
 
 def probed_spec(spec: RunSpec, stage: str, prompts: int) -> RunSpec:

@@ -32,7 +32,7 @@ class Inputs:
     model: KnownModel
     lengths: Lengths
     place: Place
-    given: bool  # the memory is the user's number, not the machine's
+    memory_given: bool  # the memory is the user's number, not the machine's
     profiles: Mapping[str, tuple[RunSpec, Shape]]
     probe: Probe
     home: Path
@@ -48,7 +48,7 @@ def document(inputs: Inputs) -> dict[str, Any]:
         "model": _model(inputs),
         "device": place.device,
         "memory_bytes": place.memory,
-        "memory_given": inputs.given,
+        "memory_given": inputs.memory_given,
         "prompt_tokens": tokens.prompt,
         "answer_tokens": tokens.answer,
         "tokens_from": inputs.lengths.whence,
@@ -158,13 +158,14 @@ def _evaluation(inputs: Inputs) -> dict[str, Any]:
 def _hours(inputs: Inputs) -> dict[str, Any]:
     """`least`: steps as they were drawn; `most`: completions at full length, by assumption where nothing was probed."""
     stages, evaluation = _stages(inputs), _evaluation(inputs)
-    measured = all(one["measured_seconds"]["full"] for one in stages.values())
+    measured = all(stage["measured_seconds"]["full"] for stage in stages.values())
     each = evaluation["measured_seconds"] or evaluation["estimated_seconds"]
     sums = []
     for kind, count in (("drawn", "least"), ("full", "most")):
         seconds = [
-            one["steps"][count] * (one["measured_seconds"][kind] if measured else one["estimated_seconds"])["total"]
-            for one in stages.values()
+            stage["steps"][count]
+            * (stage["measured_seconds"][kind] if measured else stage["estimated_seconds"])["total"]
+            for stage in stages.values()
         ]
         sums.append((sum(seconds) + evaluation["times"] * each) / 3600)
     return {"least": sums[0] if measured else None, "most": sums[1], "measured": measured}

@@ -55,12 +55,12 @@ def settled_trial(
     return replace(loaded, spec=_with(loaded.spec, header["dtype"]))
 
 
-def why(asked: RunSpec, settled_as: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> str | None:
+def why(loaded: RunSpec, settled_as: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> str | None:
     """One short line on the dtype, where the spec as it was loaded left it open; None where it did not."""
-    if not _is_open(asked):
+    if not _is_open(loaded):
         return None
     facts, dtype = ask(), settled_as.language_model.dtype
-    own = dtype == precision.fastest_dtype(asked.language_model, facts)
+    own = dtype == precision.fastest_dtype(loaded.language_model, facts)
     return precision.explain_dtype(facts) if own else f"dtype {dtype} (auto: the run was started with it)"
 
 

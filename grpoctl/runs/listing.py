@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from core.errors import StorageError
-from grpoctl.config import Library, shipped_folder
+from grpoctl.config import sweep_library
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs import liveness, status
 from grpoctl.runs.run_dir import Home, RunDir
@@ -52,6 +51,5 @@ def _step_so_far(run: RunDir) -> int:
 def sweeps() -> list[dict[str, str]]:
     """The sweep specs there are, by name; the user's in place of shipped ones."""
     return [
-        {"name": name, "file": str(file), "origin": origin}
-        for name, (file, origin) in Library(user=Path("sweeps"), shipped=shipped_folder("sweeps")).files().items()
+        {"name": name, "file": str(file), "origin": origin} for name, (file, origin) in sweep_library().files().items()
     ]

@@ -97,10 +97,10 @@ def study_status(study: StudyDir) -> tuple[StudyStatus, str]:
 
     The file is left alone. Raises StorageError where it is damaged.
     """
-    status, message = _said(study)
+    status, message = _recorded_status(study)
     if status is not StudyStatus.RUNNING or study.is_held():
         return status, message
-    status, message = _said(study)  # again: between the two looks it may have come to its end
+    status, message = _recorded_status(study)  # again: between the two looks it may have come to its end
     if status is not StudyStatus.RUNNING:
         return status, message
     return StudyStatus.INTERRUPTED, DRIVER_DIED if study.state.exists() else NEVER_BEGAN
@@ -127,15 +127,15 @@ def unfinished_runs(study: StudyDir) -> list[RunDir]:
     try:
         trials = (read_json(study.state) or {})["trials"]
         unfinished = [trial for trial in trials if trial["status"] in _UNSURE]
-        found = [study.run(int(trial["number"]), int(seed)) for trial in unfinished for seed in trial["seeds"]]
-        return [run for run in found if run.spec.exists()]
+        runs = [study.run(int(trial["number"]), int(seed)) for trial in unfinished for seed in trial["seeds"]]
+        return [run for run in runs if run.spec.exists()]
     except (StorageError, KeyError, TypeError, ValueError):
         with suppress(StorageError):
             return study.runs()
         return []
 
 
-def _said(study: StudyDir) -> tuple[StudyStatus, str]:
+def _recorded_status(study: StudyDir) -> tuple[StudyStatus, str]:
     """What sweep.json says; one that is not there yet says RUNNING. Raises StorageError where it is damaged."""
     document = read_json(study.state) or {}
     status = document.get("status") or StudyStatus.RUNNING

@@ -32,24 +32,24 @@ def full_of(name: str, overrides: Sequence[str], revisions: Revisions | None = N
         raise
 
 
-def asked_or_chosen(asked: str, full: Callable[[], Loaded]) -> tuple[str, str]:
+def resolve(option: str, full: Callable[[], Loaded]) -> tuple[str, str]:
     """(profile, why) for what `--profile` says: that profile, or for `auto` the one that `choose` takes.
 
     Raises UserError as `choose` does, and what loading `full` raises.
     """
-    if asked != AUTO:
-        return asked, "as asked"
+    if option != AUTO:
+        return option, "as asked"
     profile, why = choose(full())
     return profile, f"{AUTO}: {why}"
 
 
-def shown(asked: str, full: Callable[[], Loaded]) -> tuple[str, str]:
-    """As `asked_or_chosen`, for what only looks: where nothing could be chosen, `full` and why not."""
-    if asked != AUTO:
-        return asked, "as asked"
+def resolve_or_full(option: str, full: Callable[[], Loaded]) -> tuple[str, str]:
+    """As `resolve`, for what only looks: where nothing could be chosen, `full` and why not."""
+    if option != AUTO:
+        return option, "as asked"
     loaded = full()
     try:
-        return asked_or_chosen(asked, lambda: loaded)
+        return resolve(option, lambda: loaded)
     except UserError as error:
         return FULL, f"{AUTO} takes none: {error}"
 
@@ -86,8 +86,8 @@ def choose(full: Loaded) -> tuple[str, str]:
 
 def _choice(full: Loaded) -> str:
     """The profiles there are, and what the middle one is for."""
-    asked = f"choose a profile ({', '.join(full.profiles)})"
-    return f"{asked}; {MEDIUM} is for one GPU of 24 GB" if MEDIUM in full.profiles else asked
+    question = f"choose a profile ({', '.join(full.profiles)})"
+    return f"{question}; {MEDIUM} is for one GPU of 24 GB" if MEDIUM in full.profiles else question
 
 
 def free_cuda_memory() -> int | None:

@@ -84,13 +84,13 @@ def collect(argv: Sequence[str], cwd: Path | None = None) -> dict[str, Any]:
 
 def versions(packages: Sequence[str]) -> dict[str, str | None]:
     """Package -> installed version, null where it is not installed; imports none of them."""
-    found: dict[str, str | None] = {}
+    by_package: dict[str, str | None] = {}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            by_package[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            by_package[package] = None
+    return by_package
 
 
 def git_state(cwd: Path, seconds: float = GIT_SECONDS) -> dict[str, Any] | None:

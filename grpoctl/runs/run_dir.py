@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import BusyError, NotFoundError, StorageError
+from core.errors import AmbiguousNameError, BusyError, NotFoundError, StorageError
 from grpoctl.files import read_json, storage_errors
 from grpoctl.runs import status
 from grpoctl.runs.locks import hold_lock, is_locked
@@ -240,7 +240,7 @@ class Home:
         """The run of this path, id, experiment name (its newest run) or unique beginning of an id. A study's runs are
         found by their id from its `-t` on.
 
-        Raises NotFoundError naming what fits, or the nearest there is.
+        Raises AmbiguousNameError naming what fits, NotFoundError naming the nearest there is.
         """
         by_path = RunDir(path=path_of(name))
         if by_path.spec.is_file():
@@ -257,8 +257,8 @@ class Home:
         if exact.spec.is_file():
             return [exact]
         with storage_errors("read", folder):
-            found = [RunDir(path=Path(entry)) for entry in sorted(folder.glob(f"{beginning}*"))]
-        return [run for run in found if re.search(r"-s\d+$", run.id) and run.spec.exists()]
+            runs = [RunDir(path=Path(entry)) for entry in sorted(folder.glob(f"{beginning}*"))]
+        return [run for run in runs if re.search(r"-s\d+$", run.id) and run.spec.exists()]
 
     def _directories(self) -> list[RunDir]:
         with storage_errors("read", self.runs_folder):
@@ -295,7 +295,7 @@ def path_of(name: str) -> Path:
 def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
     """The run of this id, experiment name (the first of its runs) or unique beginning of an id.
 
-    Raises NotFoundError naming what fits, or the nearest there is.
+    Raises AmbiguousNameError naming what fits, NotFoundError naming the nearest there is.
     """
     wanted = name.lower()
     for run in runs:
@@ -309,7 +309,7 @@ def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
         return fitting[0]
     if fitting:
         some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
-        raise NotFoundError(f"{name!r} fits {len(fitting)} runs ({some}); give more of the id")
+        raise AmbiguousNameError(f"{name!r} fits {len(fitting)} runs ({some}); give more of the id")
     near = difflib.get_close_matches(wanted, [run.id for run in runs] + [_experiment(run) for run in runs], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "grpoctl ls shows the runs there are"
     raise NotFoundError(f"no run {name!r} in {home}; {hint}")

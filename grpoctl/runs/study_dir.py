@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import BusyError, NotFoundError
+from core.errors import AmbiguousNameError, BusyError, NotFoundError
 from grpoctl.files import storage_errors
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import STUDIES, STUDY_SPEC, HeldDir, Home, RunDir, path_of
@@ -84,11 +84,11 @@ def studies(home: Home) -> list[StudyDir]:
     """Every study that has its spec, the one begun last first. Raises StorageError where the home cannot be read."""
     with storage_errors("read", home.path / STUDIES):
         try:
-            found = [StudyDir(path=Path(entry.path)) for entry in os.scandir(home.path / STUDIES) if entry.is_dir()]
+            dirs = [StudyDir(path=Path(entry.path)) for entry in os.scandir(home.path / STUDIES) if entry.is_dir()]
         except FileNotFoundError:
             return []
-    begun = {study.id: study.spec.stat().st_mtime for study in found if study.spec.exists()}
-    return sorted((study for study in found if study.id in begun), key=lambda s: (begun[s.id], s.id), reverse=True)
+    begun = {study.id: study.spec.stat().st_mtime for study in dirs if study.spec.exists()}
+    return sorted((study for study in dirs if study.id in begun), key=lambda s: (begun[s.id], s.id), reverse=True)
 
 
 def create_study(home: Home, stem: str, above: int = 0) -> StudyDir:
@@ -134,7 +134,7 @@ def choose_study(name: str, known: Sequence[StudyDir], home: Home) -> StudyDir:
         return fitting[0]
     if fitting:
         some = ", ".join(study.id for study in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
-        raise NotFoundError(f"{name!r} fits {len(fitting)} studies ({some}); give more of the id")
+        raise AmbiguousNameError(f"{name!r} fits {len(fitting)} studies ({some}); give more of the id")
     raise NotFoundError(f"no study {name!r} in {home.path}; grpoctl ls shows the studies there are")
 
 

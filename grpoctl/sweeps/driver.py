@@ -36,12 +36,12 @@ from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps import pruning
 from grpoctl.sweeps.candidates import Candidates, identity, points
 from grpoctl.sweeps.importances import importances
+from grpoctl.sweeps.optuna_conversion import ended_trial
 from grpoctl.sweeps.samplers import Suggester
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 from grpoctl.sweeps.trial import ActiveTrial, Decide, read_result, read_sound_rows, yardstick
-from grpoctl.sweeps.vocabulary import ended_trial
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
 TRIES = 2  # a trial's runs are gone on with once after a failure
@@ -83,7 +83,7 @@ class Driver:
         self._storage, self._executor, self._progress = storage, executor, progress
         self._active: dict[int, ActiveTrial] = {}
         self._candidates = Candidates.of(plan.sweep)
-        self._asking = Asking(plan.sweep, book, plan.lag)
+        self._proposer = TrialProposer(plan.sweep, book, plan.lag)
         self._exhausted = False
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
         self.hopeless = False  # whether that is a failure
@@ -102,7 +102,7 @@ class Driver:
                 self._start(trial)
         self.save()
         while True:
-            self._look_around()
+            self._check_limits()
             self._fill()
             if not self._active:
                 return
@@ -136,9 +136,9 @@ class Driver:
     def _ask(self) -> ActiveTrial | None:
         """The next trial, in the book and in the storage; None where there is none now."""
         number = len(self.book.trials)
-        if self.stopped or self.met or self._exhausted or number >= self.plan.total or not self._asking.ready(number):
+        if self.stopped or self.met or self._exhausted or number >= self.plan.total or not self._proposer.ready(number):
             return None
-        chosen = self._asking.choose(number)
+        chosen = self._proposer.choose(number)
         if chosen is None:
             self._exhausted = True
             return None
@@ -165,7 +165,7 @@ class Driver:
             dataclasses.replace(record, status=TrialStatus.RUNNING),
             runs,
             yardstick(self.plan.sweep, spec),
-            self._asking.decider(record.number),
+            self._proposer.decider(record.number),
         )
         trial.enqueue()
         self._active[record.number] = trial
@@ -235,7 +235,7 @@ class Driver:
         number = trial.record.number
         record = trial.ended()
         if self.plan.sweep.ladder:
-            record = self._climbed(record, trial)
+            record = self._with_expectations(record, trial)
         for run in trial.runs:
             if str(run.path) not in record.runs:
                 shutil.rmtree(run.path, ignore_errors=True)  # prepared, and never begun
@@ -248,7 +248,7 @@ class Driver:
         elif len(ended) >= HOPELESS and all(status is TrialStatus.FAILED for status in ended):
             self._end(f"the first {HOPELESS} trials failed; the last one: {record.message}", hopeless=True)
 
-    def _climbed(self, record: TrialRecord, trial: ActiveTrial) -> TrialRecord:
+    def _with_expectations(self, record: TrialRecord, trial: ActiveTrial) -> TrialRecord:
         """The record of a rung with what became of its expectations; the ladder ends where all are met."""
         spec = self._candidates.spec(record.params)
         runs = [(read_result(run), read_sound_rows(run)) for run in trial.runs]
@@ -262,7 +262,7 @@ class Driver:
         self.stopped = self.stopped or why
         self.hopeless = self.hopeless or hopeless
 
-    def _look_around(self) -> None:
+    def _check_limits(self) -> None:
         """What others ask, and whether the time is up; a study that is gone on with then has as long again."""
         now = time.monotonic()
         if now - self._looked < LOOK or self.stopped:
@@ -271,7 +271,7 @@ class Driver:
         hours = self.plan.sweep.max_hours
         if hours is not None and self.worked > hours * 3600 * (self._worked // (hours * 3600) + 1):
             self._end(f"the time limit of {hours:g} h is reached")
-        elif asked_to_stop(self.plan.study):
+        elif stop_requested(self.plan.study):
             self._end("stopped, as asked")
 
     @property
@@ -303,14 +303,14 @@ class Driver:
             self.book.save()
 
 
-def asked_to_stop(study: StudyDir) -> bool:
+def stop_requested(study: StudyDir) -> bool:
     """True when somebody asked the driver for no more trials (`sweep NAME --stop`)."""
     with suppress(StorageError):
         return bool((read_json(study.control) or {}).get("stop"))
     return False
 
 
-class Asking:
+class TrialProposer:
     """Which point a trial takes, and which trials it may learn from. `lag` is None where no trial learns from another.
 
     A trial learns from the trials before it less those that may still be at work, `lag` of them with itself. So what is
@@ -379,7 +379,7 @@ def rung_is_met(trial: TrialRecord) -> bool:
     return trial.status is TrialStatus.COMPLETED and bool(trial.expects) and all(e["met"] for e in trial.expects)
 
 
-def how_it_ended(driver: Driver) -> tuple[str, str]:
+def end_status(driver: Driver) -> tuple[str, str]:
     """(status, message) of a study whose driver came to its end: COMPLETED, STOPPED or FAILED."""
     if driver.hopeless:
         return "FAILED", driver.stopped

@@ -15,10 +15,10 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
+from grpoctl.sweeps.optuna_conversion import distribution, optuna_state, quiet, to_optuna
 from grpoctl.sweeps.pruning import sign, standing
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import TrialRecord
-from grpoctl.sweeps.vocabulary import distribution, optuna_state, quiet, to_optuna
 
 if TYPE_CHECKING:
     from optuna.importance import BaseImportanceEvaluator

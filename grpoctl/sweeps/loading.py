@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.config import Library, Loaded, Revisions, canonical, load, plain, shipped_folder
+from grpoctl.config import Library, Loaded, Revisions, canonical, load, plain, sweep_library
 from grpoctl.config.authored import FULL, Authored, check_file
 from grpoctl.config.documents import read_document, read_value
 from grpoctl.config.layers import Keys, Layer, Place, dotted, merge
@@ -46,11 +46,6 @@ class LoadedSweep:
     file: Path
     profiles: tuple[str, ...]
     origin: Origin
-
-
-def sweep_library() -> Library:
-    """The sweeps there are: the user's ./sweeps first, then the shipped ones."""
-    return Library(user=Path("sweeps"), shipped=shipped_folder("sweeps"), kind="sweep")
 
 
 def load_sweep(
@@ -189,7 +184,7 @@ def _override_layer(overrides: Sequence[str]) -> Layer:
         except SpecError as error:
             raise SpecError(f"{error.message} (in the override {text})", key=key.strip()) from None
         for length in range(1, len(keys) + 1):
-            places[keys[:length]] = Place(said=f"in the override {text}")
+            places[keys[:length]] = Place(origin=f"in the override {text}")
     return Layer(tree=tree, places=places)
 
 

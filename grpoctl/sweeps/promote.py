@@ -43,7 +43,7 @@ _INDENT = "  "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class PromotionRequest:
     """What the user asked for: a study (id, path, sweep's name), the new name, and a trial where not the best."""
 
     study: str
@@ -53,7 +53,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Promoted:
+class Promotion:
     """The new experiment. `notes`: what one should know before trusting it."""
 
     name: str
@@ -120,23 +120,23 @@ class Winner:
         return bool((self.document.get("best") or {}).get("number") == self.number)
 
 
-def promote(wanted: Wanted, home: Home) -> Promoted:
+def promote(request: PromotionRequest, home: Home) -> Promotion:
     """Write ./experiments/NAME.yaml: under the study's profile exactly what the trial ran as.
 
     Raises UserError (a name that is taken or no name, a trial that did not come to its end, a base that is gone),
     NotFoundError, and StorageError where the file cannot be written. Nothing is left behind then.
     """
-    file = new_file(wanted.name, wanted.library)
-    study = find_study(home, wanted.study)
-    winner = _winner(study, wanted.trial)
-    text = settled(winner, wanted.name, wanted.library)
+    file = new_file(request.name, request.library)
+    study = find_study(home, request.study)
+    winner = _winner(study, request.trial)
+    text = settled(winner, request.name, request.library)
     create(file, text)
     notes = []
     if winner.status == "RUNNING":
         notes.append(f"{study.id} is still running: this is its best so far")
     if (doubt := not_apart(winner)) is not None:
         notes.append(doubt)
-    return Promoted(name=wanted.name, file=file, winner=winner, notes=tuple(notes))
+    return Promotion(name=request.name, file=file, winner=winner, notes=tuple(notes))
 
 
 def _winner(study: StudyDir, number: int | None) -> Winner:

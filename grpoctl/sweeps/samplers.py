@@ -12,8 +12,8 @@ from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from grpoctl.sweeps.candidates import MOST, Params, active, identity, order, points, size
+from grpoctl.sweeps.optuna_conversion import EndedTrial, distribution, from_optuna, quiet, steps, to_optuna
 from grpoctl.sweeps.spec import SweepSpec
-from grpoctl.sweeps.vocabulary import EndedTrial, distribution, from_optuna, quiet, steps, to_optuna
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

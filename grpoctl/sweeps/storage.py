@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, assert_never
 from core.errors import StorageError, UserError
 from grpoctl.credentials import masked, mistyped, without_credentials
 from grpoctl.runs.locks import hold_lock
+from grpoctl.sweeps.optuna_conversion import distribution, names, optuna_state, quiet, steps, to_optuna
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
-from grpoctl.sweeps.vocabulary import distribution, names, optuna_state, quiet, steps, to_optuna
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

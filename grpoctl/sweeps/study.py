@@ -43,7 +43,7 @@ class Terms:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Opened:
+class OpenStudy:
     """A study to drive. `fresh`: nothing of it was run before; `over`: it has all it was asked for."""
 
     study: StudyDir
@@ -54,7 +54,7 @@ class Opened:
     notes: tuple[str, ...] = ()
 
 
-def new_study(sweep: SweepSpec, home: Home, notes: Sequence[str], terms: Terms) -> Opened:
+def new_study(sweep: SweepSpec, home: Home, notes: Sequence[str], terms: Terms) -> OpenStudy:
     """A new study of the sweep, its spec and book written. Raises BusyError while another of the same is driven."""
     stem = study_stem(sweep)
     for other in studies(home):
@@ -64,7 +64,7 @@ def new_study(sweep: SweepSpec, home: Home, notes: Sequence[str], terms: Terms) 
     book = Book(study.state, _header(study, sweep, notes, terms))
     book.save()
     replace_text(study.spec, dump_sweep(sweep))  # last: a directory with a spec is a study
-    return Opened(study=study, sweep=sweep, book=book, fresh=True)
+    return OpenStudy(study=study, sweep=sweep, book=book, fresh=True)
 
 
 def unfinished(sweep: SweepSpec, home: Home) -> StudyDir | None:
@@ -96,7 +96,7 @@ def named_study(home: Home, name: str) -> StudyDir | None:
     return study if study.id == name.lower() or "/" in name else None
 
 
-def reopened(study: StudyDir, terms: Terms) -> Opened:
+def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
     """The study as it stands, to be gone on with. Raises StorageError where its files are damaged."""
     sweep, book = read_sweep(study.spec), read_book(study.state)
     notes: list[str] = []
@@ -117,7 +117,7 @@ def reopened(study: StudyDir, terms: Terms) -> Opened:
                 book.trials[trial.number] = _retried(trial)
     waiting = any(not trial.status.ended for trial in book.trials.values())
     over = header["status"] == "COMPLETED" and not waiting and len(book.trials) >= _reachable(sweep, header["total"])
-    return Opened(study=study, sweep=sweep, book=book, fresh=False, over=over, notes=tuple(notes))
+    return OpenStudy(study=study, sweep=sweep, book=book, fresh=False, over=over, notes=tuple(notes))
 
 
 def lag_of(sweep: SweepSpec, slots: int) -> int | None:
@@ -229,7 +229,7 @@ def make_up_all(home: Home) -> dict[str, str]:
     return done
 
 
-def make_up(opened: Opened, terms: Terms, url: str | None) -> str:
+def make_up(opened: OpenStudy, terms: Terms, url: str | None) -> str:
     """Bring Optuna's database to what the book of a study that is held says: why that could not be done, else "".
 
     The book says the same from then on. `url` is where the database is, None for where the book says. Raises

@@ -24,7 +24,7 @@ from grpoctl.tracking.writer import RunWriter, is_complete, is_stored
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-Outcome = Literal["written", "unchanged", "live", "behind"]
+SyncOutcome = Literal["written", "unchanged", "live", "behind"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +32,7 @@ class Synced:
     """What became of one run or study: a `live` one has a mirror at work, `error` says why one is `behind`."""
 
     run_id: str
-    outcome: Outcome
+    outcome: SyncOutcome
     error: str | None = None
 
 
@@ -43,7 +43,7 @@ class SyncReport:
     store: str
     runs: tuple[Synced, ...]
 
-    def of(self, outcome: Outcome) -> tuple[str, ...]:
+    def of(self, outcome: SyncOutcome) -> tuple[str, ...]:
         """The ids of the runs with that outcome."""
         return tuple(entry.run_id for entry in self.runs if entry.outcome == outcome)
 
@@ -94,7 +94,7 @@ def _sync_study(study: StudyDir, client: MlflowClient) -> list[Synced]:
     done = []
     for run in study.runs():
         error = writer.attended.get(run.id)
-        outcome: Outcome = "behind" if error else "written" if run.id in writer.attended else "unchanged"
+        outcome: SyncOutcome = "behind" if error else "written" if run.id in writer.attended else "unchanged"
         done.append(Synced(run_id=run.id, outcome=outcome, error=error))
     if state.state == "behind":
         return [*done, Synced(run_id=study.id, outcome="behind", error=state.error)]

@@ -12,7 +12,7 @@ import torch
 
 from core.config import EarlyStoppingSpec, GuardSpec
 from core.health.case import FOREIGN
-from core.health.rules.breaks import policy_collapse
+from core.health.guard import collapse_finding
 from core.health.rules.integrity import rollout_integrity
 from core.metrics import EVAL, FAMILIES, METRICS, RUN, START, STEP, Metric, declared
 from core.training.checkpoint import initial_weights
@@ -126,8 +126,8 @@ def test_a_guard_reads_a_name_that_is_written(limit: str) -> None:
     guards = GuardSpec.model_validate({"patience": 1, **{name: None for name in LIMITS if name != limit}})
     sound = {**STEPS[0], "completions/length": 5.0}
     assert metric in STEPS[0]
-    assert policy_collapse([sound], guards) is None
-    assert policy_collapse([{**sound, metric: broken}], guards) is not None
+    assert collapse_finding([sound], guards) is None
+    assert collapse_finding([{**sound, metric: broken}], guards) is not None
 
 
 def test_the_integrity_guard_reads_a_name_that_is_written() -> None:

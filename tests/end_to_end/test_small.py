@@ -10,7 +10,7 @@ import pytest
 
 from core.config import ModelSpec
 from grpoctl.config import load
-from grpoctl.executors.inline import Hooks, execute
+from grpoctl.executors.execution import Hooks, execute
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home
 

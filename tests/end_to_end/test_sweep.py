@@ -73,7 +73,7 @@ def metrics(study: StudyDir) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory, zygote: Any) -> tuple[Cli, Done]:
     """The sweep left alone, in one process."""
-    cli = with_sweep(Cli(folder=tmp_path_factory.mktemp("sweep") / "user", zygote=zygote))
+    cli = with_sweep(without_mlflow(tmp_path_factory.mktemp("sweep") / "user", zygote))
     return cli, cli.run(*INLINE)
 
 
@@ -132,7 +132,7 @@ def test_each_point_of_a_curve_is_a_row_of_its_run(ended: tuple[Cli, Done]) -> N
 
 def test_evaluations_of_stages_that_spend_nothing_replace_no_others(tmp_path: Path, zygote: Any) -> None:
     """Seed 1's supervised evaluations, at share 0, come after seed 3's end, at share 1, in all that is kept of them."""
-    cli = with_sweep(Cli(folder=tmp_path / "user", zygote=zygote), STAGED)
+    cli = with_sweep(without_mlflow(tmp_path / "user", zygote), STAGED)
     done = cli.run(*INLINE)
     assert done.returncode == 0, done.stderr
     for trial in done.document["trials"]:
@@ -169,6 +169,7 @@ def test_the_winner_becomes_an_experiment_that_runs(ended: tuple[Cli, Done]) -> 
     assert run.document["final"]["eval/reward"] == pytest.approx(best["values"][0], abs=1e-12)
 
 
+@pytest.mark.slow  # four workers import torch; a driver that is killed again and again is in test_driver.py
 def test_a_worker_and_the_driver_are_killed_and_nothing_is_lost(tmp_path: Path, ended: tuple[Cli, Done]) -> None:
     cli, _ = ended
     user = with_sweep(without_mlflow(tmp_path / "user", cli.zygote))

@@ -120,7 +120,13 @@ def used(trainer: Trainer, recorder: Recorder) -> None:
     assert trainer.progress.prompts > 2 * len([stage for stage in columns["stage"] if stage])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# Each takes 5 CPU seconds or more; "full" stands beside them, and one moment of both in test_resume_is_exact.
+SLOW = ("dropout", "fault")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in SLOW else kind for kind in KINDS]
+)
 def test_a_run_killed_after_any_step_goes_on_as_it_would_have(kind: str, tmp_path: Path) -> None:
     undisturbed = trainer_in(tmp_path / "undisturbed", kind)
     ending, expected = driven(undisturbed)

@@ -12,10 +12,11 @@ from core.algorithms.names import SCALES, BaselineTraits, ScaleTraits
 from core.config import AdvantageSpec
 from core.health.case import Case, Sample, Settings
 from core.health.finding import Decider, Finding, Row, RuledOut, Severity, steps_of
-from core.health.rules.breaks import acted, breaks, number
+from core.health.rules.breaks import breaks
 from core.health.rules.integrity import rank_correlation, worst_integrity
 from core.health.rules.learning_rate import too_large
 from core.health.statistics import chance_beyond, series, trend
+from core.health.steps import acted, number
 
 SAME = 1e-6  # of an advantage, and of a reward: what float32 leaves of their difference
 TINY = 0.01  # an advantage that rounding over a tiny deviation can give: rounding-as-signal is about those
@@ -83,7 +84,7 @@ def advantage_mismatch(case: Case) -> Sequence[Finding]:
     """
     guessed = case.settings.scale_rewards is None
     settings = [replace(case.settings, scale_rewards=scale) for scale in LIKELY] if guessed else [case.settings]
-    normalisers = [how for one in settings if (how := _normaliser(one)) is not None]
+    normalisers = [how for known in settings if (how := _normaliser(known)) is not None]
     if not normalisers or case.settings.num_generations is None:
         return ()
     steps = _of_one_batch(case, whole_steps(case, case.settings.num_generations))
@@ -175,11 +176,11 @@ def _transposed(step: Step, how: AdvantageSpec) -> Sequence[float]:
 
 def _shifted(step: Step, how: AdvantageSpec) -> Sequence[float]:
     """Each group has those of the group before it."""
-    own, found = recomputed(step.rewards, step.groups, how), [0.0] * len(step.rewards)
+    own, advantages = recomputed(step.rewards, step.groups, how), [0.0] * len(step.rewards)
     for group, other in zip(step.groups, [step.groups[-1], *step.groups[:-1]], strict=True):
         for place, theirs in zip(group, other, strict=True):
-            found[place] = own[theirs]
-    return found
+            advantages[place] = own[theirs]
+    return advantages
 
 
 _MIXED = "the completions of different prompts are compared with each other"
@@ -258,9 +259,9 @@ def _own(step: Step, how: AdvantageSpec) -> bool:
     return _equal(step, recomputed(step.rewards, step.groups, how), _rounding(step, how))
 
 
-def _gives(one: _Explanation, step: Step, how: AdvantageSpec) -> bool:
+def _gives(explanation: _Explanation, step: Step, how: AdvantageSpec) -> bool:
     """Whether they are what the explanation makes of them; in its groups any deviation may be tiny."""
-    return _equal(step, one.gives(step, how), [_slack(step.rewards, 0.0, how)] * len(step.rewards))
+    return _equal(step, explanation.gives(step, how), [_slack(step.rewards, 0.0, how)] * len(step.rewards))
 
 
 def _rounding(step: Step, how: AdvantageSpec) -> list[float]:
@@ -299,7 +300,7 @@ LOST = 0.1  # of the reward's own standard deviation inside a step, at least: le
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Beside:
+class RewardPair:
     """An evaluation and the training reward of the steps next to it; `se`: of their sum, or their difference."""
 
     step: int
@@ -364,7 +365,7 @@ def _course(case: Case) -> Sequence[Finding]:
     if len(points) < max(COURSE, len(evaluated) - 1) or _slope_z(points) > -NEAR:
         return ()
     first, last = points[0], points[-1]
-    whole = Beside(
+    whole = RewardPair(
         step=last.step,
         evaluated=fmean(point.evaluated for point in points),
         paid=fmean(point.paid for point in points),
@@ -381,7 +382,7 @@ def _course(case: Case) -> Sequence[Finding]:
     return (_flipped(text, evidence | {"paid": whole.paid, "evaluated": whole.evaluated}, "error"),)
 
 
-def _slope_z(points: Sequence[Beside]) -> float:
+def _slope_z(points: Sequence[RewardPair]) -> float:
     """The slope of the evaluations over steps, in standard errors as each evaluation has its own."""
     mean = fmean(point.step for point in points)
     spread = math.fsum((point.step - mean) ** 2 for point in points)
@@ -390,20 +391,20 @@ def _slope_z(points: Sequence[Beside]) -> float:
     return rise / se if se > 0 else 0.0
 
 
-def _around(case: Case, row: Row) -> Beside | None:
+def _around(case: Case, row: Row) -> RewardPair | None:
     """The evaluation beside the steps next to it, on either side; None where there are too few."""
     step = row.get("step") or 0
-    near = sorted(case.stage_rows, key=lambda one: abs((one["step"] or 0) - step - 0.5))[:FIRST]
-    return _beside(row, [one for one in near if abs((one["step"] or 0) - step) <= FIRST])
+    near = sorted(case.stage_rows, key=lambda other: abs((other["step"] or 0) - step - 0.5))[:FIRST]
+    return _reward_pair(row, [other for other in near if abs((other["step"] or 0) - step) <= FIRST])
 
 
-def _beside(row: Row, steps: Sequence[Row]) -> Beside | None:
-    paid = [value for one in steps if (value := number(one, "reward/mean")) is not None]
+def _reward_pair(row: Row, steps: Sequence[Row]) -> RewardPair | None:
+    paid = [value for step in steps if (value := number(step, "reward/mean")) is not None]
     evaluated, own_se = number(row, "eval/reward"), number(row, "eval/reward_se") or 0.0
     if evaluated is None or len(paid) < LEAST:
         return None
     se = math.hypot(stdev(paid) / math.sqrt(len(paid)), own_se)
-    return Beside(step=int(row.get("step") or 0), evaluated=evaluated, paid=fmean(paid), se=se, steps=len(paid))
+    return RewardPair(step=int(row.get("step") or 0), evaluated=evaluated, paid=fmean(paid), se=se, steps=len(paid))
 
 
 def _mirrored(case: Case) -> Sequence[Finding]:
@@ -414,15 +415,15 @@ def _mirrored(case: Case) -> Sequence[Finding]:
         return ()
     if any(acted(row) for row in steps_of(case.rows) if (row["step"] or 0) < (steps[0]["step"] or 0)):
         return ()
-    beside = _beside(start, steps)
-    if beside is None or not beside.mirrored:
+    pair = _reward_pair(start, steps)
+    if pair is None or not pair.mirrored:
         return ()
     text = (
-        f"the first {beside.steps} steps were paid {beside.paid:.3g} on average and the evaluation before them "
-        f"{beside.evaluated:.3g}: minus its reward, or prompts that differ so much"
+        f"the first {pair.steps} steps were paid {pair.paid:.3g} on average and the evaluation before them "
+        f"{pair.evaluated:.3g}: minus its reward, or prompts that differ so much"
     )
-    near = (beside.paid + beside.evaluated) / beside.se if beside.se else 0.0
-    evidence = {"paid": beside.paid, "evaluated": beside.evaluated, "se": beside.se, "sum_in_se": near}
+    near = (pair.paid + pair.evaluated) / pair.se if pair.se else 0.0
+    evidence = {"paid": pair.paid, "evaluated": pair.evaluated, "se": pair.se, "sum_in_se": near}
     return (_flipped(text, evidence, "warning"),)
 
 
@@ -494,8 +495,8 @@ def _too_narrow(points: Sequence[tuple[float, float]], slope: float) -> float:
     too small by (2 + 4 rho) / n (Kendall 1954, with the slope's part); at least 1.
     """
     mean_x, mean_y, n = fmean(x for x, _ in points), fmean(y for _, y in points), len(points)
-    left = [y - mean_y - slope * (x - mean_x) for x, y in points]
-    spread = math.fsum(one * one for one in left)
-    rho = math.fsum(a * b for a, b in pairwise(left)) / spread if spread > 0 else 0.0
+    residuals = [y - mean_y - slope * (x - mean_x) for x, y in points]
+    spread = math.fsum(residual * residual for residual in residuals)
+    rho = math.fsum(a * b for a, b in pairwise(residuals)) / spread if spread > 0 else 0.0
     rho = min(max(rho + (2 + 4 * rho) / n, 0.0), 0.98)
     return math.sqrt((1 + rho) / (1 - rho))

@@ -36,7 +36,7 @@ class Spread:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class AdvantageMeans:
     """Means over rows of what a log says of advantages; None where it says nothing.
 
     everyone: std over all advantages of a step, averaged over steps; live: over those of live groups.
@@ -55,12 +55,12 @@ class Seen:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def seen_in(case: Case) -> Seen:
+def advantage_means(case: Case) -> AdvantageMeans:
     """Of the rows that the settings are of, without those that lack a reward: its 0 is no normaliser's."""
     whole = [row for row in case.stage_rows if not row.get("reward/missing")]
     columns = {name: [value for _, value in series(whole, name)] for name in _COLUMNS}
     largest = columns["advantage/max_abs"] or columns["advantage/max"]
-    return Seen(
+    return AdvantageMeans(
         everyone=fmean(columns["advantage/std_all"]) if columns["advantage/std_all"] else None,
         live=fmean(columns["advantage/std"]) if len(columns["advantage/std"]) >= LIVE_STEPS else None,
         largest=max(largest, default=None),
@@ -153,7 +153,7 @@ def small_advantage(case: Case) -> Sequence[Finding]:
 
     Measured: the arithmetic on drawn groups stands in the [case study](cases/lever-plus.md).
     """
-    spread, seen = spread_of(case.settings), seen_in(case)
+    spread, seen = spread_of(case.settings), advantage_means(case)
     if spread is None or spread.name == "ranks":
         return ()  # nothing presses ranks down: impossible_advantage
     s = seen.live if seen.everyone is None else seen.everyone
@@ -210,14 +210,14 @@ def _kl_share(case: Case, rows: Sequence[Row]) -> float | None:
     return share if share >= 0.5 else None
 
 
-def eps_matters(case: Case, seen: Seen) -> bool:
+def eps_matters(case: Case, seen: AdvantageMeans) -> bool:
     """Whether eps may be a floor by itself: rewards of live groups differ by hardly more, or nobody knows."""
     within = [value for _, value in series(seen.rows, "reward/group_std")]
     alive = 1.0 - (seen.dead or 0.0)
     return not within or alive <= 0 or fmean(within) / alive < NO_EPS * (case.settings.eps or 0.0)
 
 
-def _pressed(case: Case, s: float, seen: Seen) -> Finding:
+def _pressed(case: Case, s: float, seen: AdvantageMeans) -> Finding:
     """A z-score whose floor, known or not, stands where the std of nearly equal rewards should."""
     small = implied(case, s)
     few = "" if seen.everyone is None else f", or at most {small['implied_live_share']:.1%} of the groups are live"
@@ -295,7 +295,7 @@ def impossible_advantage(case: Case) -> Sequence[Finding]:
 
     Measured: document 001's table ([case study](cases/lever-plus.md)).
     """
-    spread, seen = spread_of(case.settings), seen_in(case)
+    spread, seen = spread_of(case.settings), advantage_means(case)
     if spread is None:
         return ()
     finding = _too_large(case, spread, seen)
@@ -306,7 +306,7 @@ def impossible_advantage(case: Case) -> Sequence[Finding]:
     return () if finding is None else (finding,)
 
 
-def _too_large(case: Case, spread: Spread, seen: Seen) -> Finding | None:
+def _too_large(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding | None:
     """More than the normaliser can give to any group; logs of one group a step may divide by n - 1."""
     n = case.settings.num_generations or 2
     std, most = seen.live, spread.most
@@ -323,7 +323,7 @@ def _too_large(case: Case, spread: Spread, seen: Seen) -> Finding | None:
     return None
 
 
-def _too_small(case: Case, spread: Spread, seen: Seen) -> Finding | None:
+def _too_small(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding | None:
     """Less than a z-score without a floor gives where this share of the groups is live."""
     if spread.least == 0 or eps_matters(case, seen):
         return None
@@ -349,7 +349,7 @@ def _other(has: str, gives: str, observed: float, limit: float) -> Finding:
     )
 
 
-def _are_no_ranks(spread: Spread, seen: Seen) -> bool:
+def _are_no_ranks(spread: Spread, seen: AdvantageMeans) -> bool:
     """Ranks give every group, or every group that is not all equal, a spread that no reward can change."""
     if seen.everyone is None:
         return False
@@ -359,7 +359,7 @@ def _are_no_ranks(spread: Spread, seen: Seen) -> bool:
     return seen.everyone < alive * spread.least
 
 
-def _no_ranks(case: Case, spread: Spread, seen: Seen) -> Finding:
+def _no_ranks(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding:
     n, s = case.settings.num_generations, seen.everyone or 0.0
     small = implied(case, s)
     floor = small["std_floor"]

@@ -1,9 +1,7 @@
-"""When a run broke: the limits of the live guard, the rows before the first update, and breaks that last.
+"""Limits of the live guard that were broken after sound steps and not come back from, and what suffered since.
 
-Rows are drawn before their own update: those up to and including the first update's are the policy a run began with.
-What was learned before the first completions (a supervised stage) belongs to that start. A guard must stop a run at
-once and knows only what was (`policy_collapse`). A rule reads the whole table and knows whether it was better before,
-came back, and whether rewards or validity suffered (`breaks`). Not here: why (core.health.rules.policy_collapse).
+The whole table is known: whether it was better before, came back, and whether rewards or validity fell. Not here: what
+stops a run while it trains (core.health.guard), and why it broke (core.health.rules.policy_collapse).
 """
 
 from __future__ import annotations
@@ -12,182 +10,12 @@ import math
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 
-from core.config import GuardSpec
 from core.health.case import Case
-from core.health.finding import Finding, Row, StepTable, sampled, steps_of
-
-HOLD = 3  # values in a row: fewer are chance
-Beyond = Callable[[float, float], bool]  # (what it was at the start, what it is) -> whether it has left
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Onset:
-    """When a column left for good: the first such step, and the updates that had acted by then."""
-
-    metric: str
-    step: int
-    updates: int
-    before: float  # its mean before any update acted
-    after: float  # its median from that step on
-
-
-def acted(row: Row) -> bool:
-    """Whether the step's update moved weights: it was applied, at a rate that is not 0."""
-    rate = row.get("learning_rate")
-    if "update" in row:
-        return row["update"] == 1 and rate != 0
-    return bool(rate) and row.get("grad_norm") != 0  # a log without update marks: one at every step
-
-
-def number(row: Row, metric: str) -> float | None:
-    """The value of a column where it is a finite number."""
-    value = row.get(metric)
-    return value if value is not None and math.isfinite(value) else None
-
-
-def values_of(rows: Sequence[Row], metric: str) -> list[float]:
-    """The numbers of a column, where rows have one."""
-    return [value for row in rows if (value := number(row, metric)) is not None]
-
-
-def parted(table: StepTable) -> tuple[list[Row], list[tuple[int, Row]]]:
-    """The rows drawn before an update acted, the evaluation before step 1 included; and the later ones that sampled
-    something, each with the number of updates that had acted before it. Updates before the first draw count nowhere.
-    """
-    before, after = [row for row in table if (row.get("step") or 0) < 1], list[tuple[int, Row]]()
-    count, begun = 0, False
-    for row in steps_of(table):
-        begun = begun or drew(row)
-        if count == 0:
-            before.append(row)
-        elif drew(row):
-            after.append((count, row))
-        count += begun and acted(row)
-    return before, after
-
-
-def drew(row: Row) -> bool:
-    """Whether a step has completions of its own, in a log of any trainer."""
-    return sampled(row) or "reward/mean" in row
-
-
-def onset(table: StepTable, metric: str, beyond: Beyond, *, start: str | None = None) -> Onset | None:
-    """From when on the column has left its start for good: HOLD values in a row, and most of those that follow.
-
-    None where it has not, or where it is not known before an update acted. `start` is a column of the evaluation before
-    step 1 that has the same meaning; it is taken where it is there, being of more completions.
-    """
-    before, after = parted(table)
-    known = [value for row in before if (value := number(row, start or metric)) is not None][:1] if start else []
-    known = known or [value for row in before if (value := number(row, metric)) is not None]
-    points = [(count, row, value) for count, row in after if (value := number(row, metric)) is not None]
-    if not known or len(points) < HOLD:
-        return None
-    level = fmean(known)
-    left = [beyond(level, value) for _, _, value in points]
-    for index in range(len(points) - HOLD + 1):
-        rest = left[index:]
-        if all(rest[:HOLD]) and sum(rest) >= 0.8 * len(rest):
-            count, row, _ = points[index]
-            middle = median(value for _, _, value in points[index:])
-            return Onset(metric=metric, step=int(row["step"] or 0), updates=count, before=level, after=middle)
-    return None
-
-
-def precedence_p(before: Sequence[float], after: Sequence[float]) -> float:
-    """P(so many of `after` below all of `before`), were their order of no matter; 1 where a side is empty.
-
-    Nelson's precedence test: that the k smallest of m + n values are all among the n has the chance
-    C(m + n - k, m) / C(m + n, m). No law is assumed, and one value before proves nothing: its p is 1 / (n + 1) at best.
-    """
-    if not before or not after:
-        return 1.0
-    m, total, least = len(before), len(before) + len(after), min(before)
-    below = sum(value < least for value in after)
-    return math.comb(total - below, m) / math.comb(total, m)
-
-
-def spread(*sides: Sequence[float]) -> float:
-    """The std between the values of a side, pooled over the sides; 0 where none has two values."""
-    freedom = sum(len(side) - 1 for side in sides if side)
-    means = [fmean(side) if side else 0.0 for side in sides]
-    squares = sum((one - mean) ** 2 for side, mean in zip(sides, means, strict=True) for one in side)
-    return math.sqrt(squares / freedom) if freedom > 0 else 0.0
-
-
-LOOK_BACK = 40  # times patience: how far back a metric that not every step has is looked for
-_WATCHED_FOR_NAN = ("loss", "grad_norm", "kl", "entropy", "rollout/logprob_gap")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limit:
-    """What a guard does not allow of a column: values `below` the limit, or else above it."""
-
-    metric: str
-    value: float
-    below: bool
-
-    def broken(self, value: float) -> bool:
-        """Whether a value is beyond it; the limit itself is allowed."""
-        return value < self.value if self.below else value > self.value
-
-    def __str__(self) -> str:
-        return f"{'below' if self.below else 'above'} {self.value}"
-
-
-def policy_collapse(table: StepTable, guards: GuardSpec) -> Finding | None:
-    """An error where the table's last steps say the policy collapsed; one metric is enough."""
-    rows = steps_of(table[-LOOK_BACK * guards.patience :])  # asked at every step: the whole table would be quadratic
-    return _not_a_number(rows[-1:]) or next(
-        (finding for limit in limits(guards) if (finding := _streak(rows, limit, guards.patience)) is not None),
-        None,
-    )
-
-
-def limits(guards: GuardSpec) -> list[Limit]:
-    """The limits that are watched, in the order they are asked."""
-    candidates: tuple[tuple[str, float | None, bool], ...] = (
-        ("completions/valid", guards.min_valid, True),
-        ("entropy", guards.min_entropy, True),
-        ("completions/truncated", guards.max_truncated, False),
-        ("completions/length", guards.min_length, True),
-        ("kl", guards.max_kl, False),
-    )
-    return [Limit(metric=metric, value=value, below=below) for metric, value, below in candidates if value is not None]
-
-
-def _not_a_number(rows: StepTable) -> Finding | None:
-    for row in rows:
-        for metric in _WATCHED_FOR_NAN:
-            if metric in row and row[metric] is None:
-                step = int(row.get("step") or 0)
-                kept = "" if row.get("update") else "; the update was not applied"
-                return Finding(
-                    id="numerical",
-                    severity="error",
-                    summary=f"step {step}: {metric} is not a finite number{kept}",
-                    evidence={"step": step, "metric": metric},
-                )
-    return None
-
-
-def _streak(rows: list[Row], limit: Limit, patience: int) -> Finding | None:
-    """A finding where the last `patience` rows that have the metric all break its limit."""
-    metric = limit.metric
-    recent = [row for row in rows if row.get(metric) is not None][-patience:]
-    values = [float(row[metric] or 0.0) for row in recent]
-    if len(values) < patience or not all(map(limit.broken, values)):
-        return None
-    first, last = int(recent[0].get("step") or 0), int(recent[-1].get("step") or 0)
-    return Finding(
-        id="policy-collapse",
-        severity="error",
-        summary=f"{metric} stayed {limit} for {patience} steps in a row (to step {last}, last value {values[-1]:.3g})",
-        evidence={"metric": metric, "first_step": first, "last_step": last, "value": values[-1]},
-    )
-
+from core.health.finding import Row, steps_of
+from core.health.guard import Limit, limits
+from core.health.steps import acted, drew, number, values_of
 
 MOST = 0.8  # of the steps before it were sound, and of those that follow have not come back
 CLEAR = 4.0  # standard errors that the reward must have fallen by
@@ -233,7 +61,7 @@ def drawn(case: Case) -> list[Row]:
 
 
 def breaks(case: Case) -> list[Break]:
-    """The limits that were broken for good after sound steps, the first first; one entry per column at most."""
+    """The limits that were broken for good after sound steps, the first first; one entry per limit at most."""
     rows = drawn(case)
     found = [one for limit in limits(case.guards) if (one := _break(rows, limit, case.guards.patience)) is not None]
     return sorted(found, key=lambda one: one.first)

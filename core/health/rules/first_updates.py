@@ -15,8 +15,8 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Row
-from core.health.rules.breaks import Beyond, acted, drew, number, parted, precedence_p, spread, values_of
 from core.health.statistics import chance_above, series, trend
+from core.health.steps import Beyond, acted, drew, number, parted, precedence_p, spread, values_of
 
 FIRST = 10.0  # updates at the largest rate, those of a warm-up counted by their share of it: later is not their doing
 FULL = 0.1  # an update at less than this share of the largest rate broke nothing
@@ -55,7 +55,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Left:
+class ColumnChange:
     """A column that left its start for good: its mean before, its median since."""
 
     metric: str
@@ -66,26 +66,26 @@ class Left:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Elsewhere:
+class PolicyChange:
     """Steps before a change and after it, and what left there."""
 
     before: int
     after: int
     updates: int  # that had acted before the change
-    left: tuple[Left, ...]
+    changes: tuple[ColumnChange, ...]
     p: float  # of KINDS kinds and of harm among them, times the places where a change was looked for
     evaluated: bool  # the evaluations since are clearly worse
     proven: bool  # completions are worth less, and neither chance nor other prompts explain it: the KL changed too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Jump:
+class KlJump:
     """A KL to the start that went from next to nothing to FAR within a few updates, and what is worse since."""
 
     kl: float  # the largest within SOON updates
     updates: int  # until the first that is FAR
     rate: float | None  # the largest that was used until then
-    left: tuple[Left, ...]
+    changes: tuple[ColumnChange, ...]
     evaluated: bool  # the evaluations since are clearly worse
     harmed: bool  # so are they, or the completions of the steps
 
@@ -105,7 +105,7 @@ def largest_rate(rows: Sequence[Row]) -> float | None:
     return max((rate for row in rows if (rate := number(row, "learning_rate"))), default=None)
 
 
-def elsewhere(case: Case) -> Elsewhere | None:
+def policy_change(case: Case) -> PolicyChange | None:
     """The change after which the policy is another one; None where there is none, or the reward rose clearly.
 
     None too where the KL or the evaluations say that it is not the policy that changed.
@@ -113,11 +113,11 @@ def elsewhere(case: Case) -> Elsewhere | None:
     if case.averaged_over > 1:
         return None
     stage = stage_of(case)
-    found = [one for place in stage.places if (one := _split(case, stage, place)) is not None]
-    return min(found, key=lambda one: one.p, default=None)
+    changes = [change for place in stage.places if (change := _split(case, stage, place)) is not None]
+    return min(changes, key=lambda change: change.p, default=None)
 
 
-def jump(case: Case) -> Jump | None:
+def kl_jump(case: Case) -> KlJump | None:
     """The first KL that is FAR, where it was near 0 at most SOON updates before; None where it is another course."""
     if case.averaged_over > 1:
         return None
@@ -128,16 +128,16 @@ def jump(case: Case) -> Jump | None:
     if far is None or not near or (updates := _updates_between(stage, near[-1], far)) > SOON:
         return None
     before, after = stage.rows[: near[-1] + 1], stage.rows[near[-1] + 1 :]
-    left = tuple(_left_for_good(before, after))
+    changes = tuple(_lasting_changes(before, after))
     evaluated = _evaluations_fell(case, before[-1])
-    harmed = evaluated or any(one.kind == "harm" for one in left)
+    harmed = evaluated or any(change.kind == "harm" for change in changes)
     if not harmed and reward_rose(before, after):
         return None
-    return Jump(
+    return KlJump(
         kl=dict(kls)[far],  # of the same row as `updates`
         updates=updates,
         rate=largest_rate(stage.rows[:far]),
-        left=left,
+        changes=changes,
         evaluated=evaluated,
         harmed=harmed,
     )
@@ -183,29 +183,31 @@ def _updates_between(stage: Stage, first: int, last: int) -> int:
     return count if "update" in stage.rows[last] else max(count, steps)
 
 
-def _split(case: Case, stage: Stage, place: int) -> Elsewhere | None:
+def _split(case: Case, stage: Stage, place: int) -> PolicyChange | None:
     before, after = stage.rows[:place], stage.rows[place:]
-    if len(after) < LEAST or _alibi(case, before, after):
+    if len(after) < LEAST or _is_unchanged_policy(case, before, after):
         return None
-    left = tuple(_left_for_good(before, after))
-    best = {kind: min(one.p for one in left if one.kind == kind) for kind in {one.kind for one in left}}
-    worse = any(one.kind == "harm" or one.metric == "completions/truncated" for one in left)
+    changes = tuple(_lasting_changes(before, after))
+    best = {
+        kind: min(change.p for change in changes if change.kind == kind) for kind in {change.kind for change in changes}
+    }
+    worse = any(change.kind == "harm" or change.metric == "completions/truncated" for change in changes)
     if len(best) < KINDS or not worse or reward_rose(before, after):
         return None
     p = min(1.0, max(best.get("harm", 0.0), sorted(best.values())[KINDS - 1]) * len(stage.places))
     evaluated = _evaluations_fell(case, before[-1])
-    return Elsewhere(
+    return PolicyChange(
         before=place,
         after=len(after),
         updates=stage.counts[place],
-        left=left,
+        changes=changes,
         p=p,
         evaluated=evaluated,
         proven=evaluated or ("harm" in best and p < SIGNIFICANT and bool(values_of(after[:LEAST], "kl"))),
     )
 
 
-def _alibi(case: Case, before: Sequence[Row], after: Sequence[Row]) -> bool:
+def _is_unchanged_policy(case: Case, before: Sequence[Row], after: Sequence[Row]) -> bool:
     """Whether it was not the policy that changed: its KL just after the split is next to nothing or went on as before,
     or the evaluations since are on average no worse than before.
     """
@@ -218,27 +220,27 @@ def _alibi(case: Case, before: Sequence[Row], after: Sequence[Row]) -> bool:
     return bool(then) and len(since) >= AGAIN and fmean(since) >= then[-1]
 
 
-def _left_for_good(before: Sequence[Row], after: Sequence[Row]) -> list[Left]:
+def _lasting_changes(before: Sequence[Row], after: Sequence[Row]) -> list[ColumnChange]:
     """The columns that left the start at once, clearly, and for good."""
-    return [one for column in COLUMNS if (one := _left(before, after, column)) is not None]
+    return [change for column in COLUMNS if (change := _lasting_change(before, after, column)) is not None]
 
 
-def _left(before: Sequence[Row], after: Sequence[Row], column: Column) -> Left | None:
+def _lasting_change(before: Sequence[Row], after: Sequence[Row], column: Column) -> ColumnChange | None:
     starts, since = values_of(before, column.metric), values_of(after, column.metric)
     if not starts or len(since) < LEAST:
         return None
     start, now = fmean(starts), median(since)
     sign = -1.0 if now > start else 1.0
-    starts, since = [sign * one for one in starts], [sign * one for one in since]
+    starts, since = [sign * value for value in starts], [sign * value for value in since]
     least = least_fall(before) if column.metric == "reward/mean" else 0.0
     least_start = min(starts)
-    lasts = sum(one < least_start for one in since) >= LASTS * len(since)
+    lasts = sum(value < least_start for value in since) >= LASTS * len(since)
     clearly = abs(now - start) >= max(CLEAR * spread(starts, since), least)
     at_once = abs(now - start) * HALF <= start * sign - median(since[:LEAST])
     if not (column.beyond(start, now) and lasts and clearly and at_once):
         return None
     p = min(1.0, 2.0 * precedence_p(starts, since))  # twice: either way would have been looked at
-    return Left(metric=column.metric, kind=column.kind, start=start, now=now, p=p)
+    return ColumnChange(metric=column.metric, kind=column.kind, start=start, now=now, p=p)
 
 
 def least_fall(rows: Sequence[Row]) -> float:
@@ -273,16 +275,16 @@ MOST = LEAST - 1  # of the first LEAST rows after such an update: the policy is 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Struck:
+class DestructiveRate:
     """A rate of LARGE or more, and what left the start with the first updates at it, and for good."""
 
     rate: float
     updates: int  # that had acted by then
-    left: tuple[Left, ...]
+    changes: tuple[ColumnChange, ...]
     worse: bool  # completions are worth less, or no longer end
 
 
-def struck(case: Case) -> Struck | None:
+def destructive_rate(case: Case) -> DestructiveRate | None:
     """What such a rate did at once; None where there was none, where it was no Adam, or nothing left its start.
 
     None too where the reward rose by more than a little, where a KL measured since is next to nothing, and where fewer
@@ -294,11 +296,11 @@ def struck(case: Case) -> Struck | None:
     prompts = _prompts(case, stage.rows[0]) if stage.rows else 0
     large = ((place, _rate(case, stage.rows[place - 1])) for place in stage.places)
     place, rate = next(((at, rate) for at, rate in large if rate >= LARGE and at * prompts >= PROMPTS), (0, 0.0))
-    left = _left_when_struck(stage.rows[:place], stage.rows[place:]) if place else ()
-    if not left:
+    changes = _sudden_changes(stage.rows[:place], stage.rows[place:]) if place else ()
+    if not changes:
         return None
-    worse = any(one.kind == "harm" or one.metric == "completions/truncated" for one in left)
-    return Struck(rate=rate, updates=stage.counts[place], left=left, worse=worse)
+    worse = any(change.kind == "harm" or change.metric == "completions/truncated" for change in changes)
+    return DestructiveRate(rate=rate, updates=stage.counts[place], changes=changes, worse=worse)
 
 
 def _rate(case: Case, row: Row) -> float:
@@ -314,12 +316,12 @@ def _prompts(case: Case, row: Row) -> int:
     return case.settings.prompts_per_step or len(groups)
 
 
-def _left_when_struck(before: Sequence[Row], after: Sequence[Row]) -> tuple[Left, ...]:
+def _sudden_changes(before: Sequence[Row], after: Sequence[Row]) -> tuple[ColumnChange, ...]:
     """What left; () too where the KL says that nothing moved, and where it was learned."""
     kls = values_of(after, "kl")
     if len(after) < LEAST or (kls and max(kls) < NEAR) or _learned(before, after):
         return ()
-    return tuple(one for column in COLUMNS if (one := _left_at_once(before, after, column)) is not None)
+    return tuple(change for column in COLUMNS if (change := _sudden_change(before, after, column)) is not None)
 
 
 def _learned(before: Sequence[Row], after: Sequence[Row]) -> bool:
@@ -328,7 +330,7 @@ def _learned(before: Sequence[Row], after: Sequence[Row]) -> bool:
     return reward_rose(before, after) and fmean(since) - fmean(starts) >= least_fall(before)
 
 
-def _left_at_once(before: Sequence[Row], after: Sequence[Row], column: Column) -> Left | None:
+def _sudden_change(before: Sequence[Row], after: Sequence[Row], column: Column) -> ColumnChange | None:
     """The column, where all but one of the next LEAST rows and LASTS of all the later ones are another policy's.
 
     A reward must have fallen by CLEAR of the deviations between the completions of a step: prompts differ.
@@ -344,4 +346,4 @@ def _left_at_once(before: Sequence[Row], after: Sequence[Row], column: Column) -
     beyond = [column.beyond(start, value) and (not fall or start - value >= fall) for value in since]
     if sum(beyond[:LEAST]) < MOST or fmean(beyond) < LASTS:
         return None
-    return Left(metric=column.metric, kind=column.kind, start=start, now=median(since), p=1.0)
+    return ColumnChange(metric=column.metric, kind=column.kind, start=start, now=median(since), p=1.0)

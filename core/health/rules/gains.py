@@ -22,7 +22,7 @@ REACHABLE = 1000  # times as many completions: more is no advice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class Evaluation:
     """One evaluation; `se` is the standard error of its reward over prompts, or the largest it can be."""
 
     step: int
@@ -51,15 +51,15 @@ def best_of(count: int) -> float:
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
-def evaluations(case: Case) -> list[Measured]:
+def evaluations(case: Case) -> list[Evaluation]:
     """The evaluations whose precision is known, in order."""
-    found = []
+    points = []
     for row in case.rows:
         reward = row.get("eval/reward")
         if reward is None or not math.isfinite(reward) or (se := _se(row, case.settings)) is None:
             continue
-        found.append(Measured(step=int(row.get("step") or 0), reward=reward, se=se))
-    return found
+        points.append(Evaluation(step=int(row.get("step") or 0), reward=reward, se=se))
+    return points
 
 
 def noise(case: Case) -> Sequence[Finding]:
@@ -120,17 +120,17 @@ def noise(case: Case) -> Sequence[Finding]:
 
 def _se(row: Row, settings: Settings) -> float | None:
     """Of the row's evaluation: as it says, or of yes-or-no answers, which no reward in [0, 1] exceeds."""
-    reward, said, count = row.get("eval/reward"), row.get("eval/reward_se"), settings.eval_completions
-    if said is not None and math.isfinite(said):
-        return said
+    reward, own_se, count = row.get("eval/reward"), row.get("eval/reward_se"), settings.eval_completions
+    if own_se is not None and math.isfinite(own_se):
+        return own_se
     if reward is None or not count or not 0.0 <= reward <= 1.0:
         return None
     return math.sqrt(reward * (1.0 - reward) / count)
 
 
-def _selected(seen: Sequence[Measured], evidence: dict[str, float | str]) -> str:
+def _selected(seen: Sequence[Evaluation], evidence: dict[str, float | str]) -> str:
     """What to say of the best evaluation, where it alone looks like progress."""
-    first, best = seen[0], max(seen, key=lambda one: one.reward)
+    first, best = seen[0], max(seen, key=lambda evaluation: evaluation.reward)
     gain, se = best.reward - first.reward, math.hypot(best.se, first.se)
     by_chance = best_of(len(seen)) * best.se
     evidence |= {"best_step": best.step, "best_gain": gain, "best_gain_by_chance": by_chance}
@@ -226,12 +226,12 @@ def gain_metric(metric: str) -> str:
 
 def stage_gains(rows: StepTable, stages: Sequence[str], ruler: Ruler) -> dict[str, Gain]:
     """The gain of each stage, by name in their order; start and end are None where a run did not come so far."""
-    found: dict[str, Gain] = {}
+    gains: dict[str, Gain] = {}
     for index, name in enumerate(stages):
         own = [place for place, row in enumerate(rows) if row.get("stage") == index and row.get("step")]
         before = rows[: own[0]] if own else []
-        found[name] = _gain(_last(before, ruler), _last([rows[place] for place in own], ruler), name, ruler)
-    return found
+        gains[name] = _gain(_last(before, ruler), _last([rows[place] for place in own], ruler), name, ruler)
+    return gains
 
 
 def gain_since(rows: StepTable, stages: Sequence[str], first: str, ruler: Ruler) -> Gain:
@@ -247,20 +247,20 @@ def mean_gain(gains: Sequence[Gain], ruler: Ruler) -> Gain:
     Its interval has the spread between seeds and the noise of the evaluations, which is no less for more seeds: they
     are all asked the same prompts. Of one run it is that run's own, which says nothing of other seeds.
     """
-    known = [one for one in gains if one.gain is not None]
+    known = [gain for gain in gains if gain.gain is not None]
     if len(known) < 2:
         return known[0] if known else Gain(start=None, end=None)
-    values = [one.gain or 0.0 for one in known]
-    errors = [one.se for one in known if one.se is not None]
+    values = [gain.gain or 0.0 for gain in known]
+    errors = [gain.se for gain in known if gain.se is not None]
     parts = [((sample_sd(values) or 0.0) ** 2 / len(known), float(len(known) - 1))]
     parts += [(mean([error**2 for error in errors]), ruler.df)] if errors else []
     return Gain(
-        start=mean([one.start or 0.0 for one in known]),
-        end=mean([one.end or 0.0 for one in known]),
+        start=mean([gain.start or 0.0 for gain in known]),
+        end=mean([gain.end or 0.0 for gain in known]),
         gain=mean(values),
         interval=ruler.possible(t_interval(mean(values), parts)),
         se=math.sqrt(mean([error**2 for error in errors])) if errors else None,
-        paired=all(one.paired for one in known),
+        paired=all(gain.paired for gain in known),
     )
 
 

@@ -16,9 +16,9 @@ from core.health.before.advantages import dead_group
 from core.health.case import Case, Sample
 from core.health.dataset import MOST_ALIKE, all_of
 from core.health.finding import Decider, Finding, Row, steps_of
-from core.health.rules.breaks import number
 from core.health.rules.rollout_mode import tied_to_updates
 from core.health.statistics import chance_above, shown_p
+from core.health.steps import number
 
 DIGITS = 9
 
@@ -39,20 +39,20 @@ class Group:
 
 def groups_of(samples: Iterable[Sample]) -> list[Group]:
     """The groups of the usual size, in order; a group that lacks a reward is left out, and so are samples of none."""
-    found: defaultdict[tuple[int, str], list[Sample]] = defaultdict(list)
-    for one in samples:
-        if one.group is not None:
-            found[(one.step, one.group)].append(one)
-    sizes = Counter(len(members) for members in found.values())
-    size = max(sizes, key=lambda one: (sizes[one], one), default=0)
+    members_of: defaultdict[tuple[int, str], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if sample.group is not None:
+            members_of[(sample.step, sample.group)].append(sample)
+    sizes = Counter(len(members) for members in members_of.values())
+    size = max(sizes, key=lambda k: (sizes[k], k), default=0)
     return [
         Group(
             step=step,
-            levels=tuple(round(one.reward, DIGITS) for one in members if one.reward is not None),
-            texts=len({one.text for one in members}) if all(one.text is not None for one in members) else 0,
+            levels=tuple(round(sample.reward, DIGITS) for sample in members if sample.reward is not None),
+            texts=len({sample.text for sample in members}) if all(sample.text is not None for sample in members) else 0,
         )
-        for (step, _), members in found.items()
-        if len(members) == size > 1 and all(one.reward is not None for one in members)
+        for (step, _), members in members_of.items()
+        if len(members) == size > 1 and all(sample.reward is not None for sample in members)
     ]
 
 
@@ -177,28 +177,33 @@ def dead_groups(case: Case) -> Sequence[Finding]:
         shares = [fmean(group.dead for group in step) for step in _by_step(groups)]
     if len(shares) * case.averaged_over < ENOUGH:
         return ()
-    refilled, found = bool(case.settings.dynamic_sampling), contrast(case, rows, groups)
+    refilled, comparison = bool(case.settings.dynamic_sampling), contrast(case, rows, groups)
     share = fmean(group.dead for group in groups) if groups else fmean(shares)
-    differ = found is not None and found.p < SIGNIFICANT and found.excess >= EXCESS
+    differ = comparison is not None and comparison.p < SIGNIFICANT and comparison.excess >= EXCESS
     if share <= MANY and not differ:
         return ()
     numbers, still = _numbers(case, rows, groups, share), _without_entropy(case.stage_rows)
     evidence: dict[str, float | str] = {"share": share, "steps": len(shares) * case.averaged_over, **numbers, **still}
     wasted = share > MANY and not refilled
-    if found is not None:
-        evidence |= {"expected": found.expected, "excess": found.excess, "excess_se": found.se, "p": found.p}
+    if comparison is not None:
+        evidence |= {
+            "expected": comparison.expected,
+            "excess": comparison.excess,
+            "excess_se": comparison.se,
+            "p": comparison.p,
+        }
     return (
         Finding(
             id="dead-groups",
             severity="warning" if wasted else "info",
             summary=(
-                f"{share:.0%} of the groups had equal rewards and taught nothing{_words(numbers, found, differ)}"
+                f"{share:.0%} of the groups had equal rewards and taught nothing{_words(numbers, comparison, differ)}"
                 + _fell(still)
             ),
             evidence=evidence,
             suggest=_suggest(case, numbers) if wasted and not differ and not still else (),
             advice=_advice(numbers, share, still),
-            confidence="strong" if found is not None else "moderate",
+            confidence="strong" if comparison is not None else "moderate",
         ),
     )
 
@@ -217,7 +222,7 @@ def contrast(case: Case, rows: Sequence[Row], groups: Sequence[Group]) -> Contra
         if fmean(len(step) for step in steps) < 2:
             runs = [steps[start : start + TOGETHER] for start in range(0, len(steps), TOGETHER)]
             steps = [[group for step in run for group in step] for run in runs]
-        pairs = [(fmean(one.dead for one in step), dealt(step)) for step in steps if len(step) > 1]
+        pairs = [(fmean(group.dead for group in step), dealt(step)) for step in steps if len(step) > 1]
     else:
         size = case.settings.num_generations
         if size is None or case.averaged_over > 1 or not yes_or_no(rows):
@@ -276,32 +281,32 @@ def _kinds(groups: Sequence[Group], best: float) -> dict[str, float]:
     dead = [group for group in groups if group.dead]
     several = len({level for group in groups for level in group.levels}) > 1  # else none is known to be the best
     right = sum(several and group.levels[0] == best for group in dead)
-    found = {"dead_right": right / len(groups), "dead_other": (len(dead) - right) / len(groups)}
+    shares = {"dead_right": right / len(groups), "dead_other": (len(dead) - right) / len(groups)}
     if any(group.texts for group in groups):
-        found["one_text"] = fmean(group.dead and group.texts == 1 for group in groups)
-    return found
+        shares["one_text"] = fmean(group.dead and group.texts == 1 for group in groups)
+    return shares
 
 
-def _words(numbers: dict[str, float], found: Contrast | None, differ: bool) -> str:
+def _words(numbers: dict[str, float], comparison: Contrast | None, differ: bool) -> str:
     """The rest of the sentence."""
     if not numbers:
         return ": a larger num_generations, more varied prompts or a finer reward would use the samples"
     kinds = f" ({numbers['dead_right']:.0%} at the best reward, {numbers['dead_other']:.0%} at a lower one)"
-    if found is None:
+    if comparison is None:
         return kinds
-    chance = f"{kinds}; {found.expected:.0%} expected by chance"
+    chance = f"{kinds}; {comparison.expected:.0%} expected by chance"
     if not differ:
         return chance
     return (
-        f"{chance}, excess {100 * found.excess:.0f} points: prompts differ in difficulty, or completions do not differ "
-        f"({shown_p(found.p)})"
+        f"{chance}, excess {100 * comparison.excess:.0f} points: prompts differ in difficulty, or completions do not "
+        f"differ ({shown_p(comparison.p)})"
     )
 
 
 def _of_stage(case: Case) -> list[Sample]:
     """The samples of the stage's rows; all where there are no rows."""
     steps = {int(row["step"] or 0) for row in case.stage_rows}
-    return [one for one in case.samples if one.step in steps or not steps]
+    return [sample for sample in case.samples if sample.step in steps or not steps]
 
 
 def _without_entropy(rows: Sequence[Row]) -> dict[str, float]:
@@ -383,7 +388,7 @@ def small_groups(case: Case) -> Sequence[Finding]:
         return ()
     ddof, seen = case.settings.ddof, _largest(case)
     # The size of both advantages of a pair, for each standard deviation that may have been meant.
-    sizes = [math.sqrt((k - one) / k) for one in ((0, 1) if ddof is None else (ddof,))]
+    sizes = [math.sqrt((k - correction) / k) for correction in ((0, 1) if ddof is None else (ddof,))]
     if k == 2 and seen is not None and not any(0.95 * size < seen < 1.05 * size for size in sizes):
         return ()  # the settings do not tell all: these advantages were made in another way
     dead = [float(share) for row in steps_of(case.rows) if (share := row.get("groups/dead")) is not None]
@@ -393,7 +398,7 @@ def small_groups(case: Case) -> Sequence[Finding]:
     evidence |= {"size": sizes[0]} if k == 2 and len(sizes) == 1 else {}
     evidence |= {"largest_seen": seen} if seen is not None else {}
     tied = tied_to_updates(case) is not None
-    larger = next((one for found in case.once(dead_groups) for one in found.suggest), "num_generations=8")
+    larger = next((override for finding in case.once(dead_groups) for override in finding.suggest), "num_generations=8")
     evidence |= {"explains_the_collapse": "no: see rollout-mode"} if tied else {}
     return (
         Finding(

@@ -12,8 +12,8 @@ from statistics import fmean, median, stdev
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut
-from core.health.rules.breaks import number
 from core.health.statistics import series
+from core.health.steps import number
 
 MEASURED = 3  # steps with gradient shares: fewer say nothing
 REACH = 0.01  # nats a token: the KL at which weights are compared, whatever a run has come to
@@ -82,7 +82,7 @@ def kl(case: Case) -> Sequence[Finding]:
     else:
         weight = _pinned(case, rows) or (None if shares else _by_loss(case, rows))
     share = _late(rows, "grad_share/kl") if len(shares) >= MEASURED else None
-    return [one for one in (weight, _estimator(case, rows, share)) if one is not None]
+    return [finding for finding in (weight, _estimator(case, rows, share)) if finding is not None]
 
 
 def _pulls(rows: Sequence[Row]) -> list[float]:
@@ -90,12 +90,12 @@ def _pulls(rows: Sequence[Row]) -> list[float]:
 
     Its gradient goes with the square root of the KL, so what is measured early and late is one number.
     """
-    found = []
+    pulls = []
     for row in rows:
         share, level = number(row, "grad_share/kl"), number(row, "kl")
         if share is not None and 0 < share < 1 and level is not None and level > MEASURABLE:
-            found.append(share / (1 - share) * math.sqrt(REACH / level))
-    return found
+            pulls.append(share / (1 - share) * math.sqrt(REACH / level))
+    return pulls
 
 
 def _beta(case: Case, row: Row) -> float:
@@ -129,7 +129,7 @@ def _by_gradient(case: Case, pulls: Sequence[float]) -> Finding | None:
     Do: `beta=0`: the reference is then not run, one forward less for each update.
     """
     beta, pull = _largest_beta(case, case.stage_rows), median(pulls)
-    logs = [math.log(one) for one in pulls]
+    logs = [math.log(value) for value in pulls]
     se = stdev(logs) / math.sqrt(len(logs))
     share = _late(case.stage_rows, "grad_share/kl") or 0.0
     evidence: dict[str, float | str] = {

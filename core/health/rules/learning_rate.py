@@ -11,23 +11,23 @@ from dataclasses import dataclass
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
-from core.health.rules.breaks import acted, number, values_of
 from core.health.rules.first_updates import (
     FAR,
     SIGNIFICANT,
     WEIGHT,
-    Elsewhere,
-    Jump,
-    Left,
-    Struck,
-    elsewhere,
-    jump,
+    ColumnChange,
+    DestructiveRate,
+    KlJump,
+    PolicyChange,
+    destructive_rate,
+    kl_jump,
     largest_rate,
-    struck,
+    policy_change,
 )
 from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
 from core.health.statistics import shown_p
+from core.health.steps import acted, number, values_of
 
 AIM = 1e-4  # nats per token: what the suggested rate should give at first, since the KL goes with its square
 HEALED = 3  # all-invalid steps without an update that must have been seen before one can say whether they heal
@@ -122,8 +122,8 @@ def learning_rate(case: Case) -> Sequence[Finding]:
     """
     if sampler_at_fault(case):
         return ()
-    found = case.once(too_large) or _too_small(case)
-    return () if found is None else (found,)
+    finding = case.once(too_large) or _too_small(case)
+    return () if finding is None else (finding,)
 
 
 def sampler_at_fault(case: Case) -> bool:
@@ -147,23 +147,23 @@ def not_the_sampler(case: Case) -> tuple[RuledOut, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Seen:
+class _Signs:
     """What speaks for a rate that was too large; at least one of them."""
 
-    far: Jump | None
-    other: Elsewhere | None
-    hit: Struck | None
+    far: KlJump | None
+    other: PolicyChange | None
+    hit: DestructiveRate | None
 
     @property
-    def left(self) -> tuple[Left, ...]:
+    def changes(self) -> tuple[ColumnChange, ...]:
         """The columns that left their start, by the evidence that asks the most."""
-        first = next((one for one in (self.other, self.far, self.hit) if one is not None), None)
-        return () if first is None else first.left
+        first = next((evidence for evidence in (self.other, self.far, self.hit) if evidence is not None), None)
+        return () if first is None else first.changes
 
     @property
     def evaluated(self) -> bool:
         """Whether the evaluations since are clearly worse."""
-        return any(one is not None and one.evaluated for one in (self.far, self.other))
+        return any(evidence is not None and evidence.evaluated for evidence in (self.far, self.other))
 
     @property
     def proven(self) -> bool:
@@ -178,30 +178,32 @@ class _Seen:
 
 def too_large(case: Case) -> Finding | None:
     """The finding where the first updates went too far; its evidence has all that left its start."""
-    seen = _Seen(far=jump(case), other=elsewhere(case), hit=struck(case))
-    if seen.far is None and seen.other is None and (seen.hit is None or not seen.hit.worse):
+    signs = _Signs(far=kl_jump(case), other=policy_change(case), hit=destructive_rate(case))
+    if signs.far is None and signs.other is None and (signs.hit is None or not signs.hit.worse):
         return None
     rate = _rate(case)
-    change = () if rate is None else (f"learning_rate={_smaller(rate, seen.far):.1g}",)
-    sure = seen.far is not None or bool(not_the_sampler(case))
+    change = () if rate is None else (f"learning_rate={_smaller(rate, signs.far):.1g}",)
+    sure = signs.far is not None or bool(not_the_sampler(case))
     return Finding(
         id="learning-rate",
-        severity="error" if seen.broke else "warning",
-        summary=f"learning rate {_shown(rate)} {'is' if seen.far or seen.broke else 'may be'} too large: {_said(seen)}",
-        evidence=_evidence(rate, seen),
+        severity="error" if signs.broke else "warning",
+        summary=(
+            f"learning rate {_shown(rate)} {'is' if signs.far or signs.broke else 'may be'} too large: {_why(signs)}"
+        ),
+        evidence=_evidence(rate, signs),
         rules_out=not_the_sampler(case),
         suggest=change,
-        confidence="strong" if seen.broke and sure else "moderate",
+        confidence="strong" if signs.broke and sure else "moderate",
         decider=Decider(
             question="does the same run stay itself at a smaller rate?",
             overrides=change,
-            expects=(f"kl < {FAR}",) if seen.far is not None else (),
+            expects=(f"kl < {FAR}",) if signs.far is not None else (),
         ),
     )
 
 
-def _said(seen: _Seen) -> str:
-    parts, far, other, hit = [], seen.far, seen.other, seen.hit
+def _why(signs: _Signs) -> str:
+    parts, far, other, hit = [], signs.far, signs.other, signs.hit
     if hit is not None:
         times = f"{hit.rate / WEIGHT:.2g} times what a transformer's weights begin with ({WEIGHT})"
         parts.append(f"an update of Adam moves a weight by about the rate, {times}")
@@ -209,21 +211,23 @@ def _said(seen: _Seen) -> str:
         parts.append(f"the policy was {far.kl:.2g} nats a token away from its start after {counted(far.updates)}")
     if other is not None:
         before = f"the {other.before} before" if other.before > 1 else "the one before"
-        open_ = "" if far or seen.proven else _open(other)
+        open_ = "" if far or signs.proven else _open(other)
         parts.append(
             f"the {other.after} steps after {counted(other.updates)} are of another policy than {before} "
             f"({shown_p(other.p)}{open_})"
         )
     elif hit is not None and far is None:
         parts.append(f"with {counted(hit.updates)} and for good")
-    if seen.left:
-        parts.append(", ".join(f"{one.metric} went from {one.start:.3g} to {one.now:.3g}" for one in seen.left))
-    if seen.evaluated:
+    if signs.changes:
+        parts.append(
+            ", ".join(f"{change.metric} went from {change.start:.3g} to {change.now:.3g}" for change in signs.changes)
+        )
+    if signs.evaluated:
         parts.append("the evaluations since are clearly worse")
     return "; ".join(parts)
 
 
-def _open(other: Elsewhere) -> str:
+def _open(other: PolicyChange) -> str:
     """What else it may be, where it is not proven."""
     return ": too few to prove it" if other.p >= SIGNIFICANT else ", or the prompts changed there"
 
@@ -242,20 +246,21 @@ def _rate(case: Case) -> float | None:
     return largest_rate(case.stage_rows) or case.settings.learning_rate
 
 
-def _evidence(rate: float | None, seen: _Seen) -> dict[str, float | str]:
+def _evidence(rate: float | None, signs: _Signs) -> dict[str, float | str]:
     evidence: dict[str, float | str] = {} if rate is None else {"learning_rate": rate}
-    if seen.hit is not None:
-        evidence |= {"update_over_weight": seen.hit.rate / WEIGHT}
-    if seen.far is not None:
-        evidence |= {"kl": seen.far.kl, "after_updates": seen.far.updates, "kl_limit": FAR}
-    if seen.other is not None:
-        evidence |= {"steps_before": seen.other.before, "steps_after": seen.other.after, "p": seen.other.p}
-    for one in (*(seen.hit.left if seen.hit else ()), *(seen.far.left if seen.far else ()), *seen.left):
-        evidence |= {f"{one.metric}_start": one.start, f"{one.metric}_since": one.now}
+    if signs.hit is not None:
+        evidence |= {"update_over_weight": signs.hit.rate / WEIGHT}
+    if signs.far is not None:
+        evidence |= {"kl": signs.far.kl, "after_updates": signs.far.updates, "kl_limit": FAR}
+    if signs.other is not None:
+        evidence |= {"steps_before": signs.other.before, "steps_after": signs.other.after, "p": signs.other.p}
+    hit, far = signs.hit.changes if signs.hit else (), signs.far.changes if signs.far else ()
+    for change in (*hit, *far, *signs.changes):
+        evidence |= {f"{change.metric}_start": change.start, f"{change.metric}_since": change.now}
     return evidence
 
 
-def _smaller(rate: float, far: Jump | None) -> float:
+def _smaller(rate: float, far: KlJump | None) -> float:
     """By the KL, which goes with the square of the rate used until then; without one a tenth."""
     if far is None:
         return rate / 10.0
@@ -308,9 +313,9 @@ def _same_evaluations(case: Case) -> int:
         row for row in case.rows if number(row, "eval/length") is not None and number(row, "eval/reward") is not None
     ]
     done = [row for row in seen if (row.get("step") or 0) >= 1]
-    one = len({(row["eval/length"], row["eval/reward"], row.get("eval/valid")) for row in seen}) == 1
+    equal = len({(row["eval/length"], row["eval/reward"], row.get("eval/valid")) for row in seen}) == 1
     solved = any(row.get("eval/reward_se") == 0 for row in seen)
-    return len(seen) if one and not solved and len(done) >= 2 and len(seen) >= 3 else 0
+    return len(seen) if equal and not solved and len(done) >= 2 and len(seen) >= 3 else 0
 
 
 LAST_STEPS = 10  # steps at the end: a schedule's own last ones are fewer

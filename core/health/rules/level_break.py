@@ -15,9 +15,9 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut
-from core.health.rules.breaks import acted, drew, spread, values_of
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse
+from core.health.steps import acted, drew, spread, values_of
 
 WINDOW = 10  # steps: the level before is of so many, and what came with the break came within so many
 FEW = 5  # steps on either side: fewer show no level
@@ -61,7 +61,7 @@ def level_break(case: Case) -> Sequence[Finding]:
 
     Do: compare the prompts and samples of the steps just before and just after.
     """
-    fall = next((one for metric in HARMED if (one := _fall(case, metric)) is not None), None)
+    fall = next((drop for metric in HARMED if (drop := _fall(case, metric)) is not None), None)
     if fall is None or sampler_at_fault(case) or case.once(too_large) or policy_collapse(case):
         return ()
     kl, with_it = _jump(fall), _changed(fall)
@@ -84,7 +84,7 @@ def _fall(case: Case, metric: str) -> Fall | None:
     middle, lost = (was + now) / 2, was - now
     error = spread(before, since) * math.sqrt(1 / len(before) + 1 / len(since))
     least = HALF * (was if metric == VALID else max(values) - min(values))
-    lasts = min(fmean(one < middle for one in since), fmean(one > middle for one in before)) >= LASTS
+    lasts = min(fmean(value < middle for value in since), fmean(value > middle for value in before)) >= LASTS
     if not lasts or lost < least or lost <= CLEAR * error:
         return None
     return Fall(metric=metric, was=was, now=now, error=error, before=rows[:at], since=rows[at:])

@@ -8,8 +8,8 @@ from statistics import median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, steps_of
-from core.health.rules.breaks import acted, number
 from core.health.statistics import series
+from core.health.steps import acted, number
 
 ENOUGH = 20  # steps with a gradient
 # What no update may give. Rewards are not here: those of a step may all be missing.
@@ -166,7 +166,7 @@ def _spikes(case: Case) -> Finding | None:
     far = [(step, norm) for step, norm in norms if norm > SPIKE * middle]
     if not far or len(far) > 0.2 * len(norms):
         return None
-    step, largest = max(far, key=lambda one: one[1])
+    step, largest = max(far, key=lambda point: point[1])
     limit = case.settings.max_grad_norm
     held = limit is not None and limit <= SPIKE * middle
     return Finding(
@@ -250,7 +250,7 @@ def _rounding(case: Case) -> Finding | None:
     odd = [row for row in case.stage_rows if _is_rounding(row)]
     if not odd:
         return None
-    row = max(odd, key=lambda one: number(one, "advantage/max_abs") or 0.0)
+    row = max(odd, key=lambda row: number(row, "advantage/max_abs") or 0.0)
     step, largest = int(row.get("step") or 0), number(row, "advantage/max_abs") or 0.0
     eps, spread = case.settings.eps, number(row, "reward/group_std")
     return Finding(

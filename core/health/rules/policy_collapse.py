@@ -9,42 +9,31 @@ from statistics import fmean
 
 from core.health.case import Case
 from core.health.finding import Confidence, Decider, Finding, RuledOut
-from core.health.rules.breaks import (
-    MOST,
-    Beyond,
-    Break,
-    Limit,
-    acted,
-    breaks,
-    drawn,
-    harmed,
-    limits,
-    number,
-    onset,
-    values_of,
-)
+from core.health.guard import Limit, limits
+from core.health.rules.breaks import MOST, Break, breaks, drawn, harmed
 from core.health.rules.end_token import missing_eos
 from core.health.rules.first_updates import NEAR
 from core.health.rules.learning_rate import counted, not_the_sampler, sampler_at_fault, too_large
 from core.health.rules.numerical import not_finite
 from core.health.rules.rollout_mode import rollout_mode
 from core.health.statistics import chance_above, series, trend
+from core.health.steps import Beyond, acted, number, onset, values_of
 
 FIRST = 5  # steps of the collapse whose KL counts
 SHARES = ("completions/valid", "completions/truncated")  # limits on the chance of an event
 
 
-def unmoved(one: Break, updates: int) -> Finding | None:
+def unmoved(break_: Break, updates: int) -> Finding | None:
     """The error of a sampler that is not the policy; None where no KL says so, or the KL allows the collapse.
 
     Completions went bad while the weights had hardly moved. A policy that is d nats a token away from its start gives
     no event a chance that differs by more than sqrt(d x length / 2) from what it was (Pinsker). Not here: collapses
     that follow updates and heal without them (core.health.rules.rollout_mode).
     """
-    metric = one.limit.metric
-    first = one.since[:FIRST]
+    metric = break_.limit.metric
+    first = break_.since[:FIRST]
     kls, lengths = values_of(first, "kl"), values_of(first, "completions/length")
-    before, since = values_of(one.before, metric), values_of(first, metric)
+    before, since = values_of(break_.before, metric), values_of(first, metric)
     if metric not in SHARES or not kls or not before or max(kls) >= NEAR:
         return None
     change = abs(fmean(since) - fmean(before))
@@ -55,11 +44,11 @@ def unmoved(one: Break, updates: int) -> Finding | None:
         id="rollout-mode",
         severity="error",
         summary=(
-            f"{one}, after {counted(updates)}, while the policy is at most {max(kls):.2g} "
+            f"{break_}, after {counted(updates)}, while the policy is at most {max(kls):.2g} "
             f"nats a token away from its start: {metric} changed by {change:.2g}, and so small a KL allows "
             f"{allowed:.2g}; completions are not drawn from that policy, or the prompts changed there"
         ),
-        evidence={"metric": metric, "first_step": one.first, "kl": max(kls), "change": change, "allowed": allowed},
+        evidence={"metric": metric, "first_step": break_.first, "kl": max(kls), "change": change, "allowed": allowed},
         rules_out=tuple(
             RuledOut(id=cause, why=f"a KL of {max(kls):.2g} nats a token: the weights hardly moved")
             for cause in ("policy-collapse", "learning-rate", "damaged-weights")
@@ -154,31 +143,33 @@ class Kind:
 
     name: str
     metric: str
+    below: bool  # whether it goes down: of a limit in the other direction it says nothing
     beyond: Beyond
-    said: str
+    statement: str
     suggest: tuple[str, ...]
     expects: str
 
 
 KINDS = (
     Kind(
-        name="kl-runaway", metric="kl", beyond=lambda _, now: now > 1.0,
-        said="the policy ran away from the reference",
+        name="kl-runaway", metric="kl", below=False, beyond=lambda _, now: now > 1.0,
+        statement="the policy ran away from the reference",
         suggest=("beta=0.05", "num_iterations=1"), expects="kl < 1",
     ),
     Kind(
-        name="entropy", metric="entropy", beyond=lambda start, now: now < 0.1 * start,
-        said="the policy stopped trying anything else",
+        name="entropy", metric="entropy", below=True, beyond=lambda start, now: now < 0.1 * start,
+        statement="the policy stopped trying anything else",
         suggest=("entropy_coef=0.01",), expects="entropy > 0.01",
     ),
     Kind(
-        name="length-grows", metric="completions/truncated", beyond=lambda start, now: now > max(0.5, 2 * start),
-        said="completions grew into the limit",
+        name="length-grows", metric="completions/truncated", below=False,
+        beyond=lambda start, now: now > max(0.5, 2 * start),
+        statement="completions grew into the limit",
         suggest=("overlong.weight=1", "reduction=token_mean"), expects="completions/truncated < 0.5",
     ),
     Kind(
-        name="length-shrinks", metric="completions/length", beyond=lambda start, now: now < 0.3 * start,
-        said="completions shrank to nothing",
+        name="length-shrinks", metric="completions/length", below=True, beyond=lambda start, now: now < 0.3 * start,
+        statement="completions shrank to nothing",
         suggest=("reduction=token_mean",), expects="completions/length > 2",
     ),
 )  # fmt: skip
@@ -229,23 +220,28 @@ def policy_collapse(case: Case) -> Sequence[Finding]:
     """
     if sampler_at_fault(case):
         return ()
-    found = [(one, harm, moved) for one in breaks(case) if (moved := _updates_before(one)) for harm in (harmed(one),)]
-    if not found:
+    collapses = [
+        (break_, harm, moved)
+        for break_ in breaks(case)
+        if (moved := _updates_before(break_))
+        for harm in (harmed(break_),)
+    ]
+    if not collapses:
         return unsound_start(case)
-    one, harm, moved = next((each for each in found if each[1]), found[0])
-    if _numbers_were_none(case, one.first):
+    break_, harm, moved = next((each for each in collapses if each[1]), collapses[0])
+    if _numbers_were_none(case, break_.first):
         return ()
     moved *= case.averaged_over
     if not harm:
-        return (_harmless(one, harm, moved),)
-    if (sampler := unmoved(one, moved)) is not None:
+        return (_harmless(break_, harm, moved),)
+    if (sampler := unmoved(break_, moved)) is not None:
         return () if rollout_mode(case) else (sampler,)
-    return (_collapsed(case, one, harm, moved),)
+    return (_collapsed(case, break_, harm, moved),)
 
 
-def _updates_before(one: Break) -> int:
+def _updates_before(break_: Break) -> int:
     """Updates that moved weights between the first sound step and the break: with none, training did not do it."""
-    return sum(map(acted, one.before))
+    return sum(map(acted, break_.before))
 
 
 def _numbers_were_none(case: Case, first: int) -> bool:
@@ -254,14 +250,14 @@ def _numbers_were_none(case: Case, first: int) -> bool:
     return finding is not None and finding.severity == "error" and int(str(finding.evidence["step"])) <= first
 
 
-def _evidence(one: Break, moved: int) -> dict[str, float | str]:
+def _evidence(break_: Break, moved: int) -> dict[str, float | str]:
     return {
-        "metric": one.limit.metric, "first_step": one.first, "steps": len(one.values), "share": one.share,
-        "value": one.values[-1], "updates_before": moved,
+        "metric": break_.limit.metric, "first_step": break_.first, "steps": len(break_.values), "share": break_.share,
+        "value": break_.values[-1], "updates_before": moved,
     }  # fmt: skip
 
 
-def _collapsed(case: Case, one: Break, harm: str, moved: int) -> Finding:
+def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
     """The finding of a policy that broke and stayed broken, with the kind that its columns tell.
 
     ## policy-collapse
@@ -318,13 +314,13 @@ def _collapsed(case: Case, one: Break, harm: str, moved: int) -> Finding:
     a guard stopped 624, and 67 of these are called one. A validity that is a steady 2 to 8 % is called a collapse in 0
     to 2 % of 400 runs. Breaks that no limit names: [benchmarks](benchmarks.md#breaks-that-no-limit-names).
     """
-    kind, said, suggest, expects = _kind(case, one)
+    kind, statement, suggest, expects = _kind(case, break_)
     sure: Confidence = "moderate" if (rate := case.once(too_large)) is None else rate.confidence
     return Finding(
         id="policy-collapse",
         severity="error",
-        summary=f"{one}, after {counted(moved)}{f': {said}' if said else ''}; {harm}",
-        evidence={**_evidence(one, moved), "kind": kind},
+        summary=f"{break_}, after {counted(moved)}{f': {statement}' if statement else ''}; {harm}",
+        evidence={**_evidence(break_, moved), "kind": kind},
         rules_out=not_the_sampler(case),
         suggest=suggest,
         advice="a collapsed policy does not heal by itself: go back to a checkpoint before it",
@@ -335,33 +331,34 @@ def _collapsed(case: Case, one: Break, harm: str, moved: int) -> Finding:
     )
 
 
-def _harmless(one: Break, harm: str | None, moved: int) -> Finding:
+def _harmless(break_: Break, harm: str | None, moved: int) -> Finding:
     """`harm` is "" where nothing suffered, None where nobody knows."""
-    converged = one.limit.metric == "entropy" and harm is not None
+    converged = break_.limit.metric == "entropy" and harm is not None
     text = "neither reward nor validity is known" if harm is None else "neither reward nor validity fell"
     return Finding(
         id="converged" if converged else "limit-broken",
         severity="info" if converged else "warning",
-        summary=f"{one}, after {counted(moved)}; {text}" + (": the policy has converged" if converged else ""),
-        evidence=_evidence(one, moved),
+        summary=f"{break_}, after {counted(moved)}; {text}" + (": the policy has converged" if converged else ""),
+        evidence=_evidence(break_, moved),
         advice="nothing more is learned from samples that are all the same" if converged else "read the last samples",
         confidence="moderate",
     )
 
 
-def _kind(case: Case, one: Break) -> Named:
+def _kind(case: Case, break_: Break) -> Named:
     """The kind, what to say of it, what to change and what to expect then."""
-    if (of_the_rate := _of_the_rate(case, one)) is not None:
+    if (of_the_rate := _of_the_rate(case, break_)) is not None:
         return of_the_rate
     rows = drawn(case)
-    found = [(left.step, index) for index, kind in enumerate(KINDS) if (left := onset(rows, kind.metric, kind.beyond))]
-    if before := [each for each in found if each[0] <= one.first]:
+    onsets = [(left.step, index) for index, kind in enumerate(KINDS) if (left := onset(rows, kind.metric, kind.beyond))]
+    if before := [each for each in onsets if each[0] <= break_.first]:
         step, index = min(before)
         kind = KINDS[index]
-        return kind.name, f"{kind.said} (from step {step})", _fitting(kind, case), kind.expects
-    if (own := next((kind for kind in KINDS if kind.metric == one.limit.metric), None)) is not None:
-        return own.name, own.said, _fitting(own, case), own.expects
-    if _rewards_went_up(one):
+        return kind.name, f"{kind.statement} (from step {step})", _fitting(kind, case), kind.expects
+    of_the_limit = (kind for kind in KINDS if (kind.metric, kind.below) == (break_.limit.metric, break_.limit.below))
+    if (own := next(of_the_limit, None)) is not None:
+        return own.name, own.statement, _fitting(own, case), own.expects
+    if _rewards_went_up(break_):
         return "reward-hacking", "while the reward rose: it pays for what is not valid", (), ""
     return "unknown", "", (), ""
 
@@ -369,11 +366,16 @@ def _kind(case: Case, one: Break) -> Named:
 def _fitting(kind: Kind, case: Case) -> tuple[str, ...]:
     """The kind's suggestions, none of which asks for what is so already or for less of it."""
     known = case.settings
-    found = [one for one in kind.suggest if not (one == "num_iterations=1" and known.updates_per_rollout == 1)]
-    return tuple(f"beta={max(0.05, 4 * known.beta):.1g}" if one == "beta=0.05" and known.beta else one for one in found)
+    overrides = [
+        override for override in kind.suggest if not (override == "num_iterations=1" and known.updates_per_rollout == 1)
+    ]
+    return tuple(
+        f"beta={max(0.05, 4 * known.beta):.1g}" if override == "beta=0.05" and known.beta else override
+        for override in overrides
+    )
 
 
-def _of_the_rate(case: Case, one: Break) -> Named | None:
+def _of_the_rate(case: Case, break_: Break) -> Named | None:
     """Where its rule says so, where a few updates were enough, or where the rate had just been rising.
 
     Of rows that stand for several steps nobody knows how many updates were enough. What breaks with the first ones may
@@ -384,9 +386,9 @@ def _of_the_rate(case: Case, one: Break) -> Named | None:
         return "learning-rate", "the learning rate broke it", large.suggest, "completions/valid > 0.5"
     if case.averaged_over > 1:
         return None
-    rates = [rate for row in one.before if acted(row) and (rate := number(row, "learning_rate"))]
-    if _updates_before(one) <= AT_ONCE:
-        if not any(number(row, "rollout/logprob_gap") is not None for row in one.since):
+    rates = [rate for row in break_.before if acted(row) and (rate := number(row, "learning_rate"))]
+    if _updates_before(break_) <= AT_ONCE:
+        if not any(number(row, "rollout/logprob_gap") is not None for row in break_.since):
             return _RATE_OR_SAMPLER
         text = "so soon only the size of an update does that"
     elif len(rates) > 1 and rates[-1] > 1.1 * rates[-RISING:][0]:
@@ -401,6 +403,6 @@ def _of_the_rate(case: Case, one: Break) -> Named | None:
     )
 
 
-def _rewards_went_up(one: Break) -> bool:
-    line = trend(series([*one.before, *one.since], "reward/mean"))
+def _rewards_went_up(break_: Break) -> bool:
+    line = trend(series([*break_.before, *break_.since], "reward/mean"))
     return line is not None and line.slope > 0 and chance_above(line.z) < 1e-3

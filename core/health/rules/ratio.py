@@ -11,8 +11,8 @@ from statistics import fmean, stdev
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut
-from core.health.rules.breaks import number
 from core.health.statistics import Trend, chance_above, series, shown_p, trend
+from core.health.steps import number
 
 ENOUGH = 10  # steps with an update
 NEAR_ONE = 1e-3  # float32 rounds a ratio to 1 +- 3e-6, bfloat16 to 1 +- 0.3 at its worst token
@@ -29,12 +29,12 @@ def inert_live(case: Case) -> Sequence[Finding]:
 
 def _clipped(case: Case) -> list[float]:
     """The share of clipped tokens of each step that has both; a log of one column has that one."""
-    found = []
+    shares = []
     for row in case.stage_rows:
         sides = [value for name in ("policy/clip_low", "policy/clip_high") if (value := number(row, name)) is not None]
         if sides:
-            found.append(sum(sides))
-    return found
+            shares.append(sum(sides))
+    return shares
 
 
 def _ratios(case: Case) -> list[tuple[float, float]]:
@@ -165,7 +165,7 @@ def _explodes(case: Case) -> Finding | None:
     far = [(int(step), value) for step, value in points if value > EXPLODED]
     if len(points) < ENOUGH or len(far) < 0.05 * len(points):
         return None
-    step, largest = max(far, key=lambda one: one[1])
+    step, largest = max(far, key=lambda point: point[1])
     return Finding(
         id="ratio-explosion",
         severity="warning",

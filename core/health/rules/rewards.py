@@ -14,9 +14,9 @@ from statistics import fmean, pstdev
 
 from core.health.case import Case
 from core.health.finding import Confidence, Finding, Row, RuledOut, Severity, StepTable, steps_of
-from core.health.rules.breaks import values_of
 from core.health.rules.groups import DIGITS, groups_of
 from core.health.statistics import chance_above, series, trend
+from core.health.steps import values_of
 
 ENOUGH = 10  # steps: fewer may be luck
 EQUAL = 1e-6  # relative: a std or a difference of means that is rounding, of fp32 too
@@ -120,7 +120,7 @@ def _differ(case: Case, rows: Sequence[Row]) -> bool:
 def _other_completions(case: Case, rows: Sequence[Row]) -> bool:
     """Whether a completion earned another reward: then it depends on something."""
     value = float(rows[0]["reward/mean"] or 0.0)
-    return any(not _equal(one.reward, value) for one in case.samples if one.reward is not None)
+    return any(not _equal(sample.reward, value) for sample in case.samples if sample.reward is not None)
 
 
 def _equal(reward: float, value: float) -> bool:
@@ -276,7 +276,7 @@ def idle_reward(case: Case) -> Sequence[Finding]:
     """
     rows = case.stage_rows
     names = sorted({name for row in rows for name in row if name.startswith(PREFIX)})
-    idle = [name for name in names if len(found := values_of(rows, name)) >= IDLE_STEPS and not any(found)]
+    idle = [name for name in names if len(values := values_of(rows, name)) >= IDLE_STEPS and not any(values)]
     lines = {name: line for name in names if name not in idle and (line := trend(series(rows, name))) is not None}
     rising = [name for name, line in lines.items() if chance_above(line.z) < SIGNIFICANT]
     if not idle or not rising:
@@ -372,28 +372,28 @@ def weak_reward(case: Case) -> Sequence[Finding]:
     if not _enough(earned):
         return ()
     rewards = [r for rows in earned.values() for _, r in rows]
-    lowest, spread, found = min(rewards), pstdev(rewards), gap(earned)
-    upper = found.value + 2 * found.se
-    if spread == 0 or found.valid <= lowest or upper >= FLAT * spread:
+    lowest, spread, difference = min(rewards), pstdev(rewards), gap(earned)
+    upper = difference.value + 2 * difference.se
+    if spread == 0 or difference.valid <= lowest or upper >= FLAT * spread:
         return ()
-    kept = (found.invalid - lowest) / (found.valid - lowest)
+    kept = (difference.invalid - lowest) / (difference.valid - lowest)
     if kept < KEPT:
         return ()
-    clear = found.value > CLEAR * found.se
+    clear = difference.value > CLEAR * difference.se
     pays = "validity earns little, but significantly more" if clear else "validity earns hardly more"
     return (
         Finding(
             id="weak-reward",
             severity="info" if clear else "warning",
             summary=(
-                f"an invalid completion earned {found.invalid:.3f} and a valid one {found.valid:.3f} (difference "
-                f"{found.value:.3f}, standard error {found.se:.3f} over steps): {pays}"
+                f"an invalid completion earned {difference.invalid:.3f} and a valid one {difference.valid:.3f} "
+                f"(difference {difference.value:.3f}, standard error {difference.se:.3f} over steps): {pays}"
             ),
             evidence={
-                "valid": found.valid,
-                "invalid": found.invalid,
-                "difference": found.value,
-                "se": found.se,
+                "valid": difference.valid,
+                "invalid": difference.invalid,
+                "difference": difference.value,
+                "se": difference.se,
                 "upper": upper,
                 "reward_std": spread,
                 "kept": kept,

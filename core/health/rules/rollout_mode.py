@@ -14,8 +14,8 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, StepTable, all_invalid, sampled, steps_of
-from core.health.rules.breaks import acted, number
 from core.health.rules.integrity import max_gap_of
+from core.health.steps import acted, number
 
 NEARLY = 0.1  # share of valid completions: below it a few were rescued
 LASTING = 5  # collapsed steps, at least
@@ -163,8 +163,8 @@ def tied_to_updates(case: Case) -> Contrast | None:
     Steps with less than a tenth valid count as all-invalid where exactly 0 shows nothing. None where the gap between
     sampler and trainer was measured on the collapsed steps, and is rounding: their prompts are at fault then.
     """
-    found = _tied(case)
-    return None if found is None else found[0]
+    evidence = _tied(case)
+    return None if evidence is None else evidence[0]
 
 
 def _tied(case: Case) -> tuple[Contrast, Collapsed] | None:
@@ -248,10 +248,10 @@ def rollout_mode(case: Case) -> Sequence[Finding]:
     0.0012 allows 0.13. A real collapse does not heal: with sound rollouts and a learning rate of 3e-3, 196 of 216 steps
     after a skipped update were all-invalid (a prototype of this tool, a tiny policy, K=2).
     """
-    found = _tied(case)
-    if found is None:
+    evidence = _tied(case)
+    if evidence is None:
         return _unmoved(case)
-    c, collapsed = found
+    c, collapsed = evidence
     p, healed, zero = fisher_p(c), c.collapsed_and_skipped - c.still_collapsed, _at_rate_zero(case, collapsed)
     sure = bool(zero.get("collapsed_after_lr_0")) or _supported(case, collapsed)
     word = "all-invalid" if collapsed is all_invalid else f"less than {NEARLY:.0%} valid"
@@ -282,8 +282,8 @@ def _finding(
     sure: bool,
     grave: bool,
 ) -> Finding:
-    warnings = [_cited(one.line, one.text) for one in case.notices if "checkpointing" in one.kind]
-    texts = [_cited(one.line, one.text) for one in case.notices if one.kind == "unparsed-output"]
+    warnings = [_cited(notice.line, notice.text) for notice in case.notices if "checkpointing" in notice.kind]
+    texts = [_cited(notice.line, notice.text) for notice in case.notices if notice.kind == "unparsed-output"]
     cited = {name: lines for name, lines in (("warnings", warnings), ("texts", texts)) if lines}
     return Finding(
         id="rollout-mode",
@@ -313,24 +313,26 @@ def _supported(case: Case, collapsed: Collapsed) -> bool:
 def _degenerate(case: Case, broken: Sequence[Row]) -> bool:
     """Whether most texts of these steps repeat themselves, and those of the other steps do not."""
     steps = {int(row["step"] or 0) for row in broken}
-    here = [one.text for one in case.notices if one.kind == "unparsed-output"]
-    here += [one.text for one in case.samples if one.step in steps and one.valid is not True and one.text]
-    there = [one.text for one in case.samples if one.step not in steps and one.text]
+    here = [notice.text for notice in case.notices if notice.kind == "unparsed-output"]
+    here += [
+        sample.text for sample in case.samples if sample.step in steps and sample.valid is not True and sample.text
+    ]
+    there = [sample.text for sample in case.samples if sample.step not in steps and sample.text]
     return _repetitive(here) > 0.5 and _repetitive(there) < 0.25
 
 
 def _repetitive(texts: Iterable[str]) -> float:
     """The share of the longer texts in which at least half of the words came before."""
     words = [tokens for text in texts if len(tokens := text.split()) >= WORDS]
-    return sum(2 * len(set(one)) <= len(one) for one in words) / len(words) if words else 0.0
+    return sum(2 * len(set(tokens)) <= len(tokens) for tokens in words) / len(words) if words else 0.0
 
 
 def _unmoved(case: Case) -> Sequence[Finding]:
     """An error where a run without skipped steps collapsed while its weights had not moved."""
-    found = standstill(case)
-    if found is None:
+    evidence = standstill(case)
+    if evidence is None:
         return ()
-    metric, step, k = found.metric, found.lr_0_step, case.settings.num_generations
+    metric, step, k = evidence.metric, evidence.lr_0_step, case.settings.num_generations
     unmoved = f"the first update (step {step}) had a learning rate of exactly 0 and moved no weight"
     why = f"{unmoved}, and the collapse was there on step {step + 1}"
     alone = f"advantages act through the weights alone, and {why}"
@@ -338,17 +340,17 @@ def _unmoved(case: Case) -> Sequence[Finding]:
         _finding(
             case,
             summary=(
-                f"{metric} was {found.before:.3g} up to step {step}; {unmoved}; {found.collapsed} of "
-                f"{found.steps_since} steps since are collapsed ({metric} {found.since:.3g}): the rollout changed "
-                "while the weights had not (sampling in train mode, a dropped KV cache)"
+                f"{metric} was {evidence.before:.3g} up to step {step}; {unmoved}; {evidence.collapsed} of "
+                f"{evidence.steps_since} steps since are collapsed ({metric} {evidence.since:.3g}): the rollout "
+                "changed while the weights had not (sampling in train mode, a dropped KV cache)"
             ),
-            evidence=asdict(found),
+            evidence=asdict(evidence),
             rules_out=(
                 *(RuledOut(id=id_, why=why) for id_ in ("policy-collapse", "damaged-weights", "learning-rate")),
                 RuledOut(id="unsound-start", why=f"{metric} was sound up to step {step}"),
                 RuledOut(id="group-size" if k is None else f"num_generations={k}", why=alone),
             ),
-            sure=any("checkpointing" in one.kind for one in case.notices),
+            sure=any("checkpointing" in notice.kind for notice in case.notices),
             grave=True,
         ),
     )

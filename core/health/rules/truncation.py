@@ -14,11 +14,11 @@ from statistics import fmean
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, steps_of
-from core.health.rules.breaks import number, parted
 from core.health.rules.end_token import missing_eos
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse
 from core.health.rules.rewards import Gap, gap
+from core.health.steps import number, parted
 
 SHARE = 0.3  # of a stage's completions
 FEWEST = 3  # steps
@@ -95,8 +95,8 @@ class _Stage:
     @property
     def paid(self) -> Gap | None:
         """What completions that ended earned more than those that were cut off; None where a log does not tell."""
-        earned = {index: found for index, one in enumerate(self.steps) if (found := list(one.rewards))}
-        kinds = {ended for found in earned.values() for ended, _ in found}
+        earned = {index: rewards for index, step in enumerate(self.steps) if (rewards := list(step.rewards))}
+        kinds = {ended for rewards in earned.values() for ended, _ in rewards}
         return gap(earned) if len(kinds) == 2 and len(earned) >= FEWEST else None
 
 
@@ -155,14 +155,14 @@ def _stages(case: Case) -> Iterator[_Stage]:
         for row, count in zip(rows, made, strict=True)
         if (share := number(row, "completions/truncated")) is not None
     ]
-    for index, own in groupby(steps, key=lambda one: one.row.get("stage")):
+    for index, own in groupby(steps, key=lambda step: step.row.get("stage")):
         judged = known.stage is None or index in (None, known.stage)
         yield _Stage(steps=tuple(own), limit=known.max_completion_length if judged else None)
 
 
 def _to_the_end(stage: _Stage) -> bool:
     last = stage.steps[-max(FEWEST, len(stage.steps) // 3) :]
-    return min(stage.share, fmean(one.share for one in last)) >= SHARE - 1e-9  # of counts: 0.3 is 0.3
+    return min(stage.share, fmean(step.share for step in last)) >= SHARE - 1e-9  # of counts: 0.3 is 0.3
 
 
 def _something_broke(case: Case) -> bool:
@@ -171,14 +171,14 @@ def _something_broke(case: Case) -> bool:
     first = [share for row in before if (share := number(row, "completions/truncated")) is not None]
     if not first or fmean(first) >= SHARE:
         return False
-    broke = any(one.id in _BROKE for one in policy_collapse(case))
+    broke = any(finding.id in _BROKE for finding in policy_collapse(case))
     return broke or sampler_at_fault(case) or case.once(too_large) is not None
 
 
 def _finding(case: Case, stage: _Stage, *, alone: bool) -> Finding:
-    counted = all(number(one.row, "completions") is not None for one in stage.steps)
-    drawn = sum(one.count for one in stage.steps)
-    first, last = (int(one.row.get("step") or 0) for one in (stage.steps[0], stage.steps[-1]))
+    counted = all(number(step.row, "completions") is not None for step in stage.steps)
+    drawn = sum(step.count for step in stage.steps)
+    first, last = (int(step.row.get("step") or 0) for step in (stage.steps[0], stage.steps[-1]))
     paid, meant = stage.paid, _may_be_meant(stage)
     limit, tokens, length = stage.limit, stage.token_share, stage.ended_length
     masked = case.settings.mask_truncated_completions if limit is not None else None
@@ -239,7 +239,7 @@ def _pay(stage: _Stage) -> str:
     """What they earned, against the others; no more than the log tells."""
     paid = stage.paid
     if paid is None:
-        earned = [reward for one in stage.steps for ended, reward in one.rewards if not ended]
+        earned = [reward for step in stage.steps for ended, reward in step.rewards if not ended]
         if earned and stage.share == 1:
             return f"they earned {fmean(earned):.3g}, and no other was there to compare with"
         return "what the reward pays for them is not told apart here"

@@ -11,7 +11,7 @@ from typing import Final
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
-from core.health.rules.gains import Measured, evaluations
+from core.health.rules.gains import Evaluation, evaluations
 from core.health.rules.learning_rate import sampler_at_fault
 from core.health.statistics import chance_above, series, shown_p, trend
 
@@ -184,14 +184,14 @@ def overfitting(case: Case) -> Sequence[Finding]:
     seen = evaluations(case)
     if len(seen) < 3:
         return ()
-    best, last = max(seen, key=lambda one: one.reward), seen[-1]
+    best, last = max(seen, key=lambda evaluation: evaluation.reward), seen[-1]
     since = seen[seen.index(best) + 1 :]
     se = math.hypot(best.se, last.se)
     if last is best or se == 0 or not _falls_on(since):
         return ()
     se = max(se, _wander(since))
     third = seen[-max(2, len(seen) // 3) :]
-    lost = best.reward - max(last.reward, fmean(one.reward for one in third))
+    lost = best.reward - max(last.reward, fmean(evaluation.reward for evaluation in third))
     fall = min(1.0, len(seen) * chance_above(lost / se))
     trained = trend(series([row for row in case.stage_rows if (row["step"] or 0) > best.step], "reward/mean"))
     if trained is None or (rise := chance_above(trained.z)) >= SIGNIFICANT or fall >= SIGNIFICANT:
@@ -199,19 +199,19 @@ def overfitting(case: Case) -> Sequence[Finding]:
     return (_finding(case, (best, last), (trained.slope, rise), (fall, se)),)
 
 
-def _wander(since: Sequence[Measured]) -> float:
+def _wander(since: Sequence[Evaluation]) -> float:
     """How far one evaluation is from the next, apart from their drift: weights wander, and its own error has no say."""
     return pstdev([b.reward - a.reward for a, b in pairwise(since)]) if len(since) > 2 else 0.0
 
 
-def _falls_on(since: Sequence[Measured]) -> bool:
+def _falls_on(since: Sequence[Evaluation]) -> bool:
     """Whether the later half of what came after the best is the worse one."""
-    half = len(since) // 2
-    return half > 0 and fmean(one.reward for one in since[-half:]) < fmean(one.reward for one in since[:half])
+    half, rewards = len(since) // 2, [evaluation.reward for evaluation in since]
+    return half > 0 and fmean(rewards[-half:]) < fmean(rewards[:half])
 
 
 def _finding(
-    case: Case, evals: tuple[Measured, Measured], trained: tuple[float, float], fallen: tuple[float, float]
+    case: Case, evals: tuple[Evaluation, Evaluation], trained: tuple[float, float], fallen: tuple[float, float]
 ) -> Finding:
     (best, last), (slope, rise), (fall, se) = evals, trained, fallen
     patience = shortest_patience([reward for _, reward in series(case.rows, "eval/reward")])

@@ -175,7 +175,7 @@ def simulate(stage: GrpoStage, rewards: RewardModel, *, bandit: Bandit | None = 
     every = list(settings(stage))
     own = signal_of(every[0].stage, rewards, model, seed=seed)
     rows = [_row(every[0], own, own)]
-    rows += [_row(one, signal_of(one.stage, rewards, model, seed=seed), own) for one in every[1:]]
+    rows += [_row(setting, signal_of(setting.stage, rewards, model, seed=seed), own) for setting in every[1:]]
     return Simulation(bandit=model, rewards=rewards, rows=tuple(rows), conclusion=_conclusion(rows))
 
 
@@ -183,7 +183,7 @@ def _row(setting: Setting, signal: Signal, own: Signal) -> Row:
     value = _ratio(signal.per_1000, own.per_1000)
     value = None if value is None else value * abs(value)
     drawn = () if signal is own else (signal, own)
-    relative = [one.se / one.per_1000 for one in drawn if one.per_1000]
+    relative = [estimate.se / estimate.per_1000 for estimate in drawn if estimate.per_1000]
     return Row(
         kind=setting.kind,
         label=setting.label,
@@ -198,8 +198,8 @@ def _row(setting: Setting, signal: Signal, own: Signal) -> Row:
     )
 
 
-def _ratio(one: float, other: float) -> float | None:
-    return one / other if other > 0 else None
+def _ratio(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator > 0 else None
 
 
 def _conclusion(rows: Sequence[Row]) -> str:
@@ -214,7 +214,7 @@ def _conclusion(rows: Sequence[Row]) -> str:
     sizes = [row for row in rows if row.kind == "size"]
     other = next(row for row in sizes if row.signal.num_generations == (8 if k != 8 else 2))
     parts = [
-        f"at equal completions one of K={other.signal.num_generations} is worth {said(other.worth)} of K={k} "
+        f"at equal completions one of K={other.signal.num_generations} is worth {worth_text(other.worth)} of K={k} "
         f"(SNR per 1,000 completions {per(other.signal)} against {per(own.signal)}; dead groups "
         f"{100 * other.signal.dead:.1f} % against {100 * own.signal.dead:.1f} %)"
     ]
@@ -224,7 +224,7 @@ def _conclusion(rows: Sequence[Row]) -> str:
     for row in rows:
         if row.kind == "filter" and "dynamic" in row.label:
             completions = f"{row.signal.completions:.1f} completions a step against {own.signal.completions:.1f}"
-            parts.append(f"{row.label} {said(row.worth)} ({completions})")
+            parts.append(f"{row.label} {worth_text(row.worth)} ({completions})")
     drawn = any(row.signal.groups for row in rows)
     text = "; ".join(parts)
     return text[0].upper() + text[1:] + (" (±: 95 % interval over the draws)" if drawn else " (all exact)")
@@ -234,11 +234,11 @@ def _best(row: Row) -> str:
     """What the most worthy of the other normalisers is worth; that none is worth more, where the own one is as good."""
     more = (row.worth.value or 0.0) - 1.0
     if more >= MORE and more > row.worth.se:
-        return f"of the normalisers {row.label} is worth most, {said(row.worth)}"
-    return f"no other normaliser is worth more ({row.label} {said(row.worth)})"
+        return f"of the normalisers {row.label} is worth most, {worth_text(row.worth)}"
+    return f"no other normaliser is worth more ({row.label} {worth_text(row.worth)})"
 
 
-def said(worth: Worth) -> str:
+def worth_text(worth: Worth) -> str:
     """A worth with its 95 % interval where it was drawn."""
     if worth.value is None:
         return "-"

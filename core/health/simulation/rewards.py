@@ -98,7 +98,7 @@ def likeness(counts: Sequence[Sequence[int]]) -> float | None:
         return None
     shares = [[c / sum(count) for c in count] for count in counts]
     totals = [sum(column) for column in zip(*shares, strict=True)]
-    own = sum(share * share for one in shares for share in one)
+    own = sum(share * share for prompt in shares for share in prompt)
     across = (sum(total * total for total in totals) - own) / (len(counts) * (len(counts) - 1))
     if across >= 1.0:
         return 0.0
@@ -142,7 +142,7 @@ def _drawn(mean: Sequence[float], alike: float, random_: random.Random) -> tuple
 
 
 def _dirichlet(strengths: Sequence[float], random_: random.Random) -> tuple[float, ...]:
-    parts = [random_.gammavariate(one, 1.0) for one in strengths]
+    parts = [random_.gammavariate(strength, 1.0) for strength in strengths]
     total = sum(parts)
     if total <= 0.0:  # every part is too small for a float: one level takes all
         chosen = random_.choices(range(len(strengths)), weights=strengths)[0]
@@ -152,9 +152,9 @@ def _dirichlet(strengths: Sequence[float], random_: random.Random) -> tuple[floa
 
 def _raked(prompts: Sequence[Sequence[float]], mean: Sequence[float]) -> tuple[tuple[float, ...], ...]:
     """The prompts with the chances of each level scaled until their mean is the one that was measured."""
-    rows = [list(one) for one in prompts]
+    rows = [list(prompt) for prompt in prompts]
     for _ in range(_RAKES):
         factors = [want / max(fmean(column), _SAME) for want, column in zip(mean, zip(*rows, strict=True), strict=True)]
-        scaled = [[part * factor for part, factor in zip(one, factors, strict=True)] for one in rows]
-        rows = [[part / sum(one) for part in one] for one in scaled]
+        scaled = [[part * factor for part, factor in zip(prompt, factors, strict=True)] for prompt in rows]
+        rows = [[part / sum(prompt) for part in prompt] for prompt in scaled]
     return tuple(map(tuple, rows))

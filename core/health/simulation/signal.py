@@ -33,7 +33,7 @@ _REMEMBERED = 4096  # steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class GroupOutcome:
     """What a group comes to. Its gradient in the logits of the levels is (pull - sum(pull) * chances) / K."""
 
     pull: tuple[float, ...]  # L: the sum of the advantages of each level's completions
@@ -75,7 +75,7 @@ class Groups:
     def __init__(self, stage: GrpoStage, rewards: RewardModel) -> None:
         self.stage, self.rewards = stage, rewards
         self.levels = rewards.levels
-        self._outcomes: dict[Counts, Outcome] = {}
+        self._outcomes: dict[Counts, GroupOutcome] = {}
         self._signal = cache(lambda counts: self._signals(self._kept([counts]))[0])
         self.together = lru_cache(_REMEMBERED)(self._together)
 
@@ -87,13 +87,13 @@ class Groups:
         """Whether a step may learn from it: dynamic sampling wants it live, positive_reward a good one."""
         return self._signal(counts)[1]
 
-    def apart(self, groups: Sequence[Counts]) -> Mapping[Counts, Outcome]:
+    def apart(self, groups: Sequence[Counts]) -> Mapping[Counts, GroupOutcome]:
         """Each group by itself, where no other group of the step has a part in its advantages."""
         new = [counts for counts in dict.fromkeys(groups) if counts not in self._outcomes]
         self._outcomes |= zip(new, self._together(tuple(new)) if new else [], strict=True)
         return self._outcomes
 
-    def _together(self, groups: tuple[Counts, ...]) -> list[Outcome]:
+    def _together(self, groups: tuple[Counts, ...]) -> list[GroupOutcome]:
         """The groups of one step, by their common statistics."""
         from core.algorithms.advantages import Level, advantages
 
@@ -106,7 +106,7 @@ class Groups:
             before=Level(mean=self.rewards.mean, std=self.rewards.std),
         ).tolist()
         return [
-            Outcome(
+            GroupOutcome(
                 pull=tuple(count * advantage for count, advantage in zip(kept, row, strict=True)),
                 squares=sum(count * advantage**2 for count, advantage in zip(kept, row, strict=True)),
                 live=live,
@@ -185,10 +185,10 @@ def mean_of(records: Sequence[Means]) -> Means:
         return sum(values) / len(values)
 
     kind = type(records[0])
-    return kind(**{field.name: mean([getattr(one, field.name) for one in records]) for field in fields(kind)})
+    return kind(**{field.name: mean([getattr(record, field.name) for record in records]) for field in fields(kind)})
 
 
-def of_group(outcome: Outcome, chances: Sequence[float], size: int) -> GroupMeans:
+def of_group(outcome: GroupOutcome, chances: Sequence[float], size: int) -> GroupMeans:
     """One group of `size` completions, of a prompt with these chances of the levels."""
     if not outcome.useful:
         return GroupMeans(
@@ -366,31 +366,33 @@ def _sampled(groups: Groups, population: Population) -> StepMeans:
     attempts = stage.dynamic_sampling.max_attempts if stage.dynamic_sampling else 1
     first = [population.draw() for _ in range(stage.prompts_per_step)]
     drawn = first
-    chosen = [one for one in drawn if groups.useful(one[1])]
+    chosen = [prompt for prompt in drawn if groups.useful(prompt[1])]
     for _ in range(attempts - 1):
         more = [population.draw() for _ in range(stage.prompts_per_step - len(chosen))]
-        drawn, chosen = drawn + more, chosen + [one for one in more if groups.useful(one[1])]
+        drawn, chosen = drawn + more, chosen + [prompt for prompt in more if groups.useful(prompt[1])]
     outcomes = groups.together(tuple(counts for _, counts in chosen)) if chosen else []
     size, n = stage.num_generations, max(len(chosen), 1)
     each = [of_group(outcome, chances, size) for outcome, (chances, _) in zip(outcomes, chosen, strict=True)]
-    vectors = [one.vector for one in each] or [(0.0,) * len(groups.levels)]
+    vectors = [group.vector for group in each] or [(0.0,) * len(groups.levels)]
     vector = tuple(sum(column) / n for column in zip(*vectors, strict=True))
     return StepMeans(
         completions=float(len(drawn) * size),
         dead=sum(not groups.live(counts) for _, counts in first) / len(first),  # of refills there are more in bad steps
-        live=sum(one.live for one in each),
-        silent=float(all(one.silent for one in each)),
+        live=sum(group.live for group in each),
+        silent=float(all(group.silent for group in each)),
         vector=vector,
         together=sum(part * part for part in vector),
-        apart=sum(one.squares for one in each) / n**2,
-        across=sum(one.across for one in each) / n**2,
+        apart=sum(group.squares for group in each) / n**2,
+        across=sum(group.across for group in each) / n**2,
     )
 
 
 def _aim(rewards: RewardModel, prompts: Sequence[GroupMeans]) -> float | None:
     gradients = [rewards.gradient(chances) for chances in rewards.prompts]
     vectors = [prompt.vector for prompt in prompts]
-    pairs = [pair for one, other in zip(vectors, gradients, strict=True) for pair in zip(one, other, strict=True)]
+    pairs = [
+        pair for vector, gradient in zip(vectors, gradients, strict=True) for pair in zip(vector, gradient, strict=True)
+    ]
     lengths = math.sqrt(sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs))
     return sum(a * b for a, b in pairs) / lengths if lengths > 0 else None
 
@@ -465,12 +467,12 @@ def signal_of(stage: GrpoStage, rewards: RewardModel, bandit: Bandit, *, seed: i
     """What a step of the stage is worth where completions earn so."""
     step = expected(stage, rewards, seed=seed)
     towards = _direction(rewards)
-    one = _signal(stage, step.step, towards, bandit)
+    signal = _signal(stage, step.step, towards, bandit)
     if not step.without:
-        return replace(one, aim=step.aim)
+        return replace(signal, aim=step.aim)
     others = [_signal(stage, step, towards, bandit) for step in step.without]
     return replace(
-        one,
+        signal,
         se=_jackknife([other.per_1000 for other in others]),
         answers_se=_jackknife([other.answers for other in others]),
         prompts_se=_jackknife([other.prompts for other in others]),
@@ -481,8 +483,8 @@ def signal_of(stage: GrpoStage, rewards: RewardModel, bandit: Bandit, *, seed: i
 def _direction(rewards: RewardModel) -> tuple[float, ...]:
     """(L,): the unit vector along the gradient of the expected reward over all prompts; 0 where there is none."""
     sums = [fmean(column) for column in zip(*map(rewards.gradient, rewards.prompts), strict=True)]
-    length = math.sqrt(sum(one * one for one in sums))
-    return tuple(one / length if length > 0 else 0.0 for one in sums)
+    length = math.sqrt(sum(part * part for part in sums))
+    return tuple(part / length if length > 0 else 0.0 for part in sums)
 
 
 def _signal(stage: GrpoStage, step: StepMeans, towards: tuple[float, ...], bandit: Bandit) -> Signal:

@@ -131,7 +131,7 @@ class Prompts:
 
     def example(self, row: Row, split: Split, index: int) -> Example:
         """The problem of a row: its facts are the row's columns. Raises SpecError naming the row."""
-        text, messages = self.asked(row)
+        text, messages = self.question(row)
         if len(text) > LONGEST:
             raise row.refused(f"a prompt of {len(text):,} characters; allowed: at most {LONGEST:,}", self._key)
         if not text.strip():
@@ -149,7 +149,7 @@ class Prompts:
             plain=not self.spec.chat_template,
         )
 
-    def asked(self, row: Row) -> tuple[str, Messages | None]:
+    def question(self, row: Row) -> tuple[str, Messages | None]:
         """(the prompt or a conversation's last words, the conversation); what tells two problems apart."""
         if self._prompt is not None:
             return _filled(self._prompt, row, "task.prompt"), None
@@ -304,7 +304,7 @@ class _Pool:
     """Rows in the order they are taken in, and what each asks."""
 
     rows: Sequence[Row]
-    asked: Sequence[str]
+    questions: Sequence[str]
 
 
 def splits_of(spec: CustomTaskSpec, prompts: Prompts) -> dict[Split, tuple[Example, ...]]:
@@ -316,12 +316,12 @@ def splits_of(spec: CustomTaskSpec, prompts: Prompts) -> dict[Split, tuple[Examp
     """
     data = _pool(spec, prompts, spec.data)
     test = None if spec.test_data is None else _pool(spec, prompts, spec.test_data)
-    known = set() if test is None else set(test.asked)
+    known = set() if test is None else set(test.questions)
     held_out = data if spec.eval_data is None else _pool(spec, prompts, spec.eval_data)
     eval_rows, eval_questions = _first(held_out, spec.eval_prompts, known)
     _enough("eval", len(eval_rows), spec, held_out)
     known |= eval_questions
-    train = [row for row, question in zip(data.rows, data.asked, strict=True) if question not in known]
+    train = [row for row, question in zip(data.rows, data.questions, strict=True) if question not in known]
     _enough("train", len(train), spec, data)
     return {
         "train": _examples(prompts, train[: spec.train_prompts], "train"),
@@ -334,12 +334,12 @@ def _pool(spec: CustomTaskSpec, prompts: Prompts, data: DataSpec) -> _Pool:
     rows = list(rows_of(data, spec.data_seed))
     prompts.check(rows[0])
     Random(f"custom order/{spec.data_seed}").shuffle(rows)
-    return _Pool(rows=rows, asked=[_what_is_asked(prompts, row) for row in rows])
+    return _Pool(rows=rows, questions=[_question(prompts, row) for row in rows])
 
 
-def _what_is_asked(prompts: Prompts, row: Row) -> str:
+def _question(prompts: Prompts, row: Row) -> str:
     """The prompt without its white space and case: two that differ in these only are the same problem."""
-    text, messages = prompts.asked(row)
+    text, messages = prompts.question(row)
     whole = text if messages is None else json.dumps([dict(message) for message in messages])
     return " ".join(whole.split()).casefold()
 
@@ -348,7 +348,7 @@ def _first(pool: _Pool, count: int, known: set[str]) -> tuple[list[Row], set[str
     """The first rows that ask something new each, and what they ask."""
     chosen: list[Row] = []
     questions: set[str] = set()
-    for row, question in zip(pool.rows, pool.asked, strict=True):
+    for row, question in zip(pool.rows, pool.questions, strict=True):
         if len(chosen) == count:
             break
         if question not in known and question not in questions:
@@ -362,7 +362,7 @@ def _enough(split: Split, there: int, spec: CustomTaskSpec, pool: _Pool) -> None
     size = spec.train_prompts if split == "train" else spec.eval_prompts
     if there >= size:
         return
-    rows, different = len(pool.rows), len(set(pool.asked))
+    rows, different = len(pool.rows), len(set(pool.questions))
     if split == "train":
         why = f"{there} of the data's {rows} rows are left to train on, the others ask what is held out"
         shrink = f"task.train_prompts to {there}" if there else "task.eval_prompts"

@@ -56,7 +56,9 @@ def axes_of(document: Document) -> list[Axis]:
     trials = document.get("trials") or ()
     declared = document.get("axes") or {}
     if not declared:
-        named = tuple(Level(label=str(one["name"]), numbers=(int(one["number"]),)) for one in trials if one.get("name"))
+        named = tuple(
+            Level(label=str(trial["name"]), numbers=(int(trial["number"]),)) for trial in trials if trial.get("name")
+        )
         return [Axis(key="candidate", name="candidate", levels=named, ordered=False)] if named else []
     names = short_keys(declared)
     axes = [_axis(key, names[key], spec or {}, trials) for key, spec in declared.items()]

@@ -68,7 +68,7 @@ def spent_by(trial: Mapping[str, Any], unit: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reached:
+class NearBest:
     """Where the candidates of a study come within 2 % of its best score."""
 
     threshold: float
@@ -79,7 +79,7 @@ class Reached:
     total: float  # by the whole sweep so far
 
 
-def near(document: Mapping[str, Any], ranking: Ranking, *, sign: float) -> Reached | None:
+def near(document: Mapping[str, Any], ranking: Ranking, *, sign: float) -> NearBest | None:
     """The cost to come within 2 % of the best; None where nothing is ranked.
 
     A candidate has come there at the first evaluation at which the mean over its seeds is within 2 % of the best final
@@ -101,7 +101,7 @@ def near(document: Mapping[str, Any], ranking: Ranking, *, sign: float) -> Reach
                 per_run[int(trial["number"])] = share * each
     first = min(index for index in ranking.order if sign * (ranking.scores[index] - threshold) >= 0)
     spent = {int(trial["number"]): spent_by(trial, unit) for trial in trials}
-    return Reached(
+    return NearBest(
         threshold=threshold,
         unit=unit,
         per_run=per_run,

@@ -15,8 +15,8 @@ from core.errors import StorageError
 from core.health.statistics import mean
 from grpoctl.analysis.collect import number
 from grpoctl.analysis.sweeps.axes import Axis, axes_of
-from grpoctl.analysis.sweeps.budget import Reached, account, near
-from grpoctl.analysis.sweeps.ranking import Learned, Ranking, learned, ranked, ruler_of
+from grpoctl.analysis.sweeps.budget import NearBest, account, near
+from grpoctl.analysis.sweeps.ranking import LearnedGain, Ranking, learned, ranked, ruler_of
 from grpoctl.analysis.sweeps.regions import RunFacts, run_facts
 from grpoctl.analysis.sweeps.wording import score_text, short_keys
 from grpoctl.files import read_json
@@ -123,9 +123,9 @@ class Digest:
     ranking: Ranking
     axes: tuple[Axis, ...]
     facts: tuple[RunFacts, ...]
-    reached: Reached | None
+    reached: NearBest | None
     names: Mapping[str, str]  # dotted key of a parameter -> short name
-    learned: Learned | None  # against the model where GRPO begins; None where that was not evaluated
+    learned: LearnedGain | None  # against the model where GRPO begins; None where that was not evaluated
 
     @property
     def metric(self) -> str:

@@ -127,7 +127,7 @@ def ruler_of(document: Mapping[str, Any]) -> Ruler:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Learned:
+class LearnedGain:
     """What ranked candidates gained over the model where GRPO begins. `start` is that model's metric, over all of them.
 
     `unproven` are the candidates whose gain is not beyond noise; that any candidate which gained nothing is left out of
@@ -138,7 +138,7 @@ class Learned:
     unproven: tuple[int, ...]
 
 
-def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler: Ruler) -> Learned | None:
+def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler: Ruler) -> LearnedGain | None:
     """Which candidates can be told from the model where GRPO begins; None where no such evaluation is known.
 
     The noise of a gain: between seeds, pooled over the candidates that no guard stopped, and over the prompts of the
@@ -161,7 +161,7 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
         least = _half(tuple(parts), CONFIDENCE ** (1 / len(gains)))
         if index in ranking.flagged or sign * mean(by_seed) <= least:
             unproven.append(index)
-    return Learned(start=mean(starts), unproven=tuple(sorted(unproven)))
+    return LearnedGain(start=mean(starts), unproven=tuple(sorted(unproven)))
 
 
 def _gains(trial: Trial) -> list[float]:

@@ -63,7 +63,7 @@ def score_text(metric: str, score: object, interval: Sequence[float] | None) -> 
 
 def trials_text(numbers: Sequence[int], most: int = 8) -> str:
     """`#3, #9 and #12`; from the ninth on a count."""
-    words = [f"#{one}" for one in numbers[:most]]
+    words = [f"#{number}" for number in numbers[:most]]
     if len(numbers) > most:
         words.append(f"{len(numbers) - most} more")
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -170,7 +170,7 @@ def read_completions(output: Path, columns: Collection[str]) -> tuple[tuple[Samp
 
 def inferred_group_size(samples: Sequence[Sample]) -> dict[str, Any]:
     """num_generations, where the completions say it: rows of one prompt stand together, in groups of one size."""
-    runs = [len(list(rows)) for _, rows in groupby(samples, key=lambda one: (one.step, one.group))]
+    runs = [len(list(rows)) for _, rows in groupby(samples, key=lambda sample: (sample.step, sample.group))]
     size = math.gcd(*runs) if runs else 0
     return {"num_generations": size} if size > 1 else {}
 

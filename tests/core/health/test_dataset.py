@@ -39,12 +39,12 @@ def test_normalised(one: str, other: str, same: bool) -> None:
 
 def test_repeats_name_the_first_that_said_it() -> None:
     found = repeats({"a": "Two eggs.", "b": "three", "c": "two eggs", "d": "TWO EGGS"})
-    assert [(one.one, one.other, one.likeness) for one in found] == [("c", "a", 1.0), ("d", "a", 1.0)]
+    assert [(one.id, one.other, one.likeness) for one in found] == [("c", "a", 1.0), ("d", "a", 1.0)]
 
 
 def test_leaks() -> None:
     found = leaks({"e0": "two eggs", "e1": "four"}, {"t0": "three", "t1": "Two eggs."})
-    assert [(one.one, one.other) for one in found] == [("e0", "t1")]
+    assert [(one.id, one.other) for one in found] == [("e0", "t1")]
 
 
 def test_likeness_on_paper() -> None:
@@ -67,7 +67,7 @@ def test_near_is_by_shared_shingles() -> None:
     # 7 of 8 shingles shared: 7 / (8 + 8 - 7) = 0.78
     texts = {"a": text("one"), "b": "a wholly different text that shares nothing at all", "c": text("uno")}
     (found,) = Nearness(texts.values()).near(texts)
-    assert (found.one, found.other) == ("c", "a")
+    assert (found.id, found.other) == ("c", "a")
     assert found.likeness == pytest.approx(7 / 9)
     assert Nearness(texts.values()).near({"c": texts["c"]}, {"a": texts["a"]})[0].other == "a"
 

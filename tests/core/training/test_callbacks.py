@@ -16,7 +16,14 @@ from core.health.finding import Row, StepTable
 from core.policies.base import Rollout, Sampling, Scores, Weights
 from core.randomness import RowKey
 from core.tasks.base import Example
-from core.training.callbacks import Callback, Checkpointing, CollapseGuard, Control, EarlyStopping, RolloutIntegrity
+from core.training.callbacks import (
+    Callback,
+    Checkpointing,
+    CollapseGuard,
+    EarlyStopping,
+    ParentControl,
+    RolloutIntegrity,
+)
 from core.training.checkpoint import Checkpoints
 from core.training.outcome import Ending
 from core.training.trainer import Trainer, drive
@@ -217,7 +224,7 @@ def test_it_is_asked_after_each_evaluated_step_when_that_is_recorded() -> None:
         asked.append((step, recorder.rows[-1]["step"]))
         return None
 
-    run.callbacks = [Control(ask)]
+    run.callbacks = [ParentControl(ask)]
     assert drive(run.steps(), recorder).status == "COMPLETED"
     assert asked == [(3, 3), (6, 6), (9, 9), (10, 10)]  # not before the first step
 
@@ -225,7 +232,7 @@ def test_it_is_asked_after_each_evaluated_step_when_that_is_recorded() -> None:
 @pytest.mark.parametrize(("at", "end"), [(3, 3), (4, None), (6, 6), (0, None)])
 def test_what_it_says_ends_the_run_there(at: int, end: int | None) -> None:
     run, recorder = trainer(), Recorder()
-    run.callbacks = [Control(lambda step: ENOUGH if step == at else None)]
+    run.callbacks = [ParentControl(lambda step: ENOUGH if step == at else None)]
     ending = drive(run.steps(), recorder)
     assert (ending == ENOUGH) == (end is not None)
     assert recorder.rows[-1]["step"] == (end or 10)
@@ -234,8 +241,8 @@ def test_what_it_says_ends_the_run_there(at: int, end: int | None) -> None:
 def test_it_is_asked_before_checkpoints_are_written_and_only_where_there_is_one(tmp_path: Path) -> None:
     run, checkpoints = trainer(), Checkpoints(tmp_path, 2)
     found = callbacks(run.spec, run, checkpoints, lambda step: ENOUGH)
-    assert [type(one) for one in found[-2:]] == [Control, Checkpointing]
-    assert not any(isinstance(one, Control) for one in callbacks(run.spec, run, checkpoints))
+    assert [type(one) for one in found[-2:]] == [ParentControl, Checkpointing]
+    assert not any(isinstance(one, ParentControl) for one in callbacks(run.spec, run, checkpoints))
     run.callbacks = found
     assert drive(run.steps(), Recorder()) == ENOUGH
     assert checkpoints.steps() == [3]  # the first evaluation is the best so far

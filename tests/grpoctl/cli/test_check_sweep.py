@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from grpoctl.config import sweep_library
 from grpoctl.runs import profile
-from grpoctl.sweeps.loading import load_sweep, sweep_library, sweep_sha
+from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from tests.grpoctl.cli.conftest import Grpoctl
 
 

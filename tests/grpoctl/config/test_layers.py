@@ -114,7 +114,7 @@ def test_a_merged_value_knows_which_layer_it_is_from() -> None:
 def test_below_roots_a_profile() -> None:
     profile = layer({"profiles": {"tiny": {"a": {"x": 1}}}}, PARENT).below(("profiles", "tiny"), "in profile tiny")
     assert profile.tree == {"a": {"x": 1}}
-    assert profile.place(("a", "x")) == Place(line=1, said="in profile tiny")
+    assert profile.place(("a", "x")) == Place(line=1, origin="in profile tiny")
 
 
 def test_leaves_and_dotted() -> None:

@@ -123,6 +123,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(diagnosed: Diagnosed, tmp_path: 
 
 
 @pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 def test_a_real_browser_shows_it(diagnosed: Diagnosed, tmp_path: Path) -> None:
     """Built as it was written, no script of a log has run, nothing was complained of, and it is not blank."""

@@ -46,7 +46,7 @@ def told(probe: Probe, memory: int = 1024 * MIB) -> dict[str, Any]:
             model=KnownModel(source=TINY, shape=PUBLISHED[TINY], whence="its published shapes", folder=None),
             lengths=Lengths(tokens=Tokens(prompt=27, answer=1), whence="the model's tokenizer"),
             place=Place(device="cpu", memory=memory),
-            given=False,
+            memory_given=False,
             profiles={},
             probe=probe,
             home=Path(),

@@ -15,7 +15,7 @@ from typing import Any
 from core.config import RunSpec
 from grpoctl.config import read_resolved
 from grpoctl.executors.base import Died, Ended, Event, Job, JobDone, Row
-from grpoctl.executors.inline import read_control
+from grpoctl.executors.execution import read_control
 from grpoctl.files import RowWriter, read_rows, replace_json, truncate_after
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir

@@ -9,10 +9,11 @@ import pytest
 
 from core.config import Part
 from core.errors import SpecError
+from grpoctl.config import sweep_library
 from grpoctl.config.layers import dotted
 from grpoctl.config.schema import MISSING
 from grpoctl.sweeps import candidates
-from grpoctl.sweeps.loading import load_sweep, sweep_library
+from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.problems import fields, words
 from tests.grpoctl.sweeps.mine import write
 

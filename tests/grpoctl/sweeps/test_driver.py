@@ -21,7 +21,7 @@ from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, TrialStatus
 from grpoctl.runs.study_dir import StudyDir, studies
 from grpoctl.sweeps import driver
-from grpoctl.sweeps.driver import Asking, Driver, Plan, conclude, how_it_ended
+from grpoctl.sweeps.driver import Driver, Plan, TrialProposer, conclude, end_status
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from grpoctl.sweeps.pruning import decide
 from grpoctl.sweeps.spec import SweepSpec
@@ -96,7 +96,7 @@ def drive(home: Home, executor: PaperExecutor, *, text: str = SWEEP, resume: boo
     driver = Driver(plan, book=book, storage=storage, executor=executor, progress=Silent())
     try:
         driver.run()
-        conclude(book, driver, how_it_ended(driver))
+        conclude(book, driver, end_status(driver))
         driver.save()
     finally:
         storage.close()
@@ -436,8 +436,8 @@ def trial(number: int, status: str = "COMPLETED", value: float = 0.5) -> TrialRe
     )  # fmt: skip
 
 
-def asking(trials: list[TrialRecord], lag: int | None) -> Asking:
-    return Asking(NOISY, Book(Path("no-such-file"), {}, {one.number: one for one in trials}), lag)
+def asking(trials: list[TrialRecord], lag: int | None) -> TrialProposer:
+    return TrialProposer(NOISY, Book(Path("no-such-file"), {}, {one.number: one for one in trials}), lag)
 
 
 @pytest.mark.parametrize(

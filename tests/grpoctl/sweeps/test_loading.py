@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError, SpecError
-from grpoctl.config import Library
-from grpoctl.sweeps.loading import dump_sweep, kinds_of, load_sweep, read_sweep, study_stem, sweep_library, sweep_sha
+from grpoctl.config import Library, sweep_library
+from grpoctl.sweeps.loading import dump_sweep, kinds_of, load_sweep, read_sweep, study_stem, sweep_sha
 from tests.grpoctl.sweeps.mine import HEAD, loaded, sweep, write
 
 BETA, LR, K = "stages.grpo.beta", "stages.grpo.learning_rate", "stages.grpo.num_generations"

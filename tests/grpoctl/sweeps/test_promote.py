@@ -18,7 +18,7 @@ from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps.candidates import points
 from grpoctl.sweeps.loading import load_sweep
-from grpoctl.sweeps.promote import Wanted, promote
+from grpoctl.sweeps.promote import PromotionRequest, promote
 from grpoctl.sweeps.state import TrialRecord, read_book
 from grpoctl.sweeps.validation import some_points
 from tests.promotable import LR, SCALE, SHIPPED, WINNER, K, ended_study, ran, swept
@@ -49,7 +49,7 @@ def study(home: Home) -> Make:
 
 
 def promoted(home: Home, study: StudyDir, name: str = "my-grpo", trial: int | None = None) -> Path:
-    return promote(Wanted(study=study.id, name=name, trial=trial), home).file
+    return promote(PromotionRequest(study=study.id, name=name, trial=trial), home).file
 
 
 def test_the_winner_runs_as_its_trial_ran(home: Home, study: Make) -> None:
@@ -122,7 +122,7 @@ def test_guards_that_only_warned_in_the_study_stop_in_its_winner(home: Home, stu
 def test_one_seed_claims_no_interval(home: Home, study: Make) -> None:
     sweep = load_sweep("advantage-study", profile="tiny", overrides=["seeds=[3]"]).spec
     made = ended_study(home, sweep, [{**WINNER, K: 8}, WINNER])
-    done = promote(Wanted(study=made.id, name="my-grpo"), home)
+    done = promote(PromotionRequest(study=made.id, name="my-grpo"), home)
     text = done.file.read_text()
     assert "±" not in text
     assert "95 %" not in text
@@ -132,7 +132,7 @@ def test_one_seed_claims_no_interval(home: Home, study: Make) -> None:
 
 def test_a_trial_can_be_named(home: Home, study: Make) -> None:
     made = study(trials=[{**WINNER, K: 8}, WINNER])
-    done = promote(Wanted(study=made.id, name="second", trial=0), home)
+    done = promote(PromotionRequest(study=made.id, name="second", trial=0), home)
     assert load("second", profile="tiny").spec.stages["grpo"].num_generations == 8  # type: ignore[union-attr]
     assert "Trial 0" in load("second").spec.title
     (note,) = done.notes
@@ -144,7 +144,7 @@ def test_what_cannot_be_told_apart_is_said(home: Home, study: Make) -> None:
     book = read_book(made.state)
     book.analysis["indistinguishable"] = [2, 0]
     book.save()
-    done = promote(Wanted(study=made.id, name="my-grpo"), home)
+    done = promote(PromotionRequest(study=made.id, name="my-grpo"), home)
     (note,) = done.notes
     assert note.startswith("trial 2 ")
     assert note.endswith("#0")
@@ -228,7 +228,7 @@ def test_a_trial_without_an_end_of_its_own_is_refused(home: Home, study: Make, s
 def test_a_study_under_way_gives_its_best_so_far(home: Home, study: Make) -> None:
     made = study(status="RUNNING", ended=None)
     with made.hold():
-        done = promote(Wanted(study="advantage-study", name="my-grpo"), home)  # by the sweep's name
+        done = promote(PromotionRequest(study="advantage-study", name="my-grpo"), home)  # by the sweep's name
     assert done.notes[0].startswith(f"{made.id} is still running")
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from grpoctl.sweeps import candidates, samplers
+from grpoctl.sweeps.optuna_conversion import EndedTrial
 from grpoctl.sweeps.samplers import Memory, Suggester, startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Point
-from grpoctl.sweeps.vocabulary import EndedTrial
 
 SMALL = {"k": [4, 8, 16], "scale": ["none", "group", "batch"], "beta": [0.0, 0.01, 0.04]}  # 27 points
 MIXED: dict[str, Any] = {

@@ -374,7 +374,7 @@ def test_a_folder_with_strange_characters(tmp_path: Path) -> None:
 def test_processes_that_open_a_fresh_file_at_once_all_get_it(file: Path) -> None:
     """Without the lock most of them fail: Optuna makes its tables one by one."""
     context = multiprocessing.get_context("spawn")
-    with context.Pool(4) as pool:
+    with context.Pool(2) as pool:
         assert pool.map(_opens, [str(file)] * 8, chunksize=1) == ["opened"] * 8
     assert seen(file) == []
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from core.health.rules.gains import Ruler
-from grpoctl.executors.inline import read_control
+from grpoctl.executors.execution import read_control
 from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord, TrialStatus
+from grpoctl.sweeps.optuna_conversion import optuna_state
 from grpoctl.sweeps.state import Curve, TrialRecord
 from grpoctl.sweeps.trial import ActiveTrial, Yardstick
-from grpoctl.sweeps.vocabulary import optuna_state
 
 YARDSTICK = Yardstick(metric="eval/reward", take="final", worst=0.0, unit="completions", budget=100.0)
 

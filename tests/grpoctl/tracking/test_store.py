@@ -137,6 +137,7 @@ print(len(client.search_experiments()), flush=True)
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_three_processes_open_a_fresh_store_together(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OPENER, str(tmp_path / "home")]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -238,7 +238,7 @@ def weights(spec: ModelSpec, shape: Shape, device: Device) -> Weights:
 def phases(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> list[Phase]:
     """Every phase of every stage, the evaluation last."""
     stages = (_Stage(spec, name, shape, tokens, place) for name in spec.stages)
-    return [*(one for stage in stages for one in stage.phases()), _evaluation(spec, shape, tokens, place)]
+    return [*(phase for stage in stages for phase in stage.phases()), _evaluation(spec, shape, tokens, place)]
 
 
 def peak(phases: Sequence[Phase]) -> Phase:
@@ -418,7 +418,7 @@ class Disk:
 def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     """Of the whole run."""
     stored = weights(spec.language_model, shape, device)
-    one = 3 * stored.trainable * stored.each
+    checkpoint = 3 * stored.trainable * stored.each
     size = spec.language_model.itemsize
     model = shape.total * size + TOKENIZER
     budgets = [(view, budget(view)) for view in views(spec)]
@@ -427,8 +427,8 @@ def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
         for view, each in budgets
     )
     return Disk(
-        checkpoint=one,
-        checkpoints=one * (spec.checkpoints.save_total_limit + 2),  # the best one, and the one being written
+        checkpoint=checkpoint,
+        checkpoints=checkpoint * (spec.checkpoints.save_total_limit + 2),  # the best, and the one being written
         export=stored.trainable * stored.each + TOKENIZER if spec.language_model.lora is not None else model,
         merged=model if spec.export.merged and spec.language_model.lora is not None else 0,
         records=records,

@@ -15,10 +15,10 @@ from core.health.case import Case, Settings, settings_of
 from core.health.examine import examine
 from core.health.finding import Finding, Row
 from core.health.rules.advantage_size import (
+    advantage_means,
     impossible_advantage,
     least_rank_std,
     odd_advantages,
-    seen_in,
     small_advantage,
     spread_of,
 )
@@ -137,7 +137,7 @@ def test_what_is_seen_leaves_out_other_stages_and_missing_rewards() -> None:
         {"step": 3, "stage": 1, "advantage/std_all": 0.5, "advantage/max": 1.0, "reward/missing": 0.0},
         {"step": 4, "stage": 1, "advantage/std_all": 0.7, "advantage/max": 2.0},
     ]
-    seen = seen_in(Case(rows=rows, settings=Settings(stage=1)))
+    seen = advantage_means(Case(rows=rows, settings=Settings(stage=1)))
     assert (seen.everyone, seen.largest, seen.mean_largest) == (pytest.approx(0.6), 2.0, 1.5)
     assert (seen.live, seen.dead) == (None, None)
 

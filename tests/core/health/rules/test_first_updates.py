@@ -9,7 +9,7 @@ import pytest
 
 from core.health.case import Case, Sample, Settings
 from core.health.finding import Row
-from core.health.rules.first_updates import struck
+from core.health.rules.first_updates import destructive_rate
 from core.health.rules.learning_rate import learning_rate
 
 RATE = 0.03  # 1.5 times the 0.02 that weights begin with
@@ -74,32 +74,33 @@ def test_rates_that_adapters_have(rate: float) -> None:
 
 def test_only_where_adam_moves_weights_and_prompts_are_known() -> None:
     for settings in (Settings(), Settings(prompts_per_step=3), dataclasses.replace(KNOWN, optimizer="sgd")):
-        assert struck(run({}, WORTHLESS, settings=settings)) is None
-    assert struck(run({}, WORTHLESS, settings=dataclasses.replace(KNOWN, optimizer="adamw_torch_fused"))) is not None
+        assert destructive_rate(run({}, WORTHLESS, settings=settings)) is None
+    fused = dataclasses.replace(KNOWN, optimizer="adamw_torch_fused")
+    assert destructive_rate(run({}, WORTHLESS, settings=fused)) is not None
     told = tuple(Sample(step=1, row=row, group=f"prompt {row // 2}") for row in range(8))  # four prompts
-    assert struck(dataclasses.replace(run({}, WORTHLESS, settings=Settings()), samples=told)) is not None
-    assert struck(dataclasses.replace(run({}, WORTHLESS), averaged_over=10)) is None
+    assert destructive_rate(dataclasses.replace(run({}, WORTHLESS, settings=Settings()), samples=told)) is not None
+    assert destructive_rate(dataclasses.replace(run({}, WORTHLESS), averaged_over=10)) is None
 
 
 def test_the_rate_of_the_settings_where_rows_have_none() -> None:
     rows = [{k: v for k, v in row.items() if k != "learning_rate"} for row in run({}, WORTHLESS).rows]
     known = dataclasses.replace(KNOWN, learning_rate=RATE)
-    assert struck(Case(rows=rows, settings=known)) is not None
-    assert struck(Case(rows=rows, settings=dataclasses.replace(known, warmup_steps=5))) is None
-    assert struck(Case(rows=rows, settings=KNOWN)) is None
+    assert destructive_rate(Case(rows=rows, settings=known)) is not None
+    assert destructive_rate(Case(rows=rows, settings=dataclasses.replace(known, warmup_steps=5))) is None
+    assert destructive_rate(Case(rows=rows, settings=KNOWN)) is None
 
 
 def test_what_comes_later_or_goes_away_is_not_its_doing() -> None:
-    assert struck(run({}, {}, {}, WORTHLESS)) is None  # three of the five after the first update
-    assert struck(run({}, *[WORTHLESS] * 15, {})) is None  # 15 of 19: less than four fifths
-    assert struck(run({}, *[WORTHLESS] * 16, {})) is not None
-    assert struck(run({}, {}, WORTHLESS)) is not None  # four of the five
-    assert struck(run({}, WORTHLESS, steps=5)) is None  # four rows since
+    assert destructive_rate(run({}, {}, {}, WORTHLESS)) is None  # three of the five after the first update
+    assert destructive_rate(run({}, *[WORTHLESS] * 15, {})) is None  # 15 of 19: less than four fifths
+    assert destructive_rate(run({}, *[WORTHLESS] * 16, {})) is not None
+    assert destructive_rate(run({}, {}, WORTHLESS)) is not None  # four of the five
+    assert destructive_rate(run({}, WORTHLESS, steps=5)) is None  # four rows since
 
 
 def test_steps_that_vary_by_themselves_are_hardly_taken_for_it() -> None:
     # 300 runs of 40 steps in which nothing changes, four prompts a step, half of which never end and earn nothing.
-    found = [one for seed in range(300) if (one := struck(noisy(seed))) is not None]
+    found = [one for seed in range(300) if (one := destructive_rate(noisy(seed))) is not None]
     assert sum(one.worse for one in found) <= 2  # 3 of 2,000
 
 

@@ -12,7 +12,7 @@ import pytest
 from core.config.task import CustomTaskSpec
 from core.errors import SpecError, TaskError
 from core.tasks.custom.task import CustomTask, sample_tables
-from core.tasks.registry import build, check_slices, unread
+from core.tasks.registry import build, build_without_data, check_slices
 from tests.core.tasks.custom.conftest import Spec
 
 pytestmark = pytest.mark.process
@@ -119,7 +119,7 @@ def test_building_it_reads_the_data_and_runs_no_function(spec: Spec, tmp_path: P
     (tmp_path / "rows.jsonl").unlink()
     with pytest.raises(SpecError, match="there is no such file"):
         build(told)
-    assert unread(told).tables([{"step": 1, "text": "x", "valid": True, "reward": None}])
+    assert build_without_data(told).tables([{"step": 1, "text": "x", "valid": True, "reward": None}])
 
 
 def test_a_dataset_of_the_hub_is_not_asked_before_a_run_needs_it(spec: Spec) -> None:

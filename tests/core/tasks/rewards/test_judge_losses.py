@@ -156,9 +156,10 @@ def test_the_traceback_shows_nothing_of_ours(judging: Judging) -> None:
 def test_asking_again_has_an_end(judging: Judging, tmp_path: Path) -> None:
     """Of 50 hanging rows, the call and two rows are waited for: 1.5 s, where 51 timeouts would be 25 s."""
     judge = judging("""
+        import signal
         def f(completions):
             with open("calls.txt", "a") as calls: calls.write(f"{len(completions)} ")
-            while True: pass
+            signal.pause()
     """, timeout=0.5)  # fmt: skip
     verdict = judge.judge(["p"] * 50, ["c"] * 50, [], {})["f"]
     assert verdict.failed == 50
@@ -169,8 +170,9 @@ def test_asking_again_has_an_end(judging: Judging, tmp_path: Path) -> None:
 def test_rows_that_hang_among_others_are_waited_for_within_five_timeouts(judging: Judging) -> None:
     """Even rows hang. Begun while no more than 4 timeouts are spent, so 4 or 5 of them are tried; row 1 is saved."""
     judge = judging("""
+        import signal
         def f(completions):
-            while len(completions) > 1 or completions[0] % 2 == 0: pass
+            while len(completions) > 1 or completions[0] % 2 == 0: signal.pause()
             return [1.0]
     """, timeout=0.4)  # fmt: skip
     verdict = judge.judge(["p"] * 40, list(range(40)), [], {})["f"]

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from grpoctl.runs.status import TrialStatus
-from grpoctl.sweeps.spec import Axis
-from grpoctl.sweeps.state import Point, TrialRecord
-from grpoctl.sweeps.vocabulary import (
+from grpoctl.sweeps.optuna_conversion import (
     choices,
     distribution,
     ended_trial,
@@ -20,6 +18,8 @@ from grpoctl.sweeps.vocabulary import (
     steps,
     to_optuna,
 )
+from grpoctl.sweeps.spec import Axis
+from grpoctl.sweeps.state import Point, TrialRecord
 
 
 def axis(value: Any) -> Axis:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.executors.inline import Recorder, last_recorded, rewind
+from grpoctl.executors.execution import Recorder, last_recorded, rewind
 from grpoctl.files import read_rows
 from grpoctl.runs.run_dir import RunDir
 from tests.conftest import Recorded, metrics, sample

@@ -334,7 +334,7 @@ def rewind(run: RunDir, step: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Control:
+class ControlFile:
     """RUN/control.json: what a parent asks of a run, which looks at each evaluation.
 
         {"schema": 1, "wait": bool, "seen": step, "end": null | {"status": "PRUNED", "message": "...", "step": step}}
@@ -350,7 +350,7 @@ class Control:
     since: int
 
 
-def read_control(path: Path) -> Control | None:
+def read_control(path: Path) -> ControlFile | None:
     """The content of a control.json; None where there is none, or where it is damaged or of another schema."""
     try:
         document = read_json(path)
@@ -358,11 +358,11 @@ def read_control(path: Path) -> Control | None:
             return None
         wait, seen, end = bool(document["wait"]), int(document["seen"]), document["end"]
         if end is None:
-            return Control(wait=wait, seen=seen, end=None, since=seen)
+            return ControlFile(wait=wait, seen=seen, end=None, since=seen)
         if end["status"] not in get_args(EndStatus):
             return None
         ending = Ending(status=end["status"], message=str(end["message"]))
-        return Control(wait=wait, seen=seen, end=ending, since=int(end.get("step", seen)))
+        return ControlFile(wait=wait, seen=seen, end=ending, since=int(end.get("step", seen)))
     except (StorageError, KeyError, TypeError, ValueError, AttributeError):
         return None
 

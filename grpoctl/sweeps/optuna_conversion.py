@@ -1,4 +1,4 @@
-"""A study in Optuna's words: its distributions, the labels of values, the states of trials, the steps of a curve.
+"""A study's axes, values, trials and curves in the forms that Optuna has for them, and back.
 
 What is here: what samplers, storage and importances share. What is not: drawing, writing and computing. Imports optuna
 only where a function needs it.

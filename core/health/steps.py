@@ -1,0 +1,112 @@
+"""Rows of a run around its updates: which acted, what was drawn before the first, when a column left its start.
+
+Rows are drawn before their own update: those up to and including the first update's are the policy a run began with.
+What was learned before the first completions (a supervised stage) belongs to that start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from core.health.finding import Row, StepTable, sampled, steps_of
+
+HOLD = 3  # values in a row: fewer are chance
+Beyond = Callable[[float, float], bool]  # (what it was at the start, what it is) -> whether it has left
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Onset:
+    """When a column left for good: the first such step, and the updates that had acted by then."""
+
+    metric: str
+    step: int
+    updates: int
+    before: float  # its mean before any update acted
+    after: float  # its median from that step on
+
+
+def acted(row: Row) -> bool:
+    """Whether the step's update moved weights: it was applied, at a rate that is not 0."""
+    rate = row.get("learning_rate")
+    if "update" in row:
+        return row["update"] == 1 and rate != 0
+    return bool(rate) and row.get("grad_norm") != 0  # a log without update marks: one at every step
+
+
+def number(row: Row, metric: str) -> float | None:
+    """The value of a column where it is a finite number."""
+    value = row.get(metric)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def values_of(rows: Sequence[Row], metric: str) -> list[float]:
+    """The numbers of a column, where rows have one."""
+    return [value for row in rows if (value := number(row, metric)) is not None]
+
+
+def parted(table: StepTable) -> tuple[list[Row], list[tuple[int, Row]]]:
+    """The rows drawn before an update acted, the evaluation before step 1 included; and the later ones that sampled
+    something, each with the number of updates that had acted before it. Updates before the first draw count nowhere.
+    """
+    before, after = [row for row in table if (row.get("step") or 0) < 1], list[tuple[int, Row]]()
+    count, begun = 0, False
+    for row in steps_of(table):
+        begun = begun or drew(row)
+        if count == 0:
+            before.append(row)
+        elif drew(row):
+            after.append((count, row))
+        count += begun and acted(row)
+    return before, after
+
+
+def drew(row: Row) -> bool:
+    """Whether a step has completions of its own, in a log of any trainer."""
+    return sampled(row) or "reward/mean" in row
+
+
+def onset(table: StepTable, metric: str, beyond: Beyond, *, start: str | None = None) -> Onset | None:
+    """From when on the column has left its start for good: HOLD values in a row, and most of those that follow.
+
+    None where it has not, or where it is not known before an update acted. `start` is a column of the evaluation before
+    step 1 that has the same meaning; it is taken where it is there, being of more completions.
+    """
+    before, after = parted(table)
+    known = [value for row in before if (value := number(row, start or metric)) is not None][:1] if start else []
+    known = known or [value for row in before if (value := number(row, metric)) is not None]
+    points = [(count, row, value) for count, row in after if (value := number(row, metric)) is not None]
+    if not known or len(points) < HOLD:
+        return None
+    level = fmean(known)
+    left = [beyond(level, value) for _, _, value in points]
+    for index in range(len(points) - HOLD + 1):
+        rest = left[index:]
+        if all(rest[:HOLD]) and sum(rest) >= 0.8 * len(rest):
+            count, row, _ = points[index]
+            middle = median(value for _, _, value in points[index:])
+            return Onset(metric=metric, step=int(row["step"] or 0), updates=count, before=level, after=middle)
+    return None
+
+
+def precedence_p(before: Sequence[float], after: Sequence[float]) -> float:
+    """P(so many of `after` below all of `before`), were their order of no matter; 1 where a side is empty.
+
+    Nelson's precedence test: that the k smallest of m + n values are all among the n has the chance
+    C(m + n - k, m) / C(m + n, m). No law is assumed, and one value before proves nothing: its p is 1 / (n + 1) at best.
+    """
+    if not before or not after:
+        return 1.0
+    m, total, least = len(before), len(before) + len(after), min(before)
+    below = sum(value < least for value in after)
+    return math.comb(total - below, m) / math.comb(total, m)
+
+
+def spread(*sides: Sequence[float]) -> float:
+    """The std between the values of a side, pooled over the sides; 0 where none has two values."""
+    freedom = sum(len(side) - 1 for side in sides if side)
+    means = [fmean(side) if side else 0.0 for side in sides]
+    squares = sum((one - mean) ** 2 for side, mean in zip(sides, means, strict=True) for one in side)
+    return math.sqrt(squares / freedom) if freedom > 0 else 0.0
