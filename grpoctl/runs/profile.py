@@ -59,7 +59,7 @@ def choose(full: Loaded) -> tuple[str, str]:
 
     Raises UserError on a CUDA machine that cannot run `full`: a toy by surprise would be worse than a question.
     """
-    memory = _cuda_memory()
+    memory = free_cuda_memory()
     if memory is None:
         if TINY in full.profiles:
             return TINY, "no CUDA device"
@@ -90,7 +90,7 @@ def _choice(full: Loaded) -> str:
     return f"{question}; {MEDIUM} is for one GPU of 24 GB" if MEDIUM in full.profiles else question
 
 
-def _cuda_memory() -> int | None:
+def free_cuda_memory() -> int | None:
     """Free bytes of the first CUDA device; None where there is none."""
     if not Path("/proc/driver/nvidia").exists() and not Path("/dev/dxg").exists():
         return None
@@ -109,10 +109,11 @@ def _in_4bit(spec: RunSpec, held: precision.WeightsSize, memory: int) -> bool:
 def _weights(spec: RunSpec) -> precision.WeightsSize:
     """The model's weights, counted in its files on this machine; a count of None where they are not here."""
     itemsize = 4 if precision.resolve_dtype(spec.language_model).dtype == "float32" else 2
-    return precision.WeightsSize(count=_count(spec.language_model), itemsize=itemsize)
+    return precision.WeightsSize(count=parameter_count(spec.language_model), itemsize=itemsize)
 
 
-def _count(model: ModelSpec) -> int | None:
+def parameter_count(model: ModelSpec) -> int | None:
+    """How many weights the files of a model have; None where none are on this machine."""
     if model.source.startswith("builtin:"):
         return 2**20
     file = Path(os.path.expanduser(model.source))

@@ -61,7 +61,7 @@ def test_what_a_run_writes_is_declared() -> None:
 
 
 def test_what_is_declared_is_written() -> None:
-    continuous = {"differential_entropy"}  # tests/core/training/test_other_policies.py writes it
+    continuous = {"differential_entropy"}  # tests/core/training/test_trainer_other_policies.py writes it
     assert names(*DECLARED) - set().union(*ROWS) == continuous
     assert {row["stage"] for row in STEPS} == {0, 1, 2}
     assert any(row["update"] == 1 for row in STEPS)

@@ -8,7 +8,7 @@ import pytest
 
 from core.config import METHODS, GrpoStage, RunSpec, named_point
 from core.config.methods import AXES, filled, set_aside
-from tests.core.config.test_spec_parts import RUN, STAGE
+from tests.core.config.valid_run import RUN, STAGE
 
 
 def stage(**settings: Any) -> GrpoStage:

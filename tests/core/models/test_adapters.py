@@ -46,7 +46,7 @@ def test_a_pattern_that_names_nothing_is_refused_with_what_is_near(pattern: str,
 def test_a_weight_under_its_second_name_is_told_its_first() -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
     tied = Qwen2ForCausalLM(Qwen2Config(vocab_size=16, intermediate_size=8, tie_word_embeddings=True, **sizes))
-    with pytest.raises(SpecError, match=r"lm_head\.weight is the same weight as model\.embed_tokens\.weight"):
+    with pytest.raises(SpecError, match=r"lm_head\.weight.*model\.embed_tokens\.weight"):
         train_only(tied, ["lm_head.*"])
 
 

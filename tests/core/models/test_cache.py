@@ -98,7 +98,5 @@ def test_who_comes_second_waits_and_makes_nothing(tmp_path: Path, capsys: pytest
 
 def test_room_is_asked_of_the_disk_that_the_folder_will_be_on(tmp_path: Path) -> None:
     check_free_space(tmp_path / "not" / "yet", 1, "make it")
-    with pytest.raises(
-        StorageError, match=r"cannot make it in .*: it takes 1073741824\.00 GiB, the disk has .*XDG_CACHE"
-    ):
+    with pytest.raises(StorageError, match=r"make it.*1073741824\.00 GiB.*XDG_CACHE"):
         check_free_space(tmp_path / "not" / "yet", 2**60, "make it")

@@ -1,4 +1,4 @@
-"""Folders of model files: what does not fit together is refused before anything is trained on it."""
+"""Which source a model's name belongs to, and model files that do not fit together, refused before training."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from core.config import LoraSpec, ModelSpec
 from core.errors import ModelError, SpecError
 from core.models import loading
+from core.models.loading import SOURCES
+from core.models.sources import builtin, gguf_file, hub, local
 
 
 @pytest.fixture
@@ -157,3 +159,50 @@ def test_the_real_small_model_answers(small_model: tuple[Any, Any]) -> None:
     assert tokenizer.decode(drawn, skip_special_tokens=True) == "The capital of France is Paris."
     assert sum(weight.numel() for weight in model.parameters()) == 134_515_008
     assert not any(len(word.strip("\u0120")) > 1 and word.strip("\u0120").isdigit() for word in tokenizer.get_vocab())
+
+
+def test_a_directory_is_loaded(tmp_path: Path) -> None:
+    GPT2LMHeadModel(GPT2Config(vocab_size=3, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path)
+    raw = Tokenizer(models.BPE({"<end>": 0, "a": 1, "b": 2}, []))
+    PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>").save_pretrained(tmp_path)
+    model, tokenizer = loading.load(ModelSpec(source=str(tmp_path), dtype="bfloat16"), list)
+    assert model.dtype is torch.bfloat16
+    assert not model.training
+    assert tokenizer.padding_side == "left"
+    assert tokenizer.pad_token == tokenizer.eos_token == "<end>"  # it had no padding token
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("builtin:huge", r"got model 'builtin:huge'; the built-in models are: builtin:tiny"),
+        ("EMPTY", r"is not a model: it has no config.json; give a folder"),
+        ("/nowhere/at/all", r"'/nowhere/at/all', which is no directory; .*--profile tiny"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told_in_one_line(source: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
+        loading.load(ModelSpec(source=str(tmp_path) if source == "EMPTY" else source), list)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("builtin:tiny", builtin),
+        ("builtin:huge", builtin),
+        ("FOLDER", local),
+        ("FOLDER/no.gguf", gguf_file),  # it is not there, and says so as what it is called
+        ("FOLDER/some.gguf", local),  # a folder whatever it is called
+        ("FOLDER/file.bin", gguf_file),  # a file is read as a GGUF file, which its first bytes decide
+        ("./nowhere", local),
+        ("~/nowhere", local),
+        ("Qwen/Qwen2.5-7B-Instruct", hub),
+        ("no hub id either", hub),
+    ],
+)
+def test_the_first_source_that_claims_a_name_has_it(source: str, module: object, tmp_path: Path) -> None:
+    (tmp_path / "some.gguf").mkdir()
+    (tmp_path / "file.bin").write_bytes(b"GGUF")
+    name = source.replace("FOLDER", str(tmp_path))
+    assert next(one for one in SOURCES if one.claims(name)) is module

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from grpoctl.app import main
-from grpoctl.runs.run_dir import Home
+from grpoctl.runs.run_dir import Home, RunDir
+from tests.conftest import Recorded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,7 @@ class Said:
 
 
 Grpoctl = Callable[..., Said]
+FEW = ("task.eval_prompts=6", "task.train_prompts=8")
 
 
 @pytest.fixture
@@ -49,3 +51,46 @@ def grpoctl(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys:
         return Said(code=end.value.code or 0, out=out, err=err)
 
     return run
+
+
+@pytest.fixture
+def one_thread() -> None:
+    """Small models on one core: threads only wait for each other."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def weights(recorded: Recorded) -> RunDir:
+    """A run of p31 with exported weights, which are not those it started from."""
+    import torch
+
+    from core.assemble import build_policy
+    from grpoctl.config import read_resolved
+    from grpoctl.exports.weights import note, whole_folder, write_card
+
+    run = recorded(**dict(text.split("=") for text in FEW))
+    policy = build_policy(read_resolved(run.spec))
+    with torch.no_grad():
+        for name, weight in policy.trainable().items():
+            weight.add_(0.05 if "lora_B" in name else 0.0)
+    with whole_folder(run.adapter) as draft:
+        policy.export(draft)
+        note(draft, run, 2)
+    write_card(run, run.adapter, merged=False)
+    return run
+
+
+def keep(run: RunDir, step: int, *, moved: float) -> None:
+    """A checkpoint of the run, whose adapter was moved by so much; 0.05 makes the weights that `weights` exports."""
+    import torch
+
+    from core.assemble import build_policy, open_checkpoints
+    from core.training.checkpoint import Progress, Snapshot
+    from grpoctl.config import read_resolved
+
+    spec = read_resolved(run.spec)
+    state = {name: w + (moved if "lora_B" in name else 0.0) for name, w in build_policy(spec).state().items()}
+    snapshot = Snapshot(progress=Progress(step=step), weights=state, optimizer={"none": torch.zeros(1)})
+    open_checkpoints(spec, run.checkpoints).save(snapshot)

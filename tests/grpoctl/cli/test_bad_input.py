@@ -125,3 +125,60 @@ def test_debug_shows_the_traceback(grpoctl: Grpoctl, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GRPOCTL_DEBUG", "")  # so that what --debug sets is taken back afterwards
     with pytest.raises(NotFoundError):
         main()
+
+
+# what is typed -> what its one line must name
+OF_WEIGHTS: list[tuple[list[str], list[str]]] = [
+    (["eval", "tiny"], ["grpoctl eval tiny p31"]),
+    (["eval", "tiny", "p13"], ["p13", "p31"]),
+    (["eval", "tiny", "p31", "p30"], ["2 specs", "p31, p30"]),
+    (["eval", "tiny", "p31", "--split", "half"], ["half", "eval, test, train"]),
+    (["eval", "tiny", "p31", "--split", "test"], ["no test problems", "eval"]),
+    (["eval", "tiny", "p31", "-p", "huge"], ["huge", "tiny"]),
+    (["eval", "tiny", "p31", "--greedy", "--num-generations", "2"], ["--num-generations 2", "greedy"]),
+    (["eval", "tiny", "p31", "--greedy", "--temperature", "0.5"], ["--greedy", "0.5"]),
+    (["eval", "tiny", "p31", "--temperature", "-1"], ["--temperature"]),
+    (["eval", "tiny", "p31", "--temperature", "inf"], ["--temperature"]),
+    (["eval", "tiny", "p31", "--prompts", "0"], ["--prompts"]),
+    (["eval", "tiny", "p31", "--samples", "no/such/file"], ["no folder", "such"]),
+    (["eval", "tiny", "p31", "evaluation.slice_by=colour"], ["colour", "domain"]),
+    (["eval", "tiny", "p31", "nonsense=1"], ["nonsense"]),
+    (["eval", "tiny", "p31", "model.source=x"], ["model.source=x", "tiny"]),
+    (["eval", "nobody"], ["no run and no model 'nobody'", "grpoctl ls"]),
+    (["eval", "./nobody", "p31"], ["./nobody"]),
+    (["eval", "nobody.gguf", "p31"], ["nobody.gguf"]),
+    (["eval", ".", "p31"], ["neither a run nor a model", "config.json"]),
+    (["sample", "tiny"], ["PROMPT"]),
+    (["sample", "tiny", " "], ["empty"]),
+    (["sample", "tiny", "\udcff"], ["UTF-8"]),
+    (["sample", "tiny", "1+1=", "-n", "0"], ["-n"]),
+    (["sample", "tiny", "1+1=", "--max-tokens", "0"], ["--max-tokens"]),
+    (["sample", "tiny", "1+1=", "--max-tokens", "1024"], ["4 tokens and 1024", "room for 1024", "--max-tokens"]),
+    (["sample", "nobody", "1+1="], ["nobody"]),
+    (["export", "nobody", "out"], ["nobody"]),
+    (["export", "p31"], ["DIR"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"), OF_WEIGHTS, ids=[" ".join(argv).encode("ascii", "replace").decode() for argv, _ in OF_WEIGHTS]
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    grpoctl: Grpoctl, tmp_path: Path, argv: list[str], named: list[str]
+) -> None:
+    said = grpoctl(*argv)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+    for word in named:
+        assert word in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_arguments_the_help_is_shown(grpoctl: Grpoctl) -> None:
+    said = grpoctl()
+    assert said.code == 2
+    assert said.out == grpoctl("--help").out
+    for command in ("run", "ls", "show", "validate", "check", "compare", "ui", "doctor", "sync"):
+        assert f"\n  {command} " in said.out

@@ -49,7 +49,7 @@ def test_a_budget_that_full_has_no_room_for_is_fine_under_the_profile_that_is_ch
     grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 completions are 4 steps: tiny has no warm-up, full's of 10 does not fit."""
-    monkeypatch.setattr(profile, "_cuda_memory", lambda: None)
+    monkeypatch.setattr(profile, "free_cuda_memory", lambda: None)
     short = ("sweep", "kl-study", "budget.completions=64", "--dry-run")
     assert (grpoctl(*short, "--json").code, grpoctl(*short, "--json").document["profile"]) == (0, "tiny")
     for name in ("full", "tiny"):

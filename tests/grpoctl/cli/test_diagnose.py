@@ -150,7 +150,9 @@ def test_what_was_proposed_is_run_next(grpoctl: Grpoctl, sick: str, form: tuple[
 def test_nothing_to_decide(grpoctl: Grpoctl, tmp_path: Path, sound: str) -> None:
     said = grpoctl("diagnose", sound, "--propose", "mine")
     assert (said.code, said.out) == (2, "")
-    assert said.err == "error: no finding of sound.csv has an experiment that decides it; nothing is written\n"
+    (line,) = said.err.splitlines()
+    assert line.startswith("error: ")
+    assert "sound.csv" in line
     assert not (tmp_path / "experiments").exists()
 
 
@@ -164,7 +166,9 @@ def test_a_page_that_cannot_be_written_is_one_line(
 
     monkeypatch.setattr(os, "replace", full)
     said = grpoctl("diagnose", sick, "--html", "a.html")
-    assert (said.code, said.out, said.err) == (3, "", "error: cannot write a.html: No space left on device\n")
+    assert (said.code, said.out) == (3, "")
+    (line,) = said.err.splitlines()
+    assert ("a.html" in line, "No space left on device" in line) == (True, True)
 
 
 def test_a_run_of_ours(grpoctl: Grpoctl, recorded: Recorded) -> None:

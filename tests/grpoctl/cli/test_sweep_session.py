@@ -27,8 +27,6 @@ from grpoctl.sweeps.storage import StudyStorage
 from grpoctl.sweeps.study import kept_in, make_up_all
 from tests.grpoctl.sweeps.paper import PaperExecutor
 
-Capture = pytest.CaptureFixture[str]
-
 SWEEP = """\
 name: mine
 title: Four points

@@ -167,7 +167,9 @@ def test_workers_do_not_outlive_their_parent(tmp_path: Path, plays: Plays) -> No
     eventually(lambda: all(map(gone, workers)), "two at work and one idle are gone", seconds=4.0)
 
 
-def test_what_a_worker_finds_around_it(new_pool: NewPool, plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_worker_finds_around_it(
+    new_pool: NewPool, plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRPOCTL_DEBUG", "1")
     for name in THREAD_VARIABLES:  # a smaller number of the tester's own would stay
         monkeypatch.delenv(name, raising=False)
@@ -183,7 +185,7 @@ def test_what_a_worker_finds_around_it(new_pool: NewPool, plays: Plays, monkeypa
     assert (seen["sid"], seen["stdin"]) == (pid, os.devnull)  # Ctrl-C in a terminal goes to another session
     assert [seen["argv"][3], json.loads(seen["argv"][4])] == ["3", ["grpoctl", "sweep", "x"]]
     assert len(seen["fds"]) == 6  # three streams, two pipes, and the folder it listed
-    assert (pool._logs / "worker-5.log").read_text() == ""
+    assert (tmp_path / "logs" / "worker-5.log").read_text() == ""
 
 
 def test_a_second_ctrl_c_kills_at_once(new_pool: NewPool, plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from core.config.task import CustomTaskSpec
 from grpoctl.config import load
 from grpoctl.exports.model_card import hub_id, model_card
 
-LORA = {"r": 4, "lora_alpha": 8.0, "target_modules": ["q_proj", "v_proj"]}
 RESULT: dict[str, Any] = {
     "run_id": "p31-tiny-s0-1f3a9c2e-1",
     "recorded_as": "p31@1",

@@ -1,7 +1,4 @@
-"""Counts of a stage, and the rewards that rules take for granted.
-
-What a run's budget allows, by hand and against runs.
-"""
+"""Counts of a stage; what a run's budget allows, by hand and against runs."""
 
 from __future__ import annotations
 
@@ -9,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.config.task import ArithmeticTaskSpec
 from core.health.before.budget import Bounds, budget, evaluation_error, evaluations_before_the_end, room, steps
-from core.health.before.pitfalls import bias_warnings, warnings
+from core.health.before.pitfalls import warnings
 from core.health.before.report import foresee
-from core.health.before.view import BEST_REWARD, StageView, rewards_of, views
-from core.tasks.arithmetic import ArithmeticTask
-from core.tasks.workflow_dsl.rewards import LEVELS
+from core.health.before.view import StageView, views
 from core.training.checkpoint import Progress
 from core.training.clock import clock
 from core.training.trainer import drive
@@ -65,33 +59,6 @@ def test_evaluations_that_a_stage_can_still_use(every: int, before: int, count: 
 
 def test_the_error_of_an_evaluation() -> None:
     assert evaluation_error(view()) == pytest.approx((0.5 / 128**0.5, 0.5 / 8))  # 64 prompts x 2
-
-
-@pytest.mark.parametrize(("reward", "levels"), [(0.0, (0.0, 1.0)), (0.1, (0.0, 0.1, 1.0)), (1.0, (0.0, 1.0))])
-def test_the_levels_of_gsm8k(reward: float, levels: tuple[float, ...]) -> None:
-    seen = next(views(run_spec(run={"task": {"name": "gsm8k", "format_reward": reward}})))
-    assert (seen.rewards.low, seen.rewards.high, seen.rewards.levels) == (0.0, 1.0, levels)
-
-
-def test_rewards_of_the_users_own_have_no_bounds() -> None:
-    task = {"name": "custom", "data": {"path": "/d.jsonl"}, "prompt": "{q}", "rewards": [{"function": "m:f"}]}
-    seen = next(views(run_spec(run={"task": task}, positive_reward=5.0)))
-    assert seen.rewards.span is None
-    assert "unreachable-reward" not in {finding.id for finding in bias_warnings(seen)}
-
-
-def test_the_levels_are_the_tasks() -> None:
-    assert rewards_of(view()).levels == tuple(LEVELS)
-    assert max(LEVELS) == BEST_REWARD
-    assert rewards_of(view()).smallest_gap == pytest.approx(0.2)
-    task = ArithmeticTask(ArithmeticTaskSpec(name="arithmetic"))
-    example = task.examples("train")[0]
-    outputs = ["", "0" if example.facts["answer"] else "1", str(example.facts["answer"])]
-    rewards = tuple(outcome.reward for outcome in task.score([example] * 3, outputs))
-    (seen,) = views(run_spec(task="arithmetic"))
-    assert rewards_of(seen).levels == rewards
-    costly = run_spec(run={"task": {"name": "workflow-dsl", "operator_cost": 0.01}})
-    assert next(views(costly)).rewards.levels is None
 
 
 RCE = {**STAGE, "kind": "rce", "max_steps": 5}  # 8 completions of up to 10 tokens a step, as the stage `grpo`

@@ -16,8 +16,13 @@ def found(rates: tuple[float, ...] = (0.5,), **changed: Any) -> Simulation:
     return simulate(stage(**{"num_generations": 2, "prompts_per_step": 3, **changed}), of_pass_rates(rates))
 
 
-def test_the_settings_and_their_numbers() -> None:
-    simulation = found()
+@pytest.fixture(scope="module")
+def simulation() -> Simulation:
+    """Groups of 2 where half of the answers are right."""
+    return found()
+
+
+def test_the_settings_and_their_numbers(simulation: Simulation) -> None:
     rows = {(row.kind, row.label or row.signal.num_generations): row for row in simulation.rows}
     assert simulation.own is simulation.rows[0] is rows["own", "group z-score"]
     assert (simulation.own.worth.value, simulation.own.worth.se) == (1.0, 0.0)
@@ -39,8 +44,8 @@ def test_other_sizes_have_as_many_completions() -> None:
     assert [(one.num_generations, one.prompts_per_step) for one in sizes] == [(2, 16), (4, 8), (16, 2), (32, 1)]
 
 
-def test_the_conclusion_has_the_numbers() -> None:
-    said = found().conclusion
+def test_the_conclusion_has_the_numbers(simulation: Simulation) -> None:
+    said = simulation.conclusion
     for part in ("one of K=8 is worth 1.7", "0.8 % against 50.0 %", "12.0 completions a step against 6.0", "95 %"):
         assert part in said
     assert "one of K=2 is worth 0.59 of K=8" in found(num_generations=8, prompts_per_step=2).conclusion
@@ -67,8 +72,8 @@ def test_one_reward_level() -> None:
     assert simulate(stage(), alike).own.signal.dead == 1.0
 
 
-def test_as_json_has_every_setting() -> None:
-    document = found().as_json()
+def test_as_json_has_every_setting(simulation: Simulation) -> None:
+    document = simulation.as_json()
     own, *others = document["settings"]
     assert (own["kind"], own["overrides"], own["worth"]["value"]) == ("own", [], 1.0)
     assert {one["kind"] for one in others} == {"size", "normaliser", "filter"}

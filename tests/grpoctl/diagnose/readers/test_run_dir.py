@@ -97,15 +97,18 @@ def test_rows_that_are_gone_are_not_rows_that_never_were(recorded: Recorded, gon
     run = recorded(steps=3)
     run.metrics.unlink() if gone else run.metrics.write_text("")
     (note,) = READER.read(asked(run.path)).notes
-    assert note == "metrics.jsonl has no rows, and result.json says COMPLETED after 3 steps: the rows are gone"
+    facts = ("metrics.jsonl", "result.json", "COMPLETED", "3 steps", "gone")
+    assert [fact for fact in facts if fact not in note] == []
 
 
 def test_a_run_that_has_just_begun(recorded: Recorded) -> None:
     run = recorded(steps=0, ended="RUNNING")
     run.metrics.unlink()
     with run.hold():
-        assert READER.read(asked(run.path)).notes == ("the run has no rows yet: it has not ended (RUNNING)",)
-    assert READER.read(asked(run.path)).notes == ("the run has no rows: it ended before its first step",)
+        (running,) = READER.read(asked(run.path)).notes
+    (ended,) = READER.read(asked(run.path)).notes
+    assert ("no rows" in running, "RUNNING" in running) == (True, True)
+    assert ("no rows" in ended, "RUNNING" in ended, "before its first step" in ended) == (True, False, True)
 
 
 def test_damage_in_the_middle_is_one_line(recorded: Recorded) -> None:

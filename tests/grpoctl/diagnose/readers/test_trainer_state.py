@@ -208,4 +208,5 @@ def test_a_damaged_file_is_told_and_the_others_are_read(output: Path) -> None:
     (output / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     samples, notes = read_completions(output, REWARDS)
     assert len(samples) == 4
-    assert notes == ["1 of 2 files of completions could not be read"]
+    (note,) = notes
+    assert "1 of 2 files" in note

@@ -10,12 +10,14 @@ import pytest
 
 from core.config import RunSpec
 from core.health.before.resources import memory
+from core.health.before.resources import memory as disks
 from core.health.before.resources.memory import (
     Place,
     Rows,
     Tokens,
     attention,
     block,
+    disk,
     head,
     kept,
     peak,
@@ -347,3 +349,19 @@ def test_sampling_is_bounded_as_the_policy_bounds_it() -> None:
     five = Place(device="cuda", memory=4 * 5 * row)
     sizes = [memory.at_once(run().model, PAPER, group=group, width=8, place=five) for group in (1, 2, 8)]
     assert sizes == [5, 4, 8]
+
+
+def test_disk_on_paper() -> None:
+    found = disk(run(), PAPER, "cpu")
+    assert found.checkpoint == 3 * 448  # weights that move, and two moments
+    assert found.checkpoints == 4 * 3 * 448  # two are kept, the best one, and one is being written
+    assert found.export == 448 + disks.TOKENIZER
+    assert found.merged == 0
+    assert found.records == disks.STORE + 10 * disks.STEP + 40 * (disks.SAMPLE + 5 * disks.TOKEN)
+    assert found.total == found.checkpoints + found.export + found.records
+
+
+def test_a_whole_model_is_exported_where_all_weights_moved_or_it_is_asked_for() -> None:
+    assert disk(run(model={"lora": None}), PAPER, "cpu").export == 10_400 + disks.TOKENIZER
+    merged = run().model_copy(update={"export": run().export.model_copy(update={"merged": True})})
+    assert disk(merged, PAPER, "cpu").merged == 10_400 + disks.TOKENIZER

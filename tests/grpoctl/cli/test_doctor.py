@@ -1,0 +1,34 @@
+"""`grpoctl doctor`: the home and the cache of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpoctl.cli.doctor import examination
+from grpoctl.runs.run_dir import Home
+
+
+def test_doctor_says_what_is_wrong_and_goes_on(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPOCTL_HOME", str(home.path / "deep" / "down"))
+    assert {check["name"]: check["ok"] for check in examination()}["home"]
+    assert not home.path.exists()
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("GRPOCTL_HOME", str(file))
+    checks = {check["name"]: check for check in examination()}
+    assert not checks["home"]["ok"]
+    assert "Not a directory" in checks["home"]["detail"]
+    assert checks["python"]["ok"]
+    assert "model cache" in checks
+
+
+def test_doctor_looks_at_every_model_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
+    for name in ("builtin-tiny-1", "gguf-2-float32", "gguf-2-float32.work-3"):  # the last is not made yet
+        (tmp_path / "grpoctl" / name).mkdir(parents=True)
+    (cache,) = [check for check in examination() if check["name"] == "model cache"]
+    names = "builtin-tiny-1, gguf-2-float32"
+    assert cache["detail"].endswith(f"({names}; damaged, made again when used: {names})")  # without checksums

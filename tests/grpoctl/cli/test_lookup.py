@@ -1,0 +1,35 @@
+"""Which weights a name means, and what has none."""
+
+from __future__ import annotations
+
+from core.config import LoraSpec, ModelSpec
+from core.models import precision
+from grpoctl.cli.lookup import Weights
+from grpoctl.runs.run_dir import Home
+from tests.conftest import Recorded
+from tests.grpoctl.cli.conftest import Grpoctl
+
+
+def test_a_run_without_weights_says_what_to_do(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    run = recorded(ended="INTERRUPTED")
+    for argv in (("eval", run.id), ("sample", "p31", "1+1="), ("export", run.id, "out")):
+        said = grpoctl(*argv)
+        assert said.code == 2
+        assert f"{run.id} (INTERRUPTED) has exported no weights" in said.err
+        assert "--resume" in said.err
+
+
+def test_a_sweep_has_no_weights_of_its_own(grpoctl: Grpoctl, home: Home) -> None:
+    study = home.path / "sweeps" / "lr-tiny-12345678-1"
+    study.mkdir(parents=True)
+    (study / "sweep.yaml").write_text("name: lr\n")
+    said = grpoctl("eval", study.name)
+    assert (said.code, "is a sweep; name one of its runs" in said.err) == (2, True)
+
+
+def test_a_model_is_drawn_from_in_the_dtype_that_a_run_with_an_adapter_would_have() -> None:
+    lora = LoraSpec(r=2, lora_alpha=2.0, target_modules=("q_proj",))
+    like = ModelSpec(source="some/model", lora=lora)
+    other, tiny = (Weights(name=name, source=name).model(like) for name in ("some/other", "builtin:tiny"))
+    assert (other.lora, other.dtype) == (None, precision.resolve_dtype(like).dtype)  # bfloat16 where the machine has it
+    assert tiny.dtype == "float32"

@@ -1,0 +1,57 @@
+"""`grpoctl run` where nothing trains: a dry run, and resuming what has ended or is held."""
+
+from __future__ import annotations
+
+from core.models import precision
+from grpoctl.config import load, spec_sha
+from grpoctl.runs.run_dir import Home
+from tests.conftest import Recorded
+from tests.grpoctl.cli.conftest import Grpoctl
+
+
+def test_a_dtype_of_auto_is_settled_and_said_before_a_run_has_a_name(grpoctl: Grpoctl) -> None:
+    fastest = "bfloat16" if precision.machine_facts().bfloat16 else "float32"
+    asked = ("run", "p31", "--dry-run", "--profile", "small", "--json")
+    said, stated = (grpoctl(*asked, f"model.dtype={dtype}") for dtype in ("auto", fastest))
+    assert said.document == stated.document  # the same run, whoever chose
+    assert said.document["spec"]["model"]["dtype"] == fastest
+    assert said.err.count(f"dtype {fastest} (auto: this ") == 1
+    assert len(said.err.splitlines()) == 1
+    assert "dtype" not in stated.err
+    assert "dtype" not in grpoctl(*asked, "model.dtype=auto", "model.lora=null").err  # it could be nothing else
+
+
+def test_a_dry_run_resolves_and_writes_nothing(grpoctl: Grpoctl, home: Home) -> None:
+    document = grpoctl("run", "p31", "--dry-run", "--profile", "tiny", "--seeds", "4,2", "--json").document
+    assert document["dry_run"]
+    assert [run["seed"] for run in document["runs"]] == [4, 2]
+    spec = load("p31", profile="tiny").spec
+    assert (document["spec_sha"], document["experiment"]) == (spec_sha(spec), "p31")
+    spent = grpoctl("run", "p31", "--dry-run", "--profile", "tiny", "budget.tokens=5000").out
+    assert "steps x 16 completions until 5000 tokens are spent" in spent
+    words = grpoctl("run", "p31", "--dry-run", "--profile", "tiny").out
+    assert f"p31-tiny-s0-{spec_sha(spec)[:8]}-N" in words
+    assert "96 steps x 16 completions" in words
+    assert not home.path.exists()
+
+
+def test_resuming_what_has_ended_gives_its_result(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    run = recorded(ended="STOPPED_EARLY")
+    said = grpoctl("run", "p31", "--resume", "--profile", "tiny", "--json")
+    assert said.code == 0
+    assert said.document["run_id"] == run.id
+    assert "nothing to resume" in said.err
+
+
+def test_resuming_a_guards_stop_has_its_exit_code(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    recorded(ended="COLLAPSED")
+    assert grpoctl("run", "p31", "--resume", "--profile", "tiny").code == 4
+
+
+def test_resuming_a_run_that_is_held_is_refused(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    run = recorded(ended="RUNNING")
+    with run.hold():
+        said = grpoctl("run", "p31", "--resume", "--profile", "tiny", "--json")
+    assert (said.code, said.out) == (2, "")
+    (line,) = said.err.splitlines()
+    assert run.id in line
