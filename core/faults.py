@@ -44,6 +44,7 @@ class _WrappedPolicy:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self.canary_every = policy.canary_every
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """As the wrapped policy."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
@@ -25,17 +25,6 @@ from core.metrics import declared, unknown_metric
 Action = Literal["stop", "warn", "off"]
 
 
-def stops(action: Action) -> bool:
-    """Whether a guard that trips ends the run; what it saw is said of the run in either case."""
-    match action:
-        case "stop":
-            return True
-        case "warn" | "off":
-            return False
-        case _:
-            assert_never(action)
-
-
 class GuardSpec(Part):
     """`collapse` trips after `patience` steps in a row beyond a limit (null: not watched), and at once on a NaN."""
 
@@ -49,11 +38,6 @@ class GuardSpec(Part):
     max_truncated: Fraction | None = 0.95
     min_length: NonNegative | None = 1.01  # tokens, the end token included: below this everything is empty
     max_kl: Positive | None = 10.0
-
-    @property
-    def own_noise(self) -> float | None:
-        """How many times its own noise a run's gaps may be; None where `max_logprob_gap` says what is allowed."""
-        return self.noise_factor if self.max_logprob_gap is None else None
 
 
 Fault = Literal[

@@ -15,16 +15,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from core.config import GuardSpec
 from core.health.finding import Row
 
 # Logit gaps that are rounding in any run: of fp32 what its longest sums lose, of bf16 the rounding of one number.
 FLOOR = {"float32": 1e-4, "bfloat16": 2.0**-8}
 RESCORED = 5.0  # times the trainer's own: a sampler of other kernels rounds otherwise, but not by orders of magnitude
 SPREAD = 2.0  # times that, of the prompt that differs most
-# Of the canary. It is one prompt whose tokens are all in doubt: its sound gaps strayed to 2.1 times the mean of the
-# calibration, those of groups to 5 times (docs/benchmarks.md).
-CANARY = 1.5
+# Times the mean, of the canary: its sound gaps strayed to 4 times the calibration's mean, and stay where they are while
+# the policy hardly moves, so that two in a row say no more than one (docs/benchmarks.md).
+CANARY = 3.0
 FAR = 3.0  # times the limit: so large that one step is enough; else it takes two in a row
+
+
+def noise_factor(guards: GuardSpec) -> float | None:
+    """How many times its own noise a run's gaps may be; None where `max_logprob_gap` says what is allowed."""
+    return guards.noise_factor if guards.max_logprob_gap is None else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +72,8 @@ def noise_of(start: Row | None, dtype: str | None, factor: float | None) -> Nois
     )
 
 
-COLUMNS = (("rollout/logprob_gap", "rollout/detectable_gap"), ("canary/logit_gap", "canary/detectable_gap"))
+GROUP_COLUMNS = ("rollout/logprob_gap", "rollout/detectable_gap")  # a gap, and the smallest that is no noise
+CANARY_COLUMNS = ("canary/logit_gap", "canary/detectable_gap")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +93,7 @@ def excess(rows: Sequence[Row]) -> Excess | None:
     """
     if not rows:
         return None
-    for metric, limit_name in COLUMNS:
+    for metric, limit_name in (GROUP_COLUMNS, CANARY_COLUMNS):
         over = times(rows[-1], metric, limit_name)
         if over is None or over <= 1:
             continue

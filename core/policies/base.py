@@ -36,6 +36,7 @@ class Sampling:
     max_completion_length: int
     top_p: float = 1.0
     top_k: int = 0
+    canary: bool = False  # whether the policy's canary is run as well (Policy.canary)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,8 +150,10 @@ class Policy(Protocol):
         """
         ...
 
+    canary_every: int = 1  # steps: more where a row more is no small part of a step
+
     def canary(self, example: Example) -> Rollout | None:
-        """One row with fixed factors, which `sample` runs through the sampler as well from now on, on steps it is due.
+        """One row with fixed factors, which `sample` from now on runs through the sampler as well where it is asked to.
 
         What the sampler says of them is the rollout's `canary_T`; the trainer's score must be the same. None where a
         policy has no such row: then only what was drawn is compared.

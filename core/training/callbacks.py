@@ -10,17 +10,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import assert_never
 
 from core.config import CheckpointSpec, EarlyStoppingSpec, GuardSpec, RunSpec
-from core.config.run import stops
+from core.config.run import Action
 from core.health.case import case_of
 from core.health.examine import examine
 from core.health.finding import Finding, Row, Severity, StepTable
 from core.health.guard import collapse_finding
-from core.health.rules.integrity import evaluation_integrity, noise_integrity, resumed_integrity, rollout_integrity
+from core.health.own_noise import noise_factor
+from core.health.rules.integrity import (
+    LOOK_BACK,
+    evaluation_integrity,
+    noise_integrity,
+    resumed_integrity,
+    rollout_integrity,
+)
 from core.training.checkpoint import Checkpoints, Snapshot
 from core.training.clock import wait
-from core.training.outcome import Ending
+from core.training.outcome import Ending, EndStatus
 
 
 class Callback:
@@ -60,45 +68,64 @@ class EarlyStopping(Callback):
         )
 
 
-class CollapseGuard(Callback):
-    """COLLAPSED when a limit of the spec's `guards` is broken and `collapse` says stop."""
+class Guard(Callback):
+    """Ends a run with a status where something is found and its action is stop; warn logs the first of each kind."""
+
+    def __init__(self, action: Action, status: EndStatus) -> None:
+        self._action, self._status = action, status
+        self._logged: set[str] = set()
+
+    def _ending(self, finding: Finding | None) -> Ending | None:
+        if finding is None:
+            return None
+        match self._action:
+            case "stop":
+                return Ending(status=self._status, message=finding.summary, finding=finding)
+            case "warn":
+                if finding.id not in self._logged:
+                    LOGGER.warning("%s: %s (guards: warn, so the run goes on)", finding.id, finding.summary)
+                self._logged.add(finding.id)
+                return None
+            case "off":
+                return None
+            case _:
+                assert_never(self._action)
+
+
+class CollapseGuard(Guard):
+    """COLLAPSED when a limit of the spec's `guards` is broken."""
 
     def __init__(self, guards: GuardSpec) -> None:
+        super().__init__(guards.collapse, "COLLAPSED")
         self._guards = guards
 
     def after_step(self, table: StepTable) -> Ending | None:
         """Ends the run where the last steps say so."""
-        if not stops(self._guards.collapse) or (finding := collapse_finding(table, self._guards)) is None:
-            return None
-        return Ending(status="COLLAPSED", message=finding.summary, finding=finding)
+        return self._ending(collapse_finding(table, self._guards))
 
 
-class RolloutIntegrity(Callback):
-    """INVALID_ROLLOUT at the first step whose log-prob gap rounding does not explain."""
+class RolloutIntegrity(Guard):
+    """INVALID_ROLLOUT at the first step whose log-prob gap rounding, or the run's own noise, does not explain."""
 
     def __init__(self, guards: GuardSpec, dtype: str) -> None:
+        super().__init__(guards.rollout_integrity, "INVALID_ROLLOUT")
         self._guards = guards
         self._dtype = dtype
 
     def resumed(self, table: StepTable, calibration: Mapping[str, float]) -> Ending | None:
         """Ends the run where sampler and trainer no longer agree on the machine that goes on with it."""
-        return self._ending(resumed_integrity(table, calibration, dtype=self._dtype, factor=self._guards.own_noise))
+        return self._ending(resumed_integrity(table, calibration, dtype=self._dtype, factor=noise_factor(self._guards)))
 
     def before_update(self, row: Row, table: StepTable) -> Ending | None:
         """Ends the run where a gap is beyond what rounding explains in any run, or beyond this run's own noise."""
         finding = rollout_integrity(row, dtype=self._dtype, override=self._guards.max_logprob_gap)
-        if finding is None and self._guards.own_noise is not None:
+        if finding is None and noise_factor(self._guards) is not None:
             finding = noise_integrity([*table[-LOOK_BACK:], row])
         return self._ending(finding)
 
     def after_step(self, table: StepTable) -> Ending | None:
         """The same for the step's evaluation."""
         return self._ending(evaluation_integrity(table[-1], dtype=self._dtype, override=self._guards.max_logprob_gap))
-
-    def _ending(self, finding: Finding | None) -> Ending | None:
-        if finding is None or not stops(self._guards.rollout_integrity):
-            return None
-        return Ending(status="INVALID_ROLLOUT", message=finding.summary, finding=finding)
 
 
 class ParentControl(Callback):
@@ -141,7 +168,6 @@ def _is_best(table: StepTable) -> bool:
     return value is not None and all(other is None or value > other for other in earlier)
 
 
-LOOK_BACK = 20  # steps: among so many a canary was scored, in the smallest model, too
 LEVELS = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}
 FIRST = 25  # steps: fewer show little
 # A run that goes on may still make progress, surpass its best evaluation, and be evaluated at all.

@@ -78,11 +78,14 @@ def _part_means(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {f"rewards/{name}": fmean(values) if values else math.nan for name, values in present.items()}
 
 
-def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores, *, density: bool = False) -> dict[str, float]:
+def integrity_metrics(
+    rollout: Rollout, rows: list[int], clean: Scores, *, density: bool = False, limit: float | None = None
+) -> dict[str, float]:
     """Gap between recorded and clean log-probs, and the (differential) entropy, over the rows that were scored.
 
     Without recorded log-probs there is no gap. The entropy of a `density` may be below 0 and goes by another name: the
-    limits and rules of `entropy` are of choices.
+    limits and rules of `entropy` are of choices. `limit` is the largest logit gap that is noise: from the same doubt
+    follows the log-prob gap that exceeds it.
     """
     mask_NT, metrics = rollout.mask_NT[rows], {}
     if rollout.drawn_NT is not None:
@@ -93,6 +96,8 @@ def integrity_metrics(rollout: Rollout, rows: list[int], clean: Scores, *, densi
         early_NT = mask_NT & (torch.arange(mask_NT.shape[1]) < (mask_NT.sum(-1, keepdim=True) + 1) // 2)
         metrics["rollout/logit_gap"] = logit_gap(gap_NT, doubt_NT, mask_NT)
         metrics["rollout/logit_gap_early"] = logit_gap(gap_NT, doubt_NT, early_NT)
+        if limit is not None:
+            metrics["rollout/detectable_gap"] = limit * float(token_mean(doubt_NT, mask_NT))
         if bool((mask_NT & ~early_NT).any()):
             metrics["rollout/logit_gap_late"] = logit_gap(gap_NT, doubt_NT, mask_NT & ~early_NT)
     if clean.entropies_NT is not None:

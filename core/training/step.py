@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from core.algorithms.advantages import dead_groups, kept_counts, whole
 from core.config import GrpoStage, RunSpec, Schedule
 from core.health.finding import Row
-from core.health.own_noise import Noise
+from core.health.own_noise import CANARY_COLUMNS, Noise, times
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
 from core.policies.savings import Savings
 from core.randomness import DROPOUT, ORDER, TRAIN, RowKey, permutation
@@ -211,7 +211,8 @@ def sample_and_score(context: StepContext, how: Sampling) -> Generator[Request, 
             break
         prompts = context.prompts(context.progress.prompts + drawn, missing)
         keys = [RowKey(context.spec.seed, TRAIN, context.step, attempt, row) for row in range(missing * k)]
-        rollout = yield Sample(policy=policy, prompts=prompts, k=k, how=how, keys=keys)
+        asked = replace(how, canary=attempt == 0 and _canary_due(context))
+        rollout = yield Sample(policy=policy, prompts=prompts, k=k, how=asked, keys=keys)
         groups: Groups = yield Reward(task=task, rollout=rollout, step=context.progress.step)
         if attempt == 0:
             integrity = yield from _integrity(context, rollout)
@@ -239,6 +240,14 @@ def sample_and_score(context: StepContext, how: Sampling) -> Generator[Request, 
     )
 
 
+def _canary_due(context: StepContext) -> bool:
+    """True on the steps that run the canary: the first two, every so many, and after one that exceeded the noise."""
+    if context.canary is None:
+        return False
+    last = times(context.table[-1], *CANARY_COLUMNS) if context.table else None
+    return context.step <= 2 or context.step % context.policy.canary_every == 0 or (last is not None and last > 1)
+
+
 def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any, dict[str, float]]:
     """The gap between recorded and clean log-probs on one whole group, each in its turn, and on the canary.
 
@@ -248,10 +257,8 @@ def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any
     rows = rows_of([(context.step - 1) % size], int(context.stage.num_generations))
     wants = frozenset({ENTROPY}) if settings.entropies else NOTHING
     clean = yield Score(policy=context.policy, rollout=rollout, rows=rows, wants=wants)
-    metrics = integrity_metrics(rollout, rows, clean, density=settings.density)
-    if noise is not None and metrics.get("rollout/logit_gap"):
-        doubt = metrics["rollout/logprob_gap"] / metrics["rollout/logit_gap"]
-        metrics["rollout/detectable_gap"] = noise.group_limit(rollout.how.temperature) * doubt
+    limit = None if noise is None else noise.group_limit(rollout.how.temperature)
+    metrics = integrity_metrics(rollout, rows, clean, density=settings.density, limit=limit)
     if rollout.canary_T is not None and context.canary is not None:
         scored = yield Score(policy=context.policy, rollout=context.canary, rows=[0])
         metrics["canary/logit_gap"] = canary_gap(rollout.canary_T, scored, density=settings.density)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from core.config import RunSpec, Stage
 from core.errors import CheckpointError
 from core.health.finding import Row
-from core.health.own_noise import noise_of
+from core.health.own_noise import noise_factor, noise_of
 from core.health.rules.integrity import evaluation_integrity
 from core.models.sources.base import Origin
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores
@@ -113,7 +113,7 @@ class Trainer:
             held_out=self._held_names,
             savings=self.savings,
             canary=self._canary,
-            noise=noise_of(self.table[0], self.spec.computes_in, self.spec.guards.own_noise),
+            noise=noise_of(self.table[0], self.spec.computes_in, noise_factor(self.spec.guards)),
         )
         self._prompt_rewards = None
         done = yield from STEPS[stage.kind](context)

@@ -19,7 +19,7 @@ from core.training.checkpoint import initial_weights
 from core.training.outcome import run_metrics
 from core.training.trainer import Parts, Trainer, drive
 from tests.architecture.source import modules
-from tests.fakes import ConsistentPolicy, PricedTask, Recorder, run_spec
+from tests.fakes import ConsistentPolicy, PricedTask, Recorder, grpo_stage, run_spec, small_policy
 
 PREFIXES = {family.name.removesuffix("/*") for family in FAMILIES}
 FIRSTS = sorted({name.partition("/")[0] for name in METRICS if "/" in name})
@@ -47,6 +47,13 @@ def recorded_rows() -> list[dict[str, float | None]]:
     return recorder.rows
 
 
+def rows_of_texts() -> list[dict[str, float | None]]:
+    """The rows of a language model, whose rows have several factors and which has a canary."""
+    task, recorder = PricedTask(lambda problem, output: float(len(output))), Recorder()
+    drive(Trainer(Parts(spec=run_spec(grpo_stage(max_steps=1)), policy=small_policy(), task=task)).steps(), recorder)
+    return recorder.rows
+
+
 ROWS = recorded_rows()
 STEPS = [row for row in ROWS if row["step"]]
 DECLARED = (*START, *STEP, *EVAL)
@@ -62,7 +69,7 @@ def test_what_a_run_writes_is_declared() -> None:
 
 def test_what_is_declared_is_written() -> None:
     continuous = {"differential_entropy"}  # tests/core/training/test_trainer_other_policies.py writes it
-    assert names(*DECLARED) - set().union(*ROWS) == continuous
+    assert names(*DECLARED) - set().union(*ROWS, *rows_of_texts()) == continuous
     assert {row["stage"] for row in STEPS} == {0, 1, 2}
     assert any(row["update"] == 1 for row in STEPS)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from core.algorithms.reductions import token_mean
-from core.faults import DropoutInScoring, MissingEos, RolloutInTrainMode, StaleSamplerWeights
+from core.faults import DropoutInScoring, MissingEos, RolloutInTrainMode, StalePrefix, StaleSamplerWeights, WrongAdapter
 from core.policies.base import Policy, Rollout, Sampling
 from core.randomness import RowKey
 from core.tasks.text import text_example
@@ -122,6 +122,75 @@ def test_weights_without_a_samplers_are_where_it_starts() -> None:
     policy, source = StaleSamplerWeights(small_policy(seed=1)), small_policy()
     policy.load(source.state())
     assert gap(policy, policy.sample(PROMPTS, 4, HOW, KEYS)) < 1e-5
+
+
+def canary_gap(policy: Policy) -> float:
+    """Mean |sampler - trainer| on the first prompt's own tokens."""
+    fixed = policy.canary(PROMPTS[0])
+    assert fixed is not None
+    rollout = policy.sample(PROMPTS, 4, replace(HOW, canary=True), KEYS)
+    assert rollout.canary_T is not None
+    return float((rollout.canary_T - scored(policy, fixed)[0]).abs().mean())
+
+
+@pytest.mark.parametrize("lora", [None, 0.0])
+def test_a_sound_sampler_and_the_trainer_say_the_same_of_the_canary(lora: float | None) -> None:
+    policy = small_policy(lora_dropout=lora)
+    assert canary_gap(policy) < 1e-5
+    moved(policy)
+    assert canary_gap(policy) < 1e-5
+    assert policy.sample(PROMPTS, 4, HOW, KEYS).canary_T is None  # nobody asked
+    later = [key._replace(row=key.row + 8) for key in KEYS]
+    assert policy.sample(PROMPTS, 4, replace(HOW, canary=True), later).canary_T is None  # another piece of the step
+
+
+def test_the_canary_sees_old_weights() -> None:
+    policy = StaleSamplerWeights(small_policy())
+    assert canary_gap(policy) < 1e-5
+    moved(policy)
+    assert canary_gap(policy) > 1e-2
+
+
+def test_an_old_prefix_is_drawn_from_until_another_prompt_comes() -> None:
+    policy = StalePrefix(small_policy())
+    assert gap(policy, policy.sample(PROMPTS[:1], 4, HOW, KEYS[:4])) < 1e-5
+    assert canary_gap(policy) < 1e-5
+    moved(policy)
+    both = policy.sample(PROMPTS, 4, HOW, KEYS)
+    new = scored(policy, both)
+    assert both.drawn_NT is not None
+    away_NT = ((both.drawn_NT - new).abs() * both.mask_NT).sum(-1)
+    assert float(away_NT[:4].min()) > 1e-2  # the prompt whose cache was kept
+    assert canary_gap(policy) > 1e-2
+    fresh = StalePrefix(small_policy())
+    moved(fresh)
+    assert gap(fresh, fresh.sample(PROMPTS, 4, HOW, KEYS)) < 1e-5  # nothing was kept before the update
+
+
+def test_kept_prefixes_are_restored_with_the_weights() -> None:
+    policy, other = StalePrefix(small_policy()), StalePrefix(small_policy(seed=1))
+    policy.sample(PROMPTS, 4, HOW, KEYS)
+    moved(policy)
+    state = policy.state()
+    drawn = policy.sample(PROMPTS, 4, HOW, KEYS)
+    other.load(state)
+    again = other.sample(PROMPTS, 4, HOW, KEYS)
+    assert torch.equal(again.actions["ids"], drawn.actions["ids"])
+    assert again.drawn_NT is not None
+    assert drawn.drawn_NT is not None
+    assert torch.equal(again.drawn_NT, drawn.drawn_NT)
+
+
+def test_another_adapter_is_drawn_from_once_there_is_one() -> None:
+    policy = WrongAdapter(small_policy(lora_dropout=0.0))
+    assert (
+        gap(policy, policy.sample(PROMPTS, 4, HOW, KEYS)) < 1e-5
+    )  # an adapter begins as nothing, and so does the other
+    moved(policy)
+    wanted = policy.state()
+    assert gap(policy, policy.sample(PROMPTS, 4, HOW, KEYS)) > 1e-3
+    assert canary_gap(policy) > 1e-3
+    assert all(torch.equal(value, wanted[name]) for name, value in policy.state().items())
 
 
 def test_noisy_scoring_differs_from_the_first_rollout_on_and_learning_is_left_alone() -> None:

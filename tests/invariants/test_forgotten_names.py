@@ -13,11 +13,11 @@ from core.algorithms.kl import kl_loss
 from core.algorithms.reductions import token_weights
 from core.algorithms.schedules import value
 from core.algorithms.surrogates import Trust, surrogate
-from core.config import AdvantageSpec, ModelSpec
-from core.config.run import stops
+from core.config import AdvantageSpec, GuardSpec, ModelSpec
 from core.models.precision import DeviceRoom, WeightsSize, use_4bit
 from core.tasks.gsm8k import answer_in
 from core.tasks.workflow_dsl.problems import prompt_text
+from core.training.callbacks import CollapseGuard
 from grpoctl.sweeps.pruning import decide, sign
 
 NEW: Any = "new"
@@ -38,6 +38,12 @@ def pruned() -> Any:
     return decide(rule, [(0, 0.5, 1.0)], [], [0])
 
 
+def guarded() -> Any:
+    """What a guard does with a finding under an action that has a new name."""
+    guards = GuardSpec.model_construct(**{**dict(GuardSpec()), "collapse": NEW})
+    return CollapseGuard(guards).after_step([{"step": 1, "loss": None}])
+
+
 @pytest.mark.parametrize(
     "use",
     [
@@ -49,7 +55,7 @@ def pruned() -> Any:
         lambda: kl_loss(ONES, ONES, NEW),
         lambda: value(NEW, 1.0, 0.5, 2, 1),
         lambda: surrogate(ONES, ONES, ONES, MASK, Trust(kind=NEW, epsilon=0.2, epsilon_high=0.2)),
-        lambda: stops(NEW),
+        guarded,
         lambda: ModelSpec.model_construct(dtype=NEW).itemsize,
         lambda: ModelSpec.model_construct(mixed_precision=NEW, load_in_4bit="never").computes_in,
         lambda: use_4bit(

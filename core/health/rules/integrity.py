@@ -1,8 +1,9 @@
 """Rollout integrity: do the log-probs recorded while sampling equal those of a clean forward, and if not, why?
 
-One step beyond the limit is what the live guard stops for (`rollout_integrity`). Over a run the pattern of the gaps
-says more: scoring noise, old weights in the sampler, or a mode that an update leaves behind; a gap within the limit
-that grows with the updates is a sign of old weights too.
+One step beyond the limit of the dtype is what the live guard stops for (`rollout_integrity`), or two steps beyond the
+run's own noise (`noise_integrity`). Over a run the pattern of the gaps says more: scoring noise, old weights in the
+sampler, or a mode that an update leaves behind; a gap within the limit that grows with the updates is a sign of old
+weights too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, StepTable, all_invalid, steps_of
-from core.health.own_noise import excess, noise_of
+from core.health.own_noise import excess, noise_factor, noise_of
 from core.health.statistics import chance_above, shown_p
 
 # Mean absolute gap in nats per token at temperature 1. Log-probs are of logits / temperature, so rounding can grow as
@@ -25,6 +26,7 @@ COARSEST = max(MAX_GAP.values())  # where the dtype is not known: it accuses nob
 # What an error of a whole run needs: a gap that is FAR above the limit, or SEVERAL, CLEAR of it at their median.
 FAR, CLEAR = 10.0, 2.0  # times the limit
 SEVERAL, SHARE = 3, 0.05  # steps, and of all
+LOOK_BACK = 20  # steps: among so many a canary was scored, in the smallest model, too
 
 
 def max_gap(dtype: str | None, temperature: float, override: float | None = None) -> float:
@@ -69,7 +71,11 @@ def worst_integrity(table: StepTable, *, dtype: str | None, override: float | No
     update, 2 to 6 nats a token after an update, and none after a skipped one.
 
     Looks at: `rollout/logprob_gap` of every step and of the evaluation before step 1, against what rounding explains
-    (1e-4 in fp32, 0.3 in bf16, a larger limit at temperatures below 1). A sound run of ours has 1e-7 in fp32.
+    (1e-4 in fp32, 0.3 in bf16, a larger limit at temperatures below 1). A sound run of ours has 1e-7 in fp32. Where
+    the run measured its own noise before step 1 (`rollout/noise`), also against that: `rollout/detectable_gap` is twice
+    it (`guards.noise_factor`) on each step, `canary/detectable_gap` the same for one fixed prompt with fixed tokens.
+    Beyond it on two steps in a row, or three times beyond it on one, is an error. A start that is unsound does not
+    become its own noise: at most five times what two scorings of the same rows by the trainer differ by is noise.
 
     Confounder: rounding of another kind. A warning where fewer than three steps or a twentieth of them (and not half)
     are over the limit, or where the median is below twice the limit and none is ten times the limit. The live guard
@@ -134,6 +140,18 @@ def noise_integrity(rows: Sequence[Row]) -> Finding | None:
             "times": beyond.gap / beyond.limit,
         },
     )
+
+
+def _beyond_noise(table: StepTable) -> Finding | None:
+    """The finding of the first step beyond the run's own noise, and how many steps are."""
+    steps = [row for row in steps_of(table) if "rollout/logprob_gap" in row]
+    parts = (steps[max(0, at - LOOK_BACK) : at + 1] for at in range(len(steps)))
+    findings = [finding for part in parts if (finding := noise_integrity(part)) is not None]
+    if not findings:
+        return None
+    more = f" (and on {len(findings) - 1} more of {len(steps)} steps)" if len(findings) > 1 else ""
+    evidence = {**findings[0].evidence, "steps": len(findings)}
+    return replace(findings[0], summary=findings[0].summary + more, evidence=evidence)
 
 
 def _by_position(row: Row) -> str:
@@ -228,6 +246,8 @@ def integrity(case: Case) -> Sequence[Finding]:
     """
     dtype, override = case.settings.dtype, case.guards.max_logprob_gap
     plain = worst_integrity(case.rows, dtype=dtype, override=override)
+    if plain is None and noise_factor(case.guards) is not None:
+        plain = _beyond_noise(case.rows)
     if plain is None:
         return ()
     seen = gaps(case)
@@ -251,7 +271,7 @@ def gaps(case: Case) -> list[Seen]:
                     updates=updates,
                     after_update=before == 1,
                     gap=gap,
-                    limit=limit_at(row.get(temperature) or 1.0),
+                    limit=min(limit_at(row.get(temperature) or 1.0), row.get("rollout/detectable_gap") or math.inf),
                     entropy=row.get("entropy") or 0.0,
                     collapsed=all_invalid(row),
                 )

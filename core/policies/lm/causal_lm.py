@@ -24,14 +24,14 @@ from core.policies.lm.decoding import decode, sampler_logprobs, stack_draws
 from core.policies.lm.fast.fused_layers import checkpoint_contexts, folded_adapter
 from core.policies.lm.forward import micro_batch, rows_by_prompt, score_rows
 from core.policies.savings import Savings
-from core.randomness import TRAIN, RowKey, uniforms
+from core.randomness import RowKey, uniforms
 from core.tasks.base import Example
 from core.tasks.text import prompt_of
 
 CANARY_TOKENS = 16
-# A canary costs two small forwards of the sampler and one of the trainer. In a large model that is a row among others,
-# in a small one, whose time goes into launching operations, a tenth of a step: there it is due on every eighth step.
-LARGE, CANARY_EVERY = 20_000_000, 8  # parameters, steps
+# A canary costs two forwards of the sampler and one of the trainer. In a large model that is a row among others; in a
+# small one, whose time goes into launching operations, it is a quarter of a step.
+LARGE, SMALL_EVERY = 20_000_000, 16  # parameters, steps
 
 
 class CausalLMPolicy:
@@ -68,7 +68,7 @@ class CausalLMPolicy:
         self.sampling_bytes = sampling_budget(model.device)
         self._itemsize = model.dtype.itemsize
         self._canary: Rollout | None = None
-        self._canary_every = 1 if model.num_parameters() >= LARGE else CANARY_EVERY
+        self.canary_every = 1 if model.num_parameters() >= LARGE else SMALL_EVERY
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """K completions of each prompt, log-probs recorded; `keys` has P*K entries. Bounded batches draw the same."""
@@ -88,9 +88,8 @@ class CausalLMPolicy:
                 )
                 for first in range(0, len(prompts), size)
             ]
-            canary_T = (
-                sampler_logprobs(model, self._canary) if self._canary is not None and self._due(keys[0]) else None
-            )
+            due = how.canary and keys[0].row == 0  # of several pieces, and of several ranks, the first
+            canary_T = sampler_logprobs(model, self._canary) if due and self._canary is not None else None
         draws = stack_draws(parts, end=int(self.end_ids[0]))
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         rows = _unpadded(draws.ids_NT, draws.mask_NT)
@@ -194,11 +193,6 @@ class CausalLMPolicy:
         """A PEFT adapter, or a transformers model where weights of its own were trained; with the tokenizer."""
         save(self.model, folder)
         self.tokenizer.save_pretrained(folder)
-
-    def _due(self, first: RowKey) -> bool:
-        """True when the rollout that begins with this row is one that the canary is run with."""
-        begins_step = first.purpose == TRAIN and first.attempt == 0 and first.row == 0
-        return begins_step and (first.step <= 2 or first.step % self._canary_every == 0)
 
     def _autocast(self) -> AbstractContextManager[object]:
         """The precision of every forward, sampling, scoring and learning alike; the log-softmax stays fp32."""

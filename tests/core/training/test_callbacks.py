@@ -128,6 +128,49 @@ def test_told_only_to_warn_a_guard_lets_the_run_go_on(action: str) -> None:
     assert drive(trainer.steps(), Recorder()).status == "COMPLETED"
 
 
+def test_told_to_warn_a_guard_logs_the_first_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
+    guards = GUARDS.model_copy(update={"rollout_integrity": "warn"})
+    guard = RolloutIntegrity(guards, "float32")
+    for step in (1, 2, 3):
+        assert guard.before_update({"step": step, "rollout/logprob_gap": 0.5}, []) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "rollout-integrity" in caplog.records[0].getMessage()
+
+
+# In bf16 a gap of 0.02 is far below what any model may round (0.3), and twice what this run measured of itself.
+BEYOND = {"rollout/logprob_gap": 0.02, "rollout/detectable_gap": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [({}, "INVALID_ROLLOUT"), ({"noise_factor": None}, None), ({"max_logprob_gap": 0.3}, None)],
+)
+def test_the_guard_judges_by_the_runs_own_noise(changes: dict[str, Any], status: str | None) -> None:
+    guard = RolloutIntegrity(GUARDS.model_copy(update=changes), "bfloat16")
+    assert guard.before_update({"step": 4, **BEYOND}, [{"step": 3, "rollout/logprob_gap": 0.001}]) is None
+    ending = guard.before_update({"step": 5, **BEYOND}, [{"step": 4, **BEYOND}])
+    assert (ending.status if ending is not None else None) == status
+
+
+def test_a_run_that_is_resumed_where_sampler_and_trainer_disagree_makes_no_step() -> None:
+    def lying(prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
+        rollout = TabularPolicy.sample(second.policy, prompts, k, how, keys)
+        assert rollout.drawn_NT is not None
+        return replace(rollout, drawn_NT=rollout.drawn_NT + 1e-2)
+
+    first = trainer_of(TabularPolicy(), TASK, grpo_stage(max_steps=4))
+    killed = Recorder(stop_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        drive(first.steps(), killed)
+    second = trainer_of(TabularPolicy(), TASK, grpo_stage(max_steps=4))
+    second.restore(first.snapshot(), killed.rows)
+    second.policy.sample = lying  # type: ignore[method-assign]
+    second.callbacks = [RolloutIntegrity(GUARDS, "float32")]
+    recorder = Recorder()
+    assert drive(second.steps(), recorder).status == "INVALID_ROLLOUT"
+    assert recorder.rows == []
+
+
 def test_the_limit_of_the_spec_overrides_the_table() -> None:
     guards = GUARDS.model_copy(update={"max_logprob_gap": 0.01})
     assert ended(LyingPolicy(), [RolloutIntegrity(guards, "float32")])[0].status == "COMPLETED"

@@ -13,9 +13,11 @@ from core.policies.base import Rollout, Sampling, Scores
 from core.tasks.base import Outcome
 from core.tasks.text import text_example
 from core.training.metrics import (
+    canary_gap,
     evaluation_metrics,
     gain_errors,
     integrity_metrics,
+    noise_metrics,
     prompt_rewards,
     rollout_metrics,
     sample_rows,
@@ -87,6 +89,39 @@ def test_a_virtual_best_sample_makes_a_group_live_that_is_all_below_it() -> None
     )  # the second group is as good as the virtual sample
     assert got["groups/dead"] == 0.5
     assert got["advantage/std"] == 0.0  # of the three equal ones alone
+
+
+def test_noise_is_the_gap_over_doubt_of_prompts_together_and_of_the_worst() -> None:
+    # Rows 0 and 2 have 2 and 3 tokens, recorded as -1. Scored -1 and -1.5; -1, -1 and -0.5, and again a tenth lower.
+    # Doubt is 1 - e^score. Gaps: 1/2 of the first row, 1/2 of the second.
+    sure, less, more = 1 - exp(-1.0), 1 - exp(-1.5), 1 - exp(-0.5)
+    together = torch.tensor([[-1.0, -1.5, 99.0], [-1.0, -1.0, -0.5]])
+    alone = [Scores(logprobs_NT=row.unsqueeze(0) - 0.1) for row in together]
+    got = noise_metrics(ROLLOUT, [0, 2], Scores(logprobs_NT=together), alone, density=False)
+    doubt = 3 * sure + less + more
+    assert got == {
+        "rollout/noise": pytest.approx(max(0.5 / (sure + less), 0.5 / (2 * sure + more))),
+        "rollout/noise_mean": pytest.approx(1.0 / doubt),
+        "rollout/rescoring_gap": pytest.approx(5 * 0.1 / doubt),
+    }
+    assert set(got) <= set(METRICS)
+    offline = replace(ROLLOUT, drawn_NT=None)
+    assert noise_metrics(offline, [0, 2], Scores(logprobs_NT=together), alone, density=False) == {}
+    # A density is no probability: its gap stays what it is.
+    as_density = noise_metrics(ROLLOUT, [0, 2], Scores(logprobs_NT=together), alone, density=True)
+    assert as_density["rollout/noise_mean"] == pytest.approx(1.0 / 5)
+
+
+def test_a_certain_token_has_a_hundredth_of_doubt() -> None:
+    scored = Scores(logprobs_NT=torch.tensor([[0.0, -1e-9]]))
+    assert canary_gap(torch.tensor([-1e-6, 0.0]), scored, density=False) == pytest.approx(1e-6 / 0.02, rel=1e-2)
+
+
+def test_the_canarys_gap() -> None:
+    # |-1 - -1.5| + |-2 - -2| over the doubt of the trainer's scores.
+    scored = Scores(logprobs_NT=torch.tensor([[-1.5, -2.0]]))
+    expected = 0.5 / (2 - exp(-1.5) - exp(-2.0))
+    assert canary_gap(torch.tensor([-1.0, -2.0]), scored, density=False) == pytest.approx(expected)
 
 
 def test_the_gap_is_a_mean_over_the_drawn_tokens_of_the_rows_that_were_scored() -> None:
