@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -127,8 +128,9 @@ def could_be_at(spec: RunSpec, rows: Sequence[Row]) -> int | None:
 
 
 def largest(rows: Sequence[Row], columns: tuple[str, str]) -> float:
-    """The largest gap in units of what is still noise."""
-    return max((value for row in rows if (value := times(row, *columns)) is not None), default=0.0)
+    """The largest average of two gaps in a row in units of what is still noise."""
+    values = [0.0, *(value for row in rows if (value := times(row, *columns)) is not None)]
+    return max(((one + other) / 2 for one, other in pairwise(values)), default=0.0)
 
 
 def detection(profile: str, steps: int, overrides: Sequence[str]) -> None:
@@ -169,7 +171,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--healthy", type=int, default=0, metavar="SEEDS")
     parser.add_argument("--steps", type=int, default=100)
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 if __name__ == "__main__":

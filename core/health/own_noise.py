@@ -25,7 +25,6 @@ SPREAD = 2.0  # times that, of the prompt that differs most
 # Times the mean, of the canary: its sound gaps strayed to 4 times the calibration's mean, and stay where they are while
 # the policy hardly moves, so that two in a row say no more than one (docs/benchmarks.md).
 CANARY = 3.0
-FAR = 3.0  # times the limit: so large that one step is enough; else it takes two in a row
 
 
 def noise_factor(guards: GuardSpec) -> float | None:
@@ -78,29 +77,32 @@ CANARY_COLUMNS = ("canary/logit_gap", "canary/detectable_gap")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excess:
-    """A gap beyond the run's own noise, on this step and, unless it is far beyond, on the measured one before."""
+    """A gap beyond the run's own noise: the last step's and the one measured before it, on average."""
 
     step: int
     metric: str
-    gap: float
+    gap: float  # the last step's
     limit: float
+    times: float  # of the limit, both on average
 
 
 def excess(rows: Sequence[Row]) -> Excess | None:
-    """What the last row exceeds the run's own noise by; None where it does not, or not for long enough.
+    """What the last row exceeds the run's own noise by; None where it does not, or only a little and for once.
 
-    One that is FAR beyond counts at once, others where the row that measured the same before it exceeded it as well.
+    Its gap and the one measured before it are averaged in units of their limits (without one before it counts half): a
+    group is one prompt, whose rounding is large by chance now and then, and on the next step it is another's turn.
     """
     if not rows:
         return None
     for metric, limit_name in (GROUP_COLUMNS, CANARY_COLUMNS):
         over = times(rows[-1], metric, limit_name)
-        if over is None or over <= 1:
+        if over is None:
             continue
         before = next((past for row in reversed(rows[:-1]) if (past := times(row, metric, limit_name)) is not None), 0)
-        if over > FAR or before > 1:
+        if over + before > 2:
             gap, limit = (float(rows[-1][name] or 0.0) for name in (metric, limit_name))
-            return Excess(step=int(rows[-1].get("step") or 0), metric=metric, gap=gap, limit=limit)
+            step = int(rows[-1].get("step") or 0)
+            return Excess(step=step, metric=metric, gap=gap, limit=limit, times=(over + before) / 2)
     return None
 
 

@@ -34,6 +34,7 @@ def sentences(result: Mapping[str, Any]) -> list[Line]:
         Line(label="Reached", text=reached(result)),
         *stage_lines(result),
         *([Line(label="Weights", mark="WARNING", tone="warn", text=warning)] if warning else []),
+        *sampler_lines(result),
         *(_expectation(entry) for entry in result.get("expects", ())),
         *(_finding(entry) for entry in result.get("findings", ())),
         *_evidence(result),
@@ -51,6 +52,16 @@ def stage_lines(result: Mapping[str, Any]) -> list[Line]:
     if len(stages) < 2:
         return []
     return [Line(label="Stage", text=f"{name}: {gain_text(entry)}") for name, entry in stages.items()]
+
+
+def sampler_lines(result: Mapping[str, Any]) -> list[Line]:
+    """How far sampler and trainer were apart on the last step, and from where on it would have been noticed."""
+    final = result.get("final") or {}
+    gap, detectable = (number(final.get(name)) for name in ("rollout/logprob_gap", "rollout/detectable_gap"))
+    if gap is None or detectable is None or gap > detectable:
+        return []
+    text = f"{gap:.2g} nats a token from the trainer; a gap from {detectable:.2g} on would be noticed"
+    return [Line(label="Sampler", text=text)]
 
 
 def gain_text(entry: Mapping[str, Any], metric: str = HEADLINE) -> str:

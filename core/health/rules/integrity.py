@@ -74,8 +74,8 @@ def worst_integrity(table: StepTable, *, dtype: str | None, override: float | No
     (1e-4 in fp32, 0.3 in bf16, a larger limit at temperatures below 1). A sound run of ours has 1e-7 in fp32. Where
     the run measured its own noise before step 1 (`rollout/noise`), also against that: `rollout/detectable_gap` is twice
     it (`guards.noise_factor`) on each step, `canary/detectable_gap` the same for one fixed prompt with fixed tokens.
-    Beyond it on two steps in a row, or three times beyond it on one, is an error. A start that is unsound does not
-    become its own noise: at most five times what two scorings of the same rows by the trainer differ by is noise.
+    Beyond it on average of two steps in a row is an error, and so is one step twice beyond it. A start that is unsound
+    does not become its own noise: at most five times what two scorings of the same rows by the trainer differ by is.
 
     Confounder: rounding of another kind. A warning where fewer than three steps or a twentieth of them (and not half)
     are over the limit, or where the median is below twice the limit and none is ten times the limit. The live guard
@@ -118,7 +118,7 @@ def _near(found: Sequence[Finding], steps: int) -> bool:
 
 
 def noise_integrity(rows: Sequence[Row]) -> Finding | None:
-    """An error where the last row's gap is beyond the run's own noise: far, or for the second time in a row."""
+    """An error where the gaps of the last two steps are, on average, beyond the run's own noise."""
     beyond = excess(rows)
     if beyond is None:
         return None
@@ -129,15 +129,15 @@ def noise_integrity(rows: Sequence[Row]) -> Finding | None:
         severity="error",
         summary=(
             f"step {beyond.step}: the sampler no longer draws from the policy the trainer scores ({beyond.metric} "
-            f"{beyond.gap:.3g} nats {where}, at most {beyond.limit:.3g} is this run's own noise)"
-            + _by_position(rows[-1])
+            f"{beyond.gap:.3g} nats {where}, at most {beyond.limit:.3g} is this run's own noise; with the step before "
+            f"{beyond.times:.1f} times that)" + _by_position(rows[-1])
         ),
         evidence={
             "step": beyond.step,
             "logprob_gap": rows[-1].get("rollout/logprob_gap") or 0.0,
             "limit": rows[-1].get("rollout/detectable_gap") or beyond.limit,
             "metric": beyond.metric,
-            "times": beyond.gap / beyond.limit,
+            "times": beyond.times,
         },
     )
 

@@ -62,16 +62,17 @@ CANARY = {"metric": "canary/logit_gap", "limit": "canary/detectable_gap"}
     ("table", "step"),
     [
         (rows(0.05, 0.09, 0.1), None),
-        (rows(0.05, 0.2), None),  # one step alone may be chance
-        (rows(0.2, 0.05, 0.2), None),
-        (rows(0.05, 0.11, 0.12), 3),  # two in a row
-        (rows(0.11, 0.12, 0.05), None),  # and over: it was the last row's turn before
-        (rows(0.05, 0.31), 2),  # three times the limit: one is enough
-        (rows(0.05, 0.3), None),
-        (rows(0.05, 0.11, 0.12, **CANARY), 3),
+        (rows(0.05, 0.14), None),  # 0.5 and 1.4 times the limit: 0.95 on average
+        (rows(0.05, 0.16), 2),  # 1.05
+        (rows(0.11, 0.12), 2),
+        (rows(0.16, 0.05), 2),  # one was large, and the next one is not small
+        (rows(0.11, 0.12, 0.05), None),
+        (rows(0.19), None),  # nothing before it
+        (rows(0.21), 1),
+        (rows(0.11, 0.12, **CANARY), 2),
         (rows(0.11, None, None, 0.12, **CANARY), 4),  # the one before it that was measured
         (rows(0.11, None, 0.05, 0.12, **CANARY), None),
-        (rows(0.11, None, **CANARY), None),  # the last row says nothing
+        (rows(0.3, None, **CANARY), None),  # the last row says nothing
         ([], None),
     ],
 )
@@ -79,7 +80,8 @@ def test_what_exceeds_the_noise(table: list[Row], step: int | None) -> None:
     beyond = excess(table)
     assert (None if beyond is None else beyond.step) == step
     if beyond is not None:
-        assert beyond.gap == max(table[-1].get(beyond.metric) or 0.0, beyond.limit)
+        assert beyond.gap == table[-1][beyond.metric]
+        assert beyond.times > 1
 
 
 @pytest.mark.parametrize(
