@@ -54,4 +54,5 @@ def export(
         console.print_json(document)
         return
     console.print_text(f"{folder.absolute()}: {what} of {run_id}, step {exported.step}")
-    console.print_text(f'next: grpoctl sample {folder.absolute()} "..."')
+    if exported.spec.model is not None:  # only a language model's folder says by itself what it is
+        console.print_text(f'next: grpoctl sample {folder.absolute()} "..."')

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterator
 
 from core.algorithms.names import BASELINES, SCALES
-from core.config import CustomTaskSpec, GrpoStage, RunSpec, Schedule
+from core.config import GrpoStage, RunSpec, Schedule
 from core.health.before.advantages import largest_std, of_identical_groups, silent_step, smallest_std
 from core.health.before.budget import evaluation_error, least_value, room, steps
 from core.health.before.inert import acts_on_noise, floor_covers_all, never_leaves_warmup, noise, number, ratio_is_one
-from core.health.before.view import BEST_REWARD, BFLOAT16_NATS, StageView, views
+from core.health.before.view import BFLOAT16_NATS, StageView, views
 from core.health.finding import SEVERITIES, Finding, Severity
 
 WIDE_FOR_GSPO = 0.05  # its paper's bounds are 3e-4 and 4e-4
@@ -53,13 +53,13 @@ def _of_sampling(view: StageView) -> Iterator[Finding]:
             "only the best candidates of a group are learnt from, though they were sampled with the others: the "
             "gradient is no longer that of the expected reward",
         )  # fmt: skip
-    known = not isinstance(view.spec.task, CustomTaskSpec)
-    if known and stage.positive_reward is not None and stage.positive_reward > BEST_REWARD:
+    range_ = view.spec.task.reward_range
+    if range_ is not None and stage.positive_reward is not None and stage.positive_reward > range_[1]:
         yield finding(
             view, "unreachable-reward", "error",
             f"positive_reward {number(stage.positive_reward)} is above every reward the task pays (at most "
-            f"{number(BEST_REWARD)}): no prompt takes part",
-            positive_reward=stage.positive_reward, highest=BEST_REWARD,
+            f"{number(range_[1])}): no prompt takes part",
+            positive_reward=stage.positive_reward, highest=range_[1],
         )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from core.config import (
     ArithmeticTaskSpec,
-    CustomTaskSpec,
     GrpoStage,
     Gsm8kTaskSpec,
     RceStage,
@@ -18,7 +17,6 @@ from core.config import (
     WorkflowDslTaskSpec,
 )
 
-BEST_REWARD = 1.0  # of every task of ours
 BFLOAT16_NATS = 0.04  # mean rounding of a token's log-prob; its worst token is off by 0.26 (rules.integrity)
 
 
@@ -111,21 +109,24 @@ def views(spec: RunSpec) -> Iterator[StageView]:
 def rewards_of(view: StageView) -> Rewards:
     """The task's rewards, widened by what the stage takes off: the overlong penalty, and a KL in the reward."""
     task, stage = view.spec.task, view.grpo
-    if isinstance(task, CustomTaskSpec):
+    if task.reward_range is None:
         return Rewards(low=None, high=None, levels=None)  # the user's functions may pay anything
+    low, high = task.reward_range
     if stage is not None and stage.kl_in == "reward" and stage.beta.ever:
         return Rewards(low=None, high=None, levels=None)  # a KL's estimate has either sign and no bound
     if stage is not None and stage.overlong is not None:
-        return Rewards(low=-stage.overlong.weight, high=BEST_REWARD, levels=None)
-    return Rewards(low=0.0, high=BEST_REWARD, levels=_levels(task))
+        return Rewards(low=low - stage.overlong.weight, high=high, levels=None)
+    return Rewards(low=low, high=high, levels=_levels(task))
 
 
-def _levels(task: WorkflowDslTaskSpec | ArithmeticTaskSpec | Gsm8kTaskSpec) -> tuple[float, ...] | None:
-    """What a completion can earn before shaping; None for any number between 0 and the best."""
+def _levels(task: TaskConfig) -> tuple[float, ...] | None:
+    """What a completion can earn before shaping; None for any number between the least and the best."""
     match task:
         case WorkflowDslTaskSpec():
             return None if task.operator_cost else (0.0, 0.2, 0.4, 0.7, 1.0)
         case ArithmeticTaskSpec():
             return (0.0, 0.2, 1.0)
         case Gsm8kTaskSpec():
-            return tuple(sorted({0.0, task.format_reward, BEST_REWARD}))
+            return tuple(sorted({0.0, task.format_reward, 1.0}))
+        case _:  # a task of a package, or one without levels
+            return None

@@ -27,22 +27,18 @@ STANDARD_INPUT = "-"
 _OF_FILES = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".db")
 _LONGEST = 255  # characters of a name
 
-# The most specific first: the first that knows a source reads it.
-READERS: tuple[Reader, ...] = (
-    mlflow_runs.READER,
-    trainer_state.READER,
-    run_dir.READER,
-    csv_table.READER,
-    seed_log.READER,
-    console.READER,
-)
+# The most specific first: the first that knows a source reads it. A table or a log may be anybody's, so readers that
+# packages add are asked before those two.
+SPECIFIC: tuple[Reader, ...] = (mlflow_runs.READER, trainer_state.READER, run_dir.READER)
+GENERAL: tuple[Reader, ...] = (csv_table.READER, seed_log.READER, console.READER)
+READERS = (*SPECIFIC, *GENERAL)
 _LOGS: tuple[Reader, ...] = (seed_log.READER, console.READER)
 
 
 @cache
 def readers() -> Sequence[Reader]:
-    """Ours, then those that installed packages add. Raises SpecError where a name is there twice."""
-    return (*READERS, *plugins.load_all("grpoctl.readers", [reader.name for reader in READERS]))
+    """Ours, and before the general ones those that packages add. Raises SpecError where a name is there twice."""
+    return (*SPECIFIC, *plugins.load_all("grpoctl.readers", [reader.name for reader in READERS]), *GENERAL)
 
 
 def open_source(source: Source) -> Reading:

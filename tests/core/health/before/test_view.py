@@ -6,7 +6,7 @@ import pytest
 
 from core.config.task import ArithmeticTaskSpec
 from core.health.before.pitfalls import bias_warnings
-from core.health.before.view import BEST_REWARD, rewards_of, views
+from core.health.before.view import rewards_of, views
 from core.tasks.arithmetic import ArithmeticTask
 from core.tasks.workflow_dsl.rewards import LEVELS
 from tests.core.health.before.conftest import run_spec, view
@@ -25,9 +25,25 @@ def test_rewards_of_the_users_own_have_no_bounds() -> None:
     assert "unreachable-reward" not in {finding.id for finding in bias_warnings(seen)}
 
 
+class SixSided(ArithmeticTaskSpec):
+    """A task that pays 1 to 6."""
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return 1.0, 6.0
+
+
+@pytest.mark.parametrize(("positive", "reachable"), [(3.0, True), (6.5, False)])
+def test_a_task_may_pay_more_than_1(positive: float, reachable: bool) -> None:
+    spec = run_spec(task="arithmetic", positive_reward=positive)
+    spec = spec.model_copy(update={"task": SixSided(**spec.task.model_dump())})
+    (seen,) = views(spec)
+    assert (seen.rewards.low, seen.rewards.high) == (1.0, 6.0)
+    assert ("unreachable-reward" in {finding.id for finding in bias_warnings(seen)}) == (not reachable)
+
+
 def test_the_levels_are_the_tasks() -> None:
     assert rewards_of(view()).levels == tuple(LEVELS)
-    assert max(LEVELS) == BEST_REWARD
     assert rewards_of(view()).smallest_gap == pytest.approx(0.2)
     task = ArithmeticTask(ArithmeticTaskSpec(name="arithmetic"))
     example = task.examples("train")[0]
