@@ -14,6 +14,7 @@ from core.config import (
     RceStage,
     RunSpec,
     StageBase,
+    TaskConfig,
     WorkflowDslTaskSpec,
 )
 
