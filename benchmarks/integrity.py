@@ -135,7 +135,9 @@ def largest(rows: Sequence[Row], columns: tuple[str, str]) -> float:
 
 def detection(profile: str, steps: int, overrides: Sequence[str]) -> None:
     """Print when each fault is found in each precision."""
-    print("precision | fault | noise (mean) | detectable on step 1 | three times the noise at step | found at step")
+    print(
+        "precision | fault | noise (mean) | detectable on the first step | three times the noise at step | found at step"
+    )
     for name, precision in PRECISIONS.items():
         for fault in FAULTS:
             more = [*precision, *WARN, f"faults=[{fault}]", f"stages.grpo.max_steps={steps}", *overrides]
@@ -143,7 +145,7 @@ def detection(profile: str, steps: int, overrides: Sequence[str]) -> None:
             noise, mean, detectable = (
                 rows[0]["rollout/noise"],
                 rows[0]["rollout/noise_mean"],
-                rows[1].get(GROUP_COLUMNS[1]),
+                next(row[GROUP_COLUMNS[1]] for row in rows if GROUP_COLUMNS[1] in row),
             )
             print(
                 f"{name} | {fault} | {noise:.2g} ({mean:.2g}) | {detectable:.2g} | {could_be_at(spec, rows)} | "
