@@ -135,9 +135,7 @@ def largest(rows: Sequence[Row], columns: tuple[str, str]) -> float:
 
 def detection(profile: str, steps: int, overrides: Sequence[str]) -> None:
     """Print when each fault is found in each precision."""
-    print(
-        "precision | fault | noise (mean) | detectable on the first step | three times the noise at step | found at step"
-    )
+    print("precision | fault | noise (mean) | detectable at first | three times the noise at step | found at step")
     for name, precision in PRECISIONS.items():
         for fault in FAULTS:
             more = [*precision, *WARN, f"faults=[{fault}]", f"stages.grpo.max_steps={steps}", *overrides]
