@@ -113,7 +113,7 @@ def _setting(asked: argparse.Namespace) -> Setting:
 def _measured(name: str, setting: Setting, steps: int, rates: Rates, *, alone: bool) -> dict[str, Any] | None:
     """Everything of one shape, printed as it comes; None where the steps are not the same.
 
-    `alone`: nothing of TRL, and of ours only the step as every run takes it, so that large weights are there once.
+    `alone`: nothing of TRL, and of ours only the step as every run takes it, so that large weights are loaded once.
     """
     shape = TINY if name == REHEARSED else SHAPES[name]
     with tempfile.TemporaryDirectory() as own:
@@ -125,9 +125,9 @@ def _measured(name: str, setting: Setting, steps: int, rates: Rates, *, alone: b
             print(same.line(), flush=True)
             if not same.holds:
                 return None
-        alike = agreement(setting, OURS, model, data)
-        print(alike.line(), flush=True)
-        waited = _waits(setting, model, data) if setting.cuda else Counter[str]()
+        alike = None if alone else agreement(setting, OURS, model, data)
+        print("" if alike is None else alike.line(), flush=True)
+        waited = _waits(setting, model, data) if setting.cuda and not alone else Counter[str]()
         print("\n".join(f"in one step the CPU waits {count} x at {place}" for place, count in waited.most_common()))
         owns = [Own(dtype=OURS), *([] if alone else [Own(dtype=OURS, without=("recorded_steps",))])]
         run = taken_in_turn(setting, None if alone else THEIRS, owns, model, steps)
@@ -144,7 +144,7 @@ def _measured(name: str, setting: Setting, steps: int, rates: Rates, *, alone: b
         "floors": floors,
         "rates": asdict(rates),
         "memory": memory,
-        "agreement": asdict(alike),
+        "agreement": None if alike is None else asdict(alike),
         "waits": dict(waited),
     }
 

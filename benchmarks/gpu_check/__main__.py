@@ -1,4 +1,4 @@
-"""What the CUDA paths must do, tried on this machine's first CUDA device, part by part, in less than 10 minutes.
+"""What the CUDA paths must do, tried on this machine's first CUDA device, part by part, in 10 minutes at most.
 
     make gpu                                 installs what is missing, runs this; writes docs/gpu.md and gpu.json
     make gpu ARGS=--rehearse                 every part on the CPU with tiny shapes: does it run? writes into build/
@@ -19,12 +19,11 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.gpu_check.parts import PARTS, ROOT, Done, Outcome, Part, Place, run_part
+from benchmarks.gpu_check.parts import DEVICE, PARTS, ROOT, Done, Outcome, Part, Place, run_part
 from benchmarks.gpu_check.report import HEAD, Report
 from grpoctl.resources import verified
 from grpoctl.runs.provenance import PACKAGES, git_state, versions
 
-DEVICE = Part(name="device", title="the device", seconds=120)
 PAGE = ROOT / "docs" / "gpu.md"
 REHEARSAL, ONLY = ROOT / "build" / "gpu-rehearsal", ROOT / "build" / "gpu-some"
 Run = Callable[[Part, Place], Done]
@@ -71,7 +70,7 @@ def _run_all(parts: Sequence[Part], folder: Path, *, rehearsed: bool, run: Run) 
     shutil.rmtree(folder, ignore_errors=True)
     done = []
     for number, part in enumerate(parts, start=1):
-        print(f"{number}/{len(parts)} {part.title} (at most {part.seconds:.0f} s)", flush=True)
+        print(f"{number}/{len(parts)} {part.title} (at most {part.limit(rehearsed=rehearsed):.0f} s)", flush=True)
         done.append(run(part, Place(folder=folder / part.name, rehearsed=rehearsed)))
         outcome: Outcome = done[-1].outcome
         print(f"    {outcome.status}: {outcome.figure} ({done[-1].seconds:.0f} s)", flush=True)

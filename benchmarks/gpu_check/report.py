@@ -49,7 +49,13 @@ class Report:
     def rows(self) -> list[tuple[str, ...]]:
         """The table."""
         return [
-            (one.part.title, self.result(one), one.outcome.figure, f"{one.seconds:.0f}", f"{one.part.seconds:.0f}")
+            (
+                one.part.title,
+                self.result(one),
+                one.outcome.figure,
+                f"{one.seconds:.0f}",
+                f"{one.part.limit(rehearsed=self.rehearsed):.0f}",
+            )
             for one in self.done
         ]
 
@@ -79,7 +85,7 @@ class Report:
                 "result": self.result(one),
                 "figure": one.outcome.figure,
                 "seconds": round(one.seconds, 1),
-                "limit": one.part.seconds,
+                "limit": one.part.limit(rehearsed=self.rehearsed),
                 "details": dict(one.outcome.details),
             }
             for one in self.done
