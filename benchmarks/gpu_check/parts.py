@@ -37,7 +37,7 @@ class Part:
 
 
 DEVICE = Part(name="device", title="the device", seconds=45)  # before them all: it says what the page is about
-# The limits, the device's among them, add up to 10 minutes. p31 is the first that needs the built-in model: it makes it.
+# The limits, the device's among them, add up to 10 minutes. p31 comes first to the built-in model and makes it.
 PARTS = (
     Part(name="graphs", title="recorded CUDA graphs equal steps run anew", seconds=35),
     Part(name="cpu", title="equal to the CPU's numbers, fp32", seconds=35),
