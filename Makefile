@@ -5,7 +5,9 @@
 #                                                                                 ARGS="-n 0" in one process)
 #   make lint    the same without pytest
 #   make slow    the few tests that `make test` leaves out: a real model, TRL, the wheel; minutes of CPU
-#   make clean   removes $(VENV), caches and built packages; never your runs in .grpoctl/
+#   make gpu     on a CUDA machine: tries every CUDA path in 10 minutes, writes docs/gpu.md and docs/gpu.json; exit code 2
+#                without a device         (ARGS=--rehearse: every part on the CPU, in 5 minutes, written into build/)
+#   make clean   removes $(VENV), $(VENV)-gpu, caches and built packages; never your runs in .grpoctl/
 #
 # PYTHON=/path/to/python chooses the interpreter of a new environment, VENV=folder where it lives.
 
@@ -17,7 +19,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DELETE_ON_ERROR:
-.PHONY: run test slow lint clean
+.PHONY: run test slow gpu lint clean
 
 run: $(VENV)/.installed
 	$(BIN)/grpoctl run $(strip p31 $(ARGS))
@@ -29,6 +31,18 @@ test: lint
 # Ended after 15 minutes, so that a machine that is too small for a real model says so instead of hanging.
 slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 timeout 900 $(BIN)/python -m $(strip pytest -m slow -n auto --dist loadfile $(ARGS))
+
+# Whether there is a device is found out first, in no time; only then is anything installed. A torch that sees the device is
+# used where it is and never replaced: constraints.txt pins torch's version, not its build, and a $(VENV) made from an
+# index of CPU builds has one without CUDA. Then $(VENV)-gpu is made beside it (benchmarks/gpu_check/start.sh).
+# A rehearsal needs no device: it takes $(VENV) as the tests do.
+ifneq (,$(findstring --rehearse,$(ARGS)))
+gpu: $(VENV)/.installed-dev
+	@$(BIN)/python -m $(strip benchmarks.gpu_check $(ARGS))
+else
+gpu:
+	@VENV=$(VENV) PYTHON=$(PYTHON) sh $(strip benchmarks/gpu_check/start.sh $(ARGS))
+endif
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -57,5 +71,5 @@ $(BIN)/python:
 	echo "grpoctl needs Python 3.11 or newer; tried$$tried; name one: make PYTHON=/path/to/python3.11" >&2; exit 1
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(VENV)-gpu build dist .mypy_cache .pytest_cache .ruff_cache *.egg-info
 	find core grpoctl tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,13 +1,14 @@
 """Our GRPO step beside TRL's on a CUDA device: Qwen2.5 shapes with random weights, bf16, LoRA, no hub.
 
     python benchmarks/gpu.py [--shapes Qwen2.5-0.5B Qwen2.5-7B] [--steps 10] [--json PATH]
+    python benchmarks/gpu.py --ours-alone                                        without TRL: no equality, no ratio
     python benchmarks/gpu.py --rehearse --new-tokens 8 --groups 2 --steps 1      on any CPU: does it run?
 
 First the loss and gradient of one batch are compared, then tokens of recorded steps with those of steps run anew, and
 counted where a step waits for the device. Beside each time stands what it can at least be: decoding by memory traffic
 (every weight once for each token of the batch, at the measured copy bandwidth), a step by arithmetic (at the measured
 rate of a large product). Without a CUDA device it says so and measures nothing. TRL generates with transformers here,
-without vLLM.
+without vLLM. `make gpu` runs this as two of its parts (benchmarks/gpu_check).
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--beta", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--ours-alone", action="store_true", help="measure our step only; needs no TRL")
     parser.add_argument("--rehearse", action="store_true", help="a tiny shape on the CPU: does this program run?")
     asked = parser.parse_args(argv)
     device = "cpu" if asked.rehearse else "cuda"
@@ -85,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         print(f"copies {rates.bandwidth / 1e9:.0f} GB/s, products {rates.arithmetic / 1e12:.2f} TFLOP/s (bf16)")
         for name in asked.shapes if device == "cuda" else [REHEARSED]:
-            found = _measured(name, _setting(asked), asked.steps, rates)
+            found = _measured(name, _setting(asked), asked.steps, rates, alone=asked.ours_alone)
             if found is None:
                 print(
                     "error: the two tools do not take the same step, so that their times say nothing", file=sys.stderr
@@ -108,39 +110,41 @@ def _setting(asked: argparse.Namespace) -> Setting:
     )
 
 
-def _measured(name: str, setting: Setting, steps: int, rates: Rates) -> dict[str, Any] | None:
-    """Everything of one shape, printed as it comes; None where the steps are not the same."""
+def _measured(name: str, setting: Setting, steps: int, rates: Rates, *, alone: bool) -> dict[str, Any] | None:
+    """Everything of one shape, printed as it comes; None where the steps are not the same.
+
+    `alone`: nothing of TRL, and of ours only the step as every run takes it, so that large weights are loaded once.
+    """
     shape = TINY if name == REHEARSED else SHAPES[name]
     with tempfile.TemporaryDirectory() as own:
         folder = Path(own)
         model = random_model(shape.config(), folder / "model", dtype=torch.bfloat16)
         data = write_questions(questions(tokenizer_of(model), setting), folder)
-        if name in (CHECKED, REHEARSED):
+        if name in (CHECKED, REHEARSED) and not alone:
             same = equality(setting, model, data)
             print(same.line(), flush=True)
             if not same.holds:
                 return None
-        alike = agreement(setting, OURS, model, data)
-        print(alike.line(), flush=True)
-        waited = _waits(setting, model, data) if setting.cuda else Counter[str]()
+        alike = None if alone else agreement(setting, OURS, model, data)
+        print("" if alike is None else alike.line(), flush=True)
+        waited = _waits(setting, model, data) if setting.cuda and not alone else Counter[str]()
         print("\n".join(f"in one step the CPU waits {count} x at {place}" for place, count in waited.most_common()))
-        run = taken_in_turn(
-            setting, THEIRS, [Own(dtype=OURS), Own(dtype=OURS, without=("recorded_steps",))], model, steps
-        )
+        owns = [Own(dtype=OURS), *([] if alone else [Own(dtype=OURS, without=("recorded_steps",))])]
+        run = taken_in_turn(setting, None if alone else THEIRS, owns, model, steps)
         best = headline([run])
         print("\n".join([name, "", *table([run], [] if best is None else [best])]))
         floors = floors_of(shape, setting, rates)
         decoding = run.ours[0].part("sample")
         print(f"sampling {decoding:.3f} s, decoding takes at least {floors['decoding']:.3f} s by memory traffic")
         print(f"step {run.ours[0].seconds:.3f} s, at least {floors['step']:.3f} s by arithmetic", flush=True)
-        memory = both_peaks(setting, model, theirs=THEIRS, ours=OURS)
-        print("\n".join(memory_lines([memory])), flush=True)
+        memory = None if alone else both_peaks(setting, model, theirs=THEIRS, ours=OURS)
+        print("\n".join(memory_lines([] if memory is None else [memory])), flush=True)
     return {
         "run": run.as_json(),
         "floors": floors,
         "rates": asdict(rates),
         "memory": memory,
-        "agreement": asdict(alike),
+        "agreement": None if alike is None else asdict(alike),
         "waits": dict(waited),
     }
 

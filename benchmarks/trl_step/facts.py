@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from grpoctl.runs.provenance import versions
 
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
@@ -19,7 +20,7 @@ def facts() -> dict[str, Any]:
     packages = ("grpoctl", "torch", "transformers", "peft", "trl", "datasets", "accelerate")
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "versions": {"python": platform.python_version(), **versions(packages)},
         "machine": {
             "cores": len(os.sched_getaffinity(0)),
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),

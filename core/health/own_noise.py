@@ -20,11 +20,9 @@ from core.health.finding import Row
 
 # Logit gaps that are rounding in any run: of fp32 what its longest sums lose, of bf16 the rounding of one number.
 FLOOR = {"float32": 1e-4, "bfloat16": 2.0**-8}
-RESCORED = 5.0  # times the trainer's own: a sampler of other kernels rounds otherwise, but not by orders of magnitude
-SPREAD = 2.0  # times that, of the prompt that differs most
-# Times the mean, of the canary: its sound gaps strayed to 4 times the calibration's mean, and stay where they are while
-# the policy hardly moves, so that two in a row say no more than one (docs/benchmarks.md).
-CANARY = 3.0
+# Times what the trainer's two scorings differ by: the prompt that differs most, and a sampler of other kernels, which
+# rounds otherwise but not by orders of magnitude.
+RESCORED = 10.0
 
 
 def noise_factor(guards: GuardSpec) -> float | None:
@@ -34,38 +32,26 @@ def noise_factor(guards: GuardSpec) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """Logit gaps in nats at `temperature`: the largest and the mean of the calibration's prompts.
-
-    `factor` times that is still noise: `guards.noise_factor`.
-    """
+    """The largest logit gap of the calibration's prompts, in nats at `temperature`; `factor` times that is noise."""
 
     largest: float
-    mean: float
     temperature: float
     factor: float
 
-    def group_limit(self, temperature: float) -> float:
-        """The largest logit gap of a group that is noise, at another temperature: log-probs are of logits over it."""
+    def limit(self, temperature: float) -> float:
+        """The largest logit gap that is noise, at another temperature: log-probs are of logits over it."""
         return self.factor * self.largest * max(1.0, self.temperature / temperature)
-
-    @property
-    def canary_limit(self) -> float:
-        """The largest logit gap of the canary, scored at temperature 1, that is noise."""
-        return self.factor * CANARY * self.mean * max(1.0, self.temperature)
 
 
 def noise_of(start: Row | None, dtype: str | None, factor: float | None) -> Noise | None:
     """The noise by a run's row before step 1; None where it was not measured there, or is not judged by (no factor)."""
-    names = ("rollout/noise", "rollout/noise_mean", "rollout/rescoring_gap")
-    values = [None if start is None else start.get(name) for name in names]
-    largest, mean, rescored = values
-    if factor is None or largest is None or mean is None or rescored is None:
+    names = ("rollout/noise", "rollout/rescoring_gap")
+    largest, rescored = (None if start is None else start.get(name) for name in names)
+    if factor is None or largest is None or rescored is None:
         return None
     floor = FLOOR.get(dtype or "", max(FLOOR.values()))
-    most = RESCORED * max(rescored, floor)
     return Noise(
-        largest=min(max(largest, floor), SPREAD * most),
-        mean=min(max(mean, floor), most),
+        largest=min(max(largest, floor), RESCORED * max(rescored, floor)),
         temperature=(start or {}).get("eval/temperature") or 1.0,
         factor=factor,
     )

@@ -257,13 +257,13 @@ def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any
     rows = rows_of([(context.step - 1) % size], int(context.stage.num_generations))
     wants = frozenset({ENTROPY}) if settings.entropies else NOTHING
     clean = yield Score(policy=context.policy, rollout=rollout, rows=rows, wants=wants)
-    limit = None if noise is None else noise.group_limit(rollout.how.temperature)
+    limit = None if noise is None else noise.limit(rollout.how.temperature)
     metrics = integrity_metrics(rollout, rows, clean, density=settings.density, limit=limit)
     if rollout.canary_T is not None and context.canary is not None:
         scored = yield Score(policy=context.policy, rollout=context.canary, rows=[0])
         metrics["canary/logit_gap"] = canary_gap(rollout.canary_T, scored, density=settings.density)
         if noise is not None:
-            metrics["canary/detectable_gap"] = noise.canary_limit
+            metrics["canary/detectable_gap"] = noise.limit(context.canary.how.temperature)
     return metrics
 
 

@@ -6,6 +6,8 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from core.errors import StorageError
 from grpoctl import console
 from grpoctl.cli import exits
 from grpoctl.cli.options import Json
+from grpoctl.resources import machine, verified
+from grpoctl.resources.verified import CudaDevice
 from grpoctl.runs.provenance import PACKAGES, versions
 from grpoctl.runs.run_dir import Home
 
@@ -23,7 +27,7 @@ def doctor(json: Json = False) -> None:
     checks = examination()
     ok = all(check["ok"] for check in checks)
     if json:
-        console.print_json({"schema": 1, "ok": ok, "checks": checks})
+        console.print_json({"schema": 1, "ok": ok, "checks": checks, "cuda": cuda_document(verified.cuda_devices())})
     else:
         rows = [("ok" if check["ok"] else "PROBLEM", check["name"], check["detail"]) for check in checks]
         console.print_table("", ("", "", ""), rows)
@@ -33,7 +37,18 @@ def doctor(json: Json = False) -> None:
 def examination() -> list[dict[str, Any]]:
     """Every check, in the order of a first look: its name, `ok`, and a line of detail."""
     home = Home.locate()
-    return [_python(), *_packages(), _devices(), _home(home), _disk(home), _store(home), _cache()]
+    devices = verified.cuda_devices()
+    return [
+        _python(), *_packages(), _devices(devices), *_cuda_paths(devices), _home(home), _disk(home), _store(home),
+        _cache(),
+    ]  # fmt: skip
+
+
+def cuda_document(devices: Sequence[CudaDevice]) -> dict[str, Any]:
+    """`verified`: whether `make gpu` has passed on each device's kind (null without CUDA); the devices and records."""
+    records = [verified.record_of(device) for device in devices]
+    known = [{**asdict(device), "verified": record} for device, record in zip(devices, records, strict=True)]
+    return {"verified": all(record is not None for record in records) if records else None, "devices": known}
 
 
 def _check(name: str, ok: bool, detail: str) -> dict[str, Any]:
@@ -50,12 +65,19 @@ def _packages() -> list[dict[str, Any]]:
     ]
 
 
-def _devices() -> dict[str, Any]:
-    import torch
+def _devices(devices: Sequence[CudaDevice]) -> dict[str, Any]:
+    names = ", ".join(device.name for device in devices)
+    return _check("devices", True, f"{f'CUDA: {names}' if names else 'no CUDA device'}; {machine.cores()} CPU cores")
 
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    devices = f"CUDA: {', '.join(names)}; " if names else "no CUDA device; "
-    return _check("devices", True, f"{devices}{len(os.sched_getaffinity(0))} CPU cores")
+
+def _cuda_paths(devices: Sequence[CudaDevice]) -> list[dict[str, Any]]:
+    """Not a problem where they are not verified: they may well work. No line without CUDA."""
+    if not devices:
+        return []
+    records = {device.name: verified.record_of(device) for device in devices}
+    dates = [f"verified on {name}, {record['date']}" for name, record in records.items() if record is not None]
+    unverified = verified.unverified_text(devices)
+    return [_check("cuda paths", True, "; ".join(dates) if unverified is None else unverified)]
 
 
 def _home(home: Home) -> dict[str, Any]:

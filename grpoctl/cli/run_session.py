@@ -25,6 +25,7 @@ from grpoctl.config import Loaded, load
 from grpoctl.executors.execution import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
 from grpoctl.files import read_json
+from grpoctl.resources import verified
 from grpoctl.runs import dtype, liveness
 from grpoctl.runs import profile as profiles
 from grpoctl.runs.launch import Launch, prepare, revisions_of
@@ -57,6 +58,9 @@ def run_all(request: RunRequest) -> list[dict[str, Any]]:
     liveness.reconcile(home)
     take_first(request.slots)
     resolved, why = resolve(request, home)
+    on_cpu = bool(request.slots) and request.slots[0].device == ""
+    if not on_cpu and (unverified := verified.unverified_text(verified.cuda_devices())) is not None:
+        console.print_note(unverified)
     results: list[dict[str, Any]] = []
     for loaded in resolved:
         prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=request.resume), home)

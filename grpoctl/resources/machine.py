@@ -17,7 +17,7 @@ _GROUP = Path("/sys/fs/cgroup")
 
 def here() -> Place:
     """The device that a run would use, and the bytes that are free on it."""
-    cuda = _cuda()
+    cuda = free_cuda_memory()
     if cuda is None:
         return Place(device="cpu", memory=_free())
     return Place(device="cuda", memory=cuda, quantises=True)
@@ -40,8 +40,14 @@ def disk_free(path: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def _cuda() -> int | None:
-    if not Path("/proc/driver/nvidia").exists() and not Path("/dev/dxg").exists():
+def has_cuda_driver() -> bool:
+    """True where there may be a CUDA device, so that torch is worth its import: Linux's own driver, or WSL's."""
+    return any(Path(sign).exists() for sign in ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"))
+
+
+def free_cuda_memory() -> int | None:
+    """Free bytes of the first CUDA device; None where there is none."""
+    if not has_cuda_driver():
         return None
     import torch
 

@@ -12,6 +12,7 @@ from core.errors import SpecError, UserError
 from core.models import catalogue, precision
 from core.models.sources import local
 from grpoctl.config import Loaded, Revisions, load
+from grpoctl.resources.machine import free_cuda_memory
 
 AUTO, TINY, MEDIUM, FULL = "auto", "tiny", "medium", "full"
 
@@ -88,15 +89,6 @@ def _choice(full: Loaded) -> str:
     """The profiles there are, and what the middle one is for."""
     question = f"choose a profile ({', '.join(full.profiles)})"
     return f"{question}; {MEDIUM} is for one GPU of 24 GB" if MEDIUM in full.profiles else question
-
-
-def free_cuda_memory() -> int | None:
-    """Free bytes of the first CUDA device; None where there is none."""
-    if not Path("/proc/driver/nvidia").exists() and not Path("/dev/dxg").exists():
-        return None
-    import torch
-
-    return int(torch.cuda.mem_get_info(0)[0]) if torch.cuda.is_available() else None
 
 
 def _in_4bit(spec: RunSpec, held: precision.WeightsSize, memory: int) -> bool:

@@ -78,7 +78,7 @@ JSON_COMMANDS: list[tuple[tuple[str, ...], set[str]]] = [
     (("validate",), {"ok", "specs"}),
     (("validate", "p31"), {"ok", "specs"}),
     (("check", "p31", "method=dapo"), {"experiment", "stages", "inert", "warnings"}),
-    (("doctor",), {"ok", "checks"}),
+    (("doctor",), {"ok", "checks", "cuda"}),
     (("sync",), {"store", "runs"}),
     (("run", "p31", "--dry-run"), {"dry_run", "experiment", "spec", "spec_sha", "runs"}),
 ]

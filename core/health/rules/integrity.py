@@ -75,7 +75,7 @@ def worst_integrity(table: StepTable, *, dtype: str | None, override: float | No
     the run measured its own noise before step 1 (`rollout/noise`), also against that: `rollout/detectable_gap` is twice
     it (`guards.noise_factor`) on each step, `canary/detectable_gap` the same for one fixed prompt with fixed tokens.
     Beyond it on average of two steps in a row is an error, and so is one step twice beyond it. A start that is unsound
-    does not become its own noise: at most five times what two scorings of the same rows by the trainer differ by is.
+    does not become its own noise: at most ten times what two scorings of the same rows by the trainer differ by is.
 
     Confounder: rounding of another kind. A warning where fewer than three steps or a twentieth of them (and not half)
     are over the limit, or where the median is below twice the limit and none is ten times the limit. The live guard
@@ -172,7 +172,7 @@ def resumed_integrity(
     noise, gap = noise_of(table[0] if table else None, dtype, factor), again.get("rollout/noise_mean")
     if noise is None or gap is None:
         return None
-    limit = replace(noise, mean=max(noise.mean, again.get("rollout/rescoring_gap", 0.0))).canary_limit
+    limit = noise.factor * max(noise.largest, again.get("rollout/rescoring_gap", 0.0))
     if gap <= limit:
         return None
     step = int(table[-1].get("step") or 0)

@@ -18,22 +18,20 @@ def start(largest: float, mean: float, rescored: float, **more: float) -> Row:
 @pytest.mark.parametrize(
     ("dtype", "measured", "expected"),
     [
-        ("bfloat16", (0.03, 0.01, 0.01), (0.03, 0.01)),
+        ("bfloat16", (0.03, 0.01, 0.01), 0.03),
         # The floor of bf16 is 2^-8 = 0.00390625, of fp32 1e-4, and an unknown dtype is taken for the coarsest.
-        ("bfloat16", (0.001, 0.0005, 0.0), (2**-8, 2**-8)),
-        ("float32", (5e-6, 2e-6, 3e-7), (1e-4, 1e-4)),
-        (None, (5e-6, 2e-6, 3e-7), (2**-8, 2**-8)),
-        # An unsound start: at most 5 times what two scorings differ by (0.01), and 10 times of the largest.
-        ("bfloat16", (3.0, 1.0, 0.01), (0.1, 0.05)),
-        ("float32", (3.0, 1.0, 0.0), (1e-3, 5e-4)),
+        ("bfloat16", (0.001, 0.0005, 0.0), 2**-8),
+        ("float32", (5e-6, 2e-6, 3e-7), 1e-4),
+        (None, (5e-6, 2e-6, 3e-7), 2**-8),
+        # An unsound start: at most 10 times what two scorings differ by, or the floor where that is more.
+        ("bfloat16", (3.0, 1.0, 0.01), 0.1),
+        ("float32", (3.0, 1.0, 0.0), 1e-3),
     ],
 )
-def test_what_counts_as_noise(
-    dtype: str | None, measured: tuple[float, float, float], expected: tuple[float, float]
-) -> None:
+def test_what_counts_as_noise(dtype: str | None, measured: tuple[float, float, float], expected: float) -> None:
     noise = noise_of(start(*measured), dtype, 1.0)
     assert noise is not None
-    assert (noise.largest, noise.mean) == pytest.approx(expected)
+    assert noise.largest == pytest.approx(expected)
 
 
 def test_without_a_calibration_or_a_factor_nothing_is_judged() -> None:
@@ -46,8 +44,7 @@ def test_limits() -> None:
     # Calibrated at temperature 1. At 0.5 logits are twice as far apart in log-probs; above 1 the limit stays.
     noise = noise_of(start(0.03, 0.01, 0.01, **{"eval/temperature": 1.0}), "bfloat16", 2.0)
     assert noise is not None
-    assert [noise.group_limit(temperature) for temperature in (1.0, 0.5, 2.0)] == pytest.approx([0.06, 0.12, 0.06])
-    assert noise.canary_limit == pytest.approx(2 * 3 * 0.01)
+    assert [noise.limit(temperature) for temperature in (1.0, 0.5, 2.0)] == pytest.approx([0.06, 0.12, 0.06])
 
 
 def rows(*gaps: float | None, metric: str = "rollout/logprob_gap", limit: str = "rollout/detectable_gap") -> list[Row]:
@@ -87,9 +84,9 @@ def test_what_exceeds_the_noise(table: list[Row], step: int | None) -> None:
 @pytest.mark.parametrize(
     ("again", "sound"),
     [
-        ({"rollout/noise_mean": 0.029, "rollout/rescoring_gap": 0.01}, True),  # 3 times 0.01 is the limit
+        ({"rollout/noise_mean": 0.029, "rollout/rescoring_gap": 0.01}, True),  # the run's largest was 0.03
         ({"rollout/noise_mean": 0.031, "rollout/rescoring_gap": 0.01}, False),
-        ({"rollout/noise_mean": 0.05, "rollout/rescoring_gap": 0.02}, True),  # this machine rounds more, by itself
+        ({"rollout/noise_mean": 0.05, "rollout/rescoring_gap": 0.06}, True),  # this machine rounds more, by itself
         ({}, True),
     ],
 )
