@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from time import perf_counter
 
 import pytest
 
