@@ -263,7 +263,7 @@ def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any
         scored = yield Score(policy=context.policy, rollout=context.canary, rows=[0])
         metrics["canary/logit_gap"] = canary_gap(rollout.canary_T, scored, density=settings.density)
         if noise is not None:
-            metrics["canary/detectable_gap"] = noise.limit(context.canary.how.temperature)
+            metrics["canary/detectable_gap"] = noise.canary_limit
     return metrics
 
 
