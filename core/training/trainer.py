@@ -82,7 +82,7 @@ class Trainer:
             yield from self._finish_step(row, StepResult(row={}))
         elif (ending := self._ask(lambda callback: callback.after_step(self.table))) is not None:
             return ending  # the run was over at its last checkpoint, and killed before it could say so
-        else:
+        elif not self.over():
             noise = yield from self._resample()
             if (ending := self._ask(lambda callback: callback.resumed(self.table, noise))) is not None:
                 return ending

@@ -15,7 +15,8 @@ from core.config import RunSpec
 from core.config.run import check_fit
 from core.health.finding import Row
 from core.health.guard import LOOK_BACK, collapse_finding
-from core.health.rules.integrity import rollout_integrity
+from core.health.own_noise import noise_factor
+from core.health.rules.integrity import noise_integrity, rollout_integrity
 from core.models import precision
 from core.tasks.registry import check_task
 from grpoctl import console
@@ -162,7 +163,8 @@ class Live(Hooks):
 
 def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
     """The state of the guards in a word, from the last rows."""
-    if rollout_integrity(recent[-1], dtype=spec.computes_in, override=spec.guards.max_logprob_gap):
+    unsound = rollout_integrity(recent[-1], dtype=spec.computes_in, override=spec.guards.max_logprob_gap)
+    if unsound or (noise_factor(spec.guards) is not None and noise_integrity(recent)):
         return "integrity!"
     return "collapse!" if collapse_finding(recent, spec.guards) else "ok"
 
