@@ -52,6 +52,8 @@ def assemble(
     policy, origin = policies.build(spec)
     policy, task = faulty_policy(policy, spec), faulty_task(task, spec)
     start = {} if initial is None or restart is not None else initial_weights(policy, initial)
+    if start:
+        policy.keep("reference")
     parts = Parts(spec=spec, policy=policy, task=task, start=start, origin=origin)
     trainer = FaultyTrainer(parts, spec.faults) if spec.faults else Trainer(parts)
     if restart is not None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from core.config import RunSpec
-from core.policies.base import Policy, Rollout, Sampling, Scores, Weights
+from core.policies.base import Keep, Policy, Rollout, Sampling, Scores, Weights
 from core.randomness import DROPOUT, TRAIN, RowKey, seeded
 from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
 from core.training.grpo import GrpoLoss
@@ -53,6 +53,10 @@ class _WrappedPolicy:
     def canary(self, example: Example) -> Rollout | None:
         """As the wrapped policy."""
         return self._policy.canary(example)
+
+    def keep(self, which: Keep) -> None:
+        """As the wrapped policy."""
+        self._policy.keep(which)
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[Any]) -> Rollout:
         """As the wrapped policy."""

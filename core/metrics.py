@@ -57,6 +57,8 @@ STEP = _declare(
     advantage/mean | 1 | neither | mean advantage over completions
     advantage/std | 1 | neither | std (ddof 0) of the advantages of live groups; absent where none is live
     advantage/max_abs | 1 | neither | largest absolute advantage
+    advantage/group_std | 1 | neither | mean over groups of the std (ddof 1) of advantages inside, dead groups 0
+    advantage/group_max | 1 | neither | mean over groups of the largest absolute advantage, dead groups 0
     completions/valid | fraction | higher | share of completions the task accepts as well-formed
     completions/length | tokens | neither | mean number of sampled tokens, the end token included
     completions/truncated | fraction | lower | share of completions that hit max_completion_length
@@ -81,6 +83,7 @@ STEP = _declare(
     policy/clip_low | fraction | neither | share of tokens clipped from below (advantage < 0)
     policy/clip_high | fraction | neither | share of tokens clipped from above (advantage > 0)
     kl | nats | neither | mean k3 estimate per token of KL(policy || reference)
+    kl/whole | nats | neither | mean of forward_k3 over completions, where it is the estimator in the loss
     beta | 1 | neither | weight of the KL on this step; absent where it is 0
     weight/policy | 1 | neither | weight of the policy term in the step's update; this and the next four absent where 0
     weight/supervised | 1 | neither | the same of the supervised term; 1 in a supervised stage

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TRAIN, EVALUATE, INIT, DROPOUT, ORDER, PREVIEW = range(6)
+TRAIN, EVALUATE, INIT, DROPOUT, ORDER, PREVIEW, CHOICE = range(7)
 
 
 class RowKey(NamedTuple):

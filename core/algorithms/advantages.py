@@ -23,7 +23,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.algorithms.names import BASELINES, Baseline, Normaliser
+from core.algorithms.names import BASELINES, Baseline, CandidateChoice, Normaliser
 
 RELATIVE_TOLERANCE = 1e-9
 
@@ -326,6 +326,39 @@ def kept_counts(scores_PC: ArrayLike, keep: int, *, counts_PC: ArrayLike | None 
     kept_PC = np.zeros_like(present_PC)
     np.put_along_axis(kept_PC, order_PC, np.clip(keep - before_PC, 0.0, best_first_PC), axis=-1)
     return kept_PC
+
+
+def choice_scores(
+    rewards_PK: ArrayLike,
+    choice: CandidateChoice,
+    *,
+    orders_PK: ArrayLike | None = None,
+    right_PK: ArrayLike | None = None,
+) -> Array:
+    """What `kept_counts` is to rank candidates by: (P, K) rewards -> (P, K), missing ones stay missing.
+
+    best: the rewards. random: places in a random order (`orders_PK`, a permutation of 0 to K - 1 for each group), the
+    first in front. stratified: the same, but the first right and the first wrong candidate (`right_PK`) before all.
+    Raises: ValueError where an order or what is right is needed and missing.
+    """
+    rewards_PK = np.asarray(rewards_PK, dtype=np.float64)
+    if choice == "best":
+        return rewards_PK
+    if orders_PK is None or (choice == "stratified" and right_PK is None):
+        raise ValueError(f"the choice {choice} needs orders, and a stratified one what is right")
+    scores_PK = np.where(np.isnan(rewards_PK), np.nan, -np.asarray(orders_PK, dtype=np.float64))
+    match choice:
+        case "random":
+            return scores_PK
+        case "stratified":
+            right = np.asarray(right_PK, dtype=np.bool_)
+            first_PK = np.zeros_like(right)
+            for stratum_PK in (right, ~right):
+                inside_PK = np.where(stratum_PK & ~np.isnan(scores_PK), scores_PK, -np.inf)
+                first_PK |= (inside_PK == inside_PK.max(-1, keepdims=True)) & (inside_PK > -np.inf)
+            return np.where(first_PK, scores_PK + rewards_PK.shape[-1], scores_PK)
+        case _:
+            assert_never(choice)
 
 
 def candidate_weights(scores_PK: ArrayLike, *, tau: float, keep: int | None = None) -> Array:

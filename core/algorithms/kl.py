@@ -11,6 +11,9 @@ arXiv 2512.02556):
 | k1_ratio  | as k1                  | the reverse KL(pi || ref)                   |
 | k3_ratio  | as k3                  | the reverse KL(pi || ref)                   |
 
+For outputs drawn from the reference (stored ones), forward_k3 = r - 1 - log r with r = pi / ref of the whole output is
+never negative and estimates KL(ref || pi), in value and in gradient.
+
 So `k2` or a ratio is for the loss, `k1` for the reward, `k3` for the report. These are statements about one token: how
 it changes the KL of later tokens is seen by a KL in the reward only. Shape suffixes: N rows, T factors.
 """
@@ -45,6 +48,15 @@ def k3(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:
     return (-d_NT).expm1() + d_NT
 
 
+def forward_k3(policy_NT: Tensor, reference_NT: Tensor) -> Tensor:
+    """r - 1 - log r of each row, r = prod pi / ref over its factors: (N, T) log-probs, 0 off the mask -> (N, T) nats.
+
+    A row's value stands at each of its factors, so that a mean over them is it.
+    """
+    log_ratio_N1 = (policy_NT - reference_NT.detach()).sum(-1, keepdim=True).clamp(-20.0, 20.0)
+    return (log_ratio_N1.expm1() - log_ratio_N1).expand_as(policy_NT)
+
+
 def _estimate(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator) -> Tensor:
     match estimator:
         case "k1" | "k1_ratio":
@@ -53,6 +65,8 @@ def _estimate(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator) -
             return k2(policy_NT, reference_NT)
         case "k3" | "k3_ratio":
             return k3(policy_NT, reference_NT)
+        case "forward_k3":
+            return forward_k3(policy_NT, reference_NT)
         case _:
             assert_never(estimator)
 
@@ -65,7 +79,7 @@ def kl_loss(policy_NT: Tensor, reference_NT: Tensor, estimator: KlEstimator, *, 
     """
     plain_NT = _estimate(policy_NT, reference_NT, estimator)
     match estimator:
-        case "k1" | "k2" | "k3":
+        case "k1" | "k2" | "k3" | "forward_k3":
             return plain_NT
         case "k1_ratio" | "k3_ratio":
             drawn_NT = (policy_NT if old_NT is None else old_NT).detach()

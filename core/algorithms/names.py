@@ -13,9 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-SurrogateKind = Literal["clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo"]
+SurrogateKind = Literal[
+    "clip", "dual_clip", "gspo", "mean_ratio", "cispo", "sapo", "reinforce", "dppo", "product_ratio"
+]
 Reduction = Literal["sequence_mean", "token_mean", "constant_length", "sequence_sum"]
-KlEstimator = Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio"]
+KlEstimator = Literal["k1", "k2", "k3", "k1_ratio", "k3_ratio", "forward_k3"]
+OldPolicy = Literal["sampler", "reference", "start_of_epoch"]  # whose log-probs a ratio is over
+CandidateChoice = Literal["best", "random", "stratified"]
 
 
 Transform = Literal["none", "rank"]

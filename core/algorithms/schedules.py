@@ -10,18 +10,22 @@ from collections.abc import Sequence
 from typing import Literal, assert_never
 
 Shape = Literal["constant", "linear", "cosine", "exponential"]
+MovingShape = Literal["linear", "cosine", "exponential", "step"]
 
 LAST_EXPONENTIAL = 0.01  # an exponential cannot reach 0: it ends at 1% of the base
 
 
-def value(shape: Shape, start: float, end: float, steps: int, index: float) -> float:
+def value(shape: Shape | MovingShape, start: float, end: float, steps: int, index: float) -> float:
     """The value at 0-based `index` between start (index 0) and end (from index = steps on; at once where steps is 0).
 
     With x = index / steps: constant: start for ever. linear: start + (end - start) x. cosine: end + (start - end)
-    (1 + cos(pi x)) / 2. exponential: start (end / start)^x. Raises: ValueError where its two ends are not positive.
+    (1 + cos(pi x)) / 2. exponential: start (end / start)^x. step: start up to index = steps, end behind it.
+    Raises: ValueError where the two ends of an exponential are not positive.
     """
     if shape == "exponential" and not (start > 0 and end > 0):
         raise ValueError(f"an exponential schedule needs two positive ends, got {start} and {end}")
+    if shape == "step":
+        return start if index <= steps else end
     if shape != "constant" and index >= steps:
         return end
     match shape:
@@ -83,6 +87,11 @@ def proportional_beta(beta: float, kl: float, *, target: float, horizon: float, 
     """
     error = min(0.2, max(-0.2, kl / target - 1.0))
     return beta * (1.0 + error * samples / horizon)
+
+
+def bounded(weight: float, least: float, most: float | None) -> float:
+    """The weight, no less than `least` and no more than `most` (None: no bound)."""
+    return max(least, weight if most is None else min(weight, most))
 
 
 def threshold_beta(beta: float, kl: float, *, high: float = 0.1, low: float = 0.01, factor: float = 1.5) -> float:

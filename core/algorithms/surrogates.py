@@ -28,7 +28,8 @@ LOG_RATIO_BOUND = 20.0
 class Trust:
     """The kind of surrogate and its constants; each kind reads its own and ignores the others.
 
-    epsilon, epsilon_high: the ratio's bounds 1 - epsilon and 1 + epsilon_high (clip, dual_clip, gspo, mean_ratio).
+    epsilon, epsilon_high: the ratio's bounds 1 - epsilon and 1 + epsilon_high (clip, dual_clip, gspo, mean_ratio,
+        product_ratio).
     dual_clip: the bound c > 1 on rho where A < 0. cispo_max_weight: an ABSOLUTE bound on rho, not 1 + something.
     sapo_temperature_*: steepness for A > 0 and for the rest. dppo_delta: the largest move of a token's probability.
     """
@@ -97,6 +98,8 @@ def surrogate(new_NT: Tensor, old_NT: Tensor, advantages: Tensor, mask_NT: Tenso
             formula = _reinforce
         case "dppo":
             formula = _dppo
+        case "product_ratio":
+            formula = _product_ratio
         case _:
             assert_never(trust.kind)
     return formula(batch, trust)
@@ -181,6 +184,18 @@ def _dppo(batch: _Batch, trust: Trust) -> Surrogate:
     low_NT = (batch.advantages_NT < 0) & (-moved_NT > trust.dppo_delta)
     values_NT = (batch.ratio_NT * batch.advantages_NT).masked_fill(high_NT | low_NT, 0.0)
     return _record(values_NT, batch.ratio_NT, low_NT=low_NT, high_NT=high_NT)
+
+
+def _product_ratio(batch: _Batch, trust: Trust) -> Surrogate:
+    """As clip, with the whole row's ratio, the product of its factors' ratios, in place of rho (PPO on whole outputs).
+
+    Each of a row's T factors carries its value and T times its own slope, so that under sequence_mean a row gives
+    min(rho A, clip(rho) A), in value and in gradient.
+    """
+    log_N1 = (batch.new_NT - batch.old_NT).detach().sum(-1, keepdim=True)  # 0 off the mask
+    whole_N1 = log_N1.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+    carrier_NT = (batch.mask_NT.sum(-1, keepdim=True) * (batch.new_NT - batch.new_NT.detach())).exp()
+    return _clipped(batch, torch.where(batch.mask_NT, whole_N1 * carrier_NT, 1.0), trust)
 
 
 def _clipped(batch: _Batch, ratio_NT: Tensor, trust: Trust) -> Surrogate:

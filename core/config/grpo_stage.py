@@ -9,7 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from core.algorithms.names import (
     TRANSFORMS,
     Baseline,
+    CandidateChoice,
     KlEstimator,
+    OldPolicy,
     Reduction,
     Scale,
     SurrogateKind,
@@ -18,8 +20,8 @@ from core.algorithms.names import (
     scopes,
 )
 from core.config.methods import AXES, METHODS, filled
-from core.config.part import Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
-from core.config.stage import PositiveSchedule, Schedule, StageBase, constant
+from core.config.part import LATE, Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
+from core.config.stage import GroupSource, PositiveSchedule, Schedule, StageBase, constant
 
 Decay = Annotated[float, Field(gt=0, lt=1)]
 
@@ -58,6 +60,8 @@ class AdaptiveBetaSpec(Part):
     high: Positive = 0.1  # threshold: above this KL beta grows by factor, below `low` it shrinks
     low: Positive = 0.01
     factor: Annotated[float, Field(gt=1)] = 1.5
+    min_beta: Annotated[NonNegative, LATE] = 0.0
+    max_beta: Annotated[Positive | None, LATE] = None
 
 
 class AdaptiveEntropySpec(Part):
@@ -120,6 +124,9 @@ class GrpoStage(StageBase):
     mask_truncated_completions: bool = False
     positive_reward: Positive | None = None  # only prompts with a completion of at least this reward take part
     keep_candidates: PositiveSchedule | None = None  # only the best so many of each group take part
+    candidate_choice: Annotated[CandidateChoice, LATE] = "best"  # which of a group keep_candidates keeps
+    groups: Annotated[GroupSource, LATE] = "online"
+    old_policy: Annotated[OldPolicy, LATE] = "sampler"
     num_iterations: PositiveInt = 1
     minibatches: PositiveInt = 1
     importance_sampling_cap: Positive | None = None
@@ -153,6 +160,8 @@ class GrpoStage(StageBase):
                 "got k1 in the loss, where its expected gradient is 0; allowed: k2, k1_ratio, k3_ratio, k3, "
                 "or kl_in: reward",
             )
+        if self.kl_in == "reward" and self.kl_estimator == "forward_k3":
+            raise refusal("kl_estimator", "got forward_k3, which is for the loss; allowed in a reward: k1, k2, k3")
         if self.kl_in == "reward" and self.kl_estimator.endswith("_ratio"):
             name = self.kl_estimator.removesuffix("_ratio")
             raise refusal("kl_estimator", f"got {self.kl_estimator}; a reward has no gradient: write {name}")
@@ -167,8 +176,15 @@ class GrpoStage(StageBase):
             raise refusal(
                 "adaptive_beta.low", f"got {self.adaptive_beta.low}; allowed: below high = {self.adaptive_beta.high}"
             )
+        if self.old_policy != "sampler" and self.importance_sampling_cap is not None:
+            problem = f"got a cap and old_policy: {self.old_policy}; it corrects a sampler's log-probs; allowed: null"
+            raise refusal("importance_sampling_cap", problem)
+        rule = self.adaptive_beta
+        if rule is not None and rule.max_beta is not None and rule.min_beta >= rule.max_beta:
+            allowed = f"below max_beta = {rule.max_beta}"
+            raise refusal("adaptive_beta.min_beta", f"got {rule.min_beta}; allowed: {allowed}")
         widest = max(self.epsilon.start, self.epsilon.end)
-        if widest >= 1 and self.surrogate in ("clip", "dual_clip", "mean_ratio", "gspo"):
+        if widest >= 1 and self.surrogate in ("clip", "dual_clip", "mean_ratio", "gspo", "product_ratio"):
             raise refusal("epsilon", f"got {widest}; allowed: a number > 0 and < 1")
         return self
 

@@ -100,8 +100,8 @@ def _needs_float32(source: object, lora: object) -> bool:
     return lora is None or (isinstance(source, str) and source.startswith("builtin:"))
 
 
-LM = "lm"
-BUILT_IN = (LM,)
+LM, POINTER = "lm", "pointer"
+BUILT_IN = (LM, POINTER)
 
 
 class PolicyConfig(Part):
@@ -112,6 +112,8 @@ class PolicyConfig(Part):
     tokens: its factors are tokens of a text that ends by itself or is cut off; lengths and truncation are recorded.
     entropies: it gives the entropy of each factor where asked.
     density: its log-probs are of continuous actions, so they may be above 0 and its entropies below.
+    greedy: asked for the likeliest (a temperature of 0) it gives that; else it can only draw.
+    keeps: it can keep the weights of an epoch's beginning, and have its reference set anew after a supervised stage.
     losses: names of further differentiable losses that it gives for each row; stages weigh them (`loss_weights`).
     """
 
@@ -121,12 +123,19 @@ class PolicyConfig(Part):
     tokens: ClassVar[bool] = False
     entropies: ClassVar[bool] = False
     density: ClassVar[bool] = False
+    greedy: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def computes_in(self) -> Dtype:
         """The precision of its forwards: what rounding is to be expected between sampler and trainer."""
         return "float32"
+
+    @property
+    def update_dropout(self) -> float:
+        """The dropout of an update's forward, which sampling does not have."""
+        return 0.0
 
 
 class LmPolicyConfig(PolicyConfig):
@@ -137,6 +146,37 @@ class LmPolicyConfig(PolicyConfig):
     output: ClassVar[str] = "text"
     tokens: ClassVar[bool] = True
     entropies: ClassVar[bool] = True
+    greedy: ClassVar[bool] = True
+
+
+class PointerConfig(PolicyConfig):
+    """A pointer network that picks examples for a query out of its candidates (core.policies.pointer)."""
+
+    kind: Literal["pointer"]
+    width: PositiveInt = 512  # of the embeddings
+    hidden: PositiveInt = 256
+    picks: Annotated[int, Field(ge=1, le=4)] = 2  # of an output, without replacement
+    shots: Annotated[int, Field(ge=1, le=4)] = 4  # picks of a greedy evaluation, the best first
+    dropout: Dropout = 0.5
+    attention_dropout: Dropout = 0.1
+    cosine_temperature: Positive = 0.1  # logits are cosines over it
+    frozen: bool = False  # the shared projection and the two maps stay; attention and norm are trained
+
+    output: ClassVar[str] = "picks"
+    entropies: ClassVar[bool] = True
+    greedy: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
+
+    @property
+    def update_dropout(self) -> float:
+        """The larger of the two."""
+        return max(self.dropout, self.attention_dropout)
+
+    @model_validator(mode="after")
+    def _greedy_gives_no_less(self) -> PointerConfig:
+        if self.shots < self.picks:
+            raise refusal("shots", f"got {self.shots}; allowed: at least picks = {self.picks}")
+        return self
 
 
 def policy_config(kind: str) -> type[PolicyConfig] | None:
@@ -146,6 +186,8 @@ def policy_config(kind: str) -> type[PolicyConfig] | None:
     """
     if kind == LM:
         return LmPolicyConfig
+    if kind == POINTER:
+        return PointerConfig
     return plugins.config_class("grpoctl.policies", kind, BUILT_IN, PolicyConfig)
 
 

@@ -70,7 +70,7 @@ class EvaluationSpec(Part):
 
     eval_steps: PositiveInt = 10
     num_generations_eval: PositiveInt = 2
-    temperature: Positive = 1.0
+    temperature: NonNegative = 1.0  # 0: greedy
     slice_by: Annotated[str, Field(min_length=1)] | None = None  # a fact of the task's problems: eval/slices/<value>
 
 
@@ -252,6 +252,7 @@ def check_fit(spec: RunSpec) -> None:
     """
     policy_kinds()
     task_names()
+    _check_greedy(spec)
     unanswered = isinstance(spec.task, CustomTaskSpec) and spec.task.answer is None
     for name, stage in spec.stages.items():
         imitates = isinstance(stage, SftStage) or (isinstance(stage, GrpoStage) and stage.supervised_weight.ever)
@@ -274,13 +275,36 @@ def check_fit(spec: RunSpec) -> None:
         raise SpecError(f"the policy {kind} draws no tokens; allowed: budget.completions", key="budget.tokens")
 
 
+def _check_greedy(spec: RunSpec) -> None:
+    evaluation = spec.evaluation
+    if evaluation.temperature > 0:
+        return
+    if not spec.policy.greedy:
+        problem = f"got 0, which is greedy, and the policy {spec.policy.kind} can only draw; allowed: a number > 0"
+        raise SpecError(problem, key="evaluation.temperature")
+    if evaluation.num_generations_eval > 1:
+        problem = f"got {evaluation.num_generations_eval} greedy completions, which are all the same; allowed: 1"
+        raise SpecError(problem, key="evaluation.num_generations_eval")
+
+
 def _unfit(spec: RunSpec, stage: StageBase) -> Iterator[tuple[str, str]]:
     """(key of the stage, problem) for every setting that needs what the policy does not have."""
     policy = spec.policy
     for loss in [loss for loss, weight in stage.loss_weights.items() if weight.ever and loss not in policy.losses]:
         have = f"one of {', '.join(sorted(policy.losses))}" if policy.losses else "none"
         yield f"loss_weights.{loss}", f"the policy {policy.kind} has no loss of this name; allowed: {have}"
+    if isinstance(stage, (GrpoStage, RceStage)) and stage.groups == "offline" and not spec.task.stores_outputs:
+        yield "groups", f"got offline, and the task {spec.task.name} has no stored outputs; allowed: online"
+    if isinstance(stage, (GrpoStage, RceStage)) and stage.candidate_choice != "best":
+        if stage.candidate_choice == "stratified" and not spec.task.knows_right:
+            why = f"the task {spec.task.name} does not say which outputs are right"
+            yield "candidate_choice", f"got stratified, and {why}; allowed: best or random"
+        if stage.keep_candidates is None and stage.groups == "online":
+            yield "candidate_choice", f"got {stage.candidate_choice}, and every candidate is kept; set keep_candidates"
     if isinstance(stage, GrpoStage):
+        if stage.old_policy == "start_of_epoch" and not policy.keeps:
+            allowed = "sampler or reference"
+            yield "old_policy", f"the policy {policy.kind} keeps no weights of an epoch's start; allowed: {allowed}"
         yield from _unfit_losses(policy, stage)
         yield from _unfit_entropies(policy, stage)
         yield from _unfit_lengths(policy, stage)

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from core.algorithms.schedules import Shape
+from core.algorithms.names import CandidateChoice
+from core.algorithms.schedules import MovingShape, Shape
 from core.config.part import LATE, Count, Name, NonNegative, Part, Positive, PositiveInt, refusal
 
-MovingShape = Literal["linear", "cosine", "exponential"]
 EvalMetric = Literal["eval/reward", "eval/valid"]
+GroupSource = Literal["online", "offline"]  # sampled by the policy, or outputs that the task has stored, scored before
 
 
 class PlateauSpec(Part):
@@ -28,6 +29,8 @@ class PlateauSpec(Part):
 
 class Schedule(Part):
     """From `start` (before the stage's first step) to `end` over `steps` steps, then flat; a plain number is constant.
+
+    The shape `step` is `start` for the first `steps` steps and `end` from then on.
 
     `warmup` steps of a linear rise from 0 to `start` come first; the first step is not at 0. `plateau` takes a factor
     off whatever that gives, for every plateau so far.
@@ -159,6 +162,8 @@ class RceStage(StageBase):
     temperature: PositiveSchedule = constant(1.0)
     tau: PositiveSchedule = constant(1.0)
     keep_candidates: PositiveSchedule | None = None  # only the best so many of each group take part
+    candidate_choice: Annotated[CandidateChoice, LATE] = "best"  # which of a group keep_candidates keeps
+    groups: Annotated[GroupSource, LATE] = "online"
     positive_reward: Positive | None = None  # only prompts with a completion of at least this reward take part
 
     @property

@@ -21,14 +21,18 @@ def _as_in_p30() -> dict[Domain, float]:
 class TaskConfig(Part):
     """The base of every task's settings. A subclass fixes `name: Literal["its-name"]`.
 
-    Problems come from `data_seed`: `train_prompts` to learn from, `eval_prompts` held out. The class attribute `scores`
-    says which outputs the task can score: a policy of the same `output` can be trained on it.
+    Problems come from `data_seed`: `train_prompts` to learn from, `eval_prompts` held out. Class attributes:
+    scores: which outputs the task can score; a policy of the same `output` can be trained on it.
+    stores_outputs: it has outputs that were scored before (`Task.stored`): what `groups: offline` learns from.
+    knows_right: its outcomes say whether an output is right: what `candidate_choice: stratified` asks.
     """
 
     if TYPE_CHECKING:  # not a field here: each task's own `name` keeps its place behind these in a written spec
         name: str
 
     scores: ClassVar[str] = "text"
+    stores_outputs: ClassVar[bool] = False
+    knows_right: ClassVar[bool] = False
 
     data_seed: Count = 0
     train_prompts: PositiveInt = 512

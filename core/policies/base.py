@@ -23,7 +23,8 @@ from core.errors import CheckpointError
 from core.randomness import RowKey
 from core.tasks.base import Example
 
-Weights = Literal["current", "reference"]
+Keep = Literal["reference", "epoch"]  # weights that a policy may keep beside those that are trained
+Weights = Literal["current", "reference", "epoch"]
 ENTROPY = "entropy"
 WEIGHTS = "weights.safetensors"  # in an exported folder, of whatever is no language model
 
@@ -38,10 +39,20 @@ class Sampling:
     top_k: int = 0
     canary: bool = False  # whether the policy's canary is run as well (Policy.canary)
 
+    @classmethod
+    def at(cls, temperature: float, limit: int) -> Sampling:
+        """Draws at a temperature, of at most `limit` tokens; at 0 the likeliest each time, its log-prob taken at 1."""
+        if temperature == 0:
+            return cls(temperature=1.0, max_completion_length=limit, top_k=1)
+        return cls(temperature=temperature, max_completion_length=limit)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rollout:
-    """Sampled or given outputs: N rows of T factors, on the CPU whatever the policy runs on."""
+    """Sampled or given outputs: N rows of T factors, on the CPU whatever the policy runs on.
+
+    A row without a single factor is no output: it fills up a group that has fewer than the others (`present`).
+    """
 
     prompts: Sequence[Example]  # P
     prompt_N: Tensor  # index into prompts
@@ -56,6 +67,11 @@ class Rollout:
 
     def __len__(self) -> int:
         return len(self.outputs)
+
+    @property
+    def present(self) -> Tensor:
+        """(N,) bool: the rows that are outputs."""
+        return self.mask_NT.any(-1)
 
     def reordered(self, order_N: Tensor) -> Rollout:
         """The same rows in another order: (N,) numbers of rows."""
@@ -149,6 +165,14 @@ class Policy(Protocol):
         Nothing was recorded while sampling: `drawn_NT` is None.
         """
         ...
+
+    def keep(self, which: Keep) -> None:
+        """Let the weights as they are now be the reference, or those that an epoch began with.
+
+        Called after a supervised stage, after another run's weights were loaded, and where an epoch of a stage begins
+        whose old policy is that. A language model's reference stays what it was loaded as; it keeps no others.
+        """
+        return
 
     canary_every: int = 1  # steps: more where a row more is no small part of a step
 

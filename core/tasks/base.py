@@ -49,9 +49,10 @@ class Outcome:
     """
 
     reward: float
-    expected: float  # the reward's expectation, free of the task's own noise; equals `reward` where there is none
+    expected: float  # what evaluations report: the reward's expectation free of the task's own noise, or its yardstick
     valid: bool
     parts: Mapping[str, float] = field(default_factory=dict)  # NaN where missing
+    right: bool | None = None  # whether the answer is right; None where the task does not know
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +103,13 @@ class Task(Protocol):
         """A good output for an example, what a supervised stage imitates. Raises TaskError where the task has none."""
         raise TaskError("this task has no answers to imitate; leave supervised stages and supervised_weight out")
 
+    def stored(self, example: Example) -> Sequence[Any]:
+        """Outputs for an example that were scored before the run: what `groups: offline` learns from.
+
+        `score` gives their outcomes. Raises TaskError where the task has none.
+        """
+        raise TaskError("this task has no stored outputs; leave groups: offline out")
+
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """What the rows of samples.jsonl show (`step`, `prompt_id`, what `record` keeps, `valid`, `reward`)."""
         return []
@@ -150,6 +158,10 @@ class WrappedTask(Task):
     def target(self, example: Example) -> Any:
         """As the wrapped task."""
         return self.task.target(example)
+
+    def stored(self, example: Example) -> Sequence[Any]:
+        """As the wrapped task."""
+        return self.task.stored(example)
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """As the wrapped task."""

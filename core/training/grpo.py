@@ -19,10 +19,16 @@ import torch
 from torch import Tensor
 
 from core.algorithms.advantages import Running, advantages, updated
-from core.algorithms.kl import k3, kl_loss, kl_penalty
+from core.algorithms.kl import forward_k3, k3, kl_loss, kl_penalty
 from core.algorithms.names import BASELINES, SCALES, Reduction, scopes
 from core.algorithms.reductions import token_weights, weighted_sum
-from core.algorithms.schedules import adaptive_entropy_coef, applied_entropy_coef, proportional_beta, threshold_beta
+from core.algorithms.schedules import (
+    adaptive_entropy_coef,
+    applied_entropy_coef,
+    bounded,
+    proportional_beta,
+    threshold_beta,
+)
 from core.algorithms.shaping import entropy_sequence_weights, entropy_token_weights, overlong_penalty
 from core.algorithms.surrogates import Trust, surrogate, truncated_weights
 from core.config import GrpoStage, Schedule
@@ -37,6 +43,8 @@ from core.training.update import Batch, LossParts, add_own_losses, own_losses
 def grpo_step(context: StepContext) -> StepRun:
     """One rollout, and num_iterations x minibatches optimiser steps on it."""
     stage: GrpoStage = context.stage
+    if stage.old_policy == "start_of_epoch" and context.begins_epoch:
+        context.policy.keep("epoch")
     carried = dict(context.progress.carried)
     beta = context.now(stage.beta)
     if stage.adaptive_beta is not None:
@@ -68,7 +76,7 @@ def grpo_step(context: StepContext) -> StepRun:
             before=running.level,
         )
         advantages_PK[chosen] = torch.from_numpy(of_chosen)
-    row = step_groups.row(advantages_PK)
+    row = step_groups.row(advantages_PK, ~rewards_PK.isnan())
     if "history" in scopes(stage.advantage):
         if (level := running.level) is not None and BASELINES[stage.advantage.baseline].scope == "history":
             row["reward/running_mean"] = level.mean
@@ -128,7 +136,7 @@ def shaped_rewards(context: StepContext, groups: Groups, scores: RolloutScores, 
         # Not the sampler's log-probs: their rounding against the reference's would be whitened into advantages of 1.5.
         kl_N = kl_penalty(scores.own_NT, scores.reference_NT, rollout.mask_NT, stage.kl_estimator)
         rewards_PK = rewards_PK - beta * kl_N.to(rewards_PK).view(rewards_PK.shape)
-    return kept_candidates(context, rewards_PK)
+    return kept_candidates(context, rewards_PK, groups)
 
 
 def _learnable(stage: GrpoStage, rollout: Rollout) -> Tensor:
@@ -168,7 +176,8 @@ def _learn(
 ) -> Generator[Request, Any, dict[str, float]]:
     """The optimiser steps of one rollout. On-policy, the old log-probs are those recorded while sampling.
 
-    Where none were recorded, they are the trainer's own, scored before the first update. A blended step without a group
+    Where none were recorded, they are the trainer's own, scored before the first update; a stage may name another old
+    policy. A blended step without a group
     to learn from makes one optimiser step of its supervised part.
     """
     stage: GrpoStage = context.stage
@@ -177,7 +186,9 @@ def _learn(
     reference_NT, old_NT, importance_NT = scores.reference_NT, rollout.drawn_NT, None
     if reference_NT is None and beta > 0 and used:
         reference_NT = (yield from context.score(rollout, used, "reference")).logprobs_NT
-    if old_NT is None:
+    if stage.old_policy != "sampler" and used:
+        old_NT = yield from _old_log_probs(context, rollout, used, reference_NT)
+    elif old_NT is None:
         old_NT = (yield from context.score(rollout, used, "current")).logprobs_NT
     elif scores.own_NT is not None and stage.importance_sampling_cap is not None:
         importance_NT = truncated_weights(scores.own_NT, old_NT, stage.importance_sampling_cap)
@@ -222,6 +233,24 @@ def _learn(
     return {**averaged(updates), **_weights_used(loss, supervised_weight, used)}
 
 
+def _old_log_probs(
+    context: StepContext, rollout: Rollout, rows: Sequence[int], reference_NT: Tensor | None
+) -> Generator[Request, Any, Tensor]:
+    """(N, T) of the old policy that the stage names; the reference's are scored once."""
+    stage: GrpoStage = context.stage
+    match stage.old_policy:
+        case "sampler":
+            raise AssertionError("a sampler's log-probs are recorded")
+        case "reference":
+            if reference_NT is None:
+                reference_NT = (yield from context.score(rollout, rows, "reference")).logprobs_NT
+            return reference_NT
+        case "start_of_epoch":
+            return (yield from context.score(rollout, rows, "epoch")).logprobs_NT
+        case _:
+            assert_never(stage.old_policy)
+
+
 def _token_advantages(stage: GrpoStage, rollout: Rollout, advantages_PK: Tensor, entropies_NT: Tensor | None) -> Tensor:
     """(N,), or (N, T) where each token's advantage is weighted by its entropy."""
     advantages_N = advantages_PK.flatten()
@@ -256,14 +285,15 @@ def _adapted(context: StepContext, row: Mapping[str, float], beta: float, sample
     stage: GrpoStage = context.stage
     after: dict[str, float] = {}
     if (rule := stage.adaptive_beta) is not None and "kl" in row:
-        kl = row["kl"]
+        kl = row.get("kl/whole", row["kl"])
         match rule.rule:
             case "proportional":
-                after["beta"] = proportional_beta(beta, kl, target=rule.target, horizon=rule.horizon, samples=samples)
+                moved = proportional_beta(beta, kl, target=rule.target, horizon=rule.horizon, samples=samples)
             case "threshold":
-                after["beta"] = threshold_beta(beta, kl, high=rule.high, low=rule.low, factor=rule.factor)
+                moved = threshold_beta(beta, kl, high=rule.high, low=rule.low, factor=rule.factor)
             case _:
                 assert_never(rule.rule)
+        after["beta"] = bounded(moved, rule.min_beta, rule.max_beta)
     if (aim := stage.adaptive_entropy) is not None and "entropy" in row:
         coefficient = context.progress.carried.get("entropy_coef", context.now(stage.entropy_coef))
         after["entropy_coef"] = adaptive_entropy_coef(
@@ -395,6 +425,9 @@ class GrpoLoss:
             sums["kl"] = weighted_sum(k3(new_NT.detach(), reference_NT), fraction_NT)
             match stage.kl_in:
                 case "loss":
+                    if stage.kl_estimator == "forward_k3":
+                        rows_NT = to_device(self._weights(index, "sequence_mean"), device)
+                        sums["kl/whole"] = weighted_sum(forward_k3(new_NT.detach(), reference_NT), rows_NT)
                     kl_NT = kl_loss(new_NT, reference_NT, stage.kl_estimator, old_NT=old_NT)
                     terms["kl"] = now.beta * weighted_sum(kl_NT, weights_NT)
                 case "reward":  # it is in the advantages

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from core.algorithms.advantages import candidate_weights, whole
+from core.algorithms.advantages import candidate_weights
 from core.algorithms.names import Reduction
 from core.algorithms.reductions import token_weights, weighted_sum
 from core.config import RceStage, SftStage
 from core.models.devices import to_device
 from core.policies.base import Sampling, Scores
 from core.training.clock import Spent
-from core.training.step import StepContext, StepResult, StepRun, rows_of, sample_and_score
+from core.training.step import StepContext, StepResult, StepRun, kept_candidates, rows_of, sample_and_score
 from core.training.update import Batch, LossParts, add_own_losses, own_losses
 
 
@@ -72,10 +72,11 @@ def rce_step(context: StepContext) -> StepRun:
     how = Sampling(temperature=context.now(stage.temperature), max_completion_length=stage.max_completion_length)
     step_groups = yield from sample_and_score(context, how)
     groups, chosen, k = step_groups.groups, step_groups.chosen, stage.num_generations
-    keep = None if stage.keep_candidates is None else whole(context.now(stage.keep_candidates))
-    weights_PK = torch.from_numpy(candidate_weights(groups.rewards_PK.numpy(), tau=context.now(stage.tau), keep=keep))
+    rewards_PK = kept_candidates(context, groups.rewards_PK, groups)
+    weights_PK = torch.from_numpy(candidate_weights(rewards_PK.numpy(), tau=context.now(stage.tau)))
+    sizes_P1 = groups.present.sum(-1, keepdim=True)
     advantages_PK = torch.zeros_like(weights_PK)  # what a weight amounts to; see docs/algorithms.md
-    advantages_PK[chosen] = weights_PK[chosen] * k - 1
+    advantages_PK[chosen] = (weights_PK * sizes_P1 - 1).masked_fill(~groups.present, 0.0)[chosen]
     row = {**step_groups.row(advantages_PK), "temperature": how.temperature}
     rows = rows_of(chosen, k)
     if step_groups.ending is None and bool(weights_PK[chosen].any()):
@@ -84,7 +85,7 @@ def rce_step(context: StepContext) -> StepRun:
         mask_NT[[row for row in range(len(rollout)) if row not in set(rows)]] = False
         loss = ImitationLoss(
             mask_NT=mask_NT,
-            weights_N=weights_PK.flatten() * k,
+            weights_N=weights_PK.flatten() * (int(sizes_P1[chosen].sum()) / len(chosen)),  # 1 a group in all
             name="rce",
             reduction="sequence_sum",
             own_losses=own_losses(stage, context.now),

@@ -26,33 +26,49 @@ def rollout_metrics(
     advantages_PK: Tensor,
     *,
     records: Sequence[Mapping[str, object]],
+    members_PK: Tensor | None = None,
     tokens: bool = True,
     virtual_best: float | None = None,
 ) -> dict[str, float]:
     """Rewards, groups, advantages and completions of a step; statistics over present rewards, ddof 0.
 
-    `records` are what the task records of each output: outputs are different where these are. Without `tokens` there is
-    nothing to say of length and truncation. A virtual best sample, where the stage has one, makes a group of equal
-    rewards below it a live one.
+    `records` are what the task records of each output: outputs are different where these are. `members_PK` are those
+    that advantages are of, as far as they are there. Without `tokens` there is nothing to say of length and truncation.
+    A virtual best sample, where the stage has one, makes a group of equal rewards below it a live one.
     """
-    rewards_PK, rollout = groups.rewards_PK, groups.rollout
+    rewards_PK, rollout, there_PK = groups.rewards_PK, groups.rollout, groups.present
+    outputs = [row for row, there in enumerate(there_PK.flatten().tolist()) if there]
+    outcomes = [groups.outcomes[row] for row in outputs]
     present = rewards_PK[~rewards_PK.isnan()]
     dead_P = torch.from_numpy(dead_groups(rewards_PK.numpy(), virtual_best))
-    live = advantages_PK[~dead_P]
+    live = advantages_PK[~dead_P][there_PK[~dead_P]]
     return {
         "reward/mean": float(present.mean()) if len(present) else math.nan,
         "reward/std": float(present.std(correction=0)) if len(present) else math.nan,
         "reward/group_std": float(group_std(rewards_PK.numpy(), ddof=0).mean()),
         **(_cut_reward(rewards_PK.flatten()[rollout.truncated_N.to(rewards_PK.device)]) if tokens else {}),
-        "reward/missing": float(rewards_PK.isnan().double().mean()),
+        "reward/missing": float(rewards_PK[there_PK].isnan().double().mean()),
         "groups/dead": float(dead_P.double().mean()),
-        "advantage/mean": float(advantages_PK.mean()),
+        "advantage/mean": float(advantages_PK[there_PK].mean()),
         **({"advantage/std": float(live.std(correction=0))} if len(live) else {}),
         "advantage/max_abs": float(advantages_PK.abs().amax()),
-        "completions/valid": fmean(outcome.valid for outcome in groups.outcomes),
+        **({} if members_PK is None else _of_each_group(advantages_PK, members_PK & there_PK)),
+        "completions/valid": fmean(outcome.valid for outcome in outcomes),
         **(lengths("completions", rollout) if tokens else {}),
-        "completions/distinct": len({json.dumps(record, sort_keys=True) for record in records}) / len(rollout),
-        **_part_means(groups.outcomes),
+        "completions/distinct": len({json.dumps(records[row], sort_keys=True) for row in outputs}) / len(outputs),
+        **_part_means(outcomes),
+    }
+
+
+def _of_each_group(advantages_PK: Tensor, members_PK: Tensor) -> dict[str, float]:
+    """Means over groups, dead ones 0, of the std of their members' advantages (ddof 1) and of the largest absolute one.
+
+    So under a z-score `advantage/group_std` is the share of live groups and says nothing of how large advantages are.
+    """
+    inside_PK = advantages_PK.masked_fill(~members_PK, math.nan).numpy()
+    return {
+        "advantage/group_std": float(group_std(inside_PK, ddof=1).mean()),
+        "advantage/group_max": float(advantages_PK.masked_fill(~members_PK, 0.0).abs().amax(-1).mean()),
     }
 
 
@@ -153,7 +169,7 @@ def sample_rows(
     groups: Groups, records: Sequence[Mapping[str, object]], advantages_PK: Tensor, step: int
 ) -> list[dict[str, object]]:
     """The step's lines of samples.jsonl; `records` are what the task records of each output."""
-    rollout, advantages = groups.rollout, advantages_PK.flatten().tolist()
+    rollout, advantages, present = groups.rollout, advantages_PK.flatten().tolist(), groups.rollout.present.tolist()
     return [
         {
             "step": step,
@@ -166,6 +182,7 @@ def sample_rows(
             "advantage": advantages[row],
         }
         for row, (prompt, outcome) in enumerate(zip(rollout.prompt_N.tolist(), groups.outcomes, strict=True))
+        if present[row]
     ]
 
 

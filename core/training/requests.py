@@ -7,8 +7,10 @@ memory at once is done in pieces, on each rank by itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,24 +27,46 @@ ROWS = 128  # of a batch, whole groups: what is kept of it is small, and progres
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Groups:
-    """A rollout with the outcome of each of its N = P*K rows; rewards in float64, NaN where missing."""
+    """A rollout with the outcome of each of its N = P*K rows; rewards in float64, NaN where missing.
+
+    A row that is no output, in a group with fewer than the others, is ABSENT.
+    """
 
     rollout: Rollout
     outcomes: Sequence[Outcome]
     rewards_PK: Tensor
 
+    @property
+    def present(self) -> Tensor:
+        """(P, K) bool: the rows that are outputs."""
+        return self.rollout.present.view(self.rewards_PK.shape)
+
+    @property
+    def right(self) -> Tensor:
+        """(P, K) bool: the rows whose outcome is known to be right."""
+        return torch.tensor([outcome.right is True for outcome in self.outcomes]).view(self.rewards_PK.shape)
+
+
+ABSENT = Outcome(reward=math.nan, expected=math.nan, valid=False)
+
 
 def collect(task: Task, rollout: Rollout, world: World = ALONE) -> Groups:
     """The rollout scored by the task, on rank 0 for all. Raises TaskError where the task returns too few outcomes."""
 
+    present = rollout.present.tolist()
+
     def outcomes_of_rows() -> list[Outcome]:
-        examples = [rollout.prompts[index] for index in rollout.prompt_N.tolist()]
-        outcomes = task.score(examples, rollout.outputs, rollout.tokens)
+        rows = [row for row, there in enumerate(present) if there]
+        prompt_N = rollout.prompt_N.tolist()
+        examples = [rollout.prompts[prompt_N[row]] for row in rows]
+        tokens = [rollout.tokens[row] for row in rows] if rollout.tokens else ()
+        outcomes = task.score(examples, [rollout.outputs[row] for row in rows], tokens)
         if len(outcomes) != len(examples):
             raise TaskError(
                 f"got {len(outcomes)} outcomes for {len(examples)} completions: a task returns one for each"
             )
-        return outcomes
+        scored = iter(outcomes)
+        return [next(scored) if there else ABSENT for there in present]
 
     outcomes = world.from_rank_0(outcomes_of_rows)
     rewards_N = torch.tensor([outcome.reward for outcome in outcomes], dtype=torch.float64)
@@ -174,7 +198,7 @@ class Replay:
 
     policy: Policy
     prompts: Sequence[Example]
-    outputs: Sequence[str]
+    outputs: Sequence[Any]
     name: str = "replay"
 
     def run(self, machine: Machine | None = None) -> Rollout:

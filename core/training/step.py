@@ -14,19 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.algorithms.advantages import dead_groups, kept_counts, whole
+from core.algorithms.advantages import choice_scores, dead_groups, kept_counts, whole
 from core.config import GrpoStage, RunSpec, Schedule
 from core.health.finding import Row
 from core.health.own_noise import CANARY_COLUMNS, Noise, times
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
 from core.policies.savings import Savings
-from core.randomness import DROPOUT, ORDER, TRAIN, RowKey, permutation
+from core.randomness import CHOICE, DROPOUT, ORDER, TRAIN, RowKey, permutation
 from core.tasks.base import Example, Task, names_of
 from core.training.checkpoint import Progress
 from core.training.clock import Clock, Spent, at, stage_learning_rate
 from core.training.metrics import canary_gap, integrity_metrics, rollout_metrics, sample_rows
 from core.training.outcome import Ending
-from core.training.requests import Groups, Learn, Replay, Request, Reward, Sample, Score
+from core.training.requests import ABSENT, Groups, Learn, Replay, Request, Reward, Sample, Score
 from core.training.update import Batch, Update
 
 NOTHING: frozenset[str] = frozenset()
@@ -70,6 +70,12 @@ class StepContext:
     def step(self) -> int:
         """The run's step, from 1."""
         return self.progress.step + 1
+
+    @property
+    def begins_epoch(self) -> bool:
+        """Whether the stage begins with this step, or goes through its training prompts anew from it on."""
+        done, size, prompts = self.progress.stage_step, self.stage.prompts_per_step, self.spec.task.train_prompts
+        return done == 0 or done * size // prompts > (done - 1) * size // prompts
 
     def now(self, schedule: Schedule) -> float:
         """A schedule's value on this step."""
@@ -129,13 +135,29 @@ class StepContext:
         )
 
 
-def kept_candidates(context: StepContext, rewards_PK: Tensor) -> Tensor:
-    """The rewards of the candidates that take part on this step; the others are missing."""
-    keep = getattr(context.stage, "keep_candidates", None)
-    if keep is None:
+def kept_candidates(context: StepContext, rewards_PK: Tensor, groups: Groups, first: int = 0) -> Tensor:
+    """The rewards of the candidates that take part on this step; the others are missing.
+
+    `first` is the number of the step's groups before these. Of stored outputs only those that take part are in a group.
+    """
+    stage = context.stage
+    if stage.keep_candidates is None or stage.groups == "offline":
         return rewards_PK
-    kept_PK = torch.from_numpy(kept_counts(rewards_PK.numpy(), whole(context.now(keep))))
-    return rewards_PK.masked_fill(kept_PK == 0, math.nan)
+    return rewards_PK.masked_fill(~_taking_part(context, rewards_PK, groups.right, first), math.nan)
+
+
+def _taking_part(context: StepContext, rewards_PK: Tensor, right_PK: Tensor, first: int) -> Tensor:
+    """(P, K) bool: the candidates that the stage's choice keeps of each group."""
+    stage, (prompts, k) = context.stage, rewards_PK.shape
+    keep = k if stage.keep_candidates is None else whole(context.now(stage.keep_candidates))
+    if stage.groups == "offline":
+        keep = min(keep, int(stage.num_generations))
+    orders = None
+    if stage.candidate_choice != "best":
+        keys = [RowKey(context.spec.seed, CHOICE, context.step, 0, first + group) for group in range(prompts)]
+        orders = [permutation(key, k) for key in keys]
+    scores_PK = choice_scores(rewards_PK.numpy(), stage.candidate_choice, orders_PK=orders, right_PK=right_PK.numpy())
+    return torch.from_numpy(kept_counts(scores_PK, keep)) > 0
 
 
 def rows_of(groups: Sequence[int], k: int) -> list[int]:
@@ -160,11 +182,16 @@ class StepGroups:
     tokens: bool  # whether outputs are made of tokens
     virtual_best: float | None = None
 
-    def row(self, advantages_PK: Tensor) -> dict[str, float]:
-        """The step's metrics of everything that was sampled."""
+    def row(self, advantages_PK: Tensor, members_PK: Tensor | None = None) -> dict[str, float]:
+        """The step's metrics of everything that was sampled; `members_PK` are those that advantages are of."""
         return {
             **rollout_metrics(
-                self.groups, advantages_PK, records=self.records, tokens=self.tokens, virtual_best=self.virtual_best
+                self.groups,
+                advantages_PK,
+                records=self.records,
+                members_PK=members_PK,
+                tokens=self.tokens,
+                virtual_best=self.virtual_best,
             ),
             "groups/discarded": len(self.groups.rewards_PK) - len(self.chosen),
             "groups/held_out": self.held_out,
@@ -175,7 +202,7 @@ class StepGroups:
     def spent(self) -> Spent:
         """What was sampled, groups that nothing is learned from included."""
         rollout = self.groups.rollout
-        return Spent(completions=len(rollout), tokens=int(rollout.mask_NT.sum()))
+        return Spent(completions=int(rollout.present.sum()), tokens=int(rollout.mask_NT.sum()))
 
     def result(
         self, context: StepContext, row: Mapping[str, float], advantages_PK: Tensor, carried: Mapping[str, float]
@@ -210,15 +237,18 @@ def sample_and_score(context: StepContext, how: Sampling) -> Generator[Request, 
         if attempt > 0 and (missing == 0 or ending is not None):
             break
         prompts = context.prompts(context.progress.prompts + drawn, missing)
-        keys = [RowKey(context.spec.seed, TRAIN, context.step, attempt, row) for row in range(missing * k)]
-        asked = replace(how, canary=attempt == 0 and _canary_due(context))
-        rollout = yield Sample(policy=policy, prompts=prompts, k=k, how=asked, keys=keys)
-        groups: Groups = yield Reward(task=task, rollout=rollout, step=context.progress.step)
+        if stage.groups == "offline":
+            groups: Groups = yield from _stored_groups(context, prompts, drawn)
+        else:
+            keys = [RowKey(context.spec.seed, TRAIN, context.step, attempt, row) for row in range(missing * k)]
+            asked = replace(how, canary=attempt == 0 and _canary_due(context))
+            rollout = yield Sample(policy=policy, prompts=prompts, k=k, how=asked, keys=keys)
+            groups = yield Reward(task=task, rollout=rollout, step=context.progress.step)
         if attempt == 0:
-            integrity = yield from _integrity(context, rollout)
+            integrity = yield from _integrity(context, groups.rollout)
             finite = {name: value if math.isfinite(value) else None for name, value in integrity.items()}
             ending = context.look({"step": context.step, **finite})
-        chosen += [drawn + index for index in _useful(context, groups, dynamic is not None, virtual_best)]
+        chosen += [drawn + index for index in _useful(context, groups, dynamic is not None, virtual_best, drawn)]
         parts.append(groups)
         drawn += missing
     if len(parts) > 1:
@@ -237,6 +267,38 @@ def sample_and_score(context: StepContext, how: Sampling) -> Generator[Request, 
         held_out=fmean(not context.held_out.isdisjoint(names_of(prompt)) for prompt in groups.rollout.prompts),
         tokens=context.spec.policy.tokens,
         virtual_best=virtual_best,
+    )
+
+
+def _stored_groups(context: StepContext, prompts: Sequence[Example], first: int) -> Generator[Request, Any, Groups]:
+    """The outputs that the task has stored for these prompts, those that take part: K rows each, ABSENT ones behind.
+
+    `first` is the number of the step's groups before these.
+    """
+    k = int(context.stage.num_generations)
+    stored = [context.task.stored(prompt) for prompt in prompts]
+    widest = max(k, *map(len, stored))
+    filled = [output for outputs in stored for output in [*outputs, *[outputs[0]] * (widest - len(outputs))]]
+    rows = [prompt for prompt in prompts for _ in range(widest)]
+    there_PC = torch.tensor([[column < len(outputs) for column in range(widest)] for outputs in stored])
+    replayed: Rollout = yield Replay(policy=context.policy, prompts=rows, outputs=filled)
+    rollout = replace(
+        replayed,
+        prompts=prompts,
+        prompt_N=torch.arange(len(prompts)).repeat_interleave(widest),
+        mask_NT=replayed.mask_NT & there_PC.view(-1, 1),
+    )
+    groups: Groups = yield Reward(task=context.task, rollout=rollout, step=context.progress.step)
+    kept_PC = _taking_part(context, groups.rewards_PK, groups.right, first)
+    # Those that take part first, each in its place among them; then as many others as fill the group.
+    columns_PK = (~kept_PC).to(torch.int8).argsort(dim=-1, stable=True)[:, :k]
+    order_N = (columns_PK + widest * torch.arange(len(prompts)).unsqueeze(-1)).flatten()
+    kept_N = kept_PC.flatten()[order_N]
+    chosen, order = rollout.reordered(order_N), order_N.tolist()
+    return Groups(
+        rollout=replace(chosen, mask_NT=chosen.mask_NT & kept_N.unsqueeze(-1)),
+        outcomes=[groups.outcomes[row] if kept else ABSENT for row, kept in zip(order, kept_N.tolist(), strict=True)],
+        rewards_PK=groups.rewards_PK.masked_fill(~kept_PC, math.nan).gather(-1, columns_PK),
     )
 
 
@@ -267,9 +329,12 @@ def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any
     return metrics
 
 
-def _useful(context: StepContext, groups: Groups, live: bool, virtual_best: float | None) -> list[int]:
-    """The groups that a step may learn from: with `live`, only those whose rewards differ (the virtual best counts)."""
-    stage, rewards_PK = context.stage, kept_candidates(context, groups.rewards_PK)
+def _useful(context: StepContext, groups: Groups, live: bool, virtual_best: float | None, first: int) -> list[int]:
+    """The groups that a step may learn from: with `live`, only those whose rewards differ (the virtual best counts).
+
+    `first` is the number of the step's groups before these.
+    """
+    stage, rewards_PK = context.stage, kept_candidates(context, groups.rewards_PK, groups, first)
     useful_P = torch.ones(len(rewards_PK), dtype=torch.bool)
     if live:
         useful_P &= ~torch.from_numpy(dead_groups(rewards_PK.numpy(), virtual_best))

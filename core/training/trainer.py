@@ -133,7 +133,7 @@ class Trainer:
     def _evaluate(self, *, done: int) -> Generator[Request, Any, dict[str, float]]:
         """Held-out prompts, the same draws every time, after so many steps."""
         evaluation, policy = self.spec.evaluation, self.policy
-        how = Sampling(temperature=evaluation.temperature, max_completion_length=self.spec.max_completion_length)
+        how = Sampling.at(evaluation.temperature, self.spec.max_completion_length)
         k = evaluation.num_generations_eval
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(self._held_out) * k)]
         rollout = yield Sample(policy=policy, prompts=self._held_out, k=k, how=how, keys=keys, name="evaluate")
@@ -146,7 +146,7 @@ class Trainer:
         wants = frozenset({ENTROPY}) if kind.entropies else NOTHING
         clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=wants, name="evaluate")
         gap = integrity_metrics(rollout, rows, clean).get("rollout/logprob_gap")
-        metrics |= {"eval/temperature": how.temperature} | ({} if gap is None else {"eval/logprob_gap": gap})
+        metrics |= {"eval/temperature": evaluation.temperature} | ({} if gap is None else {"eval/logprob_gap": gap})
         if done == 0:
             metrics |= yield from self._noise(rollout, range(0, len(rollout), k)[:CALIBRATED_ON])
         guards, dtype = self.spec.guards, self.spec.computes_in
@@ -158,7 +158,7 @@ class Trainer:
     def _resample(self) -> Generator[Request, Any, dict[str, float]]:
         """The noise again, on the machine that goes on with a run: a completion of each of some held-out prompts."""
         prompts, evaluation = self._held_out[:CALIBRATED_ON], self.spec.evaluation
-        how = Sampling(temperature=evaluation.temperature, max_completion_length=self.spec.max_completion_length)
+        how = Sampling.at(evaluation.temperature, self.spec.max_completion_length)
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(prompts))]
         rollout = yield Sample(policy=self.policy, prompts=prompts, k=1, how=how, keys=keys, name="calibrate")
         return (yield from self._noise(rollout, range(len(prompts))))
@@ -230,6 +230,8 @@ class Trainer:
         now = clock(self.spec, progress, self.table)
         if not (now.ended or flat):
             return
+        if stage.kind == "sft":
+            self.policy.keep("reference")
         after = len(self._stages) if now.spent_all else progress.stage + 1
         self.progress = replace(progress, stage=after, stage_step=0, stage_updates=0, carried={})
         if after < len(self._stages):

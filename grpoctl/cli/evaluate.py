@@ -110,16 +110,9 @@ class EvalPlan:
     @property
     def sampling(self) -> Sampling:
         """The settings of the sampler."""
-        return sampling_at(self.temperature, self.spec.max_completion_length)
+        from core.policies.base import Sampling
 
-
-def sampling_at(temperature: float, limit: int) -> Sampling:
-    """Draws at a temperature, of at most `limit` tokens; at 0 the likeliest token each time."""
-    from core.policies.base import Sampling
-
-    if temperature == 0:
-        return Sampling(temperature=1.0, max_completion_length=limit, top_k=1)
-    return Sampling(temperature=temperature, max_completion_length=limit)
+        return Sampling.at(self.temperature, self.spec.max_completion_length)
 
 
 def measure(request: EvalRequest) -> dict[str, Any]:
@@ -180,8 +173,8 @@ def plan_of(request: EvalRequest, home: Home) -> EvalPlan:
     _check_overrides(weights, bool(names), overrides)
     spec = _spec(weights, names[0] if names else None, request.profile, overrides, home)
     temperature = _temperature(request, spec.evaluation.temperature)
-    if temperature == 0 and not spec.policy.tokens:
-        raise UserError(f"got greedy decoding, and the policy {spec.policy.kind} draws no tokens; give --temperature")
+    if temperature == 0 and not spec.policy.greedy:
+        raise UserError(f"got greedy decoding, and the policy {spec.policy.kind} can only draw; give --temperature")
     if temperature == 0 and (request.k or 1) > 1:
         raise UserError(f"got --num-generations {request.k} of greedy decoding, which gives one; leave one of them out")
     k = 1 if temperature == 0 else request.k or spec.evaluation.num_generations_eval

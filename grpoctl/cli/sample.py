@@ -17,7 +17,6 @@ from core.errors import UserError
 from core.tasks.base import Example
 from core.tasks.text import text_example
 from grpoctl import console
-from grpoctl.cli.evaluate import sampling_at
 from grpoctl.cli.lookup import find_weights, print_choice
 from grpoctl.cli.options import Json
 from grpoctl.files import storage_errors
@@ -56,13 +55,14 @@ def sample(
     limit = max_tokens or (spec.max_completion_length if spec else LONGEST)
     text = _prompt(prompt)
     policy = weights.language_model(weights.model(spec.language_model if spec else ModelSpec(source=weights.source)))
+    from core.policies.base import Sampling
     from core.randomness import PREVIEW, RowKey
 
     example = _example(text, spec)
     _check_room(policy, example, limit)
     started = time.perf_counter()
     keys = [RowKey(seed, PREVIEW, 0, 0, row) for row in range(count)]
-    rollout = policy.sample([example], count, sampling_at(temperature, limit), keys)
+    rollout = policy.sample([example], count, Sampling.at(temperature, limit), keys)
     seconds = time.perf_counter() - started
     logprobs = rollout.drawn_NT.double().sum(-1).tolist() if rollout.drawn_NT is not None else [None] * count
     rows = zip(rollout.outputs, rollout.tokens, logprobs, rollout.truncated_N.tolist(), strict=True)

@@ -37,6 +37,7 @@ def recorded_rows() -> list[dict[str, float | None]]:
             "advantage": {"baseline": "running", "scale_rewards": "running"},
         },
         "sft": {**plain, "kind": "sft", "max_steps": 1},
+        "stored": {**group, "beta": 0.1, "kl_estimator": "forward_k3", "old_policy": "reference", "max_steps": 1},
         "rce": {**group, "kind": "rce", "max_completion_length": 1},  # all are cut off
     }  # fmt: skip
     task = PricedTask(lambda problem, output: float(int(output) == problem % 4))
@@ -70,7 +71,7 @@ def test_what_a_run_writes_is_declared() -> None:
 def test_what_is_declared_is_written() -> None:
     continuous = {"differential_entropy"}  # tests/core/training/test_trainer_other_policies.py writes it
     assert names(*DECLARED) - set().union(*ROWS, *rows_of_texts()) == continuous
-    assert {row["stage"] for row in STEPS} == {0, 1, 2}
+    assert {row["stage"] for row in STEPS} == {0, 1, 2, 3}
     assert any(row["update"] == 1 for row in STEPS)
 
 

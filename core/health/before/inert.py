@@ -57,6 +57,7 @@ READS: Mapping[str, frozenset[str]] = {
     "dual_clip": frozenset({"epsilon", "epsilon_high", "dual_clip"}),
     "gspo": frozenset({"epsilon", "epsilon_high"}),
     "mean_ratio": frozenset({"epsilon", "epsilon_high"}),
+    "product_ratio": frozenset({"epsilon", "epsilon_high"}),
     "cispo": frozenset({"cispo_max_weight"}),
     "sapo": frozenset({"sapo_temperature_pos", "sapo_temperature_neg"}),
     "reinforce": frozenset(),
@@ -70,6 +71,8 @@ def ratio_is_one(view: StageView) -> bool:
 
     One update per rollout, and a sound sampler; with an importance_sampling_cap the trainer scores the old ones itself.
     """
+    if view.grpo is not None and view.grpo.old_policy != "sampler":
+        return False
     return view.updates_per_step == 1 and (not view.spec.faults or _scored_again(view))
 
 
@@ -77,7 +80,7 @@ def noise(view: StageView) -> str:
     """What still moves the ratio a little off 1; empty where it is rounding of float32 only (3e-6 nats)."""
     sources = []
     if view.dropout > 0:
-        sources.append(f"lora_dropout {number(view.dropout)}")
+        sources.append(f"{view.dropout_name} {number(view.dropout)}")
     if view.spec.computes_in == "bfloat16" and not _scored_again(view):
         sources.append(f"bfloat16's rounding (about {BFLOAT16_NATS} nats a token)")
     return " and ".join(sources)
@@ -129,6 +132,8 @@ def _surrogate(view: StageView) -> Why | None:
     stage = view.grpo
     if stage is None or not ratio_is_one(view) or stage.cispo_max_weight < 1 or (noise(view) and acts_on_noise(stage)):
         return None
+    if stage.surrogate == "product_ratio":
+        return None  # its gradient is that of the sum over a row's factors, where the others' is that of their mean
     but = f" (but for {noise(view)})" if noise(view) else ""
     return Why(
         reason=f"one update per rollout: the ratio is 1{but}, where all surrogates have one gradient",

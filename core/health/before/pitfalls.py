@@ -67,9 +67,9 @@ def _of_ratio(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
     if view.dropout > 0:
         yield finding(
             view, "dropout-in-ratio", "warning",
-            f"lora_dropout {number(view.dropout)} is active in the update's log-probs and not in the recorded ones: "
+            f"{view.dropout_name} {number(view.dropout)} is active in the update's log-probs and not in the old ones: "
             "their ratio is noise around 1, not 1",
-            lora_dropout=view.dropout,
+            **{view.dropout_name: view.dropout},
         )  # fmt: skip
     if stage.surrogate == "reinforce" and view.updates_per_step > 1:
         yield finding(

@@ -82,9 +82,16 @@ class StageView:
 
     @property
     def dropout(self) -> float:
-        """The adapter's dropout; 0 without one."""
+        """The dropout of an update: the adapter's of a language model, else the policy's own; 0 without one."""
         model = self.spec.model
-        return model.lora.lora_dropout if model is not None and model.lora is not None else 0.0
+        if model is None:
+            return self.spec.policy.update_dropout
+        return 0.0 if model.lora is None else model.lora.lora_dropout
+
+    @property
+    def dropout_name(self) -> str:
+        """What that dropout is called."""
+        return "dropout" if self.spec.model is None else "lora_dropout"
 
     @property
     def rewards(self) -> Rewards:

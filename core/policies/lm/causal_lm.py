@@ -18,7 +18,7 @@ from torch.nn import Parameter
 
 from core.errors import CheckpointError, TaskError
 from core.models.adapters import save, using_weights
-from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, joined
+from core.policies.base import ENTROPY, Keep, Rollout, Sampling, Scores, Weights, joined
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.lm.decoding import decode, sampler_logprobs, stack_draws
 from core.policies.lm.fast.fused_layers import checkpoint_contexts, folded_adapter
@@ -105,6 +105,9 @@ class CausalLMPolicy:
             tokens=rows,
             canary_T=canary_T,
         )
+
+    def keep(self, which: Keep) -> None:
+        """Nothing: the reference of a language model stays what it was loaded as."""
 
     def canary(self, example: Example) -> Rollout:
         """The end of the example's prompt, and its own first tokens as a completion: fixed, and few are certain."""

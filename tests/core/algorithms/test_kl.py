@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.algorithms.kl import k1, k2, k3, kl_loss, kl_penalty, kl_value
+from core.algorithms.kl import forward_k3, k1, k2, k3, kl_loss, kl_penalty, kl_value
 from core.algorithms.names import KlEstimator
 
 ESTIMATORS: tuple[KlEstimator, ...] = get_args(KlEstimator)
@@ -32,6 +32,8 @@ ESTIMATORS: tuple[KlEstimator, ...] = get_args(KlEstimator)
 def test_values(d: float, expected_k2: float, expected_k3: float) -> None:
     policy, reference = torch.tensor([[d - 3.0]], dtype=torch.float64), torch.tensor([[-3.0]], dtype=torch.float64)
     expected = {"k1": d, "k2": expected_k2, "k3": expected_k3, "k1_ratio": d, "k3_ratio": expected_k3}
+    bounded = max(-20.0, min(20.0, d))
+    expected["forward_k3"] = exp(bounded) - 1 - bounded  # the other way round
     for estimator in ESTIMATORS:  # as a loss a ratio of 1 changes no value
         assert kl_loss(policy, reference, estimator).item() == pytest.approx(expected[estimator])
         assert kl_value(policy, reference, estimator).item() == pytest.approx(expected[estimator])
@@ -110,7 +112,7 @@ def test_told_the_older_policy_a_ratio_stays_unbiased_off_policy(estimator: KlEs
     assert (untold - gradient(reverse)).abs().max() > 0.01
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", [name for name in ESTIMATORS if name != "forward_k3"])  # of other samples
 def test_expected_value(estimator: KlEstimator) -> None:
     logprobs = POLICY.log_softmax(-1)
     mean = (logprobs.exp() * kl_value(logprobs, REFERENCE, estimator)).sum().item()
@@ -119,6 +121,17 @@ def test_expected_value(estimator: KlEstimator) -> None:
         assert abs(mean - true) > 0.01  # biased
     else:
         assert mean == pytest.approx(true, abs=1e-12)
+
+
+def test_forward_k3_is_of_whole_outputs_that_the_reference_drew() -> None:
+    policy, reference = torch.tensor([[-1.0, -2.0], [-1.0, 0.0]]), torch.tensor([[-1.5, -2.5], [-2.0, 0.0]])
+    # Both rows' log-ratios add up to 1: e - 2, at each factor, so that a mean over them is it.
+    assert forward_k3(policy, reference).tolist() == [pytest.approx([exp(1) - 2] * 2)] * 2
+    logprobs = POLICY.log_softmax(-1).unsqueeze(-1).requires_grad_()
+    outputs = REFERENCE.unsqueeze(-1)  # an output of one factor each
+    mean = (outputs.exp() * forward_k3(logprobs, outputs)).sum()
+    forward = (outputs.exp() * (outputs - logprobs)).sum()  # KL(ref || pi)
+    assert mean.item() == pytest.approx(forward.item(), abs=1e-12)
 
 
 def test_k3_is_never_negative() -> None:

@@ -178,6 +178,18 @@ def test_mean_ratio_rows() -> None:
     assert got.values_NT[0, :2].mean().item() == pytest.approx(1.25)
 
 
+def test_product_ratio_is_of_the_whole_row() -> None:
+    got, slopes = of_rows("product_ratio", [[1.0], [1.0]])
+    first, second = exp(sum(LOG_RATIOS[0, :2].tolist())), exp(sum(LOG_RATIOS[1, :2].tolist()))
+    for row, whole in enumerate((first, second)):
+        assert got.ratio_NT[row].tolist() == pytest.approx([whole, whole, 1.0])
+        value, slope = (whole, 2 * whole) if whole <= 1.28 else (1.28, 0.0)
+        assert got.values_NT[row].tolist() == pytest.approx([value, value, 0.0])
+        assert slopes[row].tolist() == pytest.approx([slope, slope, 0.0])  # half of it under a mean over two factors
+    _, slopes = of_rows("product_ratio", [[-1.0], [-1.0]])
+    assert (slopes[:, :2] < 0).all()  # above the bounds a negative advantage still pulls
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_advantages_of_rows_serve_their_tokens_and_those_of_tokens_their_own(kind: str) -> None:
     by_row, slopes = of_rows(kind, [[1.0], [-1.0]])

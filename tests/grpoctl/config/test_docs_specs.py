@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from core.config import Part, RunSpec, Schedule
+from core.config.policy import BUILT_IN
 from core.config.task import task_names
 from core.errors import SpecError
 from grpoctl.config import load
@@ -83,11 +85,12 @@ def rows() -> list[str]:
     """A row per key, the tasks one after another."""
     found: dict[str, str] = {}
     stages = {kind: {"kind": kind} for kind in stage_kinds()}
-    for task in task_names():
-        for path, field in fields({"task": {"name": task}, "stages": stages}).items():
+    for task, policy in product(task_names(), BUILT_IN):
+        for path, field in fields({"task": {"name": task}, "policy": {"kind": policy}, "stages": stages}).items():
             if path in (("profile",), *(("stages", kind) for kind in stages)) or told_once(path, found):
                 continue
-            words = f"one of {', '.join(task_names())}" if path == ("task", "name") else allowed(field)
+            chosen = {("task", "name"): task_names(), ("policy", "kind"): BUILT_IN}.get(path)
+            words = allowed(field) if chosen is None else f"one of {', '.join(chosen)}"
             found.setdefault(dotted(path), f"| `{dotted(path)}` | {words} | {written(field.default)} |")
     return sorted(found.values(), key=lambda row: [*RunSpec.model_fields].index(row[3:].split("`")[0].split(".")[0]))
 

@@ -24,7 +24,10 @@ LOADED = load(EVERYTHING, library=LIBRARY)
 AUTHORED = read_authored(EVERYTHING, LIBRARY)
 ALL = fields(LOADED.authored)
 # One choice, the keys below change with it, or another key must go for it: tested elsewhere.
-ONLY_VALUE = {"task.name", "policy.kind", "stages.grpo.kind", "budget.tokens", "model.trainable"}
+ONLY_VALUE = {
+    "task.name", "policy.kind", "stages.grpo.kind", "stages.grpo.groups", "budget.tokens", "model.trainable",
+    "stages.grpo.importance_sampling_cap",
+}  # fmt: skip
 CONSTANT = ("stages.grpo.beta", "stages.grpo.entropy_coef")  # what adapts starts from a plain number
 LEAVES = {
     dotted(path): field
@@ -44,6 +47,8 @@ SPECIAL: dict[str, Any] = {
     "stages.grpo.epochs": 0.0303,  # of 6324 prompts, two a step: the 96 steps that max_steps says
     "stages.grpo.kl_estimator": "k3",  # k1 is refused in a loss
     "stages.grpo.adaptive_beta.factor": 2.5,
+    "stages.grpo.candidate_choice": "stratified",  # best is the default, which is not written
+    "stages.grpo.old_policy": "start_of_epoch",
 }
 
 
