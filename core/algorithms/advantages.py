@@ -112,6 +112,22 @@ def centred_ranks(rewards_PC: Array, counts_PC: Array) -> Array:
     return wins_PC
 
 
+def ranks_by_order(rewards_PC: Array, counts_PC: Array) -> Array:
+    """1 - 2 rank / (n - 1) inside each group, rank 0 the best, of equal rewards the earlier one: (P, C) -> (P, C).
+
+    So a group of equal rewards has the values 1 to -1 too, by its order alone. Of the members of one column the mean;
+    0 in a group of one, and what is missing is 0.
+    """
+    gap_PCC = rewards_PC[:, None, :] - rewards_PC[:, :, None]  # [p, i, j] = r_j - r_i
+    tolerance_P11 = _tolerance(rewards_PC, counts_PC)[:, :, None]
+    earlier_CC = np.tri(rewards_PC.shape[-1], k=-1, dtype=np.bool_)
+    above_PCC = (gap_PCC > tolerance_P11) | ((np.abs(gap_PCC) <= tolerance_P11) & earlier_CC)
+    rank_PC = (above_PCC * counts_PC[:, None, :]).sum(-1) + (counts_PC - 1) / 2
+    others_P1 = counts_PC.sum(-1, keepdims=True) - 1
+    ranked: Array = np.where((counts_PC > 0) & (others_P1 > 0), 1 - 2 * rank_PC / np.maximum(others_P1, 1.0), 0.0)
+    return ranked
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
     """Moving averages of each step's mean and variance, raw, after `count` updates.
@@ -183,6 +199,8 @@ def _groups(
             values_PC = rewards_PC
         case "rank":
             values_PC = centred_ranks(rewards_PC, counts_PC)
+        case "rank_by_order":
+            values_PC = ranks_by_order(rewards_PC, counts_PC)
         case _:
             assert_never(how.transform)
     match how.weighting:

@@ -22,7 +22,7 @@ OldPolicy = Literal["sampler", "reference", "start_of_epoch"]  # whose log-probs
 CandidateChoice = Literal["best", "random", "stratified"]
 
 
-Transform = Literal["none", "rank"]
+Transform = Literal["none", "rank", "rank_by_order"]
 Baseline = Literal["group", "leave_one_out", "batch", "running", "none"]
 Scale = Literal["none", "group", "batch", "batch_centred", "running"]
 Weighting = Literal["rows", "tokens"]
@@ -31,9 +31,14 @@ Scope = Literal["none", "group", "batch", "history"]  # whose rewards a statisti
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformTraits:
-    """keeps_rewards: values are rewards still, in their unit; only these can be held against those of earlier steps."""
+    """keeps_rewards: values are rewards still, in their unit; only these can be held against those of earlier steps.
+
+    by_place: equal rewards have different values by their place in the group; a column that stands for many completions
+    then has their mean only.
+    """
 
     keeps_rewards: bool
+    by_place: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +69,7 @@ class ScaleTraits:
 TRANSFORMS: Mapping[Transform, TransformTraits] = {
     "none": TransformTraits(keeps_rewards=True),
     "rank": TransformTraits(keeps_rewards=False),
+    "rank_by_order": TransformTraits(keeps_rewards=False, by_place=True),
 }
 BASELINES: Mapping[Baseline, BaselineTraits] = {
     "group": BaselineTraits(scope="group", balanced=True),

@@ -131,13 +131,18 @@ def settings_of(spec: RunSpec) -> Settings:
     ]
     known |= {name: getattr(stage, name) for name in shared}
     known |= {"dynamic_sampling": stage.dynamic_sampling is not None, "overlong": stage.overlong is not None}
-    known |= {"offline": False, "old_is_reference": False}
-    return Settings(**known | {"ranks_break_ties": False, "reshaped": _reshaped(stage), "stage": index})
+    known |= {"offline": stage.groups == "offline", "old_is_reference": stage.old_policy == "reference"}
+    by_order = stage.advantage.transform == "rank_by_order"
+    known |= {"ranks_break_ties": by_order, "transform": "rank" if by_order else stage.advantage.transform}
+    return Settings(**known | {"reshaped": _reshaped(stage), "stage": index})
 
 
 def _reshaped(stage: GrpoStage) -> bool:
     """Whether advantages are of other rewards than those of the step's completions, or of some of them only."""
-    partial = (stage.advantage.virtual_best, stage.keep_candidates, stage.positive_reward, stage.overlong)
+    kept = (
+        None if stage.groups == "offline" else stage.keep_candidates
+    )  # stored groups have none but those that take part
+    partial = (stage.advantage.virtual_best, kept, stage.positive_reward, stage.overlong)
     return any(setting is not None for setting in partial) or (stage.kl_in == "reward" and stage.beta.ever)
 
 

@@ -19,11 +19,12 @@ from core.algorithms.advantages import (
     Level,
     advantages,
     candidate_weights,
+    choice_scores,
     group_std,
     kept_counts,
     whole,
 )
-from core.algorithms.names import BASELINES, SCALES, TRANSFORMS, Baseline, Scale, Transform, scopes
+from core.algorithms.names import BASELINES, SCALES, TRANSFORMS, Baseline, CandidateChoice, Scale, Transform, scopes
 from core.config import AdvantageSpec
 
 TINY = 1e-12  # an eps that does not show in nine digits
@@ -384,7 +385,7 @@ def test_a_column_may_stand_for_many(ddof: int, rewards: list[float], counts: li
 LEVELS = (0.0, 0.1 + 0.2, 0.3, 0.7, 1.0)  # two of them are equal within the tolerance
 
 
-@pytest.mark.parametrize(("transform", "baseline", "scale"), TABLE)
+@pytest.mark.parametrize(("transform", "baseline", "scale"), [row for row in TABLE if not TRANSFORMS[row[0]].by_place])
 def test_counts_are_as_many_columns(transform: str, baseline: str, scale: str) -> None:
     generator = np.random.default_rng(0)
     for variant, trial in itertools.product(VARIANTS, range(6)):
@@ -408,7 +409,7 @@ def test_a_group_s_advantages_depend_on_other_groups_where_a_scope_is_the_batch(
         alone = advantages([one, one], norm, before=level)[0]
         beside = advantages([one, [1.0, 1.0]], norm, before=level)[0]
         same = alone == pytest.approx(beside)
-        assert same != ("batch" in scopes(norm)) or transform == "rank", (baseline, scale)
+        assert same != ("batch" in scopes(norm)) or transform != "none", (baseline, scale)
 
 
 @pytest.mark.parametrize(
@@ -478,3 +479,38 @@ def test_a_schedule_s_value_is_rounded_and_leaves_one(keep: float, expected: int
 def test_the_std_of_a_group_of_one_is_0_and_not_a_number_missing() -> None:
     # divisor n - ddof: two rewards 1 and 3 have squares 2 over 1; one reward alone has 0 over 0
     assert group_std([[1.0, 3.0], [5.0, nan], [nan, nan]], 1).tolist() == [[sqrt(2.0)], [0.0], [0.0]]
+
+
+def test_ranks_by_order_break_ties_by_place() -> None:
+    how = AdvantageSpec(transform="rank_by_order", baseline="none", scale_rewards="none")
+    got = advantages([[2.0, 5.0, 1.0, 2.0, nan], [3.0, 3.0, 3.0, nan, nan], [7.0, nan, nan, nan, nan]], how)
+    assert got[0].tolist() == pytest.approx([1 / 3, 1.0, -1.0, -1 / 3, 0.0])
+    assert got[1].tolist() == pytest.approx([1.0, 0.0, -1.0, 0.0, 0.0])  # equal rewards: by their order alone
+    assert got[2].tolist() == [0.0] * 5
+    # Two completions of one column share the mean of their ranks.
+    assert advantages([[2.0, 1.0]], how, counts_PC=[[1.0, 2.0]])[0].tolist() == pytest.approx([1.0, -0.5])
+    # Documents 001's "about .7 to .8": five candidates, ddof 1 and 0.
+    five = advantages([[5.0, 4.0, 3.0, 2.0, 1.0]], how)[0]
+    assert (five.std(ddof=1), five.std()) == (pytest.approx(0.79, abs=0.005), pytest.approx(0.707, abs=0.001))
+
+
+def test_which_candidates_a_choice_keeps() -> None:
+    rewards = [[2.0, 2.0, 2.0, 0.0, nan]]
+    orders = [[3, 1, 4, 2, 0]]
+    right = [[True, True, True, False, False]]
+
+    def kept(choice: CandidateChoice, keep: int) -> list[float]:
+        scores = choice_scores(rewards, choice, orders_PK=orders, right_PK=right)
+        return kept_counts(scores, keep)[0].tolist()
+
+    assert kept("best", 2) == [1, 1, 0, 0, 0]
+    assert kept("random", 2) == [0, 1, 0, 1, 0]
+    assert kept("random", 1) == [0, 1, 0, 0, 0]
+    assert kept("stratified", 2) == [0, 1, 0, 1, 0]
+    assert kept("stratified", 3) == [1, 1, 0, 1, 0]
+    late = choice_scores([[2.0, 2.0, 0.0]], "stratified", orders_PK=[[0, 1, 2]], right_PK=[[True, True, False]])
+    assert kept_counts(late, 2)[0].tolist() == [1, 0, 1]  # the wrong one comes last, and is kept
+    alike = choice_scores([[2.0, 2.0, 2.0]], "stratified", orders_PK=[[2, 1, 0]], right_PK=[[True, True, True]])
+    assert kept_counts(alike, 2)[0].tolist() == [0, 1, 1]
+    with pytest.raises(ValueError, match="stratified"):
+        choice_scores(rewards, "stratified", orders_PK=orders)
