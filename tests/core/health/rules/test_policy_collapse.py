@@ -155,6 +155,7 @@ def test_no_limit_broken_no_finding() -> None:
         ({"kl": 0.009}, "rollout-mode"),
         ({"kl": 0.009, "completions/length": 200.0}, "policy-collapse"),
         ({"kl": 0.02}, "policy-collapse"),
+        ({"kl": 1e-4, "completions/length": None}, "policy-collapse"),  # of how many factors is not known: no bound
     ],
 )
 @pytest.mark.parametrize("start", [3, 30])
