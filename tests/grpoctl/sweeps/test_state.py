@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,14 @@ def test_an_interval_that_changed_is_written_beside_the_trial_as_it_was(tmp_path
         book.intervals = {1: interval}
         book.save()
         assert read_book(book.path).intervals[1] == (None if interval is None else list(interval))
+
+
+def test_a_trial_that_went_on_is_written_anew(tmp_path: Path) -> None:
+    book = book_in(tmp_path)
+    book.save()
+    book.trials[0] = replace(FRESH, status=TrialStatus.FAILED, message="away")
+    book.save()
+    assert read_book(book.path).ordered() == [book.trials[0], ENDED]
 
 
 def test_a_document_is_that_of_the_last_save(tmp_path: Path) -> None:
