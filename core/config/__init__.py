@@ -15,7 +15,6 @@ from core.config.task import (
     Gsm8kTaskSpec,
     RewardSpec,
     TaskConfig,
-    TaskSpec,
     WorkflowDslTaskSpec,
 )
 
@@ -54,7 +53,6 @@ __all__ = [
     "Stage",
     "StageBase",
     "TaskConfig",
-    "TaskSpec",
     "WorkflowDslTaskSpec",
     "named_point",
     "point",

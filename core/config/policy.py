@@ -128,6 +128,11 @@ class PolicyConfig(Part):
     losses: ClassVar[frozenset[str]] = frozenset()
 
     @property
+    def factor(self) -> str:
+        """What sentences call one factor of its outputs, where a log-prob or a KL is given for each."""
+        return "token" if self.tokens else "factor"
+
+    @property
     def computes_in(self) -> Dtype:
         """The precision of its forwards: what rounding is to be expected between sampler and trainer."""
         return "float32"

@@ -18,7 +18,7 @@ from core.config.grpo_stage import GrpoStage
 from core.config.part import LATE, Count, Fraction, Name, NonNegative, Part, Positive, PositiveInt, refusal
 from core.config.policy import AnyPolicy, Dtype, LmPolicyConfig, ModelSpec, PolicyConfig, policy_kinds
 from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase, kind_of, steps_of_epochs
-from core.config.task import CustomTaskSpec, TaskSpec, task_names
+from core.config.task import AnyTask, CustomTaskSpec, task_names
 from core.errors import SpecError
 from core.metrics import declared, unknown_metric
 
@@ -136,7 +136,7 @@ class RunSpec(Part):
     seed: Count = 0
     policy: Annotated[AnyPolicy, LATE] = LmPolicyConfig()
     model: Annotated[ModelSpec | None, AfterValidator(_model_of_an_lm)] = None  # the policy lm needs it
-    task: TaskSpec
+    task: AnyTask
     init_from: str | None = None  # a run: start from its best checkpoint
     stages: Annotated[dict[Name, Stage], Field(min_length=1)]
     budget: BudgetSpec | None = None  # the last stage goes on until it is spent

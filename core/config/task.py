@@ -198,7 +198,7 @@ def _by_name(value: Any, handler: Any) -> TaskConfig:
     return settings
 
 
-TaskSpec = Annotated[
+AnyTask = Annotated[
     SerializeAsAny[Annotated[BuiltInTask, Field(discriminator="name")]],
     WrapValidator(_by_name),
 ]

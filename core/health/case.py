@@ -81,7 +81,13 @@ class Settings:
     eval_completions: int | None = None  # behind one evaluation
     eval_prompts: int | None = None  # that they answer
     stage: int | None = None  # index of the stage that these settings are of; None where a log has no stages
+    factor: str | None = None  # what a part of a completion with a log-prob of its own is called; null: token
     first_update_lr: float | None = None  # the rate of the first optimiser step, where the log or its code says it
+
+    @property
+    def per_factor(self) -> str:
+        """The unit of a KL or a log-prob gap."""
+        return f"nats a {self.factor or 'token'}"
 
     @property
     def baseline_traits(self) -> BaselineTraits | None:
@@ -118,6 +124,7 @@ def settings_of(spec: RunSpec) -> Settings:
         "lora_dropout": spec.model.lora.lora_dropout if spec.model is not None and spec.model.lora else 0.0,
         "gradient_checkpointing": spec.model is not None and spec.model.gradient_checkpointing,
         "dtype": spec.computes_in,
+        "factor": spec.policy.factor,
         "optimizer": "adamw",  # core.training.update has no other
         "eval_prompts": spec.task.eval_prompts,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,

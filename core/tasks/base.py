@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from core.errors import TaskError
 
 Split = Literal["train", "eval", "test"]
+SHOWN = 20  # samples of a step in the table of a task that has none of its own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,8 +112,24 @@ class Task(Protocol):
         raise TaskError("this task has no stored outputs; leave groups: offline out")
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
-        """What the rows of samples.jsonl show (`step`, `prompt_id`, what `record` keeps, `valid`, `reward`)."""
-        return []
+        """What the rows of samples.jsonl show (`step`, `prompt_id`, what `record` keeps, `valid`, `reward`).
+
+        Here the first samples of the last recorded step, as `shown_output` shows them.
+        """
+        last = max((int(str(sample["step"])) for sample in samples), default=0)
+        rows = [sample for sample in samples if sample["step"] == last]
+        cells = [
+            (
+                str(row["prompt_id"]),
+                self.shown_output(row),
+                "missing" if row["reward"] is None else f"{float(str(row['reward'])):.3f}",
+                "yes" if row["valid"] else "no",
+            )
+            for row in rows[:SHOWN]
+        ]
+        many = f"the first {SHOWN} of {len(rows)} samples" if len(rows) > SHOWN else f"all {len(rows)} samples"
+        columns = ("prompt id", "completion", "reward", "valid")
+        return [Table(title=f"Step {last}: {many}", columns=columns, rows=tuple(cells))]
 
     def make_ready(self) -> None:
         """Have what scoring needs before a run begins. Raises SpecError where something is missing."""

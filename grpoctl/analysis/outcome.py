@@ -60,7 +60,8 @@ def sampler_lines(result: Mapping[str, Any]) -> list[Line]:
     gap, detectable = (number(final.get(name)) for name in ("rollout/logprob_gap", "rollout/detectable_gap"))
     if gap is None or detectable is None or gap > detectable:
         return []
-    text = f"{gap:.2g} nats a token from the trainer; a gap from {detectable:.2g} on would be noticed"
+    factor = "token" if "completions/length" in final else "factor"  # a length is recorded of tokens alone
+    text = f"{gap:.2g} nats a {factor} from the trainer; a gap from {detectable:.2g} on would be noticed"
     return [Line(label="Sampler", text=text)]
 
 

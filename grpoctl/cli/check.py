@@ -221,9 +221,8 @@ def _budget(foresight: StageForesight) -> str:
     noun = "completion" if view.num_generations else "answer"
     first, last = rates(view.stage, b.first_tick, b.last_tick)
     refills = f" ({b.max_completions_with_refills} with refills)" * (b.max_completions_with_refills > b.max_completions)
-    sampled = (
-        f", {b.max_completions} completions{refills}, {b.max_tokens:,} tokens at most" if view.num_generations else ""
-    )
+    tokens = f", {b.max_tokens:,} tokens at most" if view.spec.policy.tokens else ""
+    sampled = f", {b.max_completions} completions{refills}{tokens}" if view.num_generations else ""
     few = f"{b.min_steps} to " * (b.min_steps < b.max_steps)
     return (
         f"A step: {each}{plural(per, noun)}, {plural(b.updates_per_step, 'update')} of "

@@ -58,10 +58,10 @@ def run_all(request: RunRequest) -> list[dict[str, Any]]:
     home = Home.locate()
     liveness.reconcile(home)
     take_first(request.slots)
-    resolved, why = resolve(request, home)
     on_cpu = bool(request.slots) and request.slots[0].device == ""
     if not on_cpu and (unverified := verified.unverified_text(verified.cuda_devices())) is not None:
         console.print_note(unverified)
+    resolved, why = resolve(request, home)
     results: list[dict[str, Any]] = []
     for loaded in resolved:
         prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=request.resume), home)

@@ -19,6 +19,7 @@ from grpoctl.executors.base import Executor
 from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.files import storage_errors
+from grpoctl.resources import verified
 from grpoctl.runs import liveness
 from grpoctl.runs import profile as profiles
 from grpoctl.runs.launch import revisions_of
@@ -121,7 +122,8 @@ def run(request: SweepRequest) -> int:
     home = Home.locate()
     liveness.reconcile(home)
     with signals_as_interrupts(), opened_study(request, home) as opened:
-        for note in opened.notes:
+        unverified = None if opened.over else verified.unverified_text(verified.cuda_devices())
+        for note in (*([] if unverified is None else [unverified]), *opened.notes):
             console.print_note(note)
         if opened.over:
             bring_up_to_date(request, opened)

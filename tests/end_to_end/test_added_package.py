@@ -6,6 +6,7 @@ The package is tests/added_package: a folder on the path with its metadata besid
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -68,6 +69,7 @@ def test_a_policy_of_continuous_actions_learns_and_is_looked_at_by_every_command
     assert user.run("validate", "bandit").returncode == 0
     checked = user.run("check", "bandit", "--json")
     assert checked.returncode == 0, checked.stderr
+    assert "token" not in user.run("check", "bandit").stdout
     run = run_of(user)
     rows = rows_of(run.metrics)
     assert rows[-1]["eval/reward"] > rows[0]["eval/reward"] + 0.1
@@ -86,6 +88,10 @@ def test_a_policy_of_continuous_actions_learns_and_is_looked_at_by_every_command
     for words in (("show", run.id, "--samples"), ("show", run.id, "--step", "9"), ("ls",), ("export", run.id, "out")):
         done = user.run(*words)
         assert done.returncode == 0, done.stderr
+    for words in (("show", run.id), ("diagnose", run.id), ("show", run.id, "--step", "9"), ("eval", run.id)):
+        printed = user.run(*words).stdout
+        assert printed
+        assert not re.search(r"token|truncat|cut off|length", printed), printed
     found = user.run("diagnose", run.id, "--json").document["findings"]
     assert "policy-collapse" not in {finding["id"] for finding in found}
     refused = user.run("sample", run.id, "hello")

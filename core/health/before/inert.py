@@ -82,7 +82,7 @@ def noise(view: StageView) -> str:
     if view.dropout > 0:
         sources.append(f"{view.dropout_name} {number(view.dropout)}")
     if view.spec.computes_in == "bfloat16" and not _scored_again(view):
-        sources.append(f"bfloat16's rounding (about {BFLOAT16_NATS} nats a token)")
+        sources.append(f"bfloat16's rounding (about {BFLOAT16_NATS} nats a {view.spec.policy.factor})")
     return " and ".join(sources)
 
 

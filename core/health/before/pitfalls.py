@@ -83,15 +83,15 @@ def _of_ratio(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
     if stage.surrogate == "gspo" and tightest >= WIDE_FOR_GSPO:
         yield finding(
             view, "gspo-never-clips", "warning",
-            f"gspo bounds the ratio of a whole completion, the geometric mean over its tokens: an epsilon of "
-            f"{number(widest)} is hardly ever reached (its paper uses 3e-4 and 4e-4)",
+            f"gspo bounds the ratio of a whole completion, the geometric mean over its {view.spec.policy.factor}s: an "
+            f"epsilon of {number(widest)} is hardly ever reached (its paper uses 3e-4 and 4e-4)",
             epsilon=widest,
         )  # fmt: skip
     if ratio_is_one(view) and noise(view) and acts_on_noise(stage):
         yield finding(
             view, "clips-rounding", "warning",
             f"the clip's bound {number(tightest)} is below what {noise(view)} does to a ratio of 1 (bfloat16 alone: "
-            f"{BFLOAT16_NATS}): which tokens or completions are clipped is chance",
+            f"{BFLOAT16_NATS}): which {view.spec.policy.factor}s or completions are clipped is chance",
             epsilon=tightest,
         )  # fmt: skip
 
@@ -102,14 +102,14 @@ def _of_scales(view: StageView, stage: GrpoStage) -> Iterator[Finding]:
         yield finding(
             view, "cispo-scales", "warning",
             f"cispo_max_weight is an absolute bound: {number(stage.cispo_max_weight)} multiplies the gradient of every "
-            "on-policy token by that (TRL calls it epsilon_high; 5 is usual)",
+            f"on-policy {view.spec.policy.factor} by that (TRL calls it epsilon_high; 5 is usual)",
             cispo_max_weight=stage.cispo_max_weight,
         )  # fmt: skip
     if (stage.importance_sampling_cap or 1.0) < 1:
         yield finding(
             view, "importance-scales", "warning",
             f"importance_sampling_cap {number(stage.importance_sampling_cap or 1.0)} is below 1: it multiplies every "
-            "token's gradient, also where sampler and trainer agree",
+            f"{view.spec.policy.factor}'s gradient, also where sampler and trainer agree",
             importance_sampling_cap=stage.importance_sampling_cap or 1.0,
         )  # fmt: skip
 

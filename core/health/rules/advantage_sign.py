@@ -226,8 +226,9 @@ def _finding(
     )  # fmt: skip
 
 
+_FOLLOWS = "the policy follows its advantages, which ask for less reward"
 _RULED_OUT = {
-    "reward-sign": (RuledOut(id="reward-hacking", why="the policy follows its advantages, which ask for less reward"),),
+    "reward-sign": (RuledOut(id="reward-hacking", why=_FOLLOWS), RuledOut(id="overfitting", why=_FOLLOWS)),
     "group-order": (RuledOut(id="weak-reward", why="the rewards may be telling: they do not reach their completions"),),
 }
 
@@ -297,6 +298,11 @@ COURSE = 3  # evaluations that fall while the reward that is paid rises
 NEAR, APART = 3.0, 6.0  # standard errors
 STEADY = 5.0  # standard errors of a slope
 LOST = 0.1  # of the reward's own standard deviation inside a step, at least: less matters to nobody
+
+
+_MINUS_THE_REWARD = tuple(
+    RuledOut(id=cause, why="what rises is minus the reward") for cause in ("reward-hacking", "overfitting")
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -433,7 +439,7 @@ def _flipped(text: str, evidence: dict[str, float], severity: Severity) -> Findi
         severity=severity,
         summary=text,
         evidence=evidence,
-        rules_out=(RuledOut(id="reward-hacking", why="what rises is minus the reward"),) if severity == "error" else (),
+        rules_out=_MINUS_THE_REWARD if severity == "error" else (),
         advice="look for a minus between the reward function and the trainer; a loss is no reward",
         confidence="moderate",
         decider=Decider(question="does a completion known to be good earn more than a bad one?"),

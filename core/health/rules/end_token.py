@@ -129,20 +129,21 @@ def completion_mask(case: Case) -> Sequence[Finding]:
         return ()
     step, counted, drawn = odd[0]
     missing = sum(d - c for _, c, d in odd) / len(odd)
-    each = _each(case, missing)
+    each, factor = _each(case, missing), case.settings.factor or "token"
     return (
         Finding(
             id="completion-mask",
             severity="error",
             summary=(
-                f"the loss learned from {counted:g} tokens on step {step}, of {drawn:g} drawn, and was wrong on "
+                f"the loss learned from {counted:g} {factor}s on step {step}, of {drawn:g} drawn, and was wrong on "
                 f"{len(odd)} of {len(known)} steps{each}: its completion mask is off"
             ),
             evidence={"step": step, "counted": counted, "drawn": drawn, "odd_steps": len(odd), "steps": len(known),
                       "missing_a_step": missing},
-            advice="the mask of a completion starts at its first drawn token and ends with its end token",
+            advice=f"the mask of a completion starts at its first drawn {factor} and ends with its "
+            + ("end token" if factor == "token" else "last"),
             confidence="certain",
-            decider=Decider(question="with one completion of known length, how many tokens does the loss count?"),
+            decider=Decider(question=f"with one completion of known length, how many {factor}s does the loss count?"),
         ),
     )  # fmt: skip
 

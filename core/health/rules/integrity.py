@@ -123,7 +123,8 @@ def noise_integrity(rows: Sequence[Row]) -> Finding | None:
     if beyond is None:
         return None
     canary = beyond.metric.startswith("canary/")
-    where = "on its fixed prompt" if canary else "a token"
+    tokens = any("completions/length" in row for row in rows)  # a length is recorded of tokens alone
+    where = "on its fixed prompt" if canary else "a token" if tokens else "a factor"
     return Finding(
         id="rollout-integrity",
         severity="error",
@@ -251,7 +252,7 @@ def integrity(case: Case) -> Sequence[Finding]:
     if plain is None:
         return ()
     seen = gaps(case)
-    found = _from_the_start(case, plain, seen) or _healed(plain, seen) or _stale(case, seen) or plain
+    found = _from_the_start(case, plain, seen) or _healed(case, plain, seen) or _stale(case, seen) or plain
     guessed = is_guess(dtype, override) and found.confidence == "strong"
     return (replace(found, confidence="moderate") if guessed else found,)
 
@@ -327,7 +328,8 @@ def _from_the_start(case: Case, plain: Finding, seen: Sequence[Seen]) -> Finding
         severity=plain.severity,
         summary=(
             f"the log-probs of {sum(one.broken for one in seen)} of {len(seen)} rollouts differ from the scored ones "
-            f"(median {evidence['median_gap']:.2g} nats a token), {len(bad)} of them before any update: {where}"
+            f"(median {evidence['median_gap']:.2g} {case.settings.per_factor}), {len(bad)} of them before any "
+            f"update: {where}"
         ),
         evidence={**evidence, "share": share},
         rules_out=(
@@ -357,7 +359,7 @@ def _update_agrees(case: Case, seen: Sequence[Seen]) -> bool | None:
     return median(away for away, _ in pairs) < AT_ONE * median(gap for _, gap in pairs) if pairs else None
 
 
-def _healed(plain: Finding, seen: Sequence[Seen]) -> Finding | None:
+def _healed(case: Case, plain: Finding, seen: Sequence[Seen]) -> Finding | None:
     """Broken after an update, sound after none: what the update leaves behind is a mode and not the weights."""
     later = [one for one in seen if one.updates]
     updated, skipped = ([one for one in later if one.after_update is way] for way in (True, False))
@@ -369,9 +371,9 @@ def _healed(plain: Finding, seen: Sequence[Seen]) -> Finding | None:
         plain,
         summary=(
             f"the sampler did not draw from the policy the trainer scores on {broken} of {len(updated)} steps after "
-            f"an update (first on step {plain.evidence['step']}, gap {_shown(plain.evidence['logprob_gap'])} nats a "
-            f"token), and on {left} of {len(skipped)} after a skipped one: updates leave the model in a mode "
-            "that sampling does not reset (train mode, a dropped KV cache)"
+            f"an update (first on step {plain.evidence['step']}, gap {_shown(plain.evidence['logprob_gap'])} "
+            f"{case.settings.per_factor}), and on {left} of {len(skipped)} after a skipped one: updates leave the "
+            "model in a mode that sampling does not reset (train mode, a dropped KV cache)"
         ),
         evidence={**plain.evidence, **counts, "after_skip": len(skipped), "broken_after_skip": left},
         rules_out=(
@@ -431,7 +433,8 @@ def _stale(case: Case, seen: Sequence[Seen]) -> Finding | None:
         severity="error" if large else "warning",
         summary=(
             f"the sampler {'draws' if large else 'may draw'} from old weights: no gap before the first update, one on "
-            f"{broken} of {len(later)} steps since, {', '.join(said)}; {first:.2g} nats a token at first, {last:.2g} "
+            f"{broken} of {len(later)} steps since, {', '.join(said)}; {first:.2g} {case.settings.per_factor} at "
+            f"first, {last:.2g} "
             + ("in the end" if large else "in the end, near the limit of rounding all the time")
         ),
         evidence={
@@ -527,9 +530,9 @@ def drifting_gap(case: Case) -> Sequence[Finding]:
             id="stale-sampler",
             severity="warning",
             summary=(
-                f"the gap between sampler and trainer grows with the updates, from {first:.2g} to {last:.2g} nats a "
-                f"token (rank correlation {rho:.2f}, {shown_p(p)}), each within what rounding explains ({limit:.2g}): "
-                "the sampler may draw from old weights, or rounding grows as the policy moves"
+                f"the gap between sampler and trainer grows with the updates, from {first:.2g} to {last:.2g} "
+                f"{case.settings.per_factor} (rank correlation {rho:.2f}, {shown_p(p)}), each within what rounding "
+                f"explains ({limit:.2g}): the sampler may draw from old weights, or rounding grows as the policy moves"
             ),
             evidence={"first_third": first, "last_third": last, "limit": limit, "rank_correlation": rho, "p": p},
             advice="hand the sampler the trainer's weights after every update, and check that they arrived",

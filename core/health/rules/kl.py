@@ -136,12 +136,13 @@ def _by_gradient(case: Case, pulls: Sequence[float]) -> Finding | None:
         "beta": beta, "pull": pull, "at_kl": REACH, "se_of_log": se, "measured": len(pulls), "grad_share": share,
         "kl": _late(case.stage_rows, "kl") or 0.0,
     }  # fmt: skip
+    factor = case.settings.factor or "token"
     if pull < IDLE:
         return Finding(
             id="kl-idle",
             severity="info",
             summary=(
-                f"beta {beta:g} does nothing: at {REACH} nats/token its gradient is {pull:.1g} times the reward "
+                f"beta {beta:g} does nothing: at {REACH} nats/{factor} its gradient is {pull:.1g} times the reward "
                 "gradient"
             ),
             evidence=evidence,
@@ -157,7 +158,7 @@ def _by_gradient(case: Case, pulls: Sequence[float]) -> Finding | None:
         id="kl-weight",
         severity="warning",
         summary=(
-            f"beta {beta:g} is large: at {REACH} nats/token its gradient is {pull:.2g} times the reward gradient "
+            f"beta {beta:g} is large: at {REACH} nats/{factor} its gradient is {pull:.2g} times the reward gradient "
             f"({share:.0%} of the gradient lately)"
         ),
         evidence=evidence,
@@ -282,7 +283,7 @@ def _plain_k3(case: Case, rows: Sequence[Row], level: float, share: float | None
         severity="warning" if matters else "info",
         summary=(
             "plain k3 in the loss has the gradient of the forward KL(reference || policy), not of the reverse one that "
-            f"its value is of; at {level:.2g} nats a token they differ by about {off:.0%}{part}"
+            f"its value is of; at {level:.2g} {case.settings.per_factor} they differ by about {off:.0%}{part}"
             f"{_unless(matters, share)}"
         ),
         evidence={

@@ -188,7 +188,8 @@ def too_large(case: Case) -> Finding | None:
         id="learning-rate",
         severity="error" if signs.broke else "warning",
         summary=(
-            f"learning rate {_shown(rate)} {'is' if signs.far or signs.broke else 'may be'} too large: {_why(signs)}"
+            f"learning rate {_shown(rate)} {'is' if signs.far or signs.broke else 'may be'} too large: "
+            + _why(signs, case.settings.per_factor)
         ),
         evidence=_evidence(rate, signs),
         rules_out=not_the_sampler(case),
@@ -202,13 +203,13 @@ def too_large(case: Case) -> Finding | None:
     )
 
 
-def _why(signs: _Signs) -> str:
+def _why(signs: _Signs, per_factor: str) -> str:
     parts, far, other, hit = [], signs.far, signs.other, signs.hit
     if hit is not None:
         times = f"{hit.rate / WEIGHT:.2g} times what a transformer's weights begin with ({WEIGHT})"
         parts.append(f"an update of Adam moves a weight by about the rate, {times}")
     if far is not None:
-        parts.append(f"the policy was {far.kl:.2g} nats a token away from its start after {counted(far.updates)}")
+        parts.append(f"the policy was {far.kl:.2g} {per_factor} away from its start after {counted(far.updates)}")
     if other is not None:
         before = f"the {other.before} before" if other.before > 1 else "the one before"
         open_ = "" if far or signs.proven else _open(other)

@@ -70,7 +70,7 @@ def level_break(case: Case) -> Sequence[Finding]:
         return ()
     if kl is None and not unknown:
         return (_not_the_policy(fall),) if fall.metric == VALID else ()
-    return (_finding(fall, kl, with_it),) if kl is not None or with_it else ()
+    return (_finding(case, fall, kl, with_it),) if kl is not None or with_it else ()
 
 
 def _fall(case: Case, metric: str) -> Fall | None:
@@ -147,10 +147,10 @@ def _not_the_policy(fall: Fall) -> Finding:
     )
 
 
-def _finding(fall: Fall, kl: float | None, with_it: Sequence[str]) -> Finding:
+def _finding(case: Case, fall: Fall, kl: float | None, with_it: Sequence[str]) -> Finding:
     step, moved = int(fall.since[0].get("step") or 0), sum(map(acted, fall.before))
     rates = values_of([row for row in fall.before if acted(row)], "learning_rate")
-    more = [*([] if kl is None else [f"the KL jumped to {kl:.2g} nats a token"]), *with_it]
+    more = [*([] if kl is None else [f"the KL jumped to {kl:.2g} {case.settings.per_factor}"]), *with_it]
     slower = tuple(f"learning_rate={rate / 2:.1g}" for rate in rates[-1:])
     return Finding(
         id="policy-collapse",

@@ -111,8 +111,8 @@ def _finding(case: Case, line: Trend, start: float, span: float) -> Finding:
         id="supervised-flat",
         severity="warning",
         summary=(
-            f"the supervised loss does not fall: {start:.3g} to {end:.3g} nats a token over {span:.0f} steps (slope "
-            f"{line.slope:.1e} a step, standard error {line.se:.1e})"
+            f"the supervised loss does not fall: {start:.3g} to {end:.3g} {case.settings.per_factor} over "
+            f"{span:.0f} steps (slope {line.slope:.1e} a step, standard error {line.se:.1e})"
         ),
         evidence={
             "start": start, "end": end, "slope": line.slope, "se": line.se, "steps": span,

@@ -23,21 +23,21 @@ FIRST = 5  # steps of the collapse whose KL counts
 SHARES = ("completions/valid", "completions/truncated")  # limits on the chance of an event
 
 
-def unmoved(break_: Break, updates: int) -> Finding | None:
+def unmoved(break_: Break, updates: int, per_factor: str) -> Finding | None:
     """The error of a sampler that is not the policy; None where no KL says so, or the KL allows the collapse.
 
     Completions went bad while the weights had hardly moved. A policy that is d nats a token away from its start gives
-    no event a chance that differs by more than sqrt(d x length / 2) from what it was (Pinsker). Not here: collapses
-    that follow updates and heal without them (core.health.rules.rollout_mode).
+    no event a chance that differs by more than sqrt(d x length / 2) from what it was (Pinsker); no bound is known
+    where no length is. Not here: collapses that follow updates and heal without them (core.health.rules.rollout_mode).
     """
     metric = break_.limit.metric
     first = break_.since[:FIRST]
     kls, lengths = values_of(first, "kl"), values_of(first, "completions/length")
     before, since = values_of(break_.before, metric), values_of(first, metric)
-    if metric not in SHARES or not kls or not before or max(kls) >= NEAR:
+    if metric not in SHARES or not kls or not before or not lengths or max(kls) >= NEAR:
         return None
     change = abs(fmean(since) - fmean(before))
-    allowed = math.sqrt(max(kls) * max(lengths, default=0.0) / 2)
+    allowed = math.sqrt(max(kls) * max(lengths) / 2)
     if change <= allowed:
         return None
     return Finding(
@@ -45,12 +45,12 @@ def unmoved(break_: Break, updates: int) -> Finding | None:
         severity="error",
         summary=(
             f"{break_}, after {counted(updates)}, while the policy is at most {max(kls):.2g} "
-            f"nats a token away from its start: {metric} changed by {change:.2g}, and so small a KL allows "
+            f"{per_factor} away from its start: {metric} changed by {change:.2g}, and so small a KL allows "
             f"{allowed:.2g}; completions are not drawn from that policy, or the prompts changed there"
         ),
         evidence={"metric": metric, "first_step": break_.first, "kl": max(kls), "change": change, "allowed": allowed},
         rules_out=tuple(
-            RuledOut(id=cause, why=f"a KL of {max(kls):.2g} nats a token: the weights hardly moved")
+            RuledOut(id=cause, why=f"a KL of {max(kls):.2g} {per_factor}: the weights hardly moved")
             for cause in ("policy-collapse", "learning-rate", "damaged-weights")
         ),
         suggest=("guards.rollout_integrity=stop",),
@@ -115,6 +115,8 @@ def unsound_start(case: Case) -> Sequence[Finding]:
             advice=(
                 "see what the model is asked and where its completions end: the prompt's format, the end token, "
                 "max_completion_length, the validity check itself"
+                if case.settings.factor in (None, "token")
+                else "see what the policy is given, and the validity check itself"
             ),
             confidence=sure,
         ),
@@ -234,7 +236,7 @@ def policy_collapse(case: Case) -> Sequence[Finding]:
     moved *= case.averaged_over
     if not harm:
         return (_harmless(break_, harm, moved),)
-    if (sampler := unmoved(break_, moved)) is not None:
+    if (sampler := unmoved(break_, moved, case.settings.per_factor)) is not None:
         return () if rollout_mode(case) else (sampler,)
     return (_collapsed(case, break_, harm, moved),)
 

@@ -78,7 +78,10 @@ def _never_clips(case: Case) -> Finding | None:
     return Finding(
         id="inert-clip",
         severity="info",
-        summary=f"not one token was clipped in {len(shares)} steps{' by construction' if built_in else ''}: {why}",
+        summary=(
+            f"not one {case.settings.factor or 'token'} was clipped in {len(shares)} steps"
+            f"{' by construction' if built_in else ''}: {why}"
+        ),
         evidence=evidence,
         rules_out=_no_trust_region(built_in),
         advice="epsilon and the surrogate change nothing here; nothing is wrong with that; do not sweep it",
@@ -170,8 +173,9 @@ def _explodes(case: Case) -> Finding | None:
         id="ratio-explosion",
         severity="warning",
         summary=(
-            f"the importance ratio of a token exceeded {EXPLODED:g} on {len(far)} of {len(points)} steps (largest "
-            f"{largest:.3g} at step {step}): the last updates of a rollout learn from a policy that is far away"
+            f"the importance ratio of a {case.settings.factor or 'token'} exceeded {EXPLODED:g} on {len(far)} of "
+            f"{len(points)} steps (largest {largest:.3g} at step {step}): the last updates of a rollout learn from a "
+            "policy that is far away"
         ),
         evidence={"steps": len(points), "beyond": len(far), "limit": EXPLODED, "largest": largest, "at_step": step},
         suggest=("num_iterations=1",),

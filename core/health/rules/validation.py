@@ -172,7 +172,8 @@ def overfitting(case: Case) -> Sequence[Finding]:
     since the best, where that is larger: weights wander between evaluations, and an evaluation's own error knows
     nothing of it. The rise: a regression of `reward/mean` on the steps after the best evaluation.
 
-    Confounder: a reward that is gamed on the training prompts looks the same.
+    Confounder: a reward that is gamed on the training prompts looks the same. So does minus the reward, which rises
+    while the policy earns less on every prompt: `reward-sign` rules this out.
 
     Do: keep the checkpoint of the best evaluation; train on more prompts or for fewer passes; read samples of the last
     steps. `early_stopping.patience` is suggested unless the best evaluation is the one before training.

@@ -6,10 +6,14 @@ import sys
 from dataclasses import replace
 from types import FrameType
 
-from core.health.case import Case, Sample, bounded, huge
+import pytest
+
+from core.health.case import Case, Sample, Settings, bounded, huge, settings_of
 from core.health.examine import examine, facts
 from core.health.finding import Row
 from core.health.rules.learning_rate import too_large
+from grpoctl.config import load
+from tests.bandit import PACKAGE, bandit_spec
 
 
 def test_a_question_is_asked_once_of_a_case() -> None:
@@ -24,6 +28,13 @@ def test_a_question_is_asked_once_of_a_case() -> None:
     assert asked == [case, empty]
     assert replace(case, rows=[]).once(rows) is None  # another case: nothing is taken over
     assert case == Case(rows=[{"step": 1}])  # what was asked makes no difference
+
+
+def test_a_kl_is_a_token_s_of_text_and_a_factor_s_of_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PACKAGE)
+    text = load("p31", profile="tiny").spec
+    assert settings_of(text).per_factor == Settings().per_factor == "nats a token"  # a log's policy is a language model
+    assert settings_of(bandit_spec()).per_factor == "nats a factor"
 
 
 def test_rules_share_what_is_said_of_the_rate() -> None:

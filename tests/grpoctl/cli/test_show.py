@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.tasks.workflow_dsl.task import WorkflowDslTask
 from grpoctl.config import load, spec_sha
 from grpoctl.runs import profile
 from tests.conftest import Recorded
@@ -44,6 +45,19 @@ def test_a_run_is_found_by_path_also_where_it_was_moved(grpoctl: Grpoctl, record
     run.path.rename(moved)
     assert grpoctl("show", "./moved", "--json").document["run_id"] == run.id
     assert grpoctl("show", str(moved), "--samples").code == 0
+
+
+def test_a_task_without_tables_of_its_own_shows_the_last_step(
+    grpoctl: Grpoctl, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(WorkflowDslTask, "tables")
+    run = recorded()
+    (table,) = grpoctl("show", run.id, "--samples", "--json").document["tables"]
+    assert [(row[1], row[2]) for row in table["rows"]] == [
+        ("Custom -> Programmer", "0.000"),
+        ("Custom -> Programmer", "0.100"),
+    ]
+    assert "Custom -> Programmer" in grpoctl("show", run.id, "--samples").out
 
 
 def test_the_samples_of_a_step_the_worst_first(grpoctl: Grpoctl, recorded: Recorded) -> None:

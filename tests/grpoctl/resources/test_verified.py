@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.cli import doctor, run_session
+from core.errors import StorageError
+from grpoctl import console
+from grpoctl.cli import doctor, run_session, sweep_session
 from grpoctl.cli.run_session import RunRequest
+from grpoctl.cli.sweep_session import SweepRequest
 from grpoctl.resources import verified
 from grpoctl.resources.verified import CudaDevice
 
@@ -105,6 +108,29 @@ def test_a_run_on_an_unverified_kind_says_so_first(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(verified, "cuda_devices", lambda: devices)
-    monkeypatch.setattr(run_session, "resolve", lambda *_: ([], ""))  # no run is begun: what is said before the first
+
+    def no_runs(*_: object) -> tuple[list[object], str]:
+        console.print_note("dtype float32, because ...")  # what `resolve` says of a spec with `dtype: auto`
+        return [], ""
+
+    monkeypatch.setattr(run_session, "resolve", no_runs)
     assert run_session.run_all(RunRequest(name="p31", profile="tiny")) == []
+    lines = capsys.readouterr().err.splitlines()
+    assert ["CUDA paths: not verified on this kind of device" in line for line in lines] == [True] * notes + [False]
+
+
+@pytest.mark.parametrize(("devices", "notes"), [([H100], 1), ([], 0)])
+def test_a_sweep_on_an_unverified_kind_says_so_before_a_worker_starts(
+    devices: list[CudaDevice], notes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(verified, "cuda_devices", lambda: devices)
+
+    def unreachable(*_: object) -> object:
+        raise StorageError("the database is away")  # it is opened first, then workers are started
+
+    monkeypatch.setattr(sweep_session, "open_storage", unreachable)
+    with pytest.raises(StorageError):
+        sweep_session.run(SweepRequest(name="lr-study", profile="tiny"))
     assert capsys.readouterr().err.count("CUDA paths: not verified on this kind of device") == notes

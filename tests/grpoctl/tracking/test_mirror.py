@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -22,65 +19,17 @@ from grpoctl.runs.locks import is_locked
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.tracking.mirror_state import MirrorState, read_state
+from tests.grpoctl.tracking.stand_in import refusing, silent, stand_in
 from tests.grpoctl.tracking.stored import history, runs_of
 
-ROOT = Path(__file__).resolve().parents[3]
-FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
-
 pytestmark = pytest.mark.process
-
-
-class Trainer:
-    """A fake trainer under way; `say` gives it one command and returns its answer."""
-
-    def __init__(self, run: RunDir, uri: str, cwd: Path) -> None:
-        settings = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_HTTP_REQUEST_TIMEOUT": "1"}  # a user's own timeout stands
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", str(FAKE_TRAINER), str(run.path)],
-            cwd=cwd,
-            env=environ,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.mirror = int(self._answer()[1])
-
-    def say(self, command: str) -> list[str]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def wait(self, seconds: int = 30) -> tuple[float, str, str]:
-        """(seconds it took, state, error) of waiting for the mirror."""
-        _, took, state, *error = self.say(f"wait {seconds}")
-        return float(took), state, " ".join(error)
-
-    def _answer(self) -> list[str]:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().split()
 
 
 @pytest.fixture
 def train(tmp_path: Path) -> Iterator[Any]:
     """Starts fake trainers; ends those that are left, and their mirrors."""
     with contextlib.ExitStack() as stack:
-
-        def start(run: RunDir, uri: str = "", cwd: Path = tmp_path) -> Trainer:
-            trainer = Trainer(run, uri, cwd)
-            stack.callback(_end, trainer)
-            return trainer
-
-        yield start
-
-
-def _end(trainer: Trainer) -> None:
-    for pid in (trainer.mirror, trainer.process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    trainer.process.communicate()
+        yield lambda run, uri="", cwd=tmp_path: stack.enter_context(stand_in("fake_trainer.py", run.path, uri, cwd))
 
 
 def state_of(run: RunDir) -> MirrorState:
@@ -154,19 +103,6 @@ def test_two_mirrors_of_one_run_take_turns(home: Home, run: Any, train: Any, eve
     resumed.say("end COMPLETED")
     assert resumed.wait()[1] == "done"
     assert losses_in(home) == expected(6)
-
-
-@contextlib.contextmanager
-def refusing() -> Iterator[int]:
-    with socket.socket() as listener:  # bound, so that nobody else gets the port, but not listening
-        listener.bind(("127.0.0.1", 0))
-        yield listener.getsockname()[1]
-
-
-@contextlib.contextmanager
-def silent() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, nobody answers
-        yield listener.getsockname()[1]
 
 
 class Broken(BaseHTTPRequestHandler):

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,63 +16,17 @@ from grpoctl.tracking.mirror_state import MirrorState, read_state
 from grpoctl.tracking.payload import PARENT_TAG
 from grpoctl.tracking.store import open_client
 from grpoctl.tracking.sync import sync
+from tests.grpoctl.tracking.stand_in import refusing, silent, stand_in
 from tests.grpoctl.tracking.stored import StoredRun, runs_of
-
-ROOT = Path(__file__).resolve().parents[3]
-FAKE_DRIVER = Path(__file__).with_name("fake_driver.py")
 
 pytestmark = pytest.mark.process
 
 
-class Driver:
-    """A fake driver under way; `say` gives it one command and returns its answer."""
-
-    def __init__(self, study: StudyDir, uri: str) -> None:
-        settings = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_HTTP_REQUEST_TIMEOUT": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", str(FAKE_DRIVER), str(study.path)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **settings},
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.mirror = int(self._answer()[1])
-
-    def say(self, command: str) -> list[str]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def wait(self, seconds: int = 60) -> tuple[float, str, str]:
-        """(seconds it took, state, error) of waiting for the mirror."""
-        _, took, state, *error = self.say(f"wait {seconds}")
-        return float(took), state, " ".join(error)
-
-    def _answer(self) -> list[str]:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().split()
-
-
 @pytest.fixture
-def drive() -> Iterator[Any]:
+def drive(tmp_path: Path) -> Iterator[Any]:
     """Starts fake drivers; ends those that are left, and their mirrors."""
     with contextlib.ExitStack() as stack:
-
-        def start(study: StudyDir, uri: str = "") -> Driver:
-            driver = Driver(study, uri)
-            stack.callback(_end, driver)
-            return driver
-
-        yield start
-
-
-def _end(driver: Driver) -> None:
-    for pid in (driver.mirror, driver.process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    driver.process.communicate()
+        yield lambda study, uri="": stack.enter_context(stand_in("fake_driver.py", study.path, uri, tmp_path))
 
 
 def state_of(study: StudyDir) -> MirrorState:
@@ -130,19 +79,6 @@ def test_a_killed_driver_is_told_and_its_resumed_study_goes_on_as_the_same(
     assert state_of(study.dir).mlflow_run_id == before
     assert parent_status(study.dir) == "FINISHED"
     assert len(children(home, study.dir)) == 5
-
-
-@contextlib.contextmanager
-def refusing() -> Iterator[int]:
-    with socket.socket() as listener:  # bound, so that nobody else gets the port, but not listening
-        listener.bind(("127.0.0.1", 0))
-        yield listener.getsockname()[1]
-
-
-@contextlib.contextmanager
-def silent() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, nobody answers
-        yield listener.getsockname()[1]
 
 
 @pytest.mark.parametrize("server", [refusing, silent])

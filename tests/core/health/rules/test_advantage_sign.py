@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 
 from core.health.case import Case, Sample, Settings
+from core.health.examine import examine
 from core.health.finding import Row
 from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
+from core.health.rules.validation import overfitting
 
 MEAN_ONLY = Settings(
     num_generations=2, transform="none", baseline="group", scale_rewards="none", ddof=0, eps=1e-8, std_floor=0.0,
@@ -230,6 +232,26 @@ def apart(paid: float, evaluated: float, *, start: tuple[float, float] = (-0.3, 
 def test_evaluations_that_fall_along_minus_the_reward(case: Case, found: bool) -> None:
     findings = reward_sign(case)
     assert [(one.severity, one.confidence) for one in findings] == ([("error", "moderate")] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("paid", "ids"),
+    [
+        (-0.5, {"reward-sign"}),  # minus the evaluations: what the policy earns falls on training prompts, too
+        (0.1, {"overfitting"}),
+    ],
+)
+def test_minus_the_reward_that_rises_is_no_overfitting(paid: float, ids: set[str]) -> None:
+    case = apart(0.006, -0.006, start=(paid, 0.5))
+    assert overfitting(case)  # by itself that rule sees a reward that rises, and evaluations that fall
+    assert {finding.id for finding in examine(case)} & {"reward-sign", "overfitting", "reward-hacking"} == ids
+
+
+def test_minus_the_reward_of_samples_is_no_overfitting() -> None:
+    rising = apart(0.006, -0.006, start=(0.1, 0.5))  # not mirrored: the samples' advantages say it
+    flipped = case_of("aabb", REWARDS, [-value for value in RIGHT])
+    found = {finding.id for finding in examine(replace(flipped, rows=rising.rows))}
+    assert ("reward-sign" in found, "overfitting" in found) == (True, False)
 
 
 def falling(slope: float, kl: float = 1e-4, **more: float) -> Case:

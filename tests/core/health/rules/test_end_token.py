@@ -40,8 +40,8 @@ def test_where_not_one_of_many_ended() -> None:
     (finding,) = missing_eos(case_of(1.0, *[1.0] * 5))
     assert (finding.id, finding.severity, finding.confidence) == ("missing-eos", "error", "moderate")
     assert finding.suggest == ("max_completion_length=192",)
-    assert "all 320 completions were cut off at 48 tokens" in finding.summary
-    assert "or the limit is far too small" in finding.summary
+    assert {"320", "48"} <= set(finding.summary.replace(":", " ").split())  # completions cut off, at so many tokens
+    assert "too small" in finding.summary  # the other cause is named as well
     assert {"policy-collapse", "learning-rate"} == {one.id for one in finding.rules_out}
     assert finding.decider is not None
 
@@ -57,7 +57,7 @@ def test_texts_of_a_fixed_length_may_be_meant() -> None:
     case = case_of(1.0, *[1.0] * 5)
     (finding,) = missing_eos(Case(rows=[{**row, "completions/valid": 1.0} for row in case.rows]))
     assert (finding.severity, finding.confidence) == ("warning", "moderate")
-    assert "or texts of a fixed length are meant" in finding.summary
+    assert "fixed length" in finding.summary
 
 
 def rows_of(*pairs: tuple[float | None, float | None]) -> list[Row]:

@@ -39,8 +39,7 @@ def test_one_kind_of_harm_is_enough_for_a_warning(change: Row) -> None:
     (found,) = learning_rate(run({}, change))
     assert (found.severity, found.confidence, found.suggest) == ("warning", "moderate", ("learning_rate=0.003",))
     assert found.evidence["update_over_weight"] == pytest.approx(1.5)
-    assert "moves a weight by about the rate, 1.5 times what a transformer's weights begin with (0.02)" in found.summary
-    assert "with 1 update and for good" in found.summary
+    assert all(fact in found.summary for fact in ("1.5 times", "(0.02)", "1 update"))
 
 
 def test_two_kinds_are_an_error() -> None:

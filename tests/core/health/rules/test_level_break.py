@@ -69,8 +69,9 @@ def test_without_a_kl_it_may_be_the_prompts(change: Row, expected: str) -> None:
 def test_what_is_said() -> None:
     (found,) = level_break(run(LATE))
     assert (found.id, found.evidence["first_step"], found.evidence["updates_before"]) == ("policy-collapse", 31, 30)
-    assert "reward/mean fell from 0.6 to 0 at step 31 and did not come back" in found.summary
-    assert "the KL jumped to 3 nats a token, entropy from 0.4 to 6, completions/truncated from 0.05" in found.summary
+    facts = ("reward/mean fell from 0.6 to 0", "step 31", "KL jumped to 3 ", "entropy from 0.4 to 6",
+             "completions/truncated from 0.05")  # fmt: skip
+    assert [fact in found.summary for fact in facts] == [True] * 5
     assert found.suggest == ("learning_rate=5e-05",)
     assert [one.id for one in found.rules_out] == ["reward-sign"]
     assert [one.id for one in examine(run(LATE)) if one.id in ("policy-collapse", "reward-sign")] == ["policy-collapse"]
@@ -89,10 +90,7 @@ def test_validity_that_falls_to_a_sixth() -> None:
 def test_validity_that_falls_while_the_policy_stays_where_it_was() -> None:
     (found,) = level_break(run({"completions/valid": 0.2}, **{"completions/valid": 0.9}))
     assert (found.id, found.severity, found.confidence) == ("validity-fell", "warning", "moderate")
-    assert (
-        "fell from 0.9 to 0.2 at step 31 and did not come back, while the KL to the start stays at 0.02"
-        in found.summary
-    )
+    assert all(fact in found.summary for fact in ("from 0.9 to 0.2", "step 31", "KL", "0.02"))
     bare = run({"completions/valid": 0.2}, without="kl", **{"completions/valid": 0.9})
     assert level_break(bare) == ()  # nothing else changed, and no KL is known: harder prompts, or anything
 

@@ -34,9 +34,7 @@ def test_what_is_no_number_to_the_end() -> None:
     found = only(case(*[{}] * 20, *[NONE] * 10, learning_rate=1e-3))
     assert (found.id, found.severity, found.suggest) == ("numerical", "error", ("learning_rate=0.0001",))
     assert (found.evidence["step"], found.evidence["steps"]) == (21, 10)
-    assert (
-        "step 21: loss, grad_norm are not a finite number; the update was not applied (and on 9 more" in found.summary
-    )
+    assert all(fact in found.summary for fact in ("step 21:", "loss, grad_norm", "not applied", "9 more"))
     assert ids(case({"reward/mean": None})) == []  # all rewards of a step may be missing
     assert ids(case()) == []
 

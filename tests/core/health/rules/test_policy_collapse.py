@@ -155,6 +155,7 @@ def test_no_limit_broken_no_finding() -> None:
         ({"kl": 0.009}, "rollout-mode"),
         ({"kl": 0.009, "completions/length": 200.0}, "policy-collapse"),
         ({"kl": 0.02}, "policy-collapse"),
+        ({"kl": 1e-4, "completions/length": None}, "policy-collapse"),  # of how many factors is not known: no bound
     ],
 )
 @pytest.mark.parametrize("start", [3, 30])
@@ -240,6 +241,7 @@ def test_a_few_valid_completions_all_the_time_may_be_a_hard_task() -> None:
     # 2 % of 32: none or one on most steps, two on some; next to nothing is a fifth of the limit of 5 %, 1 %.
     (hard,) = unsound_start(case("completions/valid", *[0.0, 0.031, 0.0, 0.031, 0.0, 0.0625, 0.0, 0.031, 0.0, 0.031]))
     assert (hard.severity, hard.confidence) == ("warning", "moderate")
-    assert "or the task is too hard (1.9% are valid)" in hard.summary
+    assert "too hard" in hard.summary
+    assert "1.9%" in hard.summary
     (broken,) = unsound_start(case("completions/valid", *[0.0] * 19, 0.0625))
     assert (broken.severity, broken.confidence) == ("error", "strong")

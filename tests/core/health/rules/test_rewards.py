@@ -30,8 +30,9 @@ def test_it_is_found_as_itself() -> None:
     assert [one.id for one in findings] == ["constant-reward"]  # neither dead groups nor a run without updates
     (finding,) = findings
     assert (finding.severity, finding.confidence) == ("error", "strong")
-    assert "every completion of 20 steps earned 0.5, valid or not" in finding.summary
-    assert "the reward does not depend on the completion" in finding.summary
+    assert {"20", "0.5,"} <= set(finding.summary.split())
+    assert "valid or not" in finding.summary
+    assert "does not depend" in finding.summary
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_texts_that_differ_do_not_make_it_sure() -> None:
     assert finding.evidence["varied_groups"] == 20
     # All may have the form that is paid for, and none the answer.
     assert (finding.severity, finding.confidence) == ("warning", "moderate")
-    assert "only a part is earned that every completion gets" in finding.summary
+    assert "only a part" in finding.summary  # the other reading is named as well
     assert constant_reward(Case(rows=rows()))[0].confidence == "moderate"
     other = (*pairs, Sample(step=20, group="q", reward=0.5), Sample(step=20, group="q", reward=0.7))
     assert constant_reward(Case(rows=rows(), samples=other)) == ()
@@ -86,7 +87,7 @@ def test_an_end_of_the_scale_may_be_the_prompts(mean: float, severity: str) -> N
     for more, expected in (({}, "warning"), ({"completions/valid": 0.7}, severity)):
         (finding,) = constant_reward(Case(rows=rows(mean=mean, **more)))
         assert finding.severity == expected
-        assert ("all prompts are solved (or none is" in finding.summary) == (expected == "warning")
+        assert ("prompts are solved" in finding.summary) == (expected == "warning")
         assert bool(finding.rules_out) == (expected == "error")
         if expected == "warning":
             assert finding.confidence == "moderate"
@@ -133,7 +134,7 @@ def test_no_reward_at_all_is_an_error(lost: float | None) -> None:
     (finding,) = lost_rewards(Case(rows=paid(lost, lost)))
     assert (finding.id, finding.severity, finding.confidence) == ("lost-rewards", "error", "certain")
     assert finding.evidence == {"steps": 2, "of": 2, "first": 1}
-    assert finding.summary.startswith("the mean reward is not a finite number on 2 of 2 steps: ")
+    assert "2 of 2 steps" in finding.summary
     assert finding in examine(Case(rows=paid(lost, lost)))
 
 
@@ -165,7 +166,9 @@ def two_functions(steps: int = 30, *, rise: float = 0.01, correct: float = 0.0) 
 def test_a_function_that_never_pays() -> None:
     (found,) = idle_reward(Case(rows=two_functions()))
     assert (found.id, found.severity, found.confidence) == ("idle-reward", "info", "moderate")
-    assert "rewards/correct is exactly 0 on all 30 steps while rewards/format rises" in found.summary
+    assert [fact in found.summary for fact in ("rewards/correct is exactly 0", "30 steps", "rewards/format rises")] == [
+        True, True, True
+    ]  # fmt: skip
     assert idle_reward(Case(rows=two_functions(rise=0.0))) == ()
     assert idle_reward(Case(rows=two_functions(rise=-0.01))) == ()
     assert idle_reward(Case(rows=two_functions(correct=0.001))) == ()

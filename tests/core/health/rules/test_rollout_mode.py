@@ -231,7 +231,7 @@ def test_steps_that_do_not_follow_each_other_say_nothing() -> None:
 def test_healing_rules_out_the_weights() -> None:
     found = found_in(FAULT)
     assert set(why(found)) == {"policy-collapse", "damaged-weights", "learning-rate", "group-size"}
-    assert all("30 of 30 all-invalid steps were followed by a sound one" in text for text in why(found).values())
+    assert all("30 of 30 all-invalid steps" in text for text in why(found).values())
     assert found.evidence["healed"] == 30
     assert "lr_0_step" not in found.evidence
     assert found.decider is not None
@@ -258,9 +258,7 @@ def test_an_update_that_moves_nothing(
     names = ("lr_0_step", "updates_at_lr_0", "collapsed_after_lr_0")
     assert tuple(found.evidence[name] for name in names if name in found.evidence) == (counted or ())
     for cause in ("damaged-weights", "learning-rate", "num_generations=2"):
-        assert ("the first update (step 1) had a learning rate of exactly 0" in why(found)[cause]) == (
-            counted is not None
-        )
+        assert ("(step 1) had a learning rate of exactly 0" in why(found)[cause]) == (counted is not None)
     assert found.decider is not None
     assert found.decider.overrides[0] == "num_generations=2"
 
@@ -352,7 +350,7 @@ def test_a_few_rescued_completions_hide_no_collapse() -> None:
     """One of sixteen is valid on every step after an update: 0.0625, less than a tenth. A tenth is not less."""
     rescued = [{**row, "completions/valid": row["completions/valid"] or 1 / 16} for row in FAULT]
     found = found_in(rescued)
-    assert "30 of 30 steps after an update were less than 10% valid, 0 of 34 after" in found.summary
+    assert all(fact in found.summary for fact in ("30 of 30 steps after an update", "less than 10% valid", "0 of 34"))
     assert tuple(found.evidence[name] for name in ("collapsed_and_skipped", "still_collapsed")) == (30, 0)
     assert (
         rollout_mode(Case(rows=[{**row, "completions/valid": row["completions/valid"] or 0.1} for row in FAULT])) == ()

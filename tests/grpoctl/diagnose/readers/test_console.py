@@ -43,7 +43,7 @@ def test_dictionaries_become_rows(tmp_path: Path) -> None:
         "reward/std": 0.5, "kl": 0.0, "eval/loss": 0.5, "eval/reward": 0.75,
     }  # fmt: skip
     assert (second["step"], second["grad_norm"], second["reward/std"]) == (2.0, None, None)
-    assert "the log has no step numbers: a row is counted as one step" in found.notes
+    assert any("no step numbers" in note for note in found.notes)
 
 
 def test_library_warnings_are_cited_by_line(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_copies_that_do_not_stand_together_count_once(tmp_path: Path) -> None:
     lines = [line(1, 1.5), line(2, 1.5), line(1, 1.25), line(3, 1.5), line(2, 1.25), line(4, 1.5)]
     found = read(tmp_path, "".join(lines))
     assert [row["step"] for row in found.case.rows] == [1.0, 2.0, 3.0, 4.0]
-    assert any("2 dictionaries repeat a step exactly (several processes print)" in note for note in found.notes)
+    assert any(note.startswith("2 dictionaries") and "processes" in note for note in found.notes)
     alone = read(tmp_path, "".join(line(step, 1.5) for step in (1, 2, 3)))
     assert not any("processes" in note for note in alone.notes)
     # Without anything that counts, equal rows may be a reward that stands still.

@@ -64,7 +64,7 @@ def test_groups_equal_but_for_rounding_are_dead() -> None:
         Known(),
     )
     assert [row["groups/dead"] for row in case.rows] == [1.0, 0.25, 1.0]
-    assert any(note.startswith("1 steps have rewards that are equal but for rounding") for note in notes)
+    assert any(note.startswith("1 steps") and "rounding" in note for note in notes)
 
 
 def test_dead_groups_of_an_older_log_are_known_only_where_all_are() -> None:
@@ -156,4 +156,4 @@ def test_a_log_without_rewards_is_said_to_be_no_grpo_run() -> None:
 def test_a_step_logged_twice_is_one_step_with_rounded_rewards() -> None:
     equal = entry(1, reward=0.5, reward_std=1e-8, frac_reward_zero_std=0.0)
     notes = case_of_entries([equal, equal], Known())[1]
-    assert any(note.startswith("1 steps have rewards that are equal but for rounding") for note in notes)
+    assert any(note.startswith("1 steps") and "rounding" in note for note in notes)

@@ -1,0 +1,54 @@
+"""Names of metrics: those that are declared by themselves, families, what a value can be, and near misses."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.metrics import declared, limits, unknown_metric
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "better"),
+    [
+        ("eval/reward", "reward", "higher"),
+        ("reward/missing", "fraction", "lower"),
+        ("rewards/format", "reward", "higher"),  # of the family rewards/*
+        ("eval/rewards/format", "reward", "higher"),
+        ("losses/penalty", "1", "lower"),
+    ],
+)
+def test_a_metric_by_itself_or_of_a_family(name: str, unit: str, better: str) -> None:
+    metric = declared(name)
+    assert metric is not None
+    assert (metric.name, metric.unit, metric.better) == (name, unit, better)
+
+
+@pytest.mark.parametrize("name", ["rewards/", "rewards/a/b", "xrewards/a", "eval/rewards", "reward"])
+def test_no_metric(name: str) -> None:
+    assert declared(name) is None
+    assert limits(name, (0.0, 1.0)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("completions/valid", (0.0, 1.0)),
+        ("steps", (0.0, None)),
+        ("completions/length", (0.0, None)),
+        ("kl", (None, None)),
+        ("eval/reward", (-2.0, 3.0)),  # the range of the task's rewards
+        ("rewards/format", (None, None)),  # a part of the reward has a range of its own
+        ("reward/std", (None, None)),
+    ],
+)
+def test_what_a_value_can_be(name: str, bounds: tuple[float | None, float | None]) -> None:
+    assert limits(name, (-2.0, 3.0)) == bounds
+
+
+def test_the_range_of_rewards_may_be_unknown() -> None:
+    assert limits("eval/reward") == (None, None)
+
+
+def test_a_near_miss_is_named() -> None:
+    assert "eval/reward?" in unknown_metric("eval/rewrad")
+    assert "?" not in unknown_metric("zzzzzz")

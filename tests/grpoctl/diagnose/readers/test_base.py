@@ -1,0 +1,58 @@
+"""Values that a metric cannot have, of whatever log: which they are, and what becomes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.finding import Row
+from grpoctl.diagnose.readers.base import impossible, without_impossible
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "wrong"),
+    [
+        ("completions/valid", 0.0, False),
+        ("completions/valid", 1.0, False),
+        ("completions/valid", 1.0 + 1e-7, False),  # a mean of float32
+        ("completions/valid", 1.01, True),
+        ("completions/valid", -0.01, True),
+        ("groups/right", 1.5, True),  # of foreign logs
+        ("completions/length", -1.0, True),
+        ("completions/length", 1e6, False),
+        ("grad_norm", -1e-9, True),
+        ("learning_rate", 0.0, False),
+        ("reward/std", -0.1, True),
+        ("eval/reward_se", -0.1, True),
+        ("rollout/logprob_gap", -0.1, True),
+        ("reward/mean", -5.0, False),
+        ("kl", -0.1, False),  # estimates may be
+        ("no such metric", -1.0, False),
+    ],
+)
+def test_what_a_metric_cannot_be(metric: str, value: float, wrong: bool) -> None:
+    assert (impossible(metric, value) is not None) == wrong
+
+
+def test_a_percentage_is_shown_as_it_is_to_be_written() -> None:
+    assert all(how in str(impossible("completions/valid", 87.0)) for how in ("87%", "0.87"))
+    assert "%" not in str(impossible("completions/valid", 101.0))
+    assert "%" not in str(impossible("completions/valid", -0.5))
+    assert "%" not in str(impossible("update", 2.0))  # 0 or 1, no share
+
+
+def test_only_the_values_that_cannot_be_are_left_out() -> None:
+    rows: list[Row] = [
+        {"step": 1, "grad_norm": 1.0, "completions/valid": 0.5, "kl": -0.1},
+        {"step": 2, "grad_norm": -1.0, "completions/valid": None, "kl": None},
+        {"step": 3, "grad_norm": -2.0, "completions/valid": 1.5},
+    ]
+    kept, notes = without_impossible(rows)
+    assert kept == [
+        {"step": 1, "grad_norm": 1.0, "completions/valid": 0.5, "kl": -0.1},
+        {"step": 2, "completions/valid": None, "kl": None},  # None is a value that was recorded as none
+        {"step": 3},
+    ]
+    first, second = notes
+    assert first.startswith("grad_norm: 2 of 3 values")
+    assert second.startswith("completions/valid: 1 of 2 values")
+    assert without_impossible(rows[:1]) == (rows[:1], [])
