@@ -102,6 +102,13 @@ class Task(Protocol):
         """A good output for an example, what a supervised stage imitates. Raises TaskError where the task has none."""
         raise TaskError("this task has no answers to imitate; leave supervised stages and supervised_weight out")
 
+    def stored(self, example: Example) -> Sequence[Any]:
+        """Outputs for an example that were collected and scored beforehand: an offline group. `score` scores them.
+
+        Raises TaskError where the task has none.
+        """
+        raise TaskError("this task has no stored outputs; let the policy sample its groups (groups: online)")
+
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """What the rows of samples.jsonl show (`step`, `prompt_id`, what `record` keeps, `valid`, `reward`)."""
         return []
@@ -150,6 +157,10 @@ class WrappedTask(Task):
     def target(self, example: Example) -> Any:
         """As the wrapped task."""
         return self.task.target(example)
+
+    def stored(self, example: Example) -> Sequence[Any]:
+        """As the wrapped task."""
+        return self.task.stored(example)
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """As the wrapped task."""
