@@ -65,14 +65,17 @@ class ExampleSelectionTask(Task):
             occurring = {index for query in data.queries for index in query.pool}
             occurring |= {index for query in data.queries for stored in query.stored for index in stored.picks}
             pools = [tuple(sorted(occurring))] * len(pools)
-        embeddings = {pool: data.candidate_embeddings[list(pool)] for pool in set(pools)}
+        # By identity: a pool that queries share has thousands of candidates, and a tuple's hash reads them all.
+        distinct = {id(pool): pool for pool in pools}
+        embeddings = {key: data.candidate_embeddings[list(pool)] for key, pool in distinct.items()}
+        positions = {key: {index: at for at, index in enumerate(pool)} for key, pool in distinct.items()}
         scores = self._scores_of([(place, one) for place, query in enumerate(data.queries) for one in query.stored])
         right_N, beam_score_N = scores.correct_N == 1, np.nan_to_num(scores.beam_score_N, nan=-np.inf)
         entries, end = {}, 0
         for place, (query, pool) in enumerate(zip(data.queries, pools, strict=True)):
             start, end = end, end + len(query.stored)
             right, beam_scores = right_N[start:end].tolist(), beam_score_N[start:end].tolist()
-            position = {index: where for where, index in enumerate(pool)}
+            position = positions[id(pool)]
             picks = [tuple(position[index] for index in one.picks) for one in query.stored]
             from_beam = [row for row, one in enumerate(query.stored) if one.source == "beam"] or range(len(picks))
             held_out = place >= spec.train_prompts
@@ -82,7 +85,7 @@ class ExampleSelectionTask(Task):
                     id=query.id,
                     inputs={
                         "query": data.query_embeddings[place],
-                        "candidates": embeddings[pool],
+                        "candidates": embeddings[id(pool)],
                         "ids": pool,
                         **({"choices": tuple(picks)} if held_out and not data.complete else {}),
                     },
