@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, assert_never, get_args
 
-from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, WrapValidator, model_validator
 
 from core import plugins
-from core.config.part import Count, Finite, Fraction, NonNegative, Part, Positive, PositiveInt, refusal
+from core.config.part import Count, Finite, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
 from core.errors import SpecError
 
 Domain = Literal["math", "qa", "code"]
+RewardMode = Literal[
+    "hard_plus_soft",
+    "hard_plus_soft_v2",
+    "separated",
+    "hard_only",
+    "soft_only",
+    "hard_plus_gtprob_plus_rel",
+    "alpha_beta",
+]
 
 
 def _as_in_p30() -> dict[Domain, float]:
@@ -171,7 +180,101 @@ class CustomTaskSpec(TaskConfig):
         return self
 
 
-BuiltInTask = WorkflowDslTaskSpec | ArithmeticTaskSpec | Gsm8kTaskSpec | CustomTaskSpec
+class SelectionFilesSpec(Part):
+    """Queries with stored pick tuples (`path`, JSON) and the embeddings they name: .npy or .safetensors."""
+
+    path: Annotated[str, Field(min_length=1)]
+    query_embeddings: Annotated[str, Field(min_length=1)]  # row i: the i-th query of the JSON file
+    candidate_embeddings: Annotated[str, Field(min_length=1)]  # row i: the candidate of global index i
+
+
+class SelectionWorldSpec(Part):
+    """The built-in generator of queries, candidates and answers: see core.tasks.selection.world."""
+
+    width: PositiveInt = 512  # of an embedding
+    bank: PositiveInt = 512  # candidates there are
+    candidates: Annotated[int, Field(ge=8)] = 64  # in a query's own pool
+    topics: PositiveInt = 16
+    needs: PositiveInt = 3  # topics that a query asks about
+    embedding_noise: NonNegative = 0.5  # its length beside that of the topics' part
+    likeness: Fraction = 0.9  # share of the latent score's variance that all sets of a query have in common
+    learnable: Fraction = 0.5  # share of the rest that follows from topics; what remains is a set's own luck
+    partly_right: Fraction = 0.2  # share of accuracy .6 among the right answers
+
+    @model_validator(mode="after")
+    def _enough_to_draw_from(self) -> SelectionWorldSpec:
+        for key, total in (("candidates", "bank"), ("needs", "topics")):
+            if getattr(self, key) > getattr(self, total):
+                got = f"got {getattr(self, key)}, and {total} is {getattr(self, total)}"
+                raise refusal(key, f"{got}; allowed: at most as many")
+        return self
+
+
+class ExampleSelectionTaskSpec(TaskConfig):
+    """Choose in-context examples for a query (documents 001 and 004); see core.tasks.selection."""
+
+    name: Literal["example-selection"]
+
+    scores: ClassVar[str] = "picks"
+    stores_outputs: ClassVar[bool] = True
+    knows_right: ClassVar[bool] = True
+
+    train_prompts: PositiveInt = 640  # the first so many queries by sorted id; the eval_prompts after them are held out
+    eval_prompts: PositiveInt = 160
+    shots: Annotated[int, Field(ge=1, le=4)] = 2  # examples that the answerer is given: the length of a rewarded pick
+    pool: Literal["query", "all"] = "query"  # a query's own candidates, or every one that occurs in the data
+    reward_mode: RewardMode = "hard_plus_soft"
+    hard_weight: NonNegative = 1.0
+    soft_weight: NonNegative = 1.0
+    rel_weight: NonNegative = 0.3
+    reward_alpha: NonNegative = 0.2
+    reward_beta: NonNegative = 1.0
+    wrong_value: Annotated[Literal[-1, 0], BeforeValidator(whole)] = -1  # what alpha_beta gives a wrong answer
+    reward_clip: Positive = 5.0
+    reward_zscore: bool = False  # by mean and std (ddof 1) of the training queries' stored pick tuples
+    drop_wrong_below: Finite | None = None  # stored tuples that are wrong and have a lower beam score are left out
+    data: SelectionFilesSpec | None = None
+    world: SelectionWorldSpec | None = None  # null without data: the generator's defaults
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """Covers every reward, and the accuracy that evaluations report; None for z-scores."""
+        if self.reward_zscore:
+            return None
+        low, high = 0.0, 0.0
+        match self.reward_mode:
+            case "hard_plus_soft":
+                high = self.hard_weight + self.soft_weight
+            case "hard_plus_soft_v2" | "separated":
+                high = 2 * self.hard_weight + self.soft_weight
+            case "hard_only":
+                high = self.hard_weight
+            case "soft_only":
+                high = self.soft_weight
+            case "hard_plus_gtprob_plus_rel":
+                high = max(self.hard_weight + self.soft_weight, self.rel_weight)
+            case "alpha_beta":
+                low = -self.reward_clip if self.reward_alpha else self.reward_beta * self.wrong_value
+                high = self.reward_beta
+            case _:
+                assert_never(self.reward_mode)
+        return max(low, -self.reward_clip), max(1.0, min(high, self.reward_clip))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_world_without_data(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("data") is None and value.get("world") is None:
+            return {**value, "world": {}}
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ExampleSelectionTaskSpec:
+        if self.data is not None and self.world is not None:
+            raise refusal("world", "got a generator beside data; allowed: one of them, null for the other")
+        return self
+
+
+BuiltInTask = WorkflowDslTaskSpec | ArithmeticTaskSpec | Gsm8kTaskSpec | CustomTaskSpec | ExampleSelectionTaskSpec
 BUILT_IN: tuple[str, ...] = tuple(get_args(task.model_fields["name"].annotation)[0] for task in get_args(BuiltInTask))
 
 

@@ -11,6 +11,7 @@ from core.config.task import (
     BUILT_IN,
     ArithmeticTaskSpec,
     CustomTaskSpec,
+    ExampleSelectionTaskSpec,
     Gsm8kTaskSpec,
     TaskConfig,
     WorkflowDslTaskSpec,
@@ -45,6 +46,10 @@ def build_without_data(spec: TaskConfig) -> Task:
             from core.tasks.custom.task import CustomTask
 
             return CustomTask(spec)
+        case ExampleSelectionTaskSpec():
+            from core.tasks.selection.task import ExampleSelectionTask
+
+            return ExampleSelectionTask(spec)
         case _:
             added = plugins.load("grpoctl.tasks", spec.name, BUILT_IN)
             if added is None:
@@ -57,6 +62,8 @@ def is_local(spec: TaskConfig) -> bool:
     """Whether its problems are files of this machine, to be looked at now."""
     if isinstance(spec, CustomTaskSpec):
         return all(data is None or data.path is not None for data in (spec.data, spec.eval_data, spec.test_data))
+    if isinstance(spec, ExampleSelectionTaskSpec):
+        return spec.data is not None
     return isinstance(spec, Gsm8kTaskSpec) and spec.path is not None
 
 

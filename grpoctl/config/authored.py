@@ -190,6 +190,8 @@ def _absolute_value(keys: Keys, value: str, folder: Path) -> str:
             return _absolute(value, folder)
         case ("task", data, "path") if data in _DATA:
             return _absolute(value, folder)
+        case ("task", "data", "query_embeddings" | "candidate_embeddings"):
+            return _absolute(value, folder)
         case ("task", "rewards", int(), "function"):
             file, colon, name = value.rpartition(":")
             return f"{_absolute(file, folder)}:{name}" if colon and is_file(file) else value

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from core.config import RunSpec
-from core.config.task import CustomTaskSpec, DataSpec, Gsm8kTaskSpec
+from core.config.task import CustomTaskSpec, DataSpec, ExampleSelectionTaskSpec, Gsm8kTaskSpec
 from grpoctl.config.authored import is_file
 from grpoctl.credentials import without_credentials
 from grpoctl.files import read_json, replace_json
@@ -181,6 +181,9 @@ def inputs_of(spec: RunSpec) -> dict[str, Any]:
     if isinstance(task, Gsm8kTaskSpec):
         files = [] if task.path is None else [Path(task.path) / f"{name}.jsonl" for name in ("train", "test")]
         return {str(file): sha256(file) for file in files if file.exists()}
+    if isinstance(task, ExampleSelectionTaskSpec) and (named := task.data) is not None:
+        paths = (named.path, named.query_embeddings, named.candidate_embeddings)
+        return {path: sha256(Path(path)) for path in paths}
     if not isinstance(task, CustomTaskSpec):
         return {}
     parts = (task.data, task.eval_data, task.test_data)

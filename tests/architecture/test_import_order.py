@@ -37,7 +37,8 @@ OWNERS = {
 HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pandas", "matplotlib", "scipy", "numpy",
          "safetensors", "tokenizers", "huggingface_hub")  # fmt: skip
 MAY_BE_HEAVY = ("core.algorithms", "core.randomness", "core.policies", "core.models", "core.training", "core.faults",
-                "core.assemble", "grpoctl.tracking")  # fmt: skip
+                "core.assemble", "grpoctl.tracking", "core.tasks.selection.files", "core.tasks.selection.rewards",
+                "core.tasks.selection.world")  # fmt: skip
 
 
 def part(name: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.config import RunSpec
-from grpoctl.config import Revisions, dump, load, read_resolved
+from grpoctl.config import Library, Revisions, dump, load, read_resolved
+from grpoctl.config.authored import read_authored
 
 SPEC = """
 name: mine
@@ -52,6 +53,19 @@ def test_paths_count_from_their_file(project: Path) -> None:
         "package.module:right",
         f"{project}/home/mine.py:right",
     ]
+
+
+def test_embeddings_are_paths_too(project: Path) -> None:
+    files = "{path: x.json, query_embeddings: q.npy, candidate_embeddings: /there/c.npy}"
+    (project / "experiments" / "picks.yaml").write_text(
+        f"name: picks\nextends: p31\ntask: {{name: example-selection, data: {files}}}\n"
+    )
+    layer = read_authored(project / "experiments" / "picks.yaml", Library()).layer
+    assert layer.tree["task"]["data"] == {  # type: ignore[index, call-overload]
+        "path": str(project / "experiments" / "x.json"),
+        "query_embeddings": str(project / "experiments" / "q.npy"),
+        "candidate_embeddings": "/there/c.npy",
+    }
 
 
 def test_those_of_a_profile_too(project: Path) -> None:

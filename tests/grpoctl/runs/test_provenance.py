@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from core.config import ExampleSelectionTaskSpec
 from grpoctl.config import load
 from grpoctl.files import read_json
 from grpoctl.runs import provenance
@@ -192,3 +193,15 @@ def test_a_task_without_files_has_none(run: RunDir) -> None:
 def test_a_dataset_of_the_hub_is_known_by_its_revision() -> None:
     found = provenance.inputs_of(custom(hub="owner/set", revision="abc"))
     assert found["hub:owner/set[train]"] == {"config": None, "split": "train", "revision": "abc"}
+
+
+def test_scored_picks_and_their_embeddings_are_known_by_their_content(tmp_path: Path) -> None:
+    names = {name: str(tmp_path / name) for name in ("path", "query_embeddings", "candidate_embeddings")}
+    for file in names.values():
+        Path(file).write_text(Path(file).name, encoding="utf-8")
+    spec = load("p31").spec
+    picks = ExampleSelectionTaskSpec.model_validate({"name": "example-selection", "data": names})
+    inputs = provenance.inputs_of(spec.model_copy(update={"task": picks}))
+    assert inputs == {file: sha(name) for name, file in names.items()}
+    generated = ExampleSelectionTaskSpec(name="example-selection")
+    assert provenance.inputs_of(spec.model_copy(update={"task": generated})) == {}
