@@ -47,5 +47,8 @@ def seeded(key: RowKey) -> Iterator[None]:
     """
     seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        # Not torch.manual_seed: where a machine has no GPU, that notes the call for one that may come, with its stack.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
         yield

@@ -34,6 +34,8 @@ def _content(value: Any) -> str:
     """The same text for equal inputs: values as they print, arrays and tensors by a hash of their numbers."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key}: {_content(value[key])}' for key in sorted(value))}}}"
+    if isinstance(value, list | tuple) and set(map(type, value)) <= {int, str}:
+        return repr(list(value))  # the same, for thousands of numbers at once
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_content, value))}]"
     if hasattr(value, "__array__"):

@@ -48,6 +48,20 @@ class StepResult:
 StepRun = Generator[Request, Any, StepResult]
 
 
+class HeldOut:
+    """The evaluation's problems: which of others are the same, by id or by what the policy is given."""
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self._names = frozenset(name for example in examples for name in names_of(example))
+        self._seen: dict[str, bool] = {}  # by id: a problem comes again in each epoch, and may have large inputs
+
+    def has(self, example: Example) -> bool:
+        """Whether the evaluation asks this problem too."""
+        if example.id not in self._seen:
+            self._seen[example.id] = not self._names.isdisjoint(names_of(example))
+        return self._seen[example.id]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepContext:
     """Where a step stands. `look` asks the run's guards about a row before anything is learned from it."""
@@ -62,7 +76,7 @@ class StepContext:
     look: Callable[[Row], Ending | None]
     clock: Clock  # as it stands before the step
     savings: Savings = field(default_factory=Savings)
-    held_out: frozenset[str] = frozenset()  # the evaluation's problems, by core.tasks.base.names_of
+    held_out: HeldOut = field(default_factory=lambda: HeldOut(()))
     canary: Rollout | None = None  # the fixed row that the sampler is asked about, where the policy has one
     noise: Noise | None = None  # the run's own, where it was measured before step 1
 
@@ -264,7 +278,7 @@ def sample_and_score(context: StepContext, how: Sampling) -> Generator[Request, 
         records=[task.record(output) for output in groups.rollout.outputs],
         integrity=integrity,
         ending=ending,
-        held_out=fmean(not context.held_out.isdisjoint(names_of(prompt)) for prompt in groups.rollout.prompts),
+        held_out=fmean(context.held_out.has(prompt) for prompt in groups.rollout.prompts),
         tokens=context.spec.policy.tokens,
         virtual_best=virtual_best,
     )

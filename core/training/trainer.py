@@ -22,7 +22,7 @@ from core.models.sources.base import Origin
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores
 from core.policies.savings import Savings
 from core.randomness import EVALUATE, RowKey
-from core.tasks.base import Task, names_of
+from core.tasks.base import Task
 from core.training.callbacks import Callback
 from core.training.checkpoint import Progress, Snapshot
 from core.training.clock import clock, wait
@@ -32,7 +32,7 @@ from core.training.metrics import evaluation_metrics, gain_errors, integrity_met
 from core.training.outcome import Ending
 from core.training.parallel import Machine
 from core.training.requests import Request, Reward, Sample, Score, StepDone
-from core.training.step import NOTHING, StepContext, StepResult, StepRun
+from core.training.step import NOTHING, HeldOut, StepContext, StepResult, StepRun
 from core.training.update import Update
 
 # Of an unsound evaluation these would tell of the sampler.
@@ -72,7 +72,7 @@ class Trainer:
         self._stages: Sequence[Stage] = list(parts.spec.stages.values())
         self.update = Update(self.policy, self._stages[0])
         self._held_out = parts.task.examples("eval")
-        self._held_names = frozenset(name for example in self._held_out for name in names_of(example))
+        self._evaluated = HeldOut(self._held_out)
 
     def steps(self) -> Steps:
         """The whole run; returns how it ended. Starts where `progress` stands."""
@@ -110,7 +110,7 @@ class Trainer:
             table=self._stage_rows(),
             look=lambda row: self._ask(lambda callback: callback.before_update(row, self.table)),
             clock=now,
-            held_out=self._held_names,
+            held_out=self._evaluated,
             savings=self.savings,
             canary=self._canary,
             noise=noise_of(self.table[0], self.spec.computes_in, noise_factor(self.spec.guards)),

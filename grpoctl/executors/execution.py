@@ -129,7 +129,6 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
     """Rewind to the newest sound checkpoint, assemble, drive to the end, export the adapter."""
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
-    from core.policies.lm.decoding import on_progress
     from core.training.checkpoint import fit
 
     checkpoints = open_checkpoints(spec, run.checkpoints)
@@ -160,7 +159,10 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
     with closing(trainer.task), Recorder(run, watcher) as recorder, telling:
         if restart is None:  # what is drawn first is an evaluation: of many prompts, before any step can be shown
             hooks.evaluating(0, 0)
-            telling.enter_context(on_progress(hooks.evaluating))
+            if spec.policy.tokens:  # others draw in no time, and need not load transformers
+                from core.policies.lm.decoding import on_progress
+
+                telling.enter_context(on_progress(hooks.evaluating))
         ending = _driven(trainer, recorder, others, worlds)
     notes += _export(trainer, checkpoints, run)
     return Status(ending.status), ending.message

@@ -12,7 +12,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import dropout, linear, normalize
 
 from core.config.policy import PointerConfig
 
@@ -40,14 +40,30 @@ class PointerNetwork(nn.Module):
     def forward(self, query_CQD: Tensor, candidates_CKD: Tensor, absent_CK: Tensor | None) -> Tensor:
         """(C, Q, D), (C, K, D) -> logits (C, Q, K); -inf where `absent_CK` says that a pool has no such candidate."""
         query_CQH, candidates_CKH = self.shared(query_CQD), self.shared(candidates_CKD)
-        attended_CQH, _ = self.attention(
-            query_CQH, candidates_CKH, candidates_CKH, key_padding_mask=absent_CK, need_weights=False
-        )
+        attended_CQH = self._attend(query_CQH, candidates_CKH, absent_CK)
         query_CQH = self.query_map(self.dropout(self.norm(query_CQH + attended_CQH)))
         candidates_CKH = self.candidate_map(self.dropout(candidates_CKH))
         cosine_CQK = normalize(query_CQH, dim=-1) @ normalize(candidates_CKH, dim=-1).transpose(-1, -2)
         logits_CQK: Tensor = self.sharpness * cosine_CQK
         return logits_CQK if absent_CK is None else logits_CQK.masked_fill(absent_CK.unsqueeze(1), -math.inf)
+
+    def _attend(self, query_CQH: Tensor, candidates_CKH: Tensor, absent_CK: Tensor | None) -> Tensor:
+        """What `self.attention` gives for the query over the candidates, with one head.
+
+        The projections of keys and values are taken to the query's side, (W_k c) q = c (W_k' q): there are many
+        candidates and few queries. The bias of the keys shifts all scores of a query alike and drops out.
+        """
+        hidden = query_CQH.shape[-1]
+        of_query, of_key, of_value = self.attention.in_proj_weight.chunk(3)
+        query_bias, _, value_bias = self.attention.in_proj_bias.chunk(3)
+        asked_CQH = linear(query_CQH, of_query, query_bias) @ of_key / math.sqrt(hidden)
+        scores_CQK = asked_CQH @ candidates_CKH.transpose(-1, -2)
+        if absent_CK is not None:
+            scores_CQK = scores_CQK.masked_fill(absent_CK.unsqueeze(1), -math.inf)
+        shares_CQK = dropout(scores_CQK.softmax(-1), self.attention.dropout, self.training)
+        mixed_CQH = linear(shares_CQK @ candidates_CKH, of_value) + shares_CQK.sum(-1, keepdim=True) * value_bias
+        attended_CQH: Tensor = self.attention.out_proj(mixed_CQH)
+        return attended_CQH
 
 
 def log_probs_of_picks(logits_NK: Tensor, picks_NT: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ Shape suffixes as in network; N rows, T picks of an output, R some of the rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import Parameter
+from torch.nn.functional import pad
 
 from core.config.policy import PointerConfig
 from core.errors import CheckpointError, TaskError
@@ -42,6 +44,7 @@ class PointerPolicy(Policy):
         self.network.eval()
         self.settings = settings
         self._kept: dict[Keep, dict[str, Tensor]] = {}
+        self._kept_logits: dict[Keep, dict[str, Tensor]] = {}  # of queries by id: the weights stay, so they do too
         self._canary: tuple[Example, Tensor] | None = None
         for which in ("reference", "epoch"):
             self.keep(which)
@@ -50,6 +53,7 @@ class PointerPolicy(Policy):
     def keep(self, which: Keep) -> None:
         """Let the weights as they are now be the reference, or those that an epoch began with."""
         self._kept[which] = {name: weight.detach().clone() for name, weight in self.network.named_parameters()}
+        self._kept_logits[which] = {}
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """K outputs of each query; raises TaskError where a query has fewer candidates than picks."""
@@ -129,9 +133,22 @@ class PointerPolicy(Policy):
                 weight.copy_(state[name])
         for which, kept in self._kept.items():
             self._kept[which] = {name: state[f"{which}.{name}"].clone() for name in kept}
+            self._kept_logits[which] = {}
 
     def _logits(self, queries: Sequence[Example], weights: Weights) -> Tensor:
         """(P, K) logits over each query's candidates, -inf beyond those of a query with fewer."""
+        if weights == "current":
+            return self._logits_now(queries, weights)
+        known = self._kept_logits[weights]
+        for query in queries:
+            if query.id not in known:  # alone, so that its rounding does not depend on which step asked first
+                known[query.id] = self._logits_now([query], weights)[0].detach()
+        logits = [known[query.id] for query in queries]
+        widest = max(map(len, logits))
+        return torch.stack([pad(logits_K, (0, widest - len(logits_K)), value=-math.inf) for logits_K in logits])
+
+    def _logits_now(self, queries: Sequence[Example], weights: Weights) -> Tensor:
+        """`_logits`, computed."""
         pools = [_candidates(query) for query in queries]
         if all(pool is pools[0] for pool in pools):
             query_1PD = torch.from_numpy(np.stack([_embedding(query) for query in queries])).unsqueeze(0)

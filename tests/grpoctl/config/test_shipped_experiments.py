@@ -11,18 +11,21 @@ from core.config.expectation import parse
 from core.config.stage import constant
 from core.errors import SpecError
 from core.health.before.inert import inert
+from core.training.clock import at
 from grpoctl.config import Library, dump, experiments, load, read_resolved, shipped_folder, spec_sha
 from grpoctl.config.documents import read_document
 
 ONLY_SHIPPED = Library(user=Path("no-such-folder"))
 SHIPPED = [(item.name, profile) for item in experiments(ONLY_SHIPPED) for profile in item.profiles]
 NAMES = sorted({name for name, _ in SHIPPED})
+SELECTORS = {
+    *(f"p{n}" for n in range(40, 50)), "p40-ranks", "p45-5-8", "p45-5-6-8", "p48-short", "p48-plan1",
+}  # fmt: skip
 
 
 def test_there_are_some() -> None:
-    assert {"p30", "p30-sound", "staged", "rce-only", *(f"p{n}" for n in range(29, 40)), "g10", "g11", "g12"} == set(
-        NAMES
-    )
+    texts = {"p30", "p30-sound", "staged", "rce-only", *(f"p{n}" for n in range(29, 40)), "g10", "g11", "g12"}
+    assert texts | SELECTORS == set(NAMES)
 
 
 @pytest.mark.parametrize(("name", "profile"), SHIPPED)
@@ -50,7 +53,11 @@ def test_it_is_a_hypothesis_with_a_source(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tiny_needs_no_download(name: str) -> None:
-    assert load(name, profile="tiny", library=ONLY_SHIPPED).spec.model.source == "builtin:tiny"
+    spec = load(name, profile="tiny", library=ONLY_SHIPPED).spec
+    if name in SELECTORS:
+        assert (spec.model, spec.policy.kind, spec.task.data) == (None, "pointer", None)
+    else:
+        assert spec.model.source == "builtin:tiny"
 
 
 def test_p30_is_what_document_000_and_the_log_say() -> None:
@@ -107,6 +114,39 @@ def test_the_gsm8k_experiments_differ_in_what_they_ask(profile: str) -> None:
     assert a.num_generations * a.prompts_per_step == b.num_generations * b.prompts_per_step
 
 
+def test_the_selectors_differ_in_what_they_say() -> None:
+    stage = "stages.grpo"
+    assert differences("p40", "p41", "full") == differences("p40", "p41", "tiny") == {f"{stage}.beta"}
+    assert differences("p40", "p42", "full") == {f"{stage}.learning_rate"}
+    assert differences("p40", "p43", "full") == {
+        f"{stage}.{key}" for key in ("learning_rate", "beta", "epochs", "max_steps")
+    }
+    assert differences("p40", "p44", "full") == {f"{stage}.beta"}
+    assert differences("p40", "p45", "full") == {"task.reward_mode", "task.soft_weight"}  # rel_weight is read now
+    assert differences("p45-5-8", "p45-5-6-8", "full") == {f"{stage}.beta"}
+    assert differences("p40", "p49", "full") == {f"{stage}.candidate_choice"}
+    ranks = {"transform", "baseline", "scale_rewards", "std_floor", "ddof", "eps"}
+    assert differences("p40", "p40-ranks", "full") <= {f"{stage}.advantage.{key}" for key in ranks}
+
+
+def test_p40_is_what_the_code_says() -> None:
+    spec = load("p40", library=ONLY_SHIPPED).spec
+    sft, rce, grpo = spec.stages.values()
+    assert (sft.max_steps, rce.max_steps, grpo.max_steps) == (200, 3200, 1920)  # 20, 5 and 3 epochs of 640 queries
+    assert (sft.learning_rate, rce.learning_rate, grpo.learning_rate) == (1e-4, 1e-4, 5e-6)
+    assert (spec.policy.width, spec.policy.hidden, spec.policy.picks, spec.policy.dropout) == (512, 256, 2, 0.5)
+    assert (grpo.groups, grpo.old_policy, grpo.surrogate, grpo.kl_estimator) == (
+        "offline", "reference", "product_ratio", "forward_k3",
+    )  # fmt: skip
+    keep = grpo.keep_candidates
+    assert keep is not None
+    assert [round(at(keep, tick)) for tick in (1, 640, 641, 1920)] == [3, 3, 5, 5]
+    beta = grpo.adaptive_beta
+    assert beta is not None
+    assert (beta.low, beta.high, beta.factor, beta.min_beta, beta.max_beta) == (0.01, 0.1, 1.5, 0.001, 10.0)
+    assert (grpo.advantage.std_floor, grpo.advantage.clip, grpo.advantage.ddof) == (0.1, 5.0, 1)
+
+
 def test_gsm8k_uses_the_whole_training_file() -> None:
     task = load("g10", library=ONLY_SHIPPED).spec.task
     assert task.train_prompts + task.eval_prompts == 7473  # the whole training file
@@ -140,7 +180,7 @@ def test_early_stopping_is_set_where_it_can_act(name: str, profile: str) -> None
     rules = {"": spec.early_stopping, **{name: stage.early_stopping for name, stage in spec.stages.items()}}
     found = {where for where, rule in rules.items() if rule is not None}
     assert not [knob.key for knob in inert(spec) if "early_stopping" in knob.key]
-    wanted = {"p39": "", "g10": "", "g11": "", "g12": "", "staged": "full"}
+    wanted = {"p39": "", "g10": "", "g11": "", "g12": "", "staged": "full", "p48-plan1": "grpo"}
     looks = sum(stage.max_steps for stage in spec.stages.values()) / spec.evaluation.eval_steps
     assert found == ({wanted[name]} if name in wanted and looks >= 9 else set())
     for where in found:

@@ -159,7 +159,7 @@ def test_dropout_is_the_updates_alone() -> None:
     update = policy.score(rollout, [0, 1], wants=frozenset(), weights="current").logprobs_NT
     kept = policy.score(rollout, [0, 1], wants=frozenset(), weights="reference").logprobs_NT
     assert not torch.allclose(update, clean)
-    assert torch.equal(kept, clean)  # nothing was trained yet; and it is in no mode of training
+    assert torch.allclose(kept, clean, atol=1e-5)  # nothing was trained yet; and it is in no mode of training
     assert not policy.network.training
 
 
@@ -173,10 +173,12 @@ def test_it_keeps_what_it_is_told_to() -> None:
     policy, example = PointerPolicy(settings(), seed=0), query()
     begun = pairs_of(policy, example)
     trained(policy)
-    assert pairs_of(policy, example, weights="reference") == begun != pairs_of(policy, example)
+    now = pairs_of(policy, example)
+    assert now != pytest.approx(begun, rel=1e-3)
+    assert pairs_of(policy, example, weights="reference") == pytest.approx(begun, rel=1e-4)
     policy.keep("reference")
-    assert pairs_of(policy, example, weights="reference") == pairs_of(policy, example)
-    assert pairs_of(policy, example, weights="epoch") == begun
+    assert pairs_of(policy, example, weights="reference") == pytest.approx(now, rel=1e-4)
+    assert pairs_of(policy, example, weights="epoch") == pytest.approx(begun, rel=1e-4)
 
 
 def test_its_state_comes_back_with_what_it_keeps() -> None:
@@ -236,6 +238,22 @@ def test_too_few_candidates_or_another_width_are_one_line() -> None:
         policy.sample([query("q1", 1)], 1, PLAIN, keys(1))
     with pytest.raises(TaskError, match=r"policy\.width is 16"):
         PointerPolicy(settings(width=16), seed=0).sample([query()], 1, PLAIN, keys(1))
+
+
+def test_its_attention_is_torchs() -> None:
+    network = PointerNetwork(settings()).eval()
+    torch.nn.init.normal_(network.attention.in_proj_bias)  # torch begins with none
+    asked, candidates = torch.randn(3, 2, 8), torch.randn(3, 5, 8)
+    absent = torch.tensor([[False] * 5, [False] * 4 + [True], [False] * 2 + [True] * 3])
+    with torch.no_grad():
+        expected, _ = network.attention(asked, candidates, candidates, key_padding_mask=absent)
+        assert torch.allclose(network._attend(asked, candidates, absent), expected, atol=1e-5)
+        # With every share doubled or dropped, the bias of the values is as well.
+        network.train()
+        torch.manual_seed(0)
+        expected = torch.stack([network.attention(asked, candidates, candidates)[0] for _ in range(4000)]).mean(0)
+        got = torch.stack([network._attend(asked, candidates, None) for _ in range(4000)]).mean(0)
+    assert torch.allclose(got, expected, atol=0.05)
 
 
 def test_padding_reaches_nothing() -> None:
