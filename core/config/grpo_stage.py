@@ -135,7 +135,7 @@ class GrpoStage(StageBase):
     @property
     def rows_per_step(self) -> int:
         """Completions sampled on a step, refills left out."""
-        return self.num_generations * self.prompts_per_step
+        return 0 if self.groups == "offline" else self.num_generations * self.prompts_per_step
 
     @property
     def updates_per_rollout(self) -> int:

