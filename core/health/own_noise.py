@@ -45,10 +45,9 @@ class Noise:
         """The largest logit gap that is noise, at another temperature: log-probs are of logits over it."""
         return self.factor * self.largest * max(1.0, self.temperature / temperature)
 
-    @property
-    def canary_limit(self) -> float:
-        """The largest logit gap of the canary, scored at temperature 1, that is noise."""
-        return CANARY * self.limit(1.0)
+    def canary_limit(self, temperature: float) -> float:
+        """The largest logit gap of the canary that is noise, at another temperature."""
+        return CANARY * self.limit(temperature)
 
 
 def noise_of(start: Row | None, dtype: str | None, factor: float | None) -> Noise | None:

@@ -139,6 +139,11 @@ class Scores:
     entropies_NT: Tensor | None = None
     losses_N: Mapping[str, Tensor] = field(default_factory=dict)
 
+    def cut(self, rows: int, width: int) -> Scores:
+        """Log-probs and entropies of so many first rows, (rows, width): those of a rollout others were joined to."""
+        entropies_NT = None if self.entropies_NT is None else self.entropies_NT[:rows, :width]
+        return Scores(logprobs_NT=self.logprobs_NT[:rows, :width], entropies_NT=entropies_NT)
+
 
 def read_weights(file: Path) -> Mapping[str, Tensor]:
     """The weights of a file that `Policy.export` wrote. Raises CheckpointError where it cannot be read."""

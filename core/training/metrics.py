@@ -158,11 +158,10 @@ def noise_metrics(
     }
 
 
-def canary_gap(canary_T: Tensor, scored: Scores, *, density: bool) -> float:
-    """The logit gap of the canary's factors between the sampler and the trainer."""
-    scored_NT = scored.logprobs_NT
-    gap_NT = (canary_T.unsqueeze(0) - scored_NT).abs().double()
-    return logit_gap(gap_NT, doubts(scored_NT, density=density), torch.ones_like(gap_NT, dtype=torch.bool))
+def canary_gap(canary_T: Tensor, scored_T: Tensor, *, density: bool) -> float:
+    """The logit gap of the canary's factors between the sampler's log-probs and the trainer's."""
+    gap_T = (canary_T - scored_T).abs().double()
+    return logit_gap(gap_T, doubts(scored_T, density=density), torch.ones_like(gap_T, dtype=torch.bool))
 
 
 def sample_rows(

@@ -319,11 +319,12 @@ def _stored_groups(context: StepContext, prompts: Sequence[Example], first: int)
 
 
 def _canary_due(context: StepContext) -> bool:
-    """True on the steps that run the canary: the first two, every so many, and after one that exceeded the noise."""
+    """True on steps that run the canary: a stage's first two, every so many, and after one that exceeded the noise."""
     if context.canary is None:
         return False
     last = times(context.table[-1], *CANARY_COLUMNS) if context.table else None
-    return context.step <= 2 or context.step % context.policy.canary_every == 0 or (last is not None and last > 1)
+    first = context.progress.stage_step < 2
+    return first or context.step % context.policy.canary_every == 0 or (last is not None and last > 1)
 
 
 def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any, dict[str, float]]:
@@ -334,14 +335,27 @@ def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any
     settings, size, noise = context.spec.policy, int(context.stage.prompts_per_step), context.noise
     rows = rows_of([(context.step - 1) % size], int(context.stage.num_generations))
     wants = frozenset({ENTROPY}) if settings.entropies else NOTHING
-    clean = yield Score(policy=context.policy, rollout=rollout, rows=rows, wants=wants)
-    limit = None if noise is None else noise.limit(rollout.how.temperature)
-    metrics = integrity_metrics(rollout, rows, clean, density=settings.density, limit=limit)
-    if rollout.canary_T is not None and context.canary is not None:
-        scored = yield Score(policy=context.policy, rollout=context.canary, rows=[0])
-        metrics["canary/logit_gap"] = canary_gap(rollout.canary_T, scored, density=settings.density)
+    temperature, canary_T = rollout.how.temperature, rollout.canary_T
+    canary = None if canary_T is None else context.canary
+    # In one forward with the group it costs little. A group that is narrower would be padded, and round otherwise.
+    fits = canary is not None and int(rollout.mask_NT[rows].sum(-1).max()) >= canary.mask_NT.shape[1]
+    joined = [canary] if canary is not None and fits else []
+    clean: Scores = yield Score(
+        policy=context.policy,
+        rollout=context.policy.join([rollout, *joined]),
+        rows=[*rows, *range(len(rollout), len(rollout) + len(joined))],
+        wants=wants,
+    )
+    limit = None if noise is None else noise.limit(temperature)
+    of_group = clean.cut(len(rows), rollout.mask_NT.shape[1])
+    metrics = integrity_metrics(rollout, rows, of_group, density=settings.density, limit=limit)
+    if canary is not None and canary_T is not None:
+        own = replace(canary, how=rollout.how)
+        of_canary: Scores = clean if joined else (yield Score(policy=context.policy, rollout=own, rows=[0]))
+        scored_T = of_canary.logprobs_NT[-1, : len(canary_T)]
+        metrics["canary/logit_gap"] = canary_gap(canary_T, scored_T, density=settings.density)
         if noise is not None:
-            metrics["canary/detectable_gap"] = noise.canary_limit
+            metrics["canary/detectable_gap"] = noise.canary_limit(temperature)
     return metrics
 
 

@@ -28,10 +28,10 @@ from core.randomness import RowKey, uniforms
 from core.tasks.base import Example
 from core.tasks.text import prompt_of
 
-CANARY_PROMPT, CANARY_TOKENS = 32, 16  # tokens: the end of a prompt is a prompt, too
-# (parameters at least, steps from one canary to the next). It costs two forwards of the sampler and one of the trainer:
-# of a tiny model, whose time goes into launching operations, a fifth of a step, of SmolLM2-135M with 16 rows 3.2 %.
-CANARY_EVERY = ((1_000_000_000, 1), (20_000_000, 2), (0, 16))
+CANARY_PROMPT, CANARY_TOKENS = 16, 8  # tokens: the end of a prompt is a prompt, too
+# Steps from one canary to the next, of a model below LARGE parameters. It costs two forwards of the sampler, which read
+# all weights however few their tokens are, and a step of a small model and short completions has a few dozen of those.
+CANARY_EVERY, LARGE = 4, 1_000_000_000
 
 
 class CausalLMPolicy:
@@ -68,7 +68,7 @@ class CausalLMPolicy:
         self.sampling_bytes = sampling_budget(model.device)
         self._itemsize = model.dtype.itemsize
         self._canary: Rollout | None = None
-        self.canary_every = next(steps for size, steps in CANARY_EVERY if model.num_parameters() >= size)
+        self.canary_every = CANARY_EVERY if model.num_parameters() < LARGE else 1
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """K completions of each prompt, log-probs recorded; `keys` has P*K entries. Bounded batches draw the same."""
@@ -89,7 +89,8 @@ class CausalLMPolicy:
                 for first in range(0, len(prompts), size)
             ]
             due = how.canary and keys[0].row == 0  # of several pieces, and of several ranks, the first
-            canary_T = sampler_logprobs(model, self._canary) if due and self._canary is not None else None
+            canary = self._canary if due else None
+            canary_T = None if canary is None else sampler_logprobs(model, canary, how.temperature)
         draws = stack_draws(parts, end=int(self.end_ids[0]))
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         rows = _unpadded(draws.ids_NT, draws.mask_NT)

@@ -304,18 +304,18 @@ def _prefill(
     return logits.repeat_interleave(k, 0), quick or ModelStep(model, cache, mask, k, limit - 1)
 
 
-def sampler_logprobs(model: Any, rollout: Rollout) -> Tensor:
-    """What the sampler says of one row's tokens at temperature 1, (T,) on the CPU: as drawn, but given.
+def sampler_logprobs(model: Any, rollout: Rollout, temperature: float) -> Tensor:
+    """What the sampler says of one row's tokens, (T,) on the CPU: as drawn, but given.
 
     The prompt is run into a cache and the tokens behind it, so a cache that is old or lost is seen; all tokens are run
     at once, since none must be waited for.
     """
     ids_1S, ids_1T = (to_device(rollout.actions[name], model.device) for name in ("prompt_ids", "ids"))
-    cache = DynamicCache()
-    logits = [model(input_ids=ids_1S, past_key_values=cache, use_cache=True).logits[:, -1:]]
+    cache, last = DynamicCache(), to_device(torch.tensor([ids_1S.shape[1] - 1]), model.device)
+    logits = [model(input_ids=ids_1S, past_key_values=cache, use_cache=True, logits_to_keep=last).logits]
     if ids_1T.shape[1] > 1:
         logits.append(model(input_ids=ids_1T[:, :-1], past_key_values=cache, use_cache=True).logits)
-    logits_TV = torch.cat(logits, dim=1)[0].float()
+    logits_TV = torch.cat(logits, dim=1)[0].float() / temperature
     logprobs_T: Tensor = logits_TV.log_softmax(-1).gather(-1, ids_1T[0].unsqueeze(-1)).squeeze(-1)
     return logprobs_T.cpu()
 

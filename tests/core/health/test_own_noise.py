@@ -45,7 +45,7 @@ def test_limits() -> None:
     noise = noise_of(start(0.03, 0.01, 0.01, **{"eval/temperature": 1.0}), "bfloat16", 2.0)
     assert noise is not None
     assert [noise.limit(temperature) for temperature in (1.0, 0.5, 2.0)] == pytest.approx([0.06, 0.12, 0.06])
-    assert noise.canary_limit == pytest.approx(0.09)
+    assert noise.canary_limit(1.0) == pytest.approx(0.09)
 
 
 def rows(*gaps: float | None, metric: str = "rollout/logprob_gap", limit: str = "rollout/detectable_gap") -> list[Row]:

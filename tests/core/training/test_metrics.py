@@ -113,13 +113,13 @@ def test_noise_is_the_gap_over_doubt_of_prompts_together_and_of_the_worst() -> N
 
 
 def test_a_certain_token_has_a_hundredth_of_doubt() -> None:
-    scored = Scores(logprobs_NT=torch.tensor([[0.0, -1e-9]]))
+    scored = torch.tensor([0.0, -1e-9])
     assert canary_gap(torch.tensor([-1e-6, 0.0]), scored, density=False) == pytest.approx(1e-6 / 0.02, rel=1e-2)
 
 
 def test_the_canarys_gap() -> None:
     # |-1 - -1.5| + |-2 - -2| over the doubt of the trainer's scores.
-    scored = Scores(logprobs_NT=torch.tensor([[-1.5, -2.0]]))
+    scored = torch.tensor([-1.5, -2.0])
     expected = 0.5 / (2 - exp(-1.5) - exp(-2.0))
     assert canary_gap(torch.tensor([-1.0, -2.0]), scored, density=False) == pytest.approx(expected)
 

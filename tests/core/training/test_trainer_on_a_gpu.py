@@ -112,8 +112,8 @@ def test_micro_batches_are_launched_without_waiting_for_the_one_before() -> None
     whole = waits(prompts_per_step=4)
     assert waits(prompts_per_step=4, gradient_accumulation_steps=8) == whole
     assert whole["core/training/update.py numbers_of: tolist"] == 2 + 1  # of each update, and of the shares of the last
-    # References; integrity of steps and evaluations, entropies too; the noise of four prompts; the canary of two steps.
-    assert whole["core/training/requests.py _in_order: to the CPU"] == 2 + 2 * 4 + (1 + 4) + 2
+    # References; integrity of steps and evaluations, entropies too; the noise of four prompts.
+    assert whole["core/training/requests.py _in_order: to the CPU"] == 2 + 2 * 4 + (1 + 4)
     assert sum(whole.values()) < 80
 
 
