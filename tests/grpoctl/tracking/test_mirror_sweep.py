@@ -145,7 +145,7 @@ def silent() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-@pytest.mark.parametrize("server", [refusing, silent])
+@pytest.mark.parametrize("server", [refusing, pytest.param(silent, marks=pytest.mark.slow)])
 def test_a_server_that_is_away_does_not_hold_up_the_sweep_and_sync_catches_up(
     home: Home, study: Any, drive: Any, eventually: Any, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
