@@ -9,7 +9,8 @@ checked.
 
 from __future__ import annotations
 
-import traceback
+import inspect
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 HERE = Path(__file__).resolve().parents[1]
+CORE = f"{HERE / 'core'}{os.sep}"
 MEMORY = 2**34
 READS = {"item", "tolist", "numpy", "equal", "nonzero", "unique", "unique_consecutive", "masked_select", "is_nonzero",
          "__bool__", "__int__", "__float__", "__index__", "__contains__"}  # fmt: skip
@@ -176,8 +178,9 @@ def _indexed(index: object) -> str | None:
 
 def _place() -> str:
     """The innermost function of the project that is being run, tests apart."""
-    for frame in reversed(traceback.extract_stack()):
-        file = Path(frame.filename)
-        if file.is_relative_to(HERE / "core"):
-            return f"{file.relative_to(HERE)} {frame.name}"
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(CORE):
+            return f"{Path(frame.f_code.co_filename).relative_to(HERE)} {frame.f_code.co_name}"
+        frame = frame.f_back
     return "elsewhere"

@@ -6,6 +6,7 @@ The package is tests/added_package: a folder on the path with its metadata besid
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from pathlib import Path
@@ -56,7 +57,7 @@ def user(lone: Cli) -> Cli:
         folder = lone.folder / kind
         folder.mkdir(parents=True)
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    return lone.with_environment(PYTHONPATH=str(PACKAGE))
+    return lone.with_environment(PYTHONPATH=os.pathsep.join([str(PACKAGE), lone.environment["PYTHONPATH"]]))
 
 
 def run_of(cli: Cli, *more: str) -> RunDir:
@@ -101,13 +102,13 @@ def test_a_policy_of_continuous_actions_learns_and_is_looked_at_by_every_command
 
 def test_killed_and_resumed_it_writes_the_bytes_of_an_undisturbed_run(user: Cli) -> None:
     rarely = ("evaluation.eval_steps=40", "checkpoints.save_steps=10")
-    long = ("stages.grpo.max_steps=160", *rarely, "--seed", "3")
+    long = ("stages.grpo.max_steps=80", *rarely, "--seed", "3")
     started = user.start("run", "bandit", "-p", "tiny", "--quiet", *long)
     eventually(lambda: step_of(user.first_run) >= 9, "some steps are recorded")
     started.send(signal.SIGKILL)
     assert started.wait().returncode == -signal.SIGKILL
     broken = user.first_run
-    assert step_of(broken) < 160
+    assert step_of(broken) < 80
     done = user.run("run", "bandit", "-p", "tiny", "--quiet", *long, "--resume")
     assert done.returncode == 0, done.stderr
     whole = run_of(user, *long)
@@ -126,10 +127,13 @@ def test_a_sweep_ranks_it_and_two_settings_are_compared(user: Cli) -> None:
     trials = done.document["trials"]
     assert [trial["status"] for trial in trials] == ["COMPLETED"] * 2
     assert trials[0]["params"] == {"policy.sigma": 0.1}
-    for sigma in ("0.1", "0.5"):
-        run_of(user, "--seed", "0", f"policy.sigma={sigma}")
-        run_of(user, "--seed", "1", f"policy.sigma={sigma}")
-    first, *_, last = [run.id for run in user.home.runs()]
+    few = ("stages.warm.max_steps=1", "stages.grpo.max_steps=4", "--seeds", "0,1")
+    ran = [
+        user.run("run", "bandit", "-p", "tiny", "--quiet", "--json", *few, f"policy.sigma={sigma}")
+        for sigma in ("0.1", "0.5")
+    ]
+    assert [done.returncode for done in ran] == [0, 0], ran
+    first, last = (done.document["runs"][0]["run_id"] for done in ran)
     compared = user.run("compare", first, last, "--json")
     assert compared.returncode == 0, compared.stderr
     assert "policy.sigma" in compared.stdout
@@ -143,8 +147,8 @@ def test_rules_and_readers_of_the_package_are_asked(user: Cli) -> None:
     assert "bandit-table" in user.run("diagnose", "old.bandit", "--json").stdout
 
 
-def test_without_the_package_the_spec_is_refused_by_name(user: Cli) -> None:
-    alone = user.with_environment(PYTHONPATH="")
+def test_without_the_package_the_spec_is_refused_by_name(user: Cli, lone: Cli) -> None:
+    alone = user.with_environment(PYTHONPATH=lone.environment["PYTHONPATH"])
     refused = alone.run("run", "bandit", "-p", "tiny")
     assert refused.returncode == 2
     assert "policy.kind" in refused.stderr

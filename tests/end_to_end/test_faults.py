@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +29,18 @@ STEPS = {
     "healthy p31": 12,
     "healthy p33": 12,
 }  # of the others 3
+# A fault of the rollout, one of the settings and a sound run stand for the others, whose rules are all tested on paper.
+QUICK = ("rollout-in-train-mode", "learning rate x100", "healthy p31")
 SMALL = {"task.eval_prompts=": "task.eval_prompts=8", "evaluation.eval_steps=": "evaluation.eval_steps=4"}
+
+
+def runs(planted: Iterable[Planted]) -> list[Any]:
+    """Each as a parameter, with its name; slow where it is not one of the few that stand for the others."""
+    return [
+        pytest.param(one, id=one.name, marks=() if one.name in QUICK else pytest.mark.slow)
+        for one in planted
+        if one in PLANTED or one.name in STEPS
+    ]
 
 
 def case(planted: Planted, folder: Path) -> Case:
@@ -52,11 +65,11 @@ def said(planted: Planted, folder: Path) -> list[Finding]:
     return examine(case(planted, folder))
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", runs(PLANTED))
 def test_a_fault_is_found_as_itself(planted: Planted, tmp_path: Path) -> None:
     assert {finding.id for finding in said(planted, tmp_path)} & planted.ids
 
 
-@pytest.mark.parametrize("planted", [one for one in HEALTHY if one.name in STEPS], ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", runs(HEALTHY))
 def test_a_sound_run_has_no_error(planted: Planted, tmp_path: Path) -> None:
     assert [finding.summary for finding in said(planted, tmp_path) if finding.severity == "error"] == []

@@ -66,6 +66,7 @@ def test_a_run_goes_on_after_whatever_happened_to_its_processes(lone: Cli) -> No
     assert lone.only_run == run
 
 
+@pytest.mark.slow  # both import torch; that two compute what one does is in core/training/test_parallel_ranks.py
 def test_two_processes_write_what_one_writes(lone: Cli) -> None:
     short = ("run", "p31", "--json", "stages.grpo.max_steps=2", "task.eval_prompts=8", "--seed", "3")
     for more in ((), ("--processes", "2")):

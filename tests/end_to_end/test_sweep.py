@@ -105,6 +105,7 @@ experiment: staged
 settings:
   evaluation.eval_steps: 2
   task.eval_prompts: 2
+  task.train_prompts: 8
   stages.supervised.epochs: 0.5
   stages.blended.epochs: 0.5
 axes: {stages.full.learning_rate: [1.0e-5, 2.0e-3]}

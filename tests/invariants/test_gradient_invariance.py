@@ -218,10 +218,11 @@ def test_a_methods_step_in_micro_batches(method: str) -> None:
     assert apart(step_gradient(numbered(), method, gradient_accumulation_steps=5), method) < 2e-6
 
 
-@pytest.mark.parametrize("order", ["groups", "rows"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_methods_step_in_another_order(method: str, order: str) -> None:
-    assert apart(step_gradient(rearranged(numbered(), ORDERS[order]), method), method) < 2e-6
+def test_a_methods_step_in_another_order(method: str) -> None:
+    # Groups change places, and the rows inside each: what a step draws is whole groups, so they stay together.
+    rows = [row for group in (2, 0, 1) for row in ORDERS["rows"][4 * group : 4 * group + 4]]
+    assert apart(step_gradient(rearranged(numbered(), rows), method), method) < 2e-6
 
 
 @pytest.mark.parametrize("method", METHODS)

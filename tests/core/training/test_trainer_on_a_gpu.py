@@ -24,12 +24,14 @@ TASK = PricedTask(lambda _, output: sum(map(ord, output)) % 7, answer="abc")
 STAGES: dict[str, dict[str, Any]] = {
     "plain": {},
     "kl and entropy": {"beta": 0.1, "entropy_coef": 0.01},
-    "kl in the reward": {"beta": 0.1, "kl_in": "reward"},
-    "weighted by entropy": {"entropy_weighting": "token"},
-    "importance weights": {"importance_sampling_cap": 2.0},
-    "several updates": {"num_iterations": 2, "minibatches": 2, "gradient_accumulation_steps": 2},
-    "dynamic sampling": {"dynamic_sampling": {"max_attempts": 3}, "mask_truncated_completions": True},
-    "blended": {"supervised_weight": 0.5, "overlong": {"buffer": 0.5}},
+    "kl in the reward, weighted by entropy": {"beta": 0.1, "kl_in": "reward", "entropy_weighting": "token"},
+    "several updates, importance weights": {
+        "num_iterations": 2, "minibatches": 2, "gradient_accumulation_steps": 2, "importance_sampling_cap": 2.0,
+    },
+    "dynamic sampling, blended": {
+        "dynamic_sampling": {"max_attempts": 3}, "mask_truncated_completions": True,
+        "supervised_weight": 0.5, "overlong": {"buffer": 0.5},
+    },
     "long enough to be recorded": {"max_completion_length": 30},
 }  # fmt: skip
 
@@ -76,7 +78,17 @@ def test_a_run_records_what_it_does_on_the_cpu(kind: str, lora: bool) -> None:
     assert any(row.get("update") for row in expected)
 
 
-@pytest.mark.parametrize(("fault", "checkpointing"), [(None, True), *((fault, False) for fault in IN_THE_POLICY)])
+# One fault in the policy stands for the others, which wrap it as this one does.
+@pytest.mark.parametrize(
+    ("fault", "checkpointing"),
+    [
+        (None, True),
+        *(
+            pytest.param(fault, False, marks=() if fault == "rollout-in-train-mode" else pytest.mark.slow)
+            for fault in IN_THE_POLICY
+        ),
+    ],
+)
 def test_neither_checkpointing_nor_a_fault_forgets_a_tensor(fault: str | None, checkpointing: bool) -> None:
     expected = rows("kl and entropy", gpu=False, checkpointing=checkpointing, fault=fault)
     with pretended_gpu():

@@ -69,6 +69,7 @@ def test_every_stage_makes_its_steps() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow  # a second process that imports torch, for its last words; the words are in the test below
 def test_a_probe_that_cannot_run_says_why(tmp_path: Any) -> None:
     probe = measure(spec(f"model.source={tmp_path}"), 1)
     assert probe.why is not None

@@ -24,6 +24,7 @@ from tests.grpoctl.sweeps.mine import specs
 SHIPPED = Library(user=Path("no-such-folder"), shipped=shipped_folder("sweeps"), kind="sweep")
 BASES = Library(user=Path("no-such-folder"))
 NAMES = sorted(SHIPPED.files())
+WRITTEN: dict[str, Any] = {name: read_document(SHIPPED.files()[name][0]).tree for name in NAMES}  # in no profile
 PROFILES = ("full", "tiny")
 K, FAULTS = "stages.grpo.num_generations", "faults"
 
@@ -39,8 +40,15 @@ def test_there_are_those_that_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_its_profile_has_the_axes_and_candidates_of_the_file(name: str) -> None:
+    # The tests below go through those of the file.
+    for kind in ("axes", "candidates"):
+        assert set(getattr(shipped(name), kind)) == set(WRITTEN[name].get(kind, {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_it_says_what_it_asks_and_where_its_values_come_from(name: str) -> None:
-    own = read_document(SHIPPED.files()[name][0]).tree
+    own = WRITTEN[name]
     assert {"name", "revision", "title", "question", "source", "profiles", "seeds", "budget"} <= set(own)
     assert str(own["question"]).endswith("?")
     assert "document" in str(own["source"])
@@ -146,7 +154,18 @@ def trained(spec: SweepSpec, point: candidates.Params, folder: Path, seen: dict[
     return seen[name]
 
 
-@pytest.mark.parametrize(("name", "key"), [(name, key) for name in NAMES for key in shipped(name).axes])
+def axes() -> list[Any]:
+    """(sweep, key) of each axis; slow where a sweep before it has the same one."""
+    seen: set[str] = set()
+    found = []
+    for name in NAMES:
+        for key in WRITTEN[name].get("axes", {}):
+            found.append(pytest.param(name, key, marks=pytest.mark.slow if key in seen else ()))
+            seen.add(key)
+    return found
+
+
+@pytest.mark.parametrize(("name", "key"), axes())
 def test_every_axis_changes_what_its_run_does(name: str, key: str, tmp_path: Path, seen: dict[str, Rows]) -> None:
     spec = shipped(name, "tiny", *SMALL, "budget.completions=32")  # two steps: at the first a KL is still 0
     axis, base = spec.axes[key], some_points(spec)[0]
@@ -155,7 +174,7 @@ def test_every_axis_changes_what_its_run_does(name: str, key: str, tmp_path: Pat
     assert first != last
 
 
-NAMED = [(name, other) for name in ("epochs-study", "baseline") for other in list(shipped(name).candidates)[1:]]
+NAMED = [(name, other) for name in ("epochs-study", "baseline") for other in list(WRITTEN[name]["candidates"])[1:]]
 
 
 @pytest.mark.slow

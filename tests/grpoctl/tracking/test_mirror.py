@@ -131,7 +131,15 @@ def broken() -> Iterator[int]:
         server.server_close()
 
 
-@pytest.mark.parametrize(("server", "limit"), [(refusing, 4.0), (silent, 6.0), (broken, 4.0)])
+# With a run that trains, end_to_end/test_mlflow.py has a server that refuses and one that is silent.
+@pytest.mark.parametrize(
+    ("server", "limit"),
+    [
+        pytest.param(refusing, 4.0, marks=pytest.mark.slow),
+        pytest.param(silent, 6.0, marks=pytest.mark.slow),
+        (broken, 4.0),
+    ],
+)
 def test_a_server_that_is_away_neither_stops_nor_slows_the_run(
     home: Home, run: Any, train: Any, eventually: Any, server: Any, limit: float
 ) -> None:

@@ -81,7 +81,7 @@ def test_a_killed_driver_is_told_and_its_resumed_study_goes_on_as_the_same(
     assert len(children(home, study.dir)) == 5
 
 
-@pytest.mark.parametrize("server", [refusing, silent])
+@pytest.mark.parametrize("server", [refusing, pytest.param(silent, marks=pytest.mark.slow)])
 def test_a_server_that_is_away_does_not_hold_up_the_sweep_and_sync_catches_up(
     home: Home, study: Any, drive: Any, eventually: Any, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

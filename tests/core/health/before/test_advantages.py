@@ -258,13 +258,13 @@ def test_a_silent_step_is_one_whose_advantages_are_all_0(
     seen = view(num_generations=size, prompts_per_step=2, advantage={**how, **more}, keep_candidates=keep)
     assert seen.grpo is not None
     history = Level(mean=0.3, std=0.4)  # a mean that is met by no reward
-    silent = []
-    for outcome in itertools.product((0.0, 1.0), repeat=2 * size):
-        rewards = best(torch.tensor(outcome, dtype=torch.float64).view(2, size), keep or size)
-        if not advantages(rewards, seen.grpo.advantage, before=history).any():
-            silent.append(outcome)
+    silent = []  # how many are right in each group, and in how many ways: `best` sorts a group
+    for right in itertools.product(range(size + 1), repeat=2):
+        groups = torch.tensor([[1.0] * one + [0.0] * (size - one) for one in right], dtype=torch.float64)
+        if not advantages(best(groups, keep or size), seen.grpo.advantage, before=history).any():
+            silent.append((sum(right), prod(comb(size, one) for one in right)))
     for rate in (0.1, 0.5):
-        expected = sum(prod(rate if reward else 1 - rate for reward in outcome) for outcome in silent)
+        expected = sum(ways * rate**right * (1 - rate) ** (2 * size - right) for right, ways in silent)
         found = silent_step(seen.grpo, rate)
         if found is None:
             assert more.get("virtual_best") is not None

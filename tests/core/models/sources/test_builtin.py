@@ -193,6 +193,7 @@ print(folder.stat().st_ino, sum(float(w.double().sum()) for w in model.state_dic
 
 
 @pytest.mark.process
+@pytest.mark.slow  # the other process imports torch; one that comes second and waits is in core/models/test_cache.py
 def test_two_processes_that_build_at_once_build_once(tmp_path: Path) -> None:
     recipe = {field.name: getattr(SMALL, field.name) for field in fields(Recipe)}
     arguments = [sys.executable, "-c", BUILDER, json.dumps(PAIRS), str(tmp_path), json.dumps(recipe)]

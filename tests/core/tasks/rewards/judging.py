@@ -11,6 +11,12 @@ from core.config.task import RewardSpec
 from core.tasks.rewards.judge import Judge, Reward
 
 Judging = Callable[..., Judge]
+# A C call that never returns and that neither a signal handler nor another thread interrupts, as a regex that goes on
+# for ever, but without burning a core: a lock that its own holder asks for again, by a library that keeps the GIL.
+STUCK = (
+    "import ctypes; c, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64); "
+    "c.pthread_mutex_lock(lock); c.pthread_mutex_lock(lock)"
+)
 
 
 def reward(named: str, *, required: str = "", anything: bool = False) -> Reward:

@@ -51,6 +51,7 @@ def test_extra_columns(judging: Judging) -> None:
     assert values(judge, [r"so \boxed{4}", "4"], ground_truth=["4", "4"]) == [1.0, 0.0]
 
 
+@pytest.mark.slow  # TRL itself; its styles of functions are in the tests around
 def test_trl_ships_one_that_runs_as_it_is() -> None:
     judge = Judge([RewardSpec(function="trl.rewards:think_format_reward", timeout=120)])
     try:

@@ -89,7 +89,8 @@ class Ways:
         monkeypatch.setattr(decoding, "decoder_step", watched)
 
 
-@pytest.fixture(autouse=True, params=["side by side", "run anew", "recorded"])
+# What is recorded is what is run anew, and recorded the whole way.
+@pytest.fixture(autouse=True, params=["side by side", pytest.param("run anew", marks=pytest.mark.slow), "recorded"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a step is run: as on the CPU, or as on a GPU without and with a graph; a graph is played by `replayed`."""
     if request.param != "side by side":
