@@ -162,6 +162,13 @@ class RunSpec(Part):
         return self.policy.kind if self.model is None else self.model.source
 
     @property
+    def update_dropout(self) -> float:
+        """The dropout of an update: the adapter's of a language model, else the policy's own; 0 without one."""
+        if self.model is None:
+            return self.policy.update_dropout
+        return 0.0 if self.model.lora is None else self.model.lora.lora_dropout
+
+    @property
     def computes_in(self) -> Dtype:
         """The precision its policy's products are taken in."""
         return self.policy.computes_in if self.model is None else self.model.computes_in

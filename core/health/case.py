@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from core.algorithms.names import BASELINES, SCALES, BaselineTraits, ScaleTraits
-from core.config import GrpoStage, GuardSpec, RunSpec
+from core.config import GrpoStage, GuardSpec, RunSpec, Schedule
 from core.health.finding import Row, StepTable, steps_of
 from core.health.statistics import HUGE
 
@@ -80,6 +80,10 @@ class Settings:
     old_is_reference: bool | None = None  # the "old" log-probs are the reference's, for the whole run
     eval_completions: int | None = None  # behind one evaluation
     eval_prompts: int | None = None  # that they answer
+    old_policy: str | None = None  # whose log-probs the ratio is over
+    update_dropout: float | None = None  # of an update's forward, which sampling and old log-probs do not have
+    groups_per_row: int | None = None  # groups that one row of the log is a mean over, where that is no step's
+    group_sizes: tuple[int, ...] | None = None  # completions of a group that take part, where they are chosen
     stage: int | None = None  # index of the stage that these settings are of; None where a log has no stages
     factor: str | None = None  # what a part of a completion with a log-prob of its own is called; null: token
     first_update_lr: float | None = None  # the rate of the first optimiser step, where the log or its code says it
@@ -125,6 +129,7 @@ def settings_of(spec: RunSpec) -> Settings:
         "gradient_checkpointing": spec.model is not None and spec.model.gradient_checkpointing,
         "dtype": spec.computes_in,
         "factor": spec.policy.factor,
+        "update_dropout": spec.update_dropout,
         "optimizer": "adamw",  # core.training.update has no other
         "eval_prompts": spec.task.eval_prompts,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
@@ -141,7 +146,17 @@ def settings_of(spec: RunSpec) -> Settings:
     known |= {"offline": stage.groups == "offline", "old_is_reference": stage.old_policy == "reference"}
     by_order = stage.advantage.transform == "rank_by_order"
     known |= {"ranks_break_ties": by_order, "transform": "rank" if by_order else stage.advantage.transform}
+    if stage.keep_candidates is not None:
+        known["group_sizes"] = _sizes(stage.keep_candidates)
     return Settings(**known | {"reshaped": _reshaped(stage), "stage": index})
+
+
+def _sizes(keep: Schedule) -> tuple[int, ...]:
+    """The numbers of candidates that a schedule keeps, in order."""
+    from core.algorithms.advantages import whole
+
+    first, last = sorted((whole(keep.start), whole(keep.end)))
+    return (first, last) if keep.shape == "step" and first < last else tuple(range(first, last + 1))
 
 
 def _reshaped(stage: GrpoStage) -> bool:

@@ -18,6 +18,7 @@ from core.health.rules.integrity import drifting_gap, integrity
 from core.health.rules.kl import kl
 from core.health.rules.learning_rate import initial_weights, learning_rate, no_gradient, no_updates, rate_zero
 from core.health.rules.level_break import level_break
+from core.health.rules.live_groups import few_live_groups, killed_by_choice
 from core.health.rules.numerical import numerical
 from core.health.rules.other_losses import consistency, supervised_flat
 from core.health.rules.policy_collapse import policy_collapse
@@ -57,6 +58,8 @@ RULES: Mapping[str, Rule] = {
     "missing-rewards": lambda case: _list_of(missing_rewards(case.rows)),
     "lost-rewards": lost_rewards,
     "idle-reward": idle_reward,
+    "few-live-groups": few_live_groups,
+    "killed-by-choice": killed_by_choice,
     "impossible-advantage": impossible_advantage,
     "odd-advantages": odd_advantages,
     "small-advantage": small_advantage,

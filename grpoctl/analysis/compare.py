@@ -214,6 +214,7 @@ def _notes(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> 
         *_errors(a, b),
         *_same_runs(a, b, changed),
         *_attribution(a, b, changed),
+        *_adaptive_starts(a[0].spec, b[0].spec, changed),
         *_ruler(changed),
         *_budget(a, b),
         *_seeds(a, b),
@@ -318,6 +319,18 @@ def _attribution(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Change
     count = len(knobs(weighing, a[0].spec, b[0].spec))
     alone = "either alone" if count == 2 else "any one alone"
     return [f"{count} settings differ: a difference cannot be attributed to {alone}"] if count > 1 else []
+
+
+def _adaptive_starts(a: Leaves, b: Leaves, changed: Changed) -> list[str]:
+    """A beta that differs and that a rule moves on both sides is no other KL weight but another start of one."""
+    keys = sorted(key for key in changed if key.removesuffix(".start").endswith(".beta"))
+    adaptive = [
+        key for key in keys if all(f"{key.partition('.beta')[0]}.adaptive_beta.rule" in side for side in (a, b))
+    ]
+    return [
+        f"{key} is only where an adaptive beta starts: sides that end alike do not say that beta does nothing"
+        for key in adaptive
+    ]
 
 
 def _ruler(changed: Changed) -> list[str]:

@@ -37,7 +37,7 @@ _ELSEWHERE: dict[str, str] = {
     "n_samples_per_prompt num_samples_per_prompt num_sequences num_beams grpo_group_size",
     "prompts_per_step": "rollout_batch_size per_device_train_batch_size train_batch_size batch_size b "
     "generation_batch_size num_prompts_per_step num_unique_prompts_rollout",
-    "learning_rate": "lr grpo_lr rl_lr initial_lr base_lr actor_learning_rate",
+    "learning_rate": "lr grpo_lr rl_lr initial_lr base_lr actor_learning_rate rce_lr sft_lr",
     "lr_scheduler_type": "lr_scheduler scheduler scheduler_type lr_warmup_style",
     "lr_scheduler_steps": "num_training_steps total_training_steps scheduler_steps lr_decay_steps t_max",
     "warmup_steps": "lr_warmup_steps num_warmup_steps lr_warmup_steps_ratio warmup_ratio",
@@ -46,7 +46,7 @@ _ELSEWHERE: dict[str, str] = {
     "epsilon_high": "clip_ratio_high clip_range_high cliprange_high eps_clip_high clip_higher",
     "max_completion_length": "max_new_tokens response_length max_response_length response_max_length max_tokens "
     "generate_max_len max_output_length",
-    "keep_candidates": "grpo_early_top_k grpo_late_top_k",
+    "keep_candidates": "grpo_early_top_k grpo_late_top_k grpo_top_k grpo_topk",
     "positive_reward": "require_positive_query",
     "max_steps": "total_steps num_steps train_steps training_steps num_training_iterations",
     "max_grad_norm": "grad_clip clip_grad clip_grad_norm gradient_clip grpo_max_grad_norm",
@@ -86,6 +86,8 @@ _ELSEWHERE: dict[str, str] = {
     "temperature": "temperature_schedule",
     "temperature.start": "initial_temperature temperature_initial",
     "temperature.end": "final_temperature temperature_final",
+    "tau.start": "rce_temp_start rce_temperature_start",
+    "tau.end": "rce_temp_end rce_temperature_end",
     "model.source": "base_model model_name model_name_or_path model_path pretrained_model",
     "model.dtype": "torch_dtype model_dtype precision bf16 fp16",
     "model.gradient_checkpointing": "enable_gradient_checkpointing activation_checkpointing",
@@ -118,10 +120,19 @@ def hint(keys: Keys, tree: Tree) -> str:
         task = tree["task"]
         assert isinstance(task, Mapping)
         return f"{name} is a key of the task {elsewhere.task}, this one is {task.get('name')}"
-    if (meant := nearest(keys, known)) is not None:
+    if (meant := nearest(keys, _of_kind(name, known, tree))) is not None:
         return f"did you mean {dotted(meant)}?"
     siblings = [str(path[-1]) for path in known if path[:-1] == keys[:-1]]
     return f"known here: {', '.join(siblings)}" if siblings else "`grpoctl show` prints the known keys"
+
+
+def _of_kind(name: str, known: Mapping[Keys, Field], tree: Tree) -> Mapping[Keys, Field]:
+    """The known keys less those of stages that a name is not of: `RCE_LR` is no key of a GRPO stage."""
+    kind, stages = name.lower().split("_")[0], tree.get("stages")
+    if kind not in stage_kinds() or not isinstance(stages, Mapping):
+        return known
+    others = {key for key, stage in stages.items() if isinstance(stage, Mapping) and stage.get("kind", kind) != kind}
+    return {path: field for path, field in known.items() if path[0] != "stages" or others.isdisjoint(path[1:2])}
 
 
 def _keys_of_a_file(tree: Tree, keys: Keys) -> dict[Keys, Field]:

@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
-from core.config import GrpoStage, RunSpec
+from core.algorithms.schedules import proportional_beta
+from core.config import AdaptiveBetaSpec, GrpoStage, RunSpec
 from core.errors import StorageError
 from core.health.before.inert import inert_in_all
 from core.metrics import declared
@@ -22,6 +23,7 @@ from grpoctl.runs.study_dir import studies
 from grpoctl.sweeps.candidates import Candidates, count, name_of, size
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.validation import LOOKING, PointRun, incomparable, point_runs
+from grpoctl.wording import plural
 
 FEW = 4  # evaluations after the start: with fewer a curve says little, and a pruner hardly acts
 
@@ -29,7 +31,13 @@ FEW = 4  # evaluations after the start: with fewer a curve says little, and a pr
 def notes(sweep: SweepSpec, *, library: Library | None = None) -> list[str]:
     """What the user should know before it starts, one line each. Raises what loading the base raises."""
     runs = point_runs(Candidates.of(sweep, library=library))
-    return [*_size_notes(sweep), *_axis_notes(sweep, runs), *_name_notes(sweep, runs), *_budget_notes(sweep, runs)]
+    return [
+        *_size_notes(sweep),
+        *_axis_notes(sweep, runs),
+        *_name_notes(sweep, runs),
+        *_adaptive_notes(runs),
+        *_budget_notes(sweep, runs),
+    ]
 
 
 def _size_notes(sweep: SweepSpec) -> Iterator[str]:
@@ -91,6 +99,39 @@ def _name_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:
                 yield f"{name}: {key} {why}"
             if (reason := inert_in_all([run.spec], key)) is not None:
                 yield f"{name}: {key} does nothing: {reason}"
+
+
+def _adaptive_notes(runs: Sequence[PointRun]) -> Iterator[str]:
+    """A beta that is swept where a rule moves it: the points differ in where it starts, and in nothing else."""
+    keys = {key for run in runs for key in run.params if key.removesuffix(".start").endswith(".beta")}
+    for key in sorted(keys):
+        stages = [stage for run in runs if isinstance(stage := run.spec.stages.get(key.split(".")[1]), GrpoStage)]
+        starts = sorted({stage.beta.start for stage in stages if stage.adaptive_beta is not None})
+        if len(starts) < 2:
+            continue
+        moves = max(
+            math.ceil(math.log(starts[-1] / starts[0]) / math.log(_largest_move(rule, stage.rows_per_step)))
+            for stage in stages
+            if (rule := stage.adaptive_beta) is not None
+        )
+        least = min(stage.max_steps for stage in stages)
+        forgets = "can forget its start: such a sweep is no study of beta, and runs that end alike do not say that beta"
+        yield (
+            f"{key} is only where an adaptive beta starts: {starts[0]:g} and {starts[-1]:g} are "
+            f"{plural(moves, 'move')} of its rule apart, and a stage has {plural(least, 'step')}"
+            + (f"; the rule {forgets} does nothing (adaptive_beta: null holds it)" if moves < least else "")
+        )
+
+
+def _largest_move(rule: AdaptiveBetaSpec, samples: int) -> float:
+    """The most that a rule multiplies beta by on one step of so many completions."""
+    match rule.rule:
+        case "threshold":
+            return rule.factor
+        case "proportional":
+            return proportional_beta(1.0, math.inf, target=rule.target, horizon=rule.horizon, samples=samples)
+        case _:
+            assert_never(rule.rule)
 
 
 def _budget_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:

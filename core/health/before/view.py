@@ -82,11 +82,8 @@ class StageView:
 
     @property
     def dropout(self) -> float:
-        """The dropout of an update: the adapter's of a language model, else the policy's own; 0 without one."""
-        model = self.spec.model
-        if model is None:
-            return self.spec.policy.update_dropout
-        return 0.0 if model.lora is None else model.lora.lora_dropout
+        """The dropout of an update; 0 without one."""
+        return self.spec.update_dropout
 
     @property
     def dropout_name(self) -> str:

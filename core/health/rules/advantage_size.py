@@ -8,16 +8,20 @@ any normaliser (core.health.before.advantages).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev, stdev
 
 from core.health.case import Case, Settings
 from core.health.finding import Decider, Finding, Row, RuledOut
+from core.health.live_count import LiveCount, live_count
 from core.health.statistics import chance_beyond, series
 
 LIVE_STEPS = 5  # steps with a std over live groups, which small batches scatter
-_COLUMNS = ("advantage/std_all", "advantage/std", "advantage/max_abs", "advantage/max", "groups/dead")
+_COLUMNS = (
+    "advantage/std_all", "advantage/group_std", "advantage/std", "advantage/max_abs", "advantage/max",
+    "advantage/group_max", "groups/dead",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +43,8 @@ class Spread:
 class AdvantageMeans:
     """Means over rows of what a log says of advantages; None where it says nothing.
 
-    everyone: std over all advantages of a step, averaged over steps; live: over those of live groups.
+    everyone: std over all advantages of a step, averaged over steps, or the mean over groups, dead ones 0, of the std
+    inside (`grouped`, by n - 1): then, under a z-score, the share of live groups. live: std over those of live groups.
     """
 
     everyone: float | None
@@ -48,6 +53,7 @@ class AdvantageMeans:
     mean_largest: float | None
     dead: float | None
     rows: Sequence[Row]
+    grouped: bool = False
 
     def numbers(self) -> dict[str, float]:
         """What is known, as evidence."""
@@ -59,14 +65,17 @@ def advantage_means(case: Case) -> AdvantageMeans:
     """Of the rows that the settings are of, without those that lack a reward: its 0 is no normaliser's."""
     whole = [row for row in case.stage_rows if not row.get("reward/missing")]
     columns = {name: [value for _, value in series(whole, name)] for name in _COLUMNS}
-    largest = columns["advantage/max_abs"] or columns["advantage/max"]
+    largest = columns["advantage/max_abs"] or columns["advantage/max"] or columns["advantage/group_max"]
+    grouped = bool(columns["advantage/group_std"]) and not (columns["advantage/std_all"] or columns["advantage/std"])
+    everyone = columns["advantage/group_std"] if grouped else columns["advantage/std_all"]
     return AdvantageMeans(
-        everyone=fmean(columns["advantage/std_all"]) if columns["advantage/std_all"] else None,
+        everyone=fmean(everyone) if everyone else None,
         live=fmean(columns["advantage/std"]) if len(columns["advantage/std"]) >= LIVE_STEPS else None,
         largest=max(largest, default=None),
         mean_largest=fmean(largest) if largest else None,
         dead=fmean(columns["groups/dead"]) if columns["groups/dead"] else None,
         rows=whole,
+        grouped=grouped,
     )
 
 
@@ -137,14 +146,17 @@ def small_advantage(case: Case) -> Sequence[Finding]:
 
     Severity: warning (certain where the std floor is known, moderate where it is taken to be 0.1).
 
-    Means: z-scored advantages are a tenth of what a z-score has, or less. Below a std floor f the advantage is (r -
-    mean) / f, so a std of s means that the rewards inside groups have a std of about s f everywhere; or that at most s
-    / sqrt((n - 1) / n) of the groups lie above the floor; or a mixture. With s = 0.0062, f = 0.1, n = 5: 0.0006, or 0.7
-    %.
+    Means: the std of z-scored advantages is a tenth of what a z-score has, or less. Either few groups are live: at most
+    s / sqrt((n - 1) / n) of them, and over steps of one group, or as `advantage/group_std`, the std *is* their share.
+    Or a std floor f presses: below it the advantage is (r - mean) / f, so the rewards inside all groups have a std of
+    about s f. Or a mixture. With s = 0.0062, f = 0.1, n = 5: 0.7 % of the groups, or 0.0006. Rewards that come in
+    levels further apart than that leave the first reading alone.
 
     Looks at: the same columns as `impossible-advantage`, under `scale_rewards: group`.
 
-    Confounder: mostly dead groups. Without a floor that is the only reading left, and the finding is `dead-groups`.
+    Confounder: where the number of groups behind a row is known (`--set groups_per_row=640`), a count of live ones that
+    fits both columns to their digits takes this finding's place: `few-live-groups`. Without a floor dead groups are the
+    only reading left, and the finding is `dead-groups`. Silent where `groups/dead` is logged and explains the std.
     Ruled out are a small learning rate (it is no part of an advantage) and the KL's share of the loss
     (`kl-loss-share`).
 
@@ -157,8 +169,11 @@ def small_advantage(case: Case) -> Sequence[Finding]:
     if spread is None or spread.name == "ranks":
         return ()  # nothing presses ranks down: impossible_advantage
     s = seen.live if seen.everyone is None else seen.everyone
-    if s is None or s >= FAR * spread.most:
-        return ()
+    count = case.once(live_count)
+    if s is None or s >= FAR * spread.most or (count is not None and count.exact):
+        return ()  # few live groups, and as large an advantage in each as there is: core.health.rules.live_groups
+    if seen.everyone is not None and seen.dead is not None and s >= FAR * spread.most * (1 - seen.dead):
+        return ()  # dead groups are counted, and explain it
     if spread.least == 0:
         return (_pressed(case, s, seen),)
     of_all = seen.everyone is not None and seen.dead is None
@@ -220,15 +235,18 @@ def eps_matters(case: Case, seen: AdvantageMeans) -> bool:
 def _pressed(case: Case, s: float, seen: AdvantageMeans) -> Finding:
     """A z-score whose floor, known or not, stands where the std of nearly equal rewards should."""
     small = implied(case, s)
-    few = "" if seen.everyone is None else f", or at most {small['implied_live_share']:.1%} of the groups are live"
+    differ = (
+        f"with a std floor of {small['std_floor']:g} the rewards inside all groups differ by about "
+        f"{small['implied_reward_std']:.1g} only"
+    )
     return Finding(
         id="small-advantage",
         severity="warning",
         summary=(
-            f"advantages have a standard deviation of {s:.2g} where a z-score has 1: with a std floor of "
-            f"{small['std_floor']:g} rewards of a group differ by about {small['implied_reward_std']:.1g}{few}"
+            f"advantages have a standard deviation of {s:.2g} where a z-score has 1: "
+            + (differ if seen.everyone is None else f"{_live_reading(case, small)}, or {differ}")
         ),
-        evidence={**seen.numbers(), **small},
+        evidence={**seen.numbers(), **small, **_counted(case.once(live_count))},
         rules_out=no_causes(case, seen.rows),
         suggest=suggested(case),
         advice=ADVICE,
@@ -239,6 +257,19 @@ def _pressed(case: Case, s: float, seen: AdvantageMeans) -> Finding:
             expects=(f"reward/group_std < {2 * s:.2g}",),
         ),
     )
+
+
+def _live_reading(case: Case, small: Mapping[str, float]) -> str:
+    """The reading that few groups are live, with a number of them where one fits the std."""
+    count = case.once(live_count)
+    if count is None:
+        return f"at most {small['implied_live_share']:.1%} of the groups are live"
+    return f"{count.words} are live, as far as the std tells"
+
+
+def _counted(count: LiveCount | None) -> dict[str, float]:
+    """A number of live groups as evidence; {} where none is known."""
+    return {} if count is None else {"live_at_least": count.least, "live_at_most": count.most, "groups": count.groups}
 
 
 def _few_live(case: Case, s: float, share: float) -> Finding:
@@ -311,7 +342,8 @@ def _too_large(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding | No
     n = case.settings.num_generations or 2
     std, most = seen.live, spread.most
     if seen.everyone is not None:
-        std, most = seen.everyone, spread.most * math.sqrt(n / (n - 1))
+        least = min(case.settings.group_sizes or (n,)) if seen.grouped else n
+        std, most = seen.everyone, spread.most * math.sqrt(least / max(1, least - 1))
     if std is not None and std > (1 + ROUNDING) * most:
         return _other(
             f"a standard deviation of {std:.3g}", f"{spread.name} of {n} rewards at most {most:.3g}", std, most
@@ -361,8 +393,19 @@ def _are_no_ranks(spread: Spread, seen: AdvantageMeans) -> bool:
 
 def _no_ranks(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding:
     n, s = case.settings.num_generations, seen.everyone or 0.0
-    small = implied(case, s)
-    floor = small["std_floor"]
+    floor, count = case.settings.std_floor or USUAL_FLOOR, case.once(live_count)
+    small: Mapping[str, float] = {"std_floor": floor}
+    suggest: tuple[str, ...]
+    if count is not None and count.exact:
+        gives, because = f"a z-score with {count.words} live does (few-live-groups)", "as few groups are live"
+        suggest, advice = (), "see few-live-groups: nothing that is done to advantages makes a dead group live"
+    else:
+        suggest, advice = suggested(case), ADVICE
+        small, because = implied(case, s), "few groups are live or the rewards inside groups hardly differ"
+        gives = (
+            f"a z-score with a std floor of {floor:g} does, where {_live_reading(case, small)}, or where the rewards "
+            f"of all groups differ by about {small['implied_reward_std']:.1g}"
+        )
     whatever, some = "whatever the rewards", f"or at least {spread.least:.3g} where some are equal and not all"
     ranks = f"have {spread.most:.3g} {whatever if spread.of_equal else some}"
     return Finding(
@@ -370,13 +413,11 @@ def _no_ranks(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding:
         severity="error",
         summary=(
             f"advantages have a standard deviation of {s:.2g}, and ranks of {n} completions {ranks}: "
-            f"no rank normalisation made them; a z-score with a std floor of {floor:g} does, where rewards of a group "
-            f"differ by about {small['implied_reward_std']:.1g}, or where at most {small['implied_live_share']:.1%} of "
-            "the groups are live"
+            f"no rank normalisation made them; {gives}"
         ),
         evidence={
             **seen.numbers(), "rank_std": spread.most, "least_rank_std": spread.least, "largest_rank": spread.largest,
-            **small, "predicted_std_of_z_score": s,
+            **small, **_counted(count), "predicted_std_of_z_score": s,
         },
         rules_out=(
             RuledOut(
@@ -385,18 +426,18 @@ def _no_ranks(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding:
             ),
             *no_causes(case, seen.rows),
         ),
-        suggest=suggested(case),
-        advice=ADVICE,
+        suggest=suggest,
+        advice=advice,
         confidence="certain" if spread.of_equal else "strong",
-        decider=_without_ranks(floor, s),
+        decider=_without_ranks(floor, s, because),
     )  # fmt: skip
 
 
-def _without_ranks(floor: float, s: float) -> Decider:
+def _without_ranks(floor: float, s: float, because: str) -> Decider:
     return Decider(
         question=(
             f"Does switching ranks off change anything? A z-score with a std floor of {floor:g} is predicted to give "
-            f"the same {s:.2g}, since the rewards inside groups hardly differ"
+            f"the same {s:.2g}, since {because}"
         ),
         overrides=(
             "advantage.transform=none",
@@ -474,6 +515,8 @@ def _spread(case: Case) -> Finding | None:
         return None
     stds = [value for name in ("advantage/std", "advantage/std_all") for _, value in series(case.stage_rows, name)]
     imitated = any("rce/loss" in row for row in case.rows)  # its weights are no advantages
+    if (count := case.once(live_count)) is not None and count.exact:
+        return None  # the share of live groups: core.health.rules.live_groups
     if len(stds) < ENOUGH or (unknown and (imitated or case.settings.transform is not None)):
         return None
     middle, se = fmean(stds), stdev(stds) / math.sqrt(len(stds))

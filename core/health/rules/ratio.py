@@ -16,15 +16,24 @@ from core.health.steps import number
 
 ENOUGH = 10  # steps with an update
 NEAR_ONE = 1e-3  # float32 rounds a ratio to 1 +- 3e-6, bfloat16 to 1 +- 0.3 at its worst token
+FAR_FROM_ONE = 1.5  # bfloat16 moves a ratio of 1 by 0.3 at its worst token
+ROUNDED = 0.1  # a bound on the ratio below this clips what bfloat16 rounds
+CHANCE_CLIPS = 0.01  # of the tokens: as many are clipped by rounding
+FAULT = 0.1  # nats a token between recorded and clean log-probs: beyond what bfloat16 rounds
 EXPLODED = 10.0  # the largest ratio of a step; four updates a rollout give 1.9 at most in sound runs of ours
 SIGNIFICANT = 1e-3
 BOUNDLESS = ("reinforce", "sapo", "cispo")  # surrogates that do not clip a ratio from both sides
 
 
 def inert_live(case: Case) -> Sequence[Finding]:
-    """What never clipped, what is always clipped against the reference, and ratios beyond all bounds."""
-    findings = (_never_clips(case), _frozen_old(case), _explodes(case))
+    """What never clips, what clips before anything is learned, an old policy that never moves, ratios that explode."""
+    findings = (_never_clips(case), _clips_at_once(case), _frozen_old(case), _explodes(case))
     return [finding for finding in findings if finding is not None]
+
+
+def old_is_sampler(case: Case) -> bool:
+    """False where the settings say that the ratio is over another policy's log-probs than the sampler's."""
+    return not case.settings.old_is_reference and case.settings.old_policy in (None, "sampler")
 
 
 def _clipped(case: Case) -> list[float]:
@@ -65,7 +74,8 @@ def _never_clips(case: Case) -> Finding | None:
     if len(shares) < ENOUGH or any(shares) or case.settings.surrogate in BOUNDLESS:
         return None
     furthest = max((abs(value - 1.0) for _, value in _ratios(case)), default=None)
-    built_in = case.settings.updates_per_rollout == 1 or (furthest is not None and furthest < NEAR_ONE)
+    learned_once = case.settings.updates_per_rollout == 1 and old_is_sampler(case)
+    built_in = learned_once or (furthest is not None and furthest < NEAR_ONE)
     evidence: dict[str, float | str] = {"steps": len(shares), "clipped": 0.0}
     if furthest is not None:
         evidence["ratio_furthest_from_1"] = furthest
@@ -98,6 +108,70 @@ def _no_trust_region(built_in: bool) -> tuple[RuledOut, ...]:
     if not built_in:
         return ()
     return (RuledOut(id="clip-range", why="a clip that never acts neither stabilises a run nor holds it back"),)
+
+
+def _clips_at_once(case: Case) -> Finding | None:
+    """A warning where the first update already clips, or has a ratio far from 1: its old policy is not the sampler.
+
+    ## first-step-clip
+
+    Severity: warning (strong where the settings name another old policy or a dropout; moderate where they name none).
+
+    Means: at a run's first update nothing has been learned, so old and new log-probs are of the same weights and the
+    ratio is 1. Where it is not, the "old" log-probs are not those of the policy that drew the samples and is updated: a
+    reference that an earlier stage has left behind, an earlier checkpoint, log-probs taken without the update's
+    dropout, or a sampler at fault. The clip then cuts off what had nothing to do with this update.
+
+    Looks at: `policy/clip_low` and `policy/clip_high` (more than 1 % of the tokens) or `policy/ratio_max` (above 1.5)
+    of the stage's first row with an update, where each rollout is learned from once; `old_policy`, `old_is_reference`,
+    `lora_dropout` and `update_dropout` for the cause.
+
+    Confounder: several updates per rollout, whose later ones move the ratio: silent, also where their number is unknown
+    or a row stands for several steps. bfloat16 moves the ratio of its worst token by 0.3, which a bound below 0.1
+    clips: silent there. A fresh adapter's dropout has nothing to drop before the first update. A sampler's fault has a
+    finding of its own, `rollout-integrity`, and this one is silent where the recorded log-probs are known to be off.
+
+    Do: `old_policy=sampler`; `old_policy=start_of_epoch` on stored groups; no dropout in updates.
+    """
+    known = case.settings
+    first = next((row for row in case.stage_rows if row.get("update") != 0 and row.get("learning_rate") != 0), None)
+    if first is None or known.updates_per_rollout != 1 or case.averaged_over > 1 or known.surrogate == "reinforce":
+        return None
+    sides = [value for name in ("policy/clip_low", "policy/clip_high") if (value := number(first, name)) is not None]
+    share, largest = sum(sides), number(first, "policy/ratio_max")
+    tight = known.epsilon is not None and known.epsilon < ROUNDED
+    if (share <= CHANCE_CLIPS or tight) and (largest is None or largest <= FAR_FROM_ONE):
+        return None
+    dropout = known.lora_dropout or known.update_dropout
+    causes = [] if old_is_sampler(case) else ["by the settings the old log-probs are another policy's"]
+    causes += [f"a dropout of {dropout:g} acts in the new ones only"] if dropout else []
+    if not causes and (number(first, "rollout/logprob_gap") or 0.0) > FAULT:
+        return None  # core.health.rules.integrity
+    why = " and ".join(causes) or (
+        "the old log-probs are of a reference, of an earlier checkpoint or without the update's dropout, or the "
+        "sampler is at fault"
+    )
+    evidence: dict[str, float | str] = {"step": float(first.get("step") or 0)}
+    evidence |= {"clipped": share} if sides else {}
+    evidence |= {"ratio_max": largest} if largest is not None else {}
+    evidence |= {"dropout": dropout} if dropout else {}
+    clips = f"{share:.1%} of the tokens are clipped" if share else f"the largest ratio is {largest:.3g}"
+    suggest = [] if old_is_sampler(case) else ["old_policy=start_of_epoch" if known.offline else "old_policy=sampler"]
+    suggest += ["model.lora.lora_dropout=0"] if known.lora_dropout else []
+    return Finding(
+        id="first-step-clip",
+        severity="warning",
+        summary=(f"{clips} at the first update, where nothing is learned yet and the ratio should be 1: {why}"),
+        evidence=evidence,
+        suggest=tuple(suggest),
+        advice="a ratio is of the policy that is updated over the one that drew the samples, both in the same mode",
+        confidence="strong" if causes else "moderate",
+        decider=Decider(
+            question="is the ratio 1 at the first update once the old log-probs are of the same weights and mode?",
+            overrides=tuple(suggest),
+            expects=(f"policy/ratio_max < {FAR_FROM_ONE:g}",) if suggest else (),
+        ),
+    )
 
 
 def _frozen_old(case: Case) -> Finding | None:
@@ -163,7 +237,7 @@ def _explodes(case: Case) -> Finding | None:
     ratio.
     """
     points = _ratios(case)
-    if case.settings.updates_per_rollout == 1 or case.settings.old_is_reference:
+    if case.settings.updates_per_rollout == 1 or not old_is_sampler(case):
         return None
     far = [(int(step), value) for step, value in points if value > EXPLODED]
     if len(points) < ENOUGH or len(far) < 0.05 * len(points):
@@ -228,7 +302,7 @@ def _at_ratio_one(case: Case) -> bool:
     ratios = [value for _, value in series(case.stage_rows, "policy/ratio_max")]
     if ratios:
         return max(abs(value - 1.0) for value in ratios) < ABOUT_ONE
-    return case.settings.updates_per_rollout == 1 and not case.settings.old_is_reference
+    return case.settings.updates_per_rollout == 1 and old_is_sampler(case)
 
 
 def _finding(case: Case, points: Sequence[tuple[float, float]], line: Trend, p: float) -> Finding:

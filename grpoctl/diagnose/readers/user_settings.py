@@ -22,10 +22,10 @@ _OF_MODEL = {"lora_dropout": "lora.lora_dropout", "gradient_checkpointing": "gra
 _PARTS = {"num_iterations": "updates_per_rollout", "minibatches": "updates_per_rollout"}
 _COUNTS = (
     "num_generations", "prompts_per_step", "max_steps", "max_completion_length", "gradient_accumulation_steps",
-    "updates_per_rollout", "eval_completions",
+    "updates_per_rollout", "eval_completions", "groups_per_row",
 )  # fmt: skip
 _RANGES: Mapping[str, tuple[float, float]] = dict.fromkeys(_COUNTS, (1.0, math.inf)) | dict.fromkeys(
-    ("ddof", "top_p", "lora_dropout"), (0.0, 1.0)
+    ("ddof", "top_p", "lora_dropout", "update_dropout"), (0.0, 1.0)
 )
 _FREE = ("lr_scheduler_type", "optimizer")  # words
 _DTYPES = ("float32", "bfloat16")  # what a run computes in, as far as rules tell
@@ -70,6 +70,8 @@ def _typed(name: str, text: str, key: str) -> Any:
     kind = get_args(get_type_hints(Settings)[name])[0]
     if kind is str:
         return _chosen(name, text, key)
+    if get_origin(kind) is tuple:
+        return _sizes(text, key)
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise SpecError(f"got {text!r}; allowed: true, false, {UNKNOWN}", key=key)
@@ -86,6 +88,18 @@ def _typed(name: str, text: str, key: str) -> Any:
         allowed = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
         raise SpecError(f"got {text!r}; allowed: {allowed}, or {UNKNOWN}", key=key)
     return value
+
+
+def _sizes(text: str, key: str) -> tuple[int, ...]:
+    """Group sizes, with commas between them. Raises SpecError."""
+    try:
+        sizes = tuple(_whole(part) for part in text.split(","))
+    except (ValueError, OverflowError):
+        sizes = ()
+    if not sizes or min(sizes) < 2:
+        allowed = f"whole numbers of at least 2 with commas between them (3,5), or {UNKNOWN}"
+        raise SpecError(f"got {text!r}; allowed: {allowed}", key=key)
+    return sizes
 
 
 def _whole(text: str) -> int:

@@ -200,6 +200,16 @@ def test_notes(build: Any, spec: dict[str, Any], result: dict[str, Any], notes: 
     assert [fact for note, facts in zip(found, notes, strict=True) for fact in facts if fact not in note] == []
 
 
+@pytest.mark.parametrize("moved", [True, False])
+def test_another_start_of_an_adaptive_beta_is_no_other_beta(build: Any, moved: bool) -> None:
+    rule: dict[str, Any] = {"stages.grpo.adaptive_beta.rule": "threshold"} if moved else {}
+    starts = [{"stages.grpo.beta.start": beta, "stages.grpo.beta.end": beta, **rule} for beta in (0.12, 0.15)]
+    a, b = (build(0.5, spec=spec, run_id=f"run-{number}") for number, spec in enumerate(starts))
+    notes = [note for note in compare([a], [b]).notes if "adaptive" in note]
+    assert len(notes) == moved
+    assert all("stages.grpo.beta.start" in note for note in notes)
+
+
 def test_a_fault_on_both_sides_is_said(build: Any) -> None:
     a, b = build(0.5, spec={"faults": FAULT}), build(0.5, spec={"faults": FAULT, LR: 1e-5}, run_id="other")
     note = compare([a], [b]).notes[0]

@@ -239,8 +239,31 @@ def test_a_name_of_something_else_is_given_no_key_of_ours(key: str) -> None:
     assert "did you mean" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("experiment", "key", "meant"),
+    [
+        ("staged", "USE_RANK_ADVANTAGE", "stages.blended.advantage.transform"),
+        ("staged", "GRPO_LR", "stages.blended.learning_rate"),
+        ("staged", "sft_lr", "stages.supervised.learning_rate"),
+        ("staged", "KL_BETA", "stages.blended.beta"),
+        ("staged", "grpo_epochs", "stages.blended.epochs"),
+        ("staged", "grpo_top_k", "stages.blended.keep_candidates"),
+        ("rce-only", "RCE_LR", "stages.rce.learning_rate"),
+        ("rce-only", "RCE_TEMP_START", "stages.rce.tau.start"),
+        ("rce-only", "rce_temp_end", "stages.rce.tau.end"),
+        ("rce-only", "RCE_EPOCHS", "stages.rce.epochs"),
+        ("staged", "RCE_LR", None),  # it has no such stage
+    ],
+)
+def test_the_names_of_documents_001_and_004(experiment: str, key: str, meant: str | None) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(experiment, overrides=[f"{key}=3"])
+    assert caught.value.message.startswith("unknown key; did you mean ") == (meant is not None)
+    assert f"did you mean {meant}?" in caught.value.message or meant is None
+
+
 def test_every_name_from_elsewhere_leads_to_a_key_there_is() -> None:
-    known = fields({}, all_tasks=True)
+    known = fields({"stages": {"grpo": {"kind": "grpo"}, "rce": {"kind": "rce"}}}, all_tasks=True)
     for theirs in ALIASES:
         found = nearest(("stages", "grpo", theirs), known)
         assert found is not None, theirs

@@ -116,3 +116,25 @@ def test_the_sweep_in_numbers() -> None:
         "points": 4, "trials": 4, "seeds": [0, 1, 2], "runs": 12, "budget": {"completions": 640, "tokens": None},
         "completions_per_step": 16, "evaluations": [3, 3],
     }  # fmt: skip
+
+
+MOVED = "settings: {adaptive_beta: {rule: threshold}, eval_steps: 8}\nsampler: grid\n"
+
+
+def test_starts_of_a_beta_that_moves_itself_are_no_study_of_beta() -> None:
+    # 1.5^n reaches 0.15 / 0.12 = 1.25 at one move, and 0.15 / 0.05 = 3 at three: 1.5^2 = 2.25, 1.5^3 = 3.4.
+    (near,) = notes(sweep(MOVED + "axes: {beta: [0.12, 0.15]}"))
+    (far,) = notes(sweep(MOVED + "axes: {beta: [0.15, 0.12, 0.05]}"))
+    assert near.startswith("stages.grpo.beta is only where an adaptive beta starts: 0.12 and 0.15 are 1 move ")
+    assert "0.05 and 0.15 are 3 moves" in far
+    assert "no study of beta" in near
+
+
+def test_a_slow_rule_forgets_nothing() -> None:
+    # Each step multiplies by at most 1 + 0.2 x N / 1e6: no start is forgotten in a run of 96 steps.
+    slow = MOVED.replace("rule: threshold", "rule: proportional, horizon: 1000000")
+    (note,) = notes(sweep(slow + "axes: {beta: [0.12, 0.15]}"))
+    assert "only where an adaptive beta starts" in note
+    assert "no study of beta" not in note
+    candidates = "candidates: {a: {beta: 0.12}, b: {beta: 0.15}}\nsettings: {adaptive_beta: {rule: threshold}}"
+    assert any("adaptive beta" in one for one in notes(sweep(candidates)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.health.case import Case, Settings
@@ -95,3 +97,50 @@ def test_at_a_ratio_of_one_it_says_nothing() -> None:
     assert frozen.severity == "warning"
     measured = [{**row, "policy/ratio_max": 1.3} for row in losses(0.02).rows]
     assert policy_loss(Case(rows=measured, settings=Settings(updates_per_rollout=1)))[0].severity == "warning"
+
+
+ONCE = Settings(updates_per_rollout=1, epsilon=0.2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "confidence", "word"),
+    [
+        (replace(ONCE, old_policy="reference", old_is_reference=True), "strong", "another policy's"),
+        (replace(ONCE, old_policy="start_of_epoch"), "strong", "another policy's"),
+        (replace(ONCE, update_dropout=0.5), "strong", "dropout of 0.5"),
+        (replace(ONCE, lora_dropout=0.05), "strong", "dropout of 0.05"),
+        (ONCE, "moderate", "sampler is at fault"),
+    ],
+)
+def test_a_ratio_that_is_off_at_the_first_update(settings: Settings, confidence: str, word: str) -> None:
+    for ratios, clipped in (([1.4] * 3, [0.3] * 3), ([2.5] * 3, [0.0] * 3)):
+        findings = [one for one in inert_live(case(ratios, clipped, settings)) if one.id == "first-step-clip"]
+        assert [(one.severity, one.confidence) for one in findings] == [("warning", confidence)]
+        assert word in findings[0].summary
+        assert findings[0].evidence["ratio_max"] == ratios[0]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "clipped", "settings"),
+    [
+        ([1.0] * 3, [0.0] * 3, ONCE),
+        ([1.0, 2.5, 2.5], [0.0, 0.3, 0.3], replace(ONCE, old_policy="reference")),  # later: what was learned since
+        ([1.3] * 3, [0.001] * 3, ONCE),  # bfloat16's worst token
+        ([1.3] * 3, [0.3] * 3, replace(ONCE, epsilon=3e-4)),  # a bound that clips rounding
+        ([2.5] * 3, [0.3] * 3, replace(ONCE, updates_per_rollout=4)),
+        ([2.5] * 3, [0.3] * 3, replace(ONCE, updates_per_rollout=None)),
+        ([2.5] * 3, [0.3] * 3, replace(ONCE, surrogate="reinforce")),
+    ],
+)
+def test_where_the_first_update_says_nothing(ratios: list[float], clipped: list[float], settings: Settings) -> None:
+    assert "first-step-clip" not in {one.id for one in inert_live(case(ratios, clipped, settings))}
+
+
+def test_a_sampler_at_fault_has_a_finding_of_its_own() -> None:
+    off: list[Row] = [{"step": 1, "policy/ratio_max": 9.0, "rollout/logprob_gap": 3.0}]
+    assert inert_live(Case(rows=off, settings=ONCE)) == []
+
+
+def test_a_clip_that_never_acts_is_by_construction_only_where_the_old_policy_is_the_sampler() -> None:
+    assert said(case([1.1] * 10, settings=ONCE)) == ["inert-clip info certain"]
+    assert said(case([1.1] * 10, settings=replace(ONCE, old_policy="start_of_epoch"))) == ["inert-clip info strong"]

@@ -28,6 +28,9 @@ from grpoctl.diagnose.readers.user_settings import typed_settings
         ("dtype", "bfloat16", "dtype", "bfloat16"),
         ("lr_scheduler_type", "constant_with_warmup", "lr_scheduler_type", "constant_with_warmup"),
         ("beta", "null", "beta", None),
+        ("groups_per_row", "640", "groups_per_row", 640),
+        ("group_sizes", "3, 5", "group_sizes", (3, 5)),
+        ("old_policy", "reference", "old_policy", "reference"),
         ("scale_rewards", "none", "scale_rewards", "none"),  # a word of the spec, not "unknown"
     ],
 )
@@ -59,6 +62,8 @@ def test_every_field_can_be_said() -> None:
         ("num_generations", "0", "at least 1"),
         ("max_steps", "0", "at least 1"),
         ("ddof", "5", "0 to 1"),
+        ("group_sizes", "3,one", "commas between them"),
+        ("group_sizes", "1", "at least 2"),
         ("top_p", "2", "0 to 1"),
     ],
 )
