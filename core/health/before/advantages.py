@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
+from statistics import fmean
 
 from core.algorithms.names import BASELINES, SCALES, TRANSFORMS
 from core.config import AdvantageSpec, GrpoStage
@@ -54,11 +55,17 @@ def kept(stage: GrpoStage) -> int:
 def of_identical_groups(stage: GrpoStage, rewards: Sequence[float], counts: Sequence[int]) -> list[float]:
     """The advantage of each reward where every group of a step has so many completions with it, all of one length.
 
-    `running` statistics are those of the first step: the batch's own.
+    `running` statistics are those of the first step: the batch's own. Of a transform that tells equal rewards apart by
+    their place, the mean over the completions with a reward.
     """
     from core.algorithms.advantages import advantages
 
     groups = stage.prompts_per_step
+    if TRANSFORMS[stage.advantage.transform].by_place:
+        each = [reward for reward, count in zip(rewards, counts, strict=True) for _ in range(count)]
+        lengths = [[stage.max_completion_length] * len(each)] * groups
+        values = iter(advantages([each] * groups, stage.advantage, lengths_PC=lengths)[0].tolist())
+        return [fmean([next(values) for _ in range(count)] or [0.0]) for count in counts]
     table: list[list[float]] = advantages(
         [rewards] * groups,
         stage.advantage,
