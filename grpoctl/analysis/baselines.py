@@ -29,12 +29,11 @@ def beside_baselines(result: Mapping[str, Any]) -> list[Section]:
 def means_over_seeds(runs: Sequence[RunRecord]) -> dict[str, dict[str, float]]:
     """The same of a side's runs, each value as the mean over the runs that have it; {} where none has baselines."""
     of_runs: list[Any] = [run.result.get("baselines") or {} for run in runs]
+    known = ((name, *entry) for of_run in of_runs for name, metrics in of_run.items() for entry in metrics.items())
     values: dict[str, dict[str, list[float]]] = {}
-    for name, metric, value in (
-        (name, metric, number(value)) for of in of_runs for name in of for metric, value in of[name].items()
-    ):
-        if value is not None:
-            values.setdefault(name, {}).setdefault(metric, []).append(value)
+    for name, metric, value in known:
+        if (finite := number(value)) is not None:
+            values.setdefault(name, {}).setdefault(metric, []).append(finite)
     return {name: {metric: mean(of) for metric, of in metrics.items()} for name, metrics in values.items()}
 
 
