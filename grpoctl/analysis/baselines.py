@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.health.statistics import mean
-from grpoctl.analysis.collect import RunRecord, number
+from grpoctl.analysis.collect import number
 from grpoctl.sections import Section
 from grpoctl.wording import metric_text
 
@@ -26,9 +26,9 @@ def beside_baselines(result: Mapping[str, Any]) -> list[Section]:
     return _table(TITLE, list(reached.items()))
 
 
-def means_over_seeds(runs: Sequence[RunRecord]) -> dict[str, dict[str, float]]:
-    """The same of a side's runs, each value as the mean over the runs that have it; {} where none has baselines."""
-    of_runs: list[Any] = [run.result.get("baselines") or {} for run in runs]
+def means_over_seeds(results: Sequence[Mapping[str, object]]) -> dict[str, dict[str, float]]:
+    """The same of several runs' results: each value is the mean over those that have it; {} without baselines."""
+    of_runs: list[Any] = [result.get("baselines") or {} for result in results]
     known = ((name, *entry) for of_run in of_runs for name, metrics in of_run.items() for entry in metrics.items())
     values: dict[str, dict[str, list[float]]] = {}
     for name, metric, value in known:
@@ -37,15 +37,18 @@ def means_over_seeds(runs: Sequence[RunRecord]) -> dict[str, dict[str, float]]:
     return {name: {metric: mean(of) for metric, of in metrics.items()} for name, metrics in values.items()}
 
 
-def two_sides(a: Reached, b: Reached) -> list[Section]:
-    """The table of two sides: what each reached, then the baselines, once where they are the same on both."""
-    sides = (("A", a), ("B", b))
-    rows = [(f"{letter} {name}", of[name]) for letter, of in sides for name in OF_A_RUN if name in of]
-    baselines = [[(name, of[name]) for name in of if name not in OF_A_RUN] for _, of in sides]
-    if baselines[0] == baselines[1]:
-        rows += baselines[0]
+def side_by_side(sides: Mapping[str, Reached], of_a_run: Sequence[str] = OF_A_RUN) -> list[Section]:
+    """The table of several sides, by label: what each reached, then the baselines, once where all have the same.
+
+    `of_a_run` are the evaluations of a run that are shown. No table where no side has baselines.
+    """
+    rows = [(f"{label} {name}", of[name]) for label, of in sides.items() for name in of_a_run if name in of]
+    baselines = {label: [(name, of[name]) for name in of if name not in OF_A_RUN] for label, of in sides.items()}
+    first, *others = baselines.values()
+    if all(other == first for other in others):
+        rows += first
     else:
-        rows += [(f"{letter} {name}", of) for letter, side in zip("AB", baselines, strict=True) for name, of in side]
+        rows += [(f"{label} {name}", reached) for label, of in baselines.items() for name, reached in of]
     return _table(f"{TITLE}, means over seeds", rows)
 
 

@@ -120,7 +120,7 @@ def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
         notes=_notes(a, b, changed),
         findings={"a": _findings(a), "b": _findings(b)},
         stages={"a": _stage_gains(a), "b": _stage_gains(b)},
-        baselines={"a": means_over_seeds(a), "b": means_over_seeds(b)},
+        baselines={letter: means_over_seeds([run.result for run in side]) for letter, side in (("a", a), ("b", b))},
         agreement=agreement(a, b),
         axis=axis,
         verdict=_verdict(HEADLINE, (side_a.name, side_b.name), headline),

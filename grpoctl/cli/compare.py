@@ -10,7 +10,7 @@ import typer
 from core.health.rules.gains import HEADLINE, Gain
 from grpoctl.analysis import compare as comparison_of
 from grpoctl.analysis.agreement import Agreement
-from grpoctl.analysis.baselines import two_sides
+from grpoctl.analysis.baselines import side_by_side
 from grpoctl.analysis.collect import sides
 from grpoctl.analysis.compare import Comparison, Row, Side
 from grpoctl.analysis.curves import chart
@@ -54,8 +54,7 @@ def print_comparison(comparison: Comparison) -> None:
         write("  * the 95 % interval of B - A excludes 0\n")
     if any(len(gains) > 1 for gains in comparison.stages.values()):
         print_table("Gains of eval/reward by stage", ("stage", "A", "B"), _stage_rows(comparison), note=GAIN_LEGEND)
-    reached = [comparison.baselines.get(letter, {}) for letter in ("a", "b")]
-    print_sections(two_sides(*reached))
+    print_sections(side_by_side({letter: comparison.baselines.get(letter.lower(), {}) for letter in "AB"}))
     alike = agreement_lines(comparison.agreement)
     for line in alike:
         print_line(line)

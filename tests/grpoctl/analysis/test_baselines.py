@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from grpoctl.analysis.baselines import beside_baselines, means_over_seeds, two_sides
+from grpoctl.analysis.baselines import beside_baselines, means_over_seeds, side_by_side
 
 REWARD, FIRST = "eval/reward", "eval/rewards/accuracy_1"
 
@@ -18,16 +16,16 @@ def test_the_table_of_a_run_has_a_column_for_each_metric_and_a_dash_for_what_is_
 
 def test_without_baselines_there_is_no_table() -> None:
     assert beside_baselines({}) == []
-    assert two_sides({}, {}) == []
+    assert side_by_side({"A": {}, "B": {}}) == []
 
 
-def test_sides_are_means_over_the_runs_that_have_a_value(build: Any) -> None:
-    runs = [
-        build(0.5, 0, baselines={"final": {REWARD: 0.2}, "random": {REWARD: 0.1}}),
-        build(0.5, 1, baselines={"final": {REWARD: 0.4, FIRST: 0.3}, "random": {REWARD: 0.1}}),
-        build(0.5, 2),
+def test_sides_are_means_over_the_runs_that_have_a_value() -> None:
+    results: list[dict[str, object]] = [
+        {"baselines": {"final": {REWARD: 0.2}, "random": {REWARD: 0.1}}},
+        {"baselines": {"final": {REWARD: 0.4, FIRST: 0.3}, "random": {REWARD: 0.1}}},
+        {},
     ]
-    means = means_over_seeds(runs)
+    means = means_over_seeds(results)
     assert {name: {metric: round(value, 9) for metric, value in of.items()} for name, of in means.items()} == {
         "final": {REWARD: 0.3, FIRST: 0.3},
         "random": {REWARD: 0.1},
@@ -36,7 +34,9 @@ def test_sides_are_means_over_the_runs_that_have_a_value(build: Any) -> None:
 
 def test_equal_baselines_stand_once() -> None:
     a, b = ({"final": {REWARD: reward}, "random": {REWARD: 0.1}} for reward in (0.2, 0.3))
-    (table,) = two_sides(a, b)
+    (table,) = side_by_side({"A": a, "B": b})
     assert [row[0] for row in table.rows] == ["A final", "B final", "random"]
-    (table,) = two_sides(a, {**b, "random": {REWARD: 0.2}})
+    (table,) = side_by_side({"A": a, "B": {**b, "random": {REWARD: 0.2}}})
     assert [row[0] for row in table.rows] == ["A final", "B final", "A random", "B random"]
+    (table,) = side_by_side({"#1": a, "#2": b}, ("final",))
+    assert [row[0] for row in table.rows] == ["#1 final", "#2 final", "random"]
