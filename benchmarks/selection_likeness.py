@@ -32,7 +32,7 @@ def measured(likeness: float, seed: int, queries: int) -> list[float]:
     groups = [[next(outcomes) for _ in group] for group in stored]
     rewards = [sorted((outcome.reward for outcome in group), reverse=True) for group in groups]
     right = [[outcome.parts["correct"] for outcome in group] for group in groups]
-    baselines = task.baselines(shots=2)
+    baselines = task.baselines_at(shots=2)
     return [
         *(float(sum(group[0] > group[kept - 1] for group in rewards)) for kept in (3, 5)),
         fmean(min(group) < max(group) for group in right),

@@ -146,6 +146,12 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in [*START, *STEP, 
 # Metrics of which a run may have any number: what stands for `*` is a task's own word.
 FAMILIES = [
     *_declare(
+        "start",
+        """
+        baseline/* | reward | neither | eval/reward of one of the task's baselines; `*.<part>`: its eval/rewards/<part>
+        """,
+    ),
+    *_declare(
         "step",
         """
         losses/* | 1 | lower | mean of one of the policy's own losses over the rows learned from, unweighted
@@ -173,6 +179,22 @@ def declared(name: str) -> Metric | None:
         (metric for metric in FAMILIES if re.fullmatch(re.escape(metric.name).replace(r"\*", r"[\w.-]+"), name)), None
     )
     return None if family is None else replace(family, name=name)
+
+
+_BASELINE, _REWARD, _PART = "baseline/", "eval/reward", "eval/rewards/"
+
+
+def baseline_metric(baseline: str, metric: str) -> str:
+    """The name under which a baseline's `metric` of an evaluation is recorded: baseline/random.accuracy_1."""
+    return f"{_BASELINE}{baseline}" + ("" if metric == _REWARD else f".{metric.removeprefix(_PART)}")
+
+
+def baseline_of(name: str) -> tuple[str, str] | None:
+    """(baseline, metric of an evaluation) of such a name; None of any other."""
+    if not name.startswith(_BASELINE):
+        return None
+    baseline, _, part = name.removeprefix(_BASELINE).partition(".")
+    return baseline, f"{_PART}{part}" if part else _REWARD
 
 
 def limits(name: str, reward_range: tuple[float, float] | None = None) -> tuple[float | None, float | None]:

@@ -135,6 +135,11 @@ def replace_json(path: Path, document: Mapping[str, object], *, durable: bool = 
     _replace(path, _json(document, indent=1) + b"\n", durable)
 
 
+def replace_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """`replace_text` with rows, one a line, as a `RowWriter` would have written them."""
+    _replace(path, b"".join(map(encode, rows)), durable=True)
+
+
 def create_text(path: Path, text: str) -> bool:
     """Put `text` into a new file, whole or not at all; False where there is one already, which stays as it is.
 

@@ -113,6 +113,14 @@ class Task(Protocol):
         """
         raise TaskError("this task has no stored outputs; leave groups: offline out")
 
+    def baselines(self) -> Mapping[str, Mapping[str, float]]:
+        """What can be had on the held-out problems without training, by name: random outputs, the best possible, ...
+
+        Each as the metrics that an evaluation of it would have (`eval/reward`, `eval/rewards/<part>`). A run records
+        them before its first step. None here.
+        """
+        return {}
+
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """What the rows of samples.jsonl show (`step`, `prompt_id`, what `record` keeps, `valid`, `reward`).
 
@@ -181,6 +189,10 @@ class WrappedTask(Task):
     def stored(self, example: Example) -> Sequence[Any]:
         """As the wrapped task."""
         return self.task.stored(example)
+
+    def baselines(self) -> Mapping[str, Mapping[str, float]]:
+        """As the wrapped task."""
+        return self.task.baselines()
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """As the wrapped task."""

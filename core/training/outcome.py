@@ -14,7 +14,7 @@ from core.config.expectation import parse
 from core.health.finding import Finding, Row, StepTable, all_invalid, steps_of
 from core.health.rules.gains import Gain
 from core.health.rules.rollout_mode import contrast
-from core.metrics import declared
+from core.metrics import baseline_of, declared
 
 EndStatus = Literal["COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"]
 
@@ -48,7 +48,7 @@ def outcome(table: StepTable) -> RunOutcome:
     evaluations = [row for row in table if row.get("eval/reward") is not None]
     steps = steps_of(table)
     trained = [row for row in evaluations if row.get("step")]
-    best = max(trained or evaluations, key=lambda row: row["eval/reward"] or 0.0, default=None)
+    best = _best(trained or evaluations)
     first = [row for row in evaluations if row.get("step") == 0]
     final = {**_means(steps[-LAST:]), **_evaluation(evaluations[-1:]), **run_metrics(table)} if steps else {}
     spent = {name: (table[-1].get(name) or 0.0) if table else 0.0 for name in COUNTED}
@@ -74,6 +74,43 @@ def run_metrics(table: StepTable) -> dict[str, float]:
     if c.after_update:
         counts["collapse_rate"] = c.collapsed_after_update / c.after_update
     return counts
+
+
+def baselines(table: StepTable, kinds: Sequence[str]) -> dict[str, dict[str, float]]:
+    """A run's evaluations and then its task's baselines, by name: metric -> value of each metric that both have.
+
+    {} where the task has no baselines. `kinds` are those of the run's stages. `supervised` is the last evaluation
+    before any other stage than supervised ones; `best` is absent where it is the last one.
+    """
+    of_task: dict[str, dict[str, float]] = {}
+    for name, value in (table[0] if table else {}).items():
+        if (named := baseline_of(name)) is not None and value is not None:
+            baseline, metric = named
+            of_task.setdefault(baseline, {})[metric] = value
+    if not of_task:
+        return {}
+    first_other = next((index for index, kind in enumerate(kinds) if kind != "sft"), len(kinds))
+    evaluations = [row for row in table if row.get("eval/reward") is not None]
+    trained = [row for row in evaluations if row.get("step")]
+    best = _best(trained)
+    chosen: dict[str, Sequence[Row]] = {
+        "start": [row for row in evaluations if row.get("step") == 0],
+        "supervised": [row for row in trained if int(row.get("stage") or 0) < first_other][-1:],
+        "final": trained[-1:],
+        "best": [] if best is None or best is trained[-1] else [best],
+    }
+    of_run = {name: _evaluation(rows) for name, rows in chosen.items() if rows}
+    evaluated = {metric for reached in of_run.values() for metric in reached}
+    metrics = sorted({metric for reached in of_task.values() for metric in reached if metric in evaluated})
+    return {
+        name: {metric: reached[metric] for metric in metrics if metric in reached}
+        for name, reached in {**of_run, **of_task}.items()
+    }
+
+
+def _best(evaluations: Sequence[Row]) -> Row | None:
+    """The first of those with the highest reward."""
+    return max(evaluations, key=lambda row: row["eval/reward"] or 0.0, default=None)
 
 
 def check_expectations(

@@ -7,6 +7,7 @@ receives StepDone), what went wrong (health).
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -18,6 +19,7 @@ from core.errors import CheckpointError
 from core.health.finding import Row
 from core.health.own_noise import noise_factor, noise_of
 from core.health.rules.integrity import evaluation_integrity
+from core.metrics import baseline_metric
 from core.models.sources.base import Origin
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores
 from core.policies.savings import Savings
@@ -77,7 +79,13 @@ class Trainer:
     def steps(self) -> Steps:
         """The whole run; returns how it ended. Starts where `progress` stands."""
         if self.progress.step == 0:
-            row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **(yield from self._evaluate(done=0))}
+            beside = {
+                baseline_metric(name, metric): value
+                for name, reached in self.task.baselines().items()
+                for metric, value in reached.items()
+            }
+            evaluated = yield from self._evaluate(done=0)
+            row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **beside, **evaluated}
             self._begin_stage()
             yield from self._finish_step(row, StepResult(row={}))
         elif (ending := self._ask(lambda callback: callback.after_step(self.table))) is not None:
@@ -197,6 +205,23 @@ class Trainer:
         self._leave_stage()
         yield StepDone(row=recorded, samples=done.samples)
         return done.ending or self._ask(lambda callback: callback.after_step(self.table))
+
+    def greedy_records(self) -> list[dict[str, object]]:
+        """The likeliest output of the weights as they are now, of every held-out problem, as the task records it.
+
+        `problem` is equal where what the policy was given is: other data under the same ids have other ones.
+        """
+        prompts, how = self._held_out, Sampling.at(0.0, self.spec.max_completion_length)
+        keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(prompts))]
+        outputs = self.policy.sample(prompts, 1, how, keys).outputs
+        return [
+            {
+                "prompt_id": prompt.id,
+                "problem": hashlib.sha256(" ".join(names_of(prompt)).encode()).hexdigest()[:16],
+                "output": dict(self.task.record(output)),
+            }
+            for prompt, output in zip(prompts, outputs, strict=True)
+        ]
 
     def _ask(self, question: Callable[[Callback], Ending | None]) -> Ending | None:
         """Ask every callback; the first one's verdict counts, None where none ends the run."""

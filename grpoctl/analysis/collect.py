@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.config.policy import LM
 from core.errors import NotFoundError, StorageError
 from grpoctl.files import read_json, read_resolved_yaml, read_rows
 from grpoctl.runs import status
@@ -28,6 +29,7 @@ class RunRecord:
     spec: Leaves
     rows: tuple[Mapping[str, object], ...]
     ended: float = 0.0  # seconds since the epoch; tells the newest of several runs
+    path: Path | None = None  # its directory, where its other files are
 
     @property
     def run_id(self) -> str:
@@ -38,6 +40,11 @@ class RunRecord:
     def seed(self) -> int:
         """The seed it ran with."""
         return int(str(self.result["seed"]))
+
+    @property
+    def policy(self) -> str:
+        """The kind of its policy."""
+        return str(self.spec.get("policy.kind", LM))
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -79,7 +86,7 @@ def load_run(path: Path) -> RunRecord:
     if result is None:
         raise NotFoundError(f"{path} has no result; its run has not ended, or there is none (see: grpoctl ls)")
     settings = _settings(run, read_resolved_yaml(run.spec))
-    return RunRecord(result=result, spec=settings, rows=tuple(read_rows(run.metrics)), ended=_ended(run))
+    return RunRecord(result=result, spec=settings, rows=tuple(read_rows(run.metrics)), ended=_ended(run), path=path)
 
 
 def _settings(run: RunDir, spec: Mapping[str, object]) -> dict[str, object]:

@@ -14,6 +14,8 @@ from core.health.finding import SEVERITIES
 from core.health.rules.gains import HEADLINE, Gain, mean_gain, stage_gains
 from core.health.statistics import Difference, Estimate, clipped, mean, mean_interval, paired, welch
 from core.metrics import EVAL, RUN, limits
+from grpoctl.analysis.agreement import Agreement, agreement
+from grpoctl.analysis.baselines import Reached, means_over_seeds
 from grpoctl.analysis.collect import Leaves, RunRecord, number
 from grpoctl.analysis.curves import Curve, axis_of, mean_curve
 from grpoctl.analysis.outcome import ruler_of
@@ -77,6 +79,8 @@ class Comparison:
     verdict: str
     findings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # side -> id -> severity and runs
     stages: Mapping[str, Mapping[str, Gain]] = field(default_factory=dict)  # side -> stage -> mean gain over its runs
+    baselines: Mapping[str, Reached] = field(default_factory=dict)  # side -> what it reached beside baselines
+    agreement: Agreement = field(default_factory=Agreement)
     axis: str = "completions"  # what the curves are over
 
     def document(self) -> dict[str, object]:
@@ -90,6 +94,8 @@ class Comparison:
                 letter: {name: gain.document() for name, gain in gains.items()} for letter, gains in self.stages.items()
             },
             "findings": {letter: dict(counts) for letter, counts in self.findings.items()},
+            "baselines": {letter: dict(reached) for letter, reached in self.baselines.items()},
+            **self.agreement.document(),
             "notes": list(self.notes),
             "verdict": self.verdict,
         }
@@ -114,6 +120,8 @@ def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
         notes=_notes(a, b, changed),
         findings={"a": _findings(a), "b": _findings(b)},
         stages={"a": _stage_gains(a), "b": _stage_gains(b)},
+        baselines={letter: means_over_seeds([run.result for run in side]) for letter, side in (("a", a), ("b", b))},
+        agreement=agreement(a, b),
         axis=axis,
         verdict=_verdict(HEADLINE, (side_a.name, side_b.name), headline),
     )

@@ -9,16 +9,18 @@ import typer
 
 from core.health.rules.gains import HEADLINE, Gain
 from grpoctl.analysis import compare as comparison_of
+from grpoctl.analysis.agreement import Agreement
+from grpoctl.analysis.baselines import side_by_side
 from grpoctl.analysis.collect import sides
 from grpoctl.analysis.compare import Comparison, Row, Side
 from grpoctl.analysis.curves import chart
 from grpoctl.analysis.outcome import GAIN_LEGEND
 from grpoctl.cli.options import Json
-from grpoctl.console import chart_width, print_json, print_line, print_table, write
+from grpoctl.console import chart_width, print_json, print_line, print_sections, print_table, write
 from grpoctl.runs import liveness
 from grpoctl.runs.run_dir import Home
 from grpoctl.sections import Line
-from grpoctl.wording import estimate_text, setting_text
+from grpoctl.wording import estimate_text, plural, setting_text
 
 
 def compare(
@@ -52,9 +54,30 @@ def print_comparison(comparison: Comparison) -> None:
         write("  * the 95 % interval of B - A excludes 0\n")
     if any(len(gains) > 1 for gains in comparison.stages.values()):
         print_table("Gains of eval/reward by stage", ("stage", "A", "B"), _stage_rows(comparison), note=GAIN_LEGEND)
+    print_sections(side_by_side({letter: comparison.baselines.get(letter.lower(), {}) for letter in "AB"}))
+    alike = agreement_lines(comparison.agreement)
+    for line in alike:
+        print_line(line)
+    if alike:
+        write("")
     curves = [comparison.a.curve, comparison.b.curve]
     write(chart("eval/reward, mean over seeds", curves, axis=comparison.axis, width=chart_width()) + "\n")
     print_line(Line(label="Verdict", text=comparison.verdict))
+
+
+def agreement_lines(agreement: Agreement) -> list[Line]:
+    """How many greedy outputs are the same at the end, and how far the trained weights differ, where that is known."""
+    lines = []
+    if agreement.of:
+        share = f"{agreement.equal:,} of {agreement.of:,} held-out problems"
+        seeds = f" (over {len(agreement.outputs)} seeds)" if len(agreement.outputs) > 1 else ""
+        text = f"{share} get the same greedy output from both sides at the end{seeds}"
+        lines.append(Line(label="Outputs", text=text))
+    if agreement.weights_mean is not None:
+        seeds = f" (mean over {plural(len(agreement.weights), 'seed')})" if len(agreement.weights) > 1 else ""
+        text = f"mean absolute difference {agreement.weights_mean:.2g} between the trained weights at the end{seeds}"
+        lines.append(Line(label="Weights", text=text))
+    return lines
 
 
 def _side(side: Side) -> str:

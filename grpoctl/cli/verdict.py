@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from grpoctl.analysis.baselines import beside_baselines
 from grpoctl.analysis.outcome import beside_the_record, evaluations, legend_of, sentences
-from grpoctl.console import print_line, print_table, write
+from grpoctl.console import print_line, print_sections, print_table, write
 from grpoctl.sections import Line
 
 
@@ -20,6 +21,7 @@ def print_result(result: Mapping[str, Any], recorded: Mapping[str, float]) -> No
     if rows:
         write("")
         print_table("", ("", "start", "final", "best"), rows, note=legend_of(result))
+    print_sections(beside_baselines(result))
     for line in lines[len(first) :]:
         print_line(line)
     if recorded:

@@ -26,7 +26,16 @@ from grpoctl.executors.ranks import OtherRanks, ask_together, other_ranks
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.exports import weights
-from grpoctl.files import Row, RowWriter, read_json, read_rows, replace_json, storage_errors, truncate_after
+from grpoctl.files import (
+    Row,
+    RowWriter,
+    read_json,
+    read_rows,
+    replace_json,
+    replace_rows,
+    storage_errors,
+    truncate_after,
+)
 from grpoctl.runs import provenance, status
 from grpoctl.runs.launch import identity_of, initial_snapshot
 from grpoctl.runs.log import add_text, logged
@@ -164,6 +173,8 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
 
                 telling.enter_context(on_progress(hooks.evaluating))
         ending = _driven(trainer, recorder, others, worlds)
+        if spec.model is None and spec.policy.greedy:  # a language model's would cost an evaluation more
+            replace_rows(run.greedy, trainer.greedy_records())
     notes += _export(trainer, checkpoints, run)
     return Status(ending.status), ending.message
 
@@ -214,10 +225,11 @@ def _write_cards(run: RunDir) -> None:
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:
     """result.json: what was reached, by the rows of metrics.jsonl; also for a run that failed before its first step."""
     from core.health.rules.gains import Ruler, gain_since, stage_gains
-    from core.training.outcome import check_expectations, outcome
+    from core.training.outcome import baselines, check_expectations, outcome
 
     reached = outcome(rows)
     ruler, names = Ruler.of(spec), list(spec.stages)
+    beside = baselines(rows, [stage.kind for stage in spec.stages.values()])
     whole, stages = gain_since(rows, names, names[0], ruler), stage_gains(rows, names, ruler)
     return {
         "schema": 1,
@@ -232,6 +244,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "start": reached.start,
         "final": reached.final,
         "best": reached.best,
+        **({"baselines": beside} if beside else {}),
         "gain": whole.document(),
         "stages": {name: gain.document() for name, gain in stages.items()},
         "eval_prompts": spec.task.eval_prompts,

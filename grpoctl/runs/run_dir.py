@@ -120,6 +120,11 @@ class RunDir(HeldDir):
         return self.path / "samples.jsonl"
 
     @property
+    def greedy(self) -> Path:
+        """One row per held-out problem: the likeliest output of the weights at the end; not of language models."""
+        return self.path / "greedy.jsonl"
+
+    @property
     def result(self) -> Path:
         """What came out, once the run has ended."""
         return self.path / "result.json"

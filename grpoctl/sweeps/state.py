@@ -38,8 +38,9 @@ class TrialRecord:
 
     `values` has one entry per seed, None where the seed gave none; `score` is their mean. `errors` are the values'
     standard errors over prompts, `starts` the metric where GRPO begins and `gain_errors` those of the gain since then,
-    also one per seed; `stages` has the mean gain of each stage. `curve` has every evaluation after a run's start, seed
-    by seed, each seed's in the order of its steps; the metric is not turned round.
+    also one per seed; `stages` has the mean gain of each stage, `baselines` what the runs reached beside those of their
+    task, as means (absent in the file where it has none). `curve` has every evaluation after a run's start, seed by
+    seed, each seed's in the order of its steps; the metric is not turned round.
     `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.document says what was wrong).
     """
 
@@ -54,6 +55,7 @@ class TrialRecord:
     starts: tuple[float | None, ...] = ()
     gain_errors: tuple[float | None, ...] = ()
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     attempts: int = 1
     runs: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
@@ -113,7 +115,7 @@ class Book:
         return [self.trials[number] for number in sorted(self.trials)]
 
     def _plain(self, trial: TrialRecord) -> dict[str, Any]:
-        return {**dataclasses.asdict(trial), "status": str(trial.status), "interval": self._interval(trial.number)}
+        return {**_fields(trial), "interval": self._interval(trial.number)}
 
     def _interval(self, number: int) -> Sequence[float] | None:
         interval = self.intervals.get(number)
@@ -133,9 +135,15 @@ class Book:
         """The trial as one line; only the interval of an old one can have changed, so the rest is kept."""
         known = self._texts.get(trial.number)
         if known is None or known[0] is not trial:
-            known = (trial, _json({**dataclasses.asdict(trial), "status": str(trial.status)})[:-1])
+            known = (trial, _json(_fields(trial))[:-1])
             self._texts[trial.number] = known
         return f'{known[1]}, "interval": {json.dumps(self._interval(trial.number))}}}'
+
+
+def _fields(trial: TrialRecord) -> dict[str, Any]:
+    """The trial as plain values."""
+    fields = {**dataclasses.asdict(trial), "status": str(trial.status)}
+    return fields if trial.baselines else {name: value for name, value in fields.items() if name != "baselines"}
 
 
 def read_book(path: Path) -> Book:

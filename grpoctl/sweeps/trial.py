@@ -15,6 +15,7 @@ from core.config import RunSpec
 from core.errors import StorageError
 from core.health.finding import StepTable
 from core.health.rules.gains import Gain, Ruler, gain_metric, gain_since, mean_gain, stage_gains
+from grpoctl.analysis.baselines import means_over_seeds
 from grpoctl.files import read_json, read_rows, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
@@ -196,6 +197,7 @@ class ActiveTrial:
             starts=tuple(gain.start for gain in gains),
             gain_errors=tuple(gain.se for gain in gains),
             stages=self._stages(list(tables.values())),
+            baselines=means_over_seeds(results),
             score=sum(known) / len(known) if known and not failed else None,
             runs=tuple(str(run.path) for run in started),
             statuses=statuses,

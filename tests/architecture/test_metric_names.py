@@ -68,6 +68,21 @@ def test_what_a_run_writes_is_declared() -> None:
     assert {name for name in set().union(*ROWS) if declared(name) is None} == set()
 
 
+class Compared(PricedTask):
+    """A task with a baseline."""
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        return {"random": {"eval/reward": 0.25, "eval/rewards/short": 0.5}}
+
+
+def test_baselines_are_written_under_names_of_their_family() -> None:
+    task, recorder = Compared(lambda *_: 1.0), Recorder()
+    parts = Parts(spec=run_spec(grpo_stage(max_steps=1)), policy=ConsistentPolicy(), task=task)
+    drive(Trainer(parts).steps(), recorder)
+    written = [declared(name) for name in recorder.rows[0] if name.startswith("baseline/")]
+    assert [metric.kind for metric in written if metric is not None] == ["start", "start"]
+
+
 def test_what_is_declared_is_written() -> None:
     continuous = {"differential_entropy"}  # tests/core/training/test_trainer_other_policies.py writes it
     assert names(*DECLARED) - set().union(*ROWS, *rows_of_texts()) == continuous

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.metrics import declared, limits, unknown_metric
+from core.metrics import baseline_metric, baseline_of, declared, limits, unknown_metric
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,22 @@ def test_no_metric(name: str) -> None:
 )
 def test_what_a_value_can_be(name: str, bounds: tuple[float | None, float | None]) -> None:
     assert limits(name, (-2.0, 3.0)) == bounds
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [("eval/reward", "baseline/random"), ("eval/rewards/accuracy_1", "baseline/random.accuracy_1")],
+)
+def test_a_baseline_is_recorded_under_a_name_that_says_which_metric_it_is_of(metric: str, name: str) -> None:
+    assert baseline_metric("random", metric) == name
+    assert baseline_of(name) == ("random", metric)
+    known = declared(name)
+    assert known is not None
+    assert (known.kind, known.unit) == ("start", "reward")
+
+
+def test_nothing_else_is_a_baseline() -> None:
+    assert baseline_of("eval/reward") is None
 
 
 def test_the_range_of_rewards_may_be_unknown() -> None:

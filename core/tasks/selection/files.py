@@ -231,7 +231,9 @@ class SelectionFiles:
         h, s, g, r, beam = np.array(found, dtype=np.float64).reshape(-1, 5).T
         return Scores(correct_N=h, accuracy_N=s, gt_prob_N=g, rel_N=r, beam_score_N=beam, expected_N=s)
 
-    def baselines(self, query_Q: Sequence[int], pools: Sequence[PickTuple], shots: int) -> Mapping[str, float]:
+    def baselines(
+        self, query_Q: Sequence[int], pools: Sequence[PickTuple], shots: int, *, most_sets: int | None = None
+    ) -> Mapping[str, float]:
         """`random`, `nearest` (largest sum of cosines) and `best` among the file's own picks of this length.
 
         Queries that have none are left out; no baseline where no query has any.

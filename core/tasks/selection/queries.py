@@ -72,6 +72,11 @@ class SelectionData(Protocol):
         """The scores of picks, all of one length."""
         ...
 
-    def baselines(self, query_Q: Sequence[int], pools: Sequence[PickTuple], shots: int) -> Mapping[str, float]:
-        """Mean expected accuracies over these queries of picking at random, the nearest, and the best possible."""
+    def baselines(
+        self, query_Q: Sequence[int], pools: Sequence[PickTuple], shots: int, *, most_sets: int | None = None
+    ) -> Mapping[str, float]:
+        """Mean expected accuracies over these queries of picking at random, the nearest, and the best possible.
+
+        What takes more than `most_sets` sets of a pool is left out; of None the data's own limit.
+        """
         ...

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from core.tasks.selection.queries import Ints, Scores
 
 Picks = tuple[int, ...]  # positions in an example's pool, in the order picked
+MOST_PICKS = 4  # that baselines are told of: as many examples as the answerer is ever given
+MOST_BESIDE = 4_000_000  # sets of all held-out queries: about a second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,15 +212,31 @@ class ExampleSelectionTask(Task):
         """
         return self._entry(example).first_beam
 
-    def baselines(self, shots: int) -> Mapping[str, float]:
+    def baselines(self) -> Mapping[str, Mapping[str, float]]:
+        """`random`, `nearest` and `best_possible`: the accuracy at `shots` picks, and at 1 to 4 (`baselines_at`).
+
+        At another number of picks than `shots` those are left out that would look at more than MOST_BESIDE sets.
+        """
+        held_out, shots = self.examples("eval"), self.spec.shots
+        reached: dict[str, dict[str, float]] = {}
+        for count in range(1, min(MOST_PICKS, *(len(_ids(example)) for example in held_out)) + 1):
+            most_sets = None if count == shots else MOST_BESIDE // len(held_out)
+            for name, accuracy in self.baselines_at(count, most_sets=most_sets).items():
+                of_name = reached.setdefault("best_possible" if name == "best" else name, {})
+                of_name |= {"eval/reward": accuracy} if count == shots else {}
+                of_name[f"eval/rewards/accuracy_{count}"] = accuracy
+        return {name: reached[name] for name in ("random", "nearest", "best_possible") if name in reached}
+
+    def baselines_at(self, shots: int, *, most_sets: int | None = None) -> Mapping[str, float]:
         """Mean accuracy on the held-out queries of `shots` picks at `random`, the `nearest`, and the `best` there are.
 
         Exact expectations of generated data, where `best` is the most that any policy can reach. Of files: the same
-        over the stored picks of that length, as only they were scored. A name is absent where it is not known.
+        over the stored picks of that length, as only they were scored. A name is absent where it is not known, or where
+        a pool has more than `most_sets` sets that it would take.
         """
         held_out = self.examples("eval")
         places = [self._entry(example).place for example in held_out]
-        return self.data.baselines(places, [_ids(example) for example in held_out], shots)
+        return self.data.baselines(places, [_ids(example) for example in held_out], shots, most_sets=most_sets)
 
     def record(self, output: Any) -> Mapping[str, object]:
         """The positions that were picked, in order."""

@@ -39,7 +39,7 @@ A query is the same however many others there are: its draws are its own, and th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import chain, combinations
 from typing import TYPE_CHECKING
@@ -239,30 +239,50 @@ class World:
             facts={"topic": int(self._topics_Qn[query, 0])},
         )
 
-    def baselines(self, query_Q: Sequence[int], pools: Sequence[PickTuple], shots: int) -> Mapping[str, float]:
+    def baselines(
+        self, query_Q: Sequence[int], pools: Sequence[PickTuple], shots: int, *, most_sets: int | None = None
+    ) -> Mapping[str, float]:
         """`random` (the mean over all sets of `shots` picks), `nearest` (by cosine), `best` (the best set), all exact.
 
-        Only `nearest` where a pool has more than MOST_SETS sets.
+        `random` and `best` are left out where that is more sets of a query than `most_sets`, or than MOST_SETS.
         """
-        of_u, of_fit, _ = self._scales
-        found: dict[str, list[float]] = {}
+        limit = MOST_SETS if most_sets is None else most_sets
+        found: dict[str, list[float]] = {"random": [], "best": []}
+        nearest_QS = []
         for query, pool in zip(query_Q, pools, strict=True):
             pool_K = np.array(pool)
             nearness_K = self.candidate_embeddings[pool_K] @ self.query_embeddings[query]
-            nearest = pool_K[np.argsort(-nearness_K, kind="stable")[:shots]]
-            scores = self.scores(np.array([query]), nearest[None])
-            found.setdefault("nearest", []).append(float(scores.expected_N[0]))
-            if math.comb(len(pool), shots) > MOST_SETS:
-                continue
-            sets, total, best = _sets(len(pool), shots), 0.0, 0.0
-            for start in range(0, len(sets[0]), _AT_ONCE):
-                fit = self._raw_fit_of_sets(query, pool_K, [of[start : start + _AT_ONCE] for of in sets])
-                standard = (fit - self._fit_mean_Q[query]) / self._fit_std_Q[query]
-                expected = self._expected(of_u * self._u_Q[query] + of_fit * standard)
-                total, best = total + float(expected.sum()), max(best, float(expected.max()))
-            found.setdefault("random", []).append(total / len(sets[0]))
-            found.setdefault("best", []).append(best)
-        return {name: sum(values) / len(values) for name, values in sorted(found.items())}
+            nearest_QS.append(pool_K[_largest(nearness_K, shots)])
+            if (sets := math.comb(len(pool), shots)) <= limit:
+                total = sum(float(of.sum()) for of in self._expected_of_sets(query, pool_K, shots))
+                found["random"].append(total / sets)
+            rivals_R = self._unbeaten(query, pool_K, shots)
+            if math.comb(len(rivals_R), shots) <= limit:
+                found["best"].append(max(float(of.max()) for of in self._expected_of_sets(query, rivals_R, shots)))
+        found["nearest"] = self.scores(np.array(query_Q), np.array(nearest_QS)).expected_N.tolist()
+        return {name: sum(of) / len(of) for name, of in sorted(found.items()) if len(of) == len(query_Q)}
+
+    def _expected_of_sets(self, query: int, pool_K: Ints, picks: int) -> Iterator[Floats]:
+        """The expected accuracies of all sets of so many picks, part after part."""
+        (of_u, of_fit, _), sets = self._scales, _sets(len(pool_K), picks)
+        for start in range(0, len(sets[0]), _AT_ONCE):
+            fit = self._raw_fit_of_sets(query, pool_K, [of[start : start + _AT_ONCE] for of in sets])
+            standard = (fit - self._fit_mean_Q[query]) / self._fit_std_Q[query]
+            yield self._expected(of_u * self._u_Q[query] + of_fit * standard)
+
+    def _unbeaten(self, query: int, pool_K: Ints, picks: int) -> Ints:
+        """The candidates that fewer than `picks` others are at least as good as for each of the query's needs.
+
+        A best set is among them: the fit rises with every share, so whoever is beaten by `picks` others can be
+        replaced by one of those that is not in the set.
+        """
+        shares_nK = self._mixture_BT[pool_K][:, self._topics_Qn[query]].T
+        place_K = np.argsort(np.argsort(-shares_nK.sum(0), kind="stable"))
+        beats_KK = place_K[:, None] < place_K  # so that of two equal ones one beats the other
+        for share_K in shares_nK:
+            beats_KK &= share_K[:, None] >= share_K
+        unbeaten: Ints = pool_K[beats_KK.sum(0) < picks]
+        return unbeaten
 
 
 @cache

@@ -23,11 +23,12 @@ _GRAVE = frozenset({NOTHING_LEARNED, "collapse", "invalid-rollout", "no-updates"
 
 
 def text_report(document: Mapping[str, Any], figures: Sequence[str] = ()) -> list[Section]:
-    """The whole report: head, ranking, marginals, two-way table, health by region, what was not ranked, figures."""
+    """The whole report: head, ranking, baselines, what was not ranked, marginals, two-way table, health by region."""
     of = digest(document)
     return [
         *_head(of),
         *tables.ranking(of),
+        *tables.baselines(of),
         *tables.unranked(of),
         *tables.rungs(of),
         *tables.importances(of),
@@ -40,9 +41,9 @@ def text_report(document: Mapping[str, Any], figures: Sequence[str] = ()) -> lis
 
 
 def head(document: Mapping[str, Any]) -> list[Section]:
-    """What was asked, how it stands and what came out, in sentences; the best candidates, and where runs collapse."""
+    """What was asked, how it stands and what came out, in sentences; the best, baselines, where runs collapse."""
     of = digest(document)
-    return [*_head(of), *tables.ranking(of, most=10), *tables.crossing(of)]
+    return [*_head(of), *tables.ranking(of, most=10), *tables.baselines(of), *tables.crossing(of)]
 
 
 def _head(of: Digest) -> list[Section]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpoctl.analysis.baselines import side_by_side
 from grpoctl.analysis.sweeps.axes import Axis, marginals, table_axes, two_way, varied
 from grpoctl.analysis.sweeps.budget import unit_of
 from grpoctl.analysis.sweeps.document import Digest, Trial
@@ -21,6 +22,7 @@ from grpoctl.wording import count_text, metric_text, plural
 
 _MOST = 24  # rows of a ranking; --csv has them all
 _MOST_UNRANKED = 12
+_MOST_BESIDE = 6  # candidates beside baselines
 _K = "num_generations"
 _CSV_FIRST = ("number", "name", "status", "rank", "score", "low", "high", "indistinguishable")
 _CSV_LAST = ("attempts", "completions", "tokens", "seconds", "findings", "message", "runs")
@@ -75,6 +77,13 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
             spare=("seeds", f"{unit} to 2 %", "status"),
         )
     ]  # fmt: skip
+
+
+def baselines(of: Digest) -> list[Section]:
+    """The best candidates beside the baselines of their task, and what their supervised stages reached."""
+    order = of.ranking.order[:_MOST_BESIDE]
+    sides = {f"#{index}": of.trials[index].get("baselines") or {} for index in order}
+    return side_by_side(sides, ("supervised", "final")) if sides else []
 
 
 def interval_kind(noise: Noise) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from core.health.finding import Row
 from core.health.rules.gains import Gain
-from core.training.outcome import check_expectations, outcome, run_metrics
+from core.training.outcome import baselines, check_expectations, outcome, run_metrics
 
 UNKNOWN = Gain(start=None, end=None)
 
@@ -115,3 +115,49 @@ def test_expectations_of_gains(expectation: str, observed: float | None, met: bo
     }  # fmt: skip
     (found,) = check_expectations([expectation], {"eval/reward": 0.9}, gain(0.3, 0.05), stages)
     assert (found["observed"], found["met"]) == (observed, met)
+
+
+def evaluated(number: int, stage: int, reward: float, first: float) -> Row:
+    """A step of a stage, evaluated: two picks, and the accuracy of the first."""
+    return {"step": number, "stage": stage, "eval/reward": reward, "eval/rewards/accuracy_1": first, "eval/valid": 1.0}
+
+
+STAGED: list[Row] = [
+    {
+        "step": 0,
+        "eval/reward": 0.1,
+        "eval/rewards/accuracy_1": 0.05,
+        "baseline/random": 0.2,
+        "baseline/random.accuracy_1": 0.15,
+        "baseline/random.accuracy_4": 0.3,  # which no evaluation of this run has
+        "baseline/nearest": 0.4,
+    },
+    evaluated(1, 0, 0.3, 0.25),
+    evaluated(2, 0, 0.35, 0.3),
+    {"step": 3, "stage": 1},
+    evaluated(4, 1, 0.6, 0.5),
+    evaluated(5, 2, 0.9, 0.1),  # a supervised stage after others
+    evaluated(6, 2, 0.5, 0.45),
+]
+
+
+def test_a_run_stands_beside_its_tasks_baselines_in_the_metrics_that_both_have() -> None:
+    reached = baselines(STAGED, ["sft", "grpo", "sft"])
+    assert list(reached) == ["start", "supervised", "final", "best", "random", "nearest"]
+    assert {name: tuple(of.values()) for name, of in reached.items()} == {
+        "start": (0.1, 0.05),
+        "supervised": (0.35, 0.3),
+        "final": (0.5, 0.45),
+        "best": (0.9, 0.1),
+        "random": (0.2, 0.15),
+        "nearest": (0.4,),
+    }
+    assert set(reached["random"]) == {"eval/reward", "eval/rewards/accuracy_1"}
+
+
+def test_what_a_run_does_not_have_stands_beside_no_baseline() -> None:
+    assert "supervised" not in baselines(STAGED, ["rce", "grpo", "sft"])
+    assert set(baselines(STAGED[:1], ["sft"])) == {"start", "random", "nearest"}
+    assert "best" not in baselines(STAGED[:3], ["sft"])  # the last one is
+    assert baselines(TABLE, ["grpo"]) == {}
+    assert baselines([], ["grpo"]) == {}

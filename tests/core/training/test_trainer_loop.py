@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 from math import nan
 
@@ -186,6 +187,28 @@ def test_row_0_is_the_evaluation_before_training() -> None:
     }
     assert (recorder.rows[0]["step"], recorder.rows[0]["completions"]) == (0, 0)
     assert [sample["step"] for sample in recorder.samples] == [step for step in range(1, 11) for _ in range(8)]
+
+
+class Compared(PricedTask):
+    """A task that knows what an output at random would earn."""
+
+    def baselines(self) -> Mapping[str, Mapping[str, float]]:
+        return {"random": {"eval/reward": 0.25, "eval/rewards/short": 0.5}}
+
+
+def test_baselines_of_the_task_stand_in_row_0_alone() -> None:
+    recorder = ran(trainer_of(TabularPolicy(), Compared(lambda *_: 1.0), grpo_stage(max_steps=2)))
+    assert recorder.rows[0] | {"baseline/random": 0.25, "baseline/random.short": 0.5} == recorder.rows[0]
+    assert not any(name.startswith("baseline/") for row in recorder.rows[1:] for name in row)
+
+
+def test_greedy_outputs_are_those_of_the_weights_as_they_are() -> None:
+    policy = TabularPolicy()
+    trainer = trainer_of(policy, PricedTask(lambda *_: 1.0))
+    records = trainer.greedy_records()
+    assert [record["prompt_id"] for record in records] == [example.id for example in trainer.task.examples("eval")]
+    assert len({record["problem"] for record in records}) == len(records)  # other inputs, another problem
+    assert policy.samplings[-1].top_k == 1
 
 
 def test_evaluations_draw_the_same_numbers_at_their_own_temperature() -> None:

@@ -103,7 +103,12 @@ def test_a_seed_that_lacks_the_metric_is_left_out_and_not_paired(build: Any) -> 
 
 def test_document(build: Any) -> None:
     document = json.loads(json.dumps(sides(build, [0.4, 0.5], [0.5, 0.6]).document(), allow_nan=False))
-    assert set(document) == {"schema", "changed", "metrics", "runs", "stages", "findings", "notes", "verdict"}
+    assert set(document) == {
+        "schema", "changed", "metrics", "runs", "stages", "findings", "baselines", "picks_equal",
+        "weights_mean_abs_diff", "notes", "verdict",
+    }  # fmt: skip
+    assert document["baselines"] == {"a": {}, "b": {}}
+    assert (document["picks_equal"], document["weights_mean_abs_diff"]) == (None, None)
     assert document["schema"] == 1
     assert document["changed"] == {LR: [2e-6, 1e-5]}
     assert document["runs"] == {"a": ["p30-tiny-s0-aaaa-1", "p30-tiny-s1-aaaa-1"], "b": ["p31-0", "p31-1"]}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from grpoctl.analysis.agreement import Agreement
 from grpoctl.cli.compare import print_comparison
 from tests.grpoctl.printed import Capture, comparison
 
@@ -27,3 +30,18 @@ def test_comparison(capsys: Capture) -> None:
     assert "eval/reward 0.510 ± 0.025 0.610 ± 0.025 +0.100 ± 0.000 *" in [" ".join(line.split()) for line in lines]
     assert any("━" in line and "┤" in line for line in lines)
     assert lines[-1] == "Verdict   B (p30@1) is better by 0.100 [0.100, 0.100] on eval/reward (paired, n=3 seeds)"
+
+
+def test_how_alike_two_policies_are(capsys: Capture) -> None:
+    print_comparison(comparison())
+    assert "Outputs" not in capsys.readouterr().out  # nothing is known, so nothing is said
+    reached = {"final": {"eval/reward": 0.5, "eval/rewards/accuracy_1": 0.25}, "random": {"eval/reward": 0.125}}
+    alike = Agreement(outputs={0: (900, 1000), 1: (100, 1000)}, weights={0: 0.0004, 1: 0.0006})
+    print_comparison(replace(comparison(), agreement=alike, baselines={"a": reached, "b": reached}))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert {"A final 0.500 0.250", "B final 0.500 0.250", "random 0.125 -"} <= set(lines)
+    (outputs,) = (line for line in lines if line.startswith("Outputs"))
+    assert "1,000 of 2,000" in outputs
+    (weights,) = (line for line in lines if line.startswith("Weights"))
+    assert "0.0005 " in weights
+    assert "2 seeds" in weights

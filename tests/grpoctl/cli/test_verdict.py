@@ -45,3 +45,18 @@ def test_a_run_that_never_got_anywhere(capsys: Capture) -> None:
     assert lines[0] == "Run       FAILED: p30@1, profile tiny, seed 0: 0 steps, 0 updates"
     assert lines[1] == "Reached   no eval/reward at the start: nothing to compare"
     assert len(lines) == 3
+
+
+def test_a_task_with_baselines_has_them_beside_the_evaluations_in_80_columns(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    metrics = ["eval/reward", *(f"eval/rewards/accuracy_{shots}" for shots in (1, 2, 3, 4))]
+    names = ("start", "supervised", "final", "best", "random", "nearest", "best_possible")
+    print_result(result(baselines={name: dict.fromkeys(metrics, 0.5) for name in names}), {})
+    lines = capsys.readouterr().out.splitlines()
+    start = next(at for at, line in enumerate(lines) if "baselines" in line)
+    assert lines[start + 1].split() == ["reward", "accuracy_1", "accuracy_2", "accuracy_3", "accuracy_4"]
+    rows = lines[start + 3 : start + 3 + len(names)]
+    assert [line.split()[0] for line in rows] == ["start", "supervised", "final", "best", "random", "nearest", "best"]
+    assert all(len(line) <= 80 and line.count("0.500") == 5 for line in rows)

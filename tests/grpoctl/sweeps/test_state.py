@@ -40,6 +40,16 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     assert book.best(None) is None
 
 
+def test_baselines_are_in_the_file_where_a_task_has_some(tmp_path: Path) -> None:
+    book, reached = book_in(tmp_path), {"final": {"eval/reward": 0.5}, "random": {"eval/reward": 0.25}}
+    book.trials[0] = replace(FRESH, baselines=reached)
+    book.save()
+    first, second = json.loads(book.path.read_text())["trials"]
+    assert first["baselines"] == reached
+    assert "baselines" not in second
+    assert read_book(book.path).ordered() == [book.trials[0], ENDED]
+
+
 def test_an_interval_that_changed_is_written_beside_the_trial_as_it_was(tmp_path: Path) -> None:
     book = book_in(tmp_path)
     for interval in ((0.4, 0.6), (0.45, 0.55), None):

@@ -12,7 +12,7 @@ import pytest
 
 from core.health.rules.gains import Ruler
 from grpoctl.executors.execution import read_control
-from grpoctl.files import RowWriter, replace_json
+from grpoctl.files import RowWriter, read_json, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord, TrialStatus
@@ -118,6 +118,17 @@ def test_a_run_is_read_again_without_a_point_twice(tmp_path: Path) -> None:
     again.enqueue()
     again.report(trial.runs[0], {"step": 2, "completions": 100, "eval/reward": 0.7})
     assert again.curve == trial.curve == ((0, 0.5, 0.6), (0, 1.0, 0.7))
+
+
+def test_a_trial_has_the_means_of_what_its_runs_reached_beside_baselines(tmp_path: Path) -> None:
+    trial = flying(tmp_path)
+    for run, reward in zip(trial.runs, (0.5, 0.7), strict=True):
+        ended(run, "COMPLETED", reward)
+        reached = {"final": {"eval/reward": reward}, "random": {"eval/reward": 0.25}}
+        replace_json(run.result, {**(read_json(run.result) or {}), "baselines": reached})
+    means = trial.ended().baselines
+    assert means["final"]["eval/reward"] == pytest.approx(0.6)
+    assert means["random"] == {"eval/reward": 0.25}
 
 
 def test_only_a_run_that_ended_by_it_prunes_its_trial(tmp_path: Path) -> None:

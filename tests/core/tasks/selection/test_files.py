@@ -140,8 +140,8 @@ def test_accuracies_of_the_first_picks_are_there_where_they_are_known(tmp_path: 
 def test_baselines_are_over_stored_picks(tmp_path: Path) -> None:
     # c = (1, 0): {0, 1} has cosines 1 + 0, {4, 2} .71 - 1, {0, 4} 1 + .71: the nearest; accuracies .6, 0 and 1.
     task = task_of(save(tmp_path))
-    assert task.baselines(2) == pytest.approx({"random": 1.6 / 3, "nearest": 1.0, "best": 1.0})
-    assert task.baselines(1) == {}
+    assert task.baselines_at(2) == pytest.approx({"random": 1.6 / 3, "nearest": 1.0, "best": 1.0})
+    assert task.baselines_at(1) == {}
 
 
 def test_wrong_rows_below_a_beam_score_are_dropped_but_for_the_best(tmp_path: Path) -> None:

@@ -79,13 +79,32 @@ def test_longer_picks_have_an_accuracy_of_each_length_and_the_reward_of_their_fi
 def test_no_picks_do_better_than_the_best_and_every_length_has_baselines() -> None:
     held_out = TASK.examples("eval")
     for shots in (1, 2, 3, 4):
-        baselines = task(shots=shots).baselines(shots)
+        baselines = task(shots=shots).baselines_at(shots)
         assert set(baselines) == {"random", "nearest", "best"}
         picks = [tuple(range(shots))] * len(held_out)
         reached = [outcome.expected for outcome in task(shots=shots).score(held_out, picks)]
         assert np.mean(reached) <= baselines["best"] + 1e-12
     best = np.mean([max(o.expected for o in TASK.score([example] * 72, ALL_PICKS)) for example in held_out])
-    assert TASK.baselines(2)["best"] == pytest.approx(best)
+    assert TASK.baselines_at(2)["best"] == pytest.approx(best)
+
+
+def test_baselines_are_named_as_an_evaluation_of_them_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    baselines = TASK.baselines()
+    assert list(baselines) == ["random", "nearest", "best_possible"]
+    for name, exact in (("random", "random"), ("nearest", "nearest"), ("best_possible", "best")):
+        assert baselines[name] == {
+            "eval/reward": TASK.baselines_at(2)[exact],  # of as many picks as are rewarded
+            **{f"eval/rewards/accuracy_{shots}": TASK.baselines_at(shots)[exact] for shots in (1, 2, 3, 4)},
+        }
+    assert ConstantReward(TASK).baselines() == baselines
+    # Two sets a query: all sets of 1, 3 or 4 picks are more, those of the rewarded 2 are looked at whatever they cost.
+    monkeypatch.setattr("core.tasks.selection.task.MOST_BESIDE", 2 * 4)
+    assert set(task().baselines()["random"]) == {"eval/reward", "eval/rewards/accuracy_2"}
+    assert len(task().baselines()["nearest"]) == 5
+
+
+def test_a_task_of_text_has_no_baselines() -> None:
+    assert ArithmeticTask(ArithmeticTaskSpec(name="arithmetic")).baselines() == {}
 
 
 def test_the_target_is_the_beam_with_the_highest_score() -> None:

@@ -160,9 +160,18 @@ def test_no_picks_beat_the_best_and_baselines_are_means_over_all_sets(shots: int
     assert baselines["random"] < baselines["nearest"] <= baselines["best"]
 
 
-def test_a_pool_with_too_many_sets_has_no_enumerated_baseline() -> None:
-    of = world(2, bank=400)
-    assert set(of.baselines([0, 1], [tuple(range(400))] * 2, 3)) == {"nearest"}
+def test_a_pool_with_too_many_sets_has_no_mean_over_all_of_them() -> None:
+    of, pools = world(2, bank=400), [tuple(range(400))] * 2
+    assert set(of.baselines([0, 1], pools, 3)) == {"best", "nearest"}  # 10.6 million sets; of rivals there are few
+    assert set(of.baselines([0, 1], pools, 3, most_sets=10)) == {"nearest"}
+
+
+def test_of_equal_candidates_one_is_enough_for_the_best() -> None:
+    """A pool in which every candidate stands twice has the same best as the pool itself, one pick at a time."""
+    of = world(3, likeness=0.5)
+    pools = [query.pool for query in of.queries]
+    twice = [(*pool, *pool) for pool in pools]
+    assert of.baselines(range(3), twice, 1)["best"] == pytest.approx(of.baselines(range(3), pools, 1)["best"])
 
 
 def test_relevance_and_complementarity_both_count() -> None:

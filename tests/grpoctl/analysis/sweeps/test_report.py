@@ -23,6 +23,19 @@ def test_the_report_of_a_sweep() -> None:
     assert text_report(advantage_study(), ["a.png"])[-1].lines[0].text == "a.png"
 
 
+def test_candidates_stand_beside_the_baselines_of_their_task() -> None:
+    def reached(final: float) -> dict[str, dict[str, float]]:
+        of_run = {"start": 0.1, "supervised": 0.3, "final": final}
+        return {name: {"eval/reward": value} for name, value in {**of_run, "random": 0.2, "nearest": 0.4}.items()}
+
+    trials = [trial(n, [n / 10], params={"a.lr": n}, baselines=reached(n / 10)) for n in (5, 6)]
+    rows = section(study(trials), "Evaluation").rows
+    assert rows == (
+        ("#6 supervised", "0.300"), ("#6 final", "0.600"), ("#5 supervised", "0.300"), ("#5 final", "0.500"),
+        ("random", "0.200"), ("nearest", "0.400"),
+    )  # fmt: skip
+
+
 def test_a_sweep_that_never_learned_says_that_it_was_random_search() -> None:
     trials = [trial(n, [n / 10], params={"a.lr": n}) for n in range(6)]
 
