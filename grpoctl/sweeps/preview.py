@@ -14,6 +14,7 @@ from typing import Any
 from core.config import GrpoStage, RunSpec
 from core.errors import StorageError
 from core.health.before.inert import inert_in_all
+from core.health.before.pitfalls import EQUAL_MODES
 from core.metrics import declared
 from grpoctl.config import Library, canonical, spec_sha
 from grpoctl.files import read_json
@@ -29,7 +30,11 @@ FEW = 4  # evaluations after the start: with fewer a curve says little, and a pr
 def notes(sweep: SweepSpec, *, library: Library | None = None) -> list[str]:
     """What the user should know before it starts, one line each. Raises what loading the base raises."""
     runs = point_runs(Candidates.of(sweep, library=library))
-    return [*_size_notes(sweep), *_axis_notes(sweep, runs), *_name_notes(sweep, runs), *_budget_notes(sweep, runs)]
+    said = [*_size_notes(sweep), *_axis_notes(sweep, runs), *_name_notes(sweep, runs), *_budget_notes(sweep, runs)]
+    if {getattr(run.spec.task, "reward_mode", None) for run in runs} >= EQUAL_MODES:
+        first, second = sorted(EQUAL_MODES)
+        said.append(f"task.reward_mode: {first} and {second} are the same reward in other words")
+    return said
 
 
 def _size_notes(sweep: SweepSpec) -> Iterator[str]:

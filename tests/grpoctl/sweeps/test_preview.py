@@ -10,8 +10,9 @@ from core.errors import SpecError
 from core.tasks import registry
 from core.tasks.text import prompt_of
 from grpoctl.config import load
+from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.preview import described, notes
-from tests.grpoctl.sweeps.mine import sweep
+from tests.grpoctl.sweeps.mine import sweep, write
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +117,14 @@ def test_the_sweep_in_numbers() -> None:
         "points": 4, "trials": 4, "seeds": [0, 1, 2], "runs": 12, "budget": {"completions": 640, "tokens": None},
         "completions_per_step": 16, "evaluations": [3, 3],
     }  # fmt: skip
+
+
+def test_reward_modes_that_are_one_are_told() -> None:
+    def of(modes: str) -> list[str]:
+        write(
+            f"axes: {{task.reward_mode: [{modes}]}}\nsampler: grid", head="name: mine\ntitle: Mine\nexperiment: p40\n"
+        )
+        return [note for note in notes(load_sweep("mine", profile="tiny").spec) if "separated" in note]
+
+    assert len(of("separated, hard_plus_soft_v2")) == 1
+    assert of("separated, hard_plus_soft") == []
