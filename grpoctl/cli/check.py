@@ -86,11 +86,11 @@ def check(
         spec = loaded.spec
         # What a part cannot look at is refused before the first part is printed.
         if of_data is not None:
-            check_data.require_texts(spec)
+            check_data.require_data(spec, of_data)
         if of_resources is not None:
             check_resources.require_language_model(spec)
         if reward_model is not None:
-            check_simulation.require_grpo(spec)
+            check_simulation.require_simulable(spec)
         document = check_experiment(spec, json=json)
         if of_data is not None:
             document["data"] = check_data.check(spec, of_data, json=json)

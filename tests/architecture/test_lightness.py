@@ -54,6 +54,7 @@ def started(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
         ("check", "p30", "beta=0.1", "--json"),
         ("check", "p31", "--simulate", "--pass-rate", "0.3"),
         ("check", "advantage-study", "-p", "tiny"),
+        ("check", "p40", "-p", "tiny", "--data"),
         ("validate", "advantage-study"),
         ("run", "--help"),
         ("compare", "--help"),
