@@ -59,6 +59,9 @@ def require_simulable(spec: RunSpec) -> None:
         if stage.groups == "offline":
             why = f"stage {name} learns from stored outputs; check --data counts their live groups"
             raise UserError(f"--simulate draws completions anew, and {why}")
+        if stage.keep_candidates is not None and stage.candidate_choice != "best":
+            got = f"stage {name} has candidate_choice {stage.candidate_choice}"
+            raise UserError(f"--simulate keeps the best candidates, and {got}; candidate_choice: best is simulated")
         if TRANSFORMS[transform].by_place:
             instead = "transform: rank is simulated"
             if spec.task.stores_outputs:
