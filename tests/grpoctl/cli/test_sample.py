@@ -8,18 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from core.assemble import build_policy
-from core.config import RunSpec
 from core.tasks import registry
-from grpoctl.config import load
-from grpoctl.exports.weights import note, whole_folder
-from grpoctl.runs import status
-from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.runs.status import Status, StatusRecord
 from tests.bandit import BANDIT, PACKAGE
 from tests.conftest import Recorded
-from tests.grpoctl.cli.conftest import Grpoctl, keep
+from tests.grpoctl.cli.conftest import Grpoctl, keep, untrained
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -76,17 +69,6 @@ def test_several_completions_are_told_apart(grpoctl: Grpoctl) -> None:
     said = grpoctl("sample", "tiny", "12+7=", "-n", "2", "--max-tokens", "1")
     assert [line for line in said.out.splitlines() if line.startswith("---")] == ["--- 1 (cut off)", "--- 2 (cut off)"]
     assert "2 of 2 were cut off at 1 tokens" in said.err
-
-
-def untrained(home: Home, name: str, *overrides: str, profile: str = "full") -> tuple[RunDir, RunSpec]:
-    """A run that has ended and exported what it began with."""
-    loaded = load(name, profile=profile, overrides=overrides)
-    run = prepare(Launch(loaded=loaded), home).run
-    with whole_folder(run.adapter) as draft:
-        build_policy(loaded.spec).export(draft)
-        note(draft, run, 0)
-    status.write(run.status, StatusRecord(status=Status.COMPLETED, pid=1, started=1.0, ended=2.0, step=0))
-    return run, loaded.spec
 
 
 def test_a_selector_answers_the_queries_of_its_task(grpoctl: Grpoctl, home: Home) -> None:
