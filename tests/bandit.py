@@ -16,6 +16,14 @@ STAGE: dict[str, Any] = {
     "lr_scheduler_type": "constant",
 }
 
+BANDIT = """\
+name: bandit
+title: Reach a point
+policy: {kind: gaussian-bandit, context: 3, actions: 2}
+task: {name: reach, train_prompts: 8, eval_prompts: 4}
+stages: {grpo: {max_steps: 2, num_generations: 4, prompts_per_step: 2, learning_rate: 0.03}}
+"""  # a user's file
+
 
 def bandit_spec(stage: dict[str, Any] | None = None, **changes: Any) -> RunSpec:
     """A spec of the bandit with one GRPO stage. The package must be on the path (monkeypatch.syspath_prepend)."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from core import plugins
+from core.config.policy import PointerConfig
 from core.config.run import RunSpec
 from core.config.task import (
     BUILT_IN,
@@ -77,6 +79,26 @@ def check_task(spec: RunSpec) -> None:
         check_slices(task, spec.evaluation.slice_by)
     if isinstance(spec.task, CustomTaskSpec):
         _check_reward_files(spec.task)
+    if isinstance(spec.policy, PointerConfig) and isinstance(spec.task, ExampleSelectionTaskSpec):
+        _check_embeddings(spec.policy, spec.task, task)
+
+
+def _check_embeddings(policy: PointerConfig, config: ExampleSelectionTaskSpec, task: Task) -> None:
+    """Raises SpecError where embeddings are not of the policy's width, or a query has fewer candidates than picks."""
+    if config.world is not None:  # not made for this: making them takes a second
+        fewest, queries, width = config.world.candidates, "queries have", config.world.width
+    else:
+        examples: list[Any] = [*task.examples("train"), *task.examples("eval")]
+        least = min(examples, key=lambda example: len(example.inputs["ids"]))
+        fewest, queries = len(least.inputs["ids"]), f"query {least.id} has"
+        width = least.inputs["query"].shape[-1]
+    if width != policy.width:
+        raise SpecError(
+            f"got {policy.width}, and the embeddings have {width} numbers; allowed: {width}", key="policy.width"
+        )
+    if fewest < policy.shots:
+        got = f"got {policy.shots}, and {queries} {fewest} candidates"
+        raise SpecError(f"{got}; allowed: at most {fewest}, or pool: all", key="policy.shots")
 
 
 def _check_reward_files(task: CustomTaskSpec) -> None:

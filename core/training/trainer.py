@@ -24,7 +24,7 @@ from core.models.sources.base import Origin
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores
 from core.policies.savings import Savings
 from core.randomness import EVALUATE, RowKey
-from core.tasks.base import Task
+from core.tasks.base import Task, names_of
 from core.training.callbacks import Callback
 from core.training.checkpoint import Progress, Snapshot
 from core.training.clock import clock, wait

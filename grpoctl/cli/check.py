@@ -86,11 +86,11 @@ def check(
         spec = loaded.spec
         # What a part cannot look at is refused before the first part is printed.
         if of_data is not None:
-            check_data.require_texts(spec)
+            check_data.require_data(spec, of_data)
         if of_resources is not None:
             check_resources.require_language_model(spec)
         if reward_model is not None:
-            check_simulation.require_grpo(spec)
+            check_simulation.require_simulable(spec)
         document = check_experiment(spec, json=json)
         if of_data is not None:
             document["data"] = check_data.check(spec, of_data, json=json)
@@ -181,12 +181,18 @@ def _print_stage(foresight: StageForesight) -> None:
     advantages = [
         (str(row.successes), _signed(row.success), _signed(row.failure)) for row in _spread(foresight.advantages)
     ]
-    title = f"Advantages, rewards 1 and 0, K={view.num_generations}"
+    title = f"Advantages, rewards 1 and 0, K={len(foresight.advantages) - 1}"
     console.print_table(title, ("correct", "advantage if correct", "if wrong"), advantages)
     largest, note = foresight.largest_advantage, foresight.note
     most = "unbounded" if largest is None else f"at most {largest:.4f}"
     console.print_paragraph(f"|advantage| for any rewards: {most}{'; ' if note else ''}{note}", "  ")
     console.print_text("")
+    if not foresight.dead_groups:
+        stored = view.grpo.groups == "offline"
+        why = "groups are of stored outputs; --data counts those with signal" if stored else "not known of this choice"
+        console.print_paragraph(f"Chance of a dead group: {why}.", "  ")
+        console.print_text("")
+        return
     columns: tuple[str, ...] = ("pass rate", "dead group", "dead step")
     if view.grpo.dynamic_sampling is not None:
         columns = (*columns, "samplings", "completions", "groups missing")

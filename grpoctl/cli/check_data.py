@@ -12,7 +12,7 @@ from core.errors import UserError
 from core.health.finding import Finding
 from core.tasks import registry
 from core.tasks.base import Example, Task
-from grpoctl import console, dataset
+from grpoctl import console, dataset, stored_outputs
 from grpoctl.wording import plural
 
 ADVICE = "--no-model leaves this out"
@@ -52,11 +52,16 @@ def options(arguments: Arguments, kinds: Collection[str], name: str) -> DataOpti
     return DataOptions(probe=probe or PROBE, model=not no_model, samples=samples)
 
 
-def require_texts(spec: RunSpec) -> None:
-    """Raises UserError where there are no texts of a language model to look at."""
-    if spec.task.scores != "text":
-        raise UserError(f"--data looks at texts, and the task {spec.task.name} scores {spec.task.scores}; leave it out")
-    if spec.model is None:
+def require_data(spec: RunSpec, options: DataOptions) -> None:
+    """Raises UserError where there are neither stored outputs nor texts of a language model to look at."""
+    if spec.task.stores_outputs:
+        if options.samples or options.probe != PROBE:
+            has = f"the task {spec.task.name} has stored outputs"
+            raise UserError(f"got --probe or --model-samples, which try a language model, and {has}; leave it out")
+    elif spec.task.scores != "text":
+        what = f"the task {spec.task.name} scores {spec.task.scores} and stores none"
+        raise UserError(f"--data looks at texts or at stored outputs, and {what}; leave it out")
+    elif spec.model is None:
         raise UserError(f"--data tries a language model, and the policy is {spec.policy.kind}; leave it out")
 
 
@@ -66,6 +71,8 @@ def check(spec: RunSpec, options: DataOptions, *, json: bool) -> dict[str, Any]:
     Raises what the task, its data and its rewards raise, and ModelError.
     """
     task = registry.build(spec.task)
+    if spec.task.stores_outputs:
+        return _check_stored(spec, task, json=json)
     with closing(task):
         task.examples("train")  # a fault of the data is told before seconds of loading a model
         skipped = None if options.model else f"not asked for ({ADVICE})"
@@ -84,6 +91,16 @@ def check(spec: RunSpec, options: DataOptions, *, json: bool) -> dict[str, Any]:
     document = {**texts, "sampling": rewards, "warnings": [finding.as_json() for finding in findings]}
     if not json:
         _print(document)
+    return document
+
+
+def _check_stored(spec: RunSpec, task: Task, *, json: bool) -> dict[str, Any]:
+    """`check` of a task that has stored outputs."""
+    with closing(task):
+        document = stored_outputs.look(spec, task)
+    document["warnings"] = [finding.as_json() for finding in stored_outputs.findings(document)]
+    if not json:
+        _print_stored(document)
     return document
 
 
@@ -150,6 +167,85 @@ def _print(document: Mapping[str, Any]) -> None:
     console.print_text("\nWarnings about the data" + ("" if document["warnings"] else ": none"))
     for warning in document["warnings"]:
         _line(f"{warning['severity']}: {warning['summary']}.")
+
+
+def _print_stored(document: Mapping[str, Any]) -> None:
+    """Print what is stored for the training queries, and how many of their groups are live."""
+    splits, candidates, right = document["splits"], document["candidates"], document["right"]
+    queries = splits["train"]["problems"]
+    console.print_text("")
+    columns = ("split", "queries", "same id", "same inputs", "id in train", "inputs in train")
+    rows = [_query_row(name, split, document["leakage"].get(name)) for name, split in splits.items()]
+    console.print_table("Queries", columns, [row for row in rows if row[1] != "0"])
+    console.print_paragraph(
+        f"Candidates of the {queries} training queries: {candidates['total']}, "
+        f"{candidates['min']} to {candidates['max']} a query, median {candidates['median']:g}."
+    )
+    if candidates["sources"] is not None:
+        sources = ", ".join(f"{name} {count}" for name, count in candidates["sources"].items())
+        dropped = f"{candidates['duplicates']} of {candidates['proposed']} dropped as duplicates"
+        _line(f"{dropped}, {candidates['filtered']} by drop_wrong_below; {sources}.")
+    if right is not None:
+        share, positive = _percent(right["share"]), _percent(right["queries_with_right"])
+        _line(f"Right: {share} of the candidates; {positive} of the queries have one.")
+        counts = f"{right['all_right']} all right, {right['all_wrong']} all wrong, {right['mixed']} mixed"
+        _line(f"Queries: {counts} ({_percent(right['mixed_share'])}).")
+    for name, score in document["scores"].items():
+        _line(f"{name}: {_distribution(score)}.")
+    _print_live(document, queries)
+    for sentence in document["conclusions"]:
+        console.print_paragraph(f"{sentence[0].upper()}{sentence[1:]}.")
+    if document["baselines"]:
+        values = ", ".join(f"{name} {value:.4f}" for name, value in document["baselines"].items())
+        console.print_paragraph(f"Accuracy on held-out queries without training: {values}.")
+    console.print_text("\nWarnings about the data" + ("" if document["warnings"] else ": none"))
+    for warning in document["warnings"]:
+        _line(f"{warning['severity']}: {warning['summary']}.")
+
+
+def _query_row(name: str, split: Mapping[str, Any], leak: Mapping[str, Any] | None) -> tuple[str, ...]:
+    own = (str(split["problems"]), str(split["same_id"]), str(split["same_inputs"]))
+    return (name, *own, *(("-", "-") if leak is None else (str(leak["same_id"]), str(leak["same_inputs"]))))
+
+
+def _distribution(score: Mapping[str, Any]) -> str:
+    missing = f"; {_percent(score['missing'])} missing" if score["missing"] else ""
+    if score["values"] is not None:
+        values = ", ".join(f"{row['value']:g} {_percent(row['share'])}" for row in score["values"])
+        return (values or "none known") + missing
+    marks = ", ".join(f"{row['value']:.4g}" for row in score["quantiles"])
+    return f"{marks} (least, 10 %, median, 90 %, most){missing}"
+
+
+def _print_live(document: Mapping[str, Any], queries: int) -> None:
+    """A line for each reward mode and choice; the spec's own cells have a star."""
+    cells = {(row["reward_mode"], row["choice"], row["keep"]): row for row in document["live_groups"]}
+    modes = dict.fromkeys(mode for mode, _, _ in cells)
+    keeps = sorted({keep for _, _, keep in cells if keep is not None})
+    lines = []
+    for mode in modes:
+        choices = dict.fromkeys(choice for of, choice, _ in cells if of == mode and choice is not None) or {"all": None}
+        for place, choice in enumerate(choices):
+            name = (mode or "reward") if place == 0 else ""
+            kept = [_live(cells[mode, choice, keep]) for keep in keeps]
+            lines.append((name, choice, *kept, _live(cells[mode, None, None]) if place == 0 else ""))
+    console.print_text("")
+    console.print_table(
+        f"Live groups of {queries}, and the mean std of advantages inside a group",
+        ("reward", "candidates", *map(str, keeps), "all"),
+        lines,
+    )
+    means = f" random and stratified: means over {document['draws']} draws, seed {document['seed']}." if keeps else ""
+    console.print_paragraph(f"Live: rewards differ. *: the spec's own.{means}", "  ")
+
+
+def _live(row: Mapping[str, Any]) -> str:
+    if row["missing"] == 1:
+        return "unknown"
+    deviation = row["advantage_std"]
+    small = "" if deviation is None else f" {deviation:.3f}".replace(" 0.", " .")[:5]
+    star = "*" if row["stages"] else ""
+    return f"{stored_outputs.number(row['live'])}{star}{small}"
 
 
 def _split_row(name: str, split: Mapping[str, Any]) -> tuple[str, ...]:

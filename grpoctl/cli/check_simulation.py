@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.algorithms.names import TRANSFORMS
 from core.config import GrpoStage, RunSpec
 from core.errors import UserError
 from core.health.case import Sample
@@ -48,10 +49,26 @@ def reward_model(arguments: Arguments, kinds: Collection[str], name: str) -> Rew
     return of_pass_rates(PASS_RATES, f"prompts of pass rate {by_default}, by default (--pass-rate, --rewards)")
 
 
-def require_grpo(spec: RunSpec) -> None:
-    """Raises UserError for a spec without a GRPO stage."""
-    if not any(isinstance(stage, GrpoStage) for stage in spec.stages.values()):
+def require_simulable(spec: RunSpec) -> None:
+    """Raises UserError for a spec without a GRPO stage, and for one of which the bandit would say what is not so."""
+    stages = {name: stage for name, stage in spec.stages.items() if isinstance(stage, GrpoStage)}
+    if not stages:
         raise UserError(f"--simulate looks at GRPO stages, and {spec.name} has none")
+    for name, stage in stages.items():
+        transform = stage.advantage.transform
+        if stage.groups == "offline":
+            why = f"stage {name} learns from stored outputs; check --data counts their live groups"
+            raise UserError(f"--simulate draws completions anew, and {why}")
+        if stage.keep_candidates is not None and stage.candidate_choice != "best":
+            got = f"stage {name} has candidate_choice {stage.candidate_choice}"
+            raise UserError(f"--simulate keeps the best candidates, and {got}; candidate_choice: best is simulated")
+        if TRANSFORMS[transform].by_place:
+            instead = "transform: rank is simulated"
+            if spec.task.stores_outputs:
+                instead = "check --data counts the live groups of stored outputs"
+            raise UserError(
+                f"--simulate takes equal rewards for one, and {transform} of stage {name} does not; {instead}"
+            )
 
 
 def check(spec: RunSpec, rewards: RewardModel, *, json: bool) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def export(
     warning = no_better_than_start(read_json(exported.run.result) or {}, exported.step)
     if warning is not None:
         console.print_note(f"{run_id}: {warning}")
-    if merged and exported.format == "transformers":
+    if merged and exported.format != "peft":
         console.print_note(f"{run_id} trained weights of its own: they are a whole model already")
     merges = merged and exported.format == "peft"
     if merges:

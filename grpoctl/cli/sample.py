@@ -7,20 +7,24 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from core.config import ModelSpec, RunSpec
-from core.errors import UserError
-from core.tasks.base import Example
+from core.errors import NotFoundError, UserError
+from core.tasks import registry
+from core.tasks.base import Example, Task
 from core.tasks.text import text_example
 from grpoctl import console
-from grpoctl.cli.lookup import find_weights, print_choice
+from grpoctl.cli.lookup import Weights, find_weights, print_choice
 from grpoctl.cli.options import Json
 from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
+from grpoctl.wording import metric_text
 
 if TYPE_CHECKING:
     from core.policies.lm.causal_lm import CausalLMPolicy
@@ -30,7 +34,12 @@ LONGEST = 256  # tokens, where neither the command nor a run says
 
 def sample(
     model: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="Run, builtin:tiny, small, folder, hub id.")],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt; - reads standard input.")],
+    prompt: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROMPT", help="The prompt (- reads standard input); of no language model, a problem's id."
+        ),
+    ],
     count: Annotated[int, typer.Option("-n", help="Number of completions.", min=1, max=10_000, metavar="K")] = 1,
     temperature: Annotated[
         float | None, typer.Option(help="Sampling temperature; 0 = greedy. Default: the run's, else 1.", min=0)
@@ -48,10 +57,13 @@ def sample(
     if weights.exported is not None:
         print_choice(home, model, weights.exported.run)
     spec = weights.spec
-    if spec is not None and spec.model is None:
-        raise UserError(f"sample continues a text, and {weights.name} is of the policy {spec.policy.kind}; try eval")
     if temperature is None:
         temperature = spec.evaluation.temperature if spec else 1.0
+    if spec is not None and spec.model is None:
+        if max_tokens is not None:
+            raise UserError(f"got --max-tokens, and the policy {spec.policy.kind} draws no tokens; leave it out")
+        _answer_problem(weights, spec, prompt, Draws(count=count, temperature=temperature, seed=seed), json=json)
+        return
     limit = max_tokens or (spec.max_completion_length if spec else LONGEST)
     text = _prompt(prompt)
     policy = weights.language_model(weights.model(spec.language_model if spec else ModelSpec(source=weights.source)))
@@ -70,23 +82,100 @@ def sample(
         {"text": output, "tokens": len(ids), "logprob": logprob, "truncated": truncated}
         for output, ids, logprob, truncated in rows
     ]
-    document = {
+    draws = Draws(count=count, temperature=temperature, seed=seed)
+    if json:
+        console.print_json(_document(weights, text, draws, completions, seconds, max_tokens=limit))
+    else:
+        _print(completions, limit)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draws:
+    """How many completions, at which temperature (0: greedy), from which seed."""
+
+    count: int
+    temperature: float
+    seed: int
+
+
+def _document(
+    weights: Weights,
+    prompt: str,
+    draws: Draws,
+    completions: Sequence[Mapping[str, Any]],
+    seconds: float,
+    max_tokens: int | None,
+) -> dict[str, Any]:
+    return {
         "schema": 1,
         "model": weights.source,
         "adapter": None if weights.adapter is None else str(weights.adapter),
         "run_id": weights.run_id,
         "step": None if weights.exported is None else weights.exported.step,
-        "prompt": text,
-        "temperature": temperature,
-        "max_tokens": limit,
-        "seed": seed,
+        "prompt": prompt,
+        "temperature": draws.temperature,
+        "max_tokens": max_tokens,
+        "seed": draws.seed,
         "completions": completions,
         "seconds": round(seconds, 3),
     }
-    if json:
-        console.print_json(document)
-    else:
-        _print(completions, limit)
+
+
+def _answer_problem(weights: Weights, spec: RunSpec, name: str, draws: Draws, *, json: bool) -> None:
+    """Print what a policy that is no language model answers to a problem of its run's own task, and what that earns."""
+    if draws.temperature == 0 and not spec.policy.greedy:
+        raise UserError(f"got a greedy choice, and the policy {spec.policy.kind} can only draw; give --temperature")
+    with closing(registry.build(spec.task)) as task:
+        example = _problem(task, spec, name)
+        task.make_ready()
+        policy = weights.trained()
+        from core.policies.base import Sampling
+        from core.randomness import PREVIEW, RowKey
+
+        started = time.perf_counter()
+        keys = [RowKey(draws.seed, PREVIEW, 0, 0, row) for row in range(draws.count)]
+        how = Sampling.at(draws.temperature, spec.max_completion_length)
+        rollout = policy.sample([example], draws.count, how, keys)
+        outcomes = task.score([example] * draws.count, rollout.outputs, rollout.tokens)
+        seconds = time.perf_counter() - started
+        logprobs = rollout.drawn_NT.double().sum(-1).tolist() if rollout.drawn_NT is not None else [None] * draws.count
+        completions = [
+            {
+                "output": dict(task.record(output)),
+                "logprob": logprob,
+                "reward": outcome.reward,
+                "expected": outcome.expected,
+                "valid": outcome.valid,
+                "rewards": dict(outcome.parts),
+            }
+            for output, logprob, outcome in zip(rollout.outputs, logprobs, outcomes, strict=True)
+        ]
+        if json:
+            console.print_json(_document(weights, name, draws, completions, seconds, max_tokens=None))
+            return
+        rows = [
+            (
+                task.shown_output(one["output"]),
+                console.short(one["logprob"]),
+                *map(_score, (one["reward"], one["expected"])),
+            )
+            for one in completions
+        ]
+        console.print_table(f"{name}: {task.shown(example)}", ("output", "log-prob", "reward", "expected"), rows)
+
+
+def _score(value: float) -> str:
+    return "missing" if math.isnan(value) else metric_text("eval/reward", value)
+
+
+def _problem(task: Task, spec: RunSpec, name: str) -> Example:
+    """The training or held-out problem of this id. Raises NotFoundError, which says how ids look."""
+    problems = [*task.examples("train"), *task.examples("eval")]
+    example = next((problem for problem in problems if problem.id == name), None)
+    if example is None:
+        ids = f"a problem's id, {problems[0].id} to {problems[-1].id}"
+        raise NotFoundError(f"the task {spec.task.name} of this run has no problem {name!r}; allowed: {ids}")
+    return example
 
 
 def _print(completions: Sequence[Mapping[str, Any]], limit: int) -> None:

@@ -15,6 +15,7 @@ from core.algorithms.schedules import proportional_beta
 from core.config import AdaptiveBetaSpec, GrpoStage, RunSpec
 from core.errors import StorageError
 from core.health.before.inert import inert_in_all
+from core.health.before.pitfalls import EQUAL_MODES
 from core.metrics import declared
 from grpoctl.config import Library, canonical, spec_sha
 from grpoctl.files import read_json
@@ -36,6 +37,7 @@ def notes(sweep: SweepSpec, *, library: Library | None = None) -> list[str]:
         *_axis_notes(sweep, runs),
         *_name_notes(sweep, runs),
         *_adaptive_notes(runs),
+        *_mode_notes(runs),
         *_budget_notes(sweep, runs),
     ]
 
@@ -132,6 +134,12 @@ def _largest_move(rule: AdaptiveBetaSpec, samples: int) -> float:
             return proportional_beta(1.0, math.inf, target=rule.target, horizon=rule.horizon, samples=samples)
         case _:
             assert_never(rule.rule)
+
+
+def _mode_notes(runs: Sequence[PointRun]) -> Iterator[str]:
+    if {getattr(run.spec.task, "reward_mode", None) for run in runs} >= EQUAL_MODES:
+        first, second = sorted(EQUAL_MODES)
+        yield f"task.reward_mode: {first} and {second} are the same reward in other words"
 
 
 def _budget_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:

@@ -20,7 +20,7 @@ CORE = (
 GRPOCTL = (
     "version", "wording", "sections", "files", "children", "credentials", "console",  # they know of no run
     "config", "resources", "runs", "tracking",  # a spec, what it needs, its directory, the copy in MLflow
-    "analysis", "dataset", "diagnose", "exports",  # what is said of runs and studies, from their files
+    "analysis", "dataset", "diagnose", "exports", "stored_outputs",  # what is said of runs and data, from files
     "executors", "sweeps", "api",  # what runs them, and says at their end what came out
     "scaffold", "cli", "app",
 )  # fmt: skip

@@ -59,6 +59,7 @@ LOOKING: list[tuple[str, ...]] = [
     ("check", "p30", "beta=0.1", "--json"),
     ("check", "p31", "--simulate", "--pass-rate", "0.3"),
     ("check", "advantage-study", "-p", "tiny"),
+    ("check", "p40", "-p", "tiny", "--data"),
 ]
 
 

@@ -95,9 +95,11 @@ def test_a_policy_of_continuous_actions_learns_and_is_looked_at_by_every_command
         assert not re.search(r"token|truncat|cut off|length", printed), printed
     found = user.run("diagnose", run.id, "--json").document["findings"]
     assert "policy-collapse" not in {finding["id"] for finding in found}
+    sampled = user.run("sample", run.id, "eval-00001", "--temperature", "1", "--json")
+    assert len(sampled.document["completions"][0]["output"]["action"]) == 2
     refused = user.run("sample", run.id, "hello")
     assert refused.returncode == 2
-    assert "gaussian-bandit" in refused.stderr
+    assert "eval-00031" in refused.stderr
 
 
 def test_killed_and_resumed_it_writes_the_bytes_of_an_undisturbed_run(user: Cli) -> None:

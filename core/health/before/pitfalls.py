@@ -10,12 +10,14 @@ from collections.abc import Iterator
 
 from core.algorithms.names import BASELINES, SCALES
 from core.config import GrpoStage, RunSpec, Schedule
+from core.config.task import ExampleSelectionTaskSpec, RewardMode
 from core.health.before.advantages import largest_std, of_identical_groups, silent_step, smallest_std
 from core.health.before.budget import evaluation_error, least_value, room, steps
 from core.health.before.inert import acts_on_noise, floor_covers_all, never_leaves_warmup, noise, number, ratio_is_one
 from core.health.before.view import BFLOAT16_NATS, StageView, views
 from core.health.finding import SEVERITIES, Finding, Severity
 
+EQUAL_MODES: frozenset[RewardMode] = frozenset({"separated", "hard_plus_soft_v2"})
 WIDE_FOR_GSPO = 0.05  # its paper's bounds are 3e-4 and 4e-4
 
 
@@ -48,10 +50,12 @@ def _of_sampling(view: StageView) -> Iterator[Finding]:
         )  # fmt: skip
     keep = stage.keep_candidates
     if keep is not None and round(least_value(view, keep)) < stage.num_generations:
+        which = "those that candidate_choice draws" if stage.candidate_choice != "best" else "the best candidates"
+        came = "stored" if stage.groups == "offline" else "sampled"
         yield finding(
             view, "kept-candidates", "warning",
-            "only the best candidates of a group are learnt from, though they were sampled with the others: the "
-            "gradient is no longer that of the expected reward",
+            f"only {which} of a group are learnt from, though they were {came} with the others: the gradient is no "
+            "longer that of the expected reward",
         )  # fmt: skip
     range_ = view.spec.task.reward_range
     if range_ is not None and stage.positive_reward is not None and stage.positive_reward > range_[1]:
@@ -209,6 +213,18 @@ def _of_run(spec: RunSpec) -> Iterator[Finding]:
                 f"fault injected by this spec ({', '.join(spec.faults)}): rewards reflect the fault, not the method"
             ),
             evidence={"faults": ", ".join(spec.faults)},
+        )
+    task = spec.task
+    if isinstance(task, ExampleSelectionTaskSpec) and task.reward_mode in EQUAL_MODES:
+        (other,) = EQUAL_MODES - {task.reward_mode}
+        yield Finding(
+            id="equal-reward-modes",
+            severity="info",
+            summary=(
+                f"reward_mode {task.reward_mode} is {other} in other words: correctness is 0 or 1, so both pay "
+                "soft_weight x accuracy + 2 x hard_weight x correctness; a comparison of the two compares nothing"
+            ),
+            evidence={"reward_mode": task.reward_mode, "equals": other},
         )
 
 

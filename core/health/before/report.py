@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from core.algorithms.names import scopes
-from core.config import RunSpec
+from core.config import GrpoStage, RunSpec
 from core.health.before.advantages import (
     AdvantageRow,
     DeadGroups,
@@ -46,7 +46,10 @@ class GroupSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageForesight:
-    """One stage. The tables are empty, and `largest_advantage` is None, where its kind has no advantages."""
+    """One stage. The tables are empty, and `largest_advantage` is None, where its kind has no advantages.
+
+    `dead_groups` and `group_sizes` are empty too where a group is not the best of num_generations samples.
+    """
 
     view: StageView
     budget: Budget
@@ -73,15 +76,29 @@ def foresee(spec: RunSpec) -> Foresight:
 
 def _stage(view: StageView) -> StageForesight:
     stage = view.grpo
+    sizes = sorted({*SAID_OF_K, stage.num_generations}) if stage and is_best_of_sampled(stage) else []
     return StageForesight(
         view=view,
         budget=budget(view),
-        advantages=advantage_table(stage) if stage else [],
+        advantages=advantage_table(_taking_part(stage)) if stage else [],
         largest_advantage=_clipped(view) if stage else None,
         note=_note(view) if stage else "",
-        dead_groups=dead_groups_table(stage) if stage else [],
-        group_sizes=[_group_size(view, size) for size in sorted({*SAID_OF_K, stage.num_generations})] if stage else [],
+        dead_groups=dead_groups_table(stage) if stage and is_best_of_sampled(stage) else [],
+        group_sizes=[_group_size(view, size) for size in sizes],
     )
+
+
+def is_best_of_sampled(stage: GrpoStage) -> bool:
+    """Whether a group is the best of num_generations samples, as the chances of a dead group take it to be."""
+    chosen = stage.keep_candidates is not None and stage.candidate_choice != "best"
+    return stage.groups == "online" and not chosen
+
+
+def _taking_part(stage: GrpoStage) -> GrpoStage:
+    """The stage whose groups are those that take part, where they are not the best of num_generations samples."""
+    if is_best_of_sampled(stage):
+        return stage
+    return stage.model_copy(update={"num_generations": kept(stage), "keep_candidates": None})
 
 
 def _group_size(view: StageView, size: int) -> GroupSize:
@@ -108,7 +125,8 @@ def _note(view: StageView) -> str:
     used = scopes(how)
     notes = []
     if kept(view.grpo) < view.num_generations:
-        notes.append(f"of the best {kept(view.grpo)}, which keep_candidates lets take part at the stage's start")
+        best = "best " if view.grpo.candidate_choice == "best" else ""
+        notes.append(f"of the {best}{kept(view.grpo)} that keep_candidates lets take part at the stage's start")
     if "batch" in used:
         notes.append("depends on the other groups: all are taken to have as many successes")
     if "history" in used:

@@ -63,7 +63,8 @@ def _never_clips(case: Case) -> Finding | None:
     Looks at: `policy/clip_low` and `policy/clip_high` on ten steps with an update or more, `policy/ratio_max`, and the
     updates per rollout.
 
-    Confounder: a surrogate that does not clip the ratio from both sides (`reinforce`, `sapo`, `cispo`).
+    Confounder: a surrogate that does not clip the ratio from both sides (`reinforce`, `sapo`, `cispo`); ratios beyond
+    the bound where no advantage pushes further, as in dead groups: then nothing is said.
 
     Do: nothing is wrong. Do not sweep epsilon; `num_iterations=2` makes it act.
 
@@ -76,6 +77,8 @@ def _never_clips(case: Case) -> Finding | None:
     furthest = max((abs(value - 1.0) for _, value in _ratios(case)), default=None)
     learned_once = case.settings.updates_per_rollout == 1 and old_is_sampler(case)
     built_in = learned_once or (furthest is not None and furthest < NEAR_ONE)
+    if not built_in and furthest is not None and furthest > (case.settings.epsilon or furthest):
+        return None  # ratios beyond the bound, of groups without an advantage that a clip could act on
     evidence: dict[str, float | str] = {"steps": len(shares), "clipped": 0.0}
     if furthest is not None:
         evidence["ratio_furthest_from_1"] = furthest

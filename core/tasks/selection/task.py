@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from core.config.task import ExampleSelectionTaskSpec
+from core.config.task import ExampleSelectionTaskSpec, RewardMode
 from core.errors import SpecError, TaskError
 from core.tasks.base import Example, Outcome, Split, Table, Task
 from core.tasks.selection.queries import PickTuple, SelectionData, StoredPicks
@@ -211,6 +211,29 @@ class ExampleSelectionTask(Task):
         Where a query has none of a beam, the highest beam score of all. `drop_wrong_below` does not matter here.
         """
         return self._entry(example).first_beam
+
+    def beam_scores(self, examples: Sequence[Example], outputs: Sequence[Picks]) -> list[float]:
+        """The beam scores of outputs of `shots` picks; NaN where there is none."""
+        scores: list[float] = self._scores_of_outputs(examples, outputs).beam_score_N.tolist()
+        return scores
+
+    def rewards_by_mode(
+        self, examples: Sequence[Example], outputs: Sequence[Picks]
+    ) -> Mapping[RewardMode, list[float]]:
+        """What outputs of `shots` picks earn under each reward mode, before any z-score; NaN where unknown."""
+        from core.tasks.selection.rewards import rewards
+
+        scores = self._scores_of_outputs(examples, outputs)
+        modes: tuple[RewardMode, ...] = get_args(RewardMode)
+        return {mode: rewards(scores, self.spec.model_copy(update={"reward_mode": mode})).tolist() for mode in modes}
+
+    def _scores_of_outputs(self, examples: Sequence[Example], outputs: Sequence[Picks]) -> Scores:
+        """Of outputs that all have one length."""
+        import numpy as np
+
+        entries = [self._entry(example) for example in examples]
+        picks = [_global(entry.example, output) for entry, output in zip(entries, outputs, strict=True)]
+        return self.data.scores(np.array([entry.place for entry in entries]), np.array(picks))
 
     def baselines(self) -> Mapping[str, Mapping[str, float]]:
         """`random`, `nearest` and `best_possible`: the accuracy at `shots` picks, and at 1 to 4 (`baselines_at`).

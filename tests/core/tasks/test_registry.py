@@ -10,8 +10,9 @@ import pytest
 from core.config.task import ArithmeticTaskSpec, CustomTaskSpec, Gsm8kTaskSpec
 from core.errors import SpecError
 from core.tasks.base import Example, Split
-from core.tasks.registry import MOST_SLICES, check_slices, is_local
+from core.tasks.registry import MOST_SLICES, check_slices, check_task, is_local
 from core.tasks.text import text_example
+from grpoctl.config import load
 from tests.fakes import PricedTask
 
 HERE, HUB = {"path": "rows.jsonl"}, {"hub": "mine/rows"}
@@ -52,3 +53,12 @@ def test_an_evaluation_is_cut_by_what_its_problems_have() -> None:
     assert error.value.key == "evaluation.slice_by"
     with pytest.raises(SpecError, match=f"{MOST_SLICES + 1} values among 100"):
         check_slices(Sides(MOST_SLICES + 1), "side")
+
+
+def test_embeddings_of_another_width_are_refused_before_a_run() -> None:
+    check_task(load("p40", profile="tiny").spec)
+    for override in ("policy.width=8", "task.world.width=8"):
+        with pytest.raises(SpecError) as caught:
+            check_task(load("p40", profile="tiny", overrides=[override]).spec)
+        assert caught.value.key == "policy.width"
+        assert {"8", "32"} <= set(caught.value.message.replace(",", "").replace(";", "").split())

@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
+from core.config import RunSpec
 from grpoctl.app import main
+from grpoctl.config import load
+from grpoctl.runs import status
+from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import Status, StatusRecord
 from tests.conftest import Recorded
 
 
@@ -94,3 +99,17 @@ def keep(run: RunDir, step: int, *, moved: float) -> None:
     state = {name: w + (moved if "lora_B" in name else 0.0) for name, w in build_policy(spec).state().items()}
     snapshot = Snapshot(progress=Progress(step=step), weights=state, optimizer={"none": torch.zeros(1)})
     open_checkpoints(spec, run.checkpoints).save(snapshot)
+
+
+def untrained(home: Home, name: str, *overrides: str, profile: str = "full") -> tuple[RunDir, RunSpec]:
+    """A run that has ended and exported what it began with."""
+    from core.assemble import build_policy
+    from grpoctl.exports.weights import note, whole_folder
+
+    loaded = load(name, profile=profile, overrides=overrides)
+    run = prepare(Launch(loaded=loaded), home).run
+    with whole_folder(run.adapter) as draft:
+        build_policy(loaded.spec).export(draft)
+        note(draft, run, 0)
+    status.write(run.status, StatusRecord(status=Status.COMPLETED, pid=1, started=1.0, ended=2.0, step=0))
+    return run, loaded.spec

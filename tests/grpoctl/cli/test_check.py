@@ -175,3 +175,18 @@ def test_a_part_that_is_about_language_models_is_refused_before_anything_is_prin
 def test_a_simulation_without_a_grpo_stage_is_refused_before_anything_is_printed(grpoctl: Grpoctl) -> None:
     said = grpoctl("check", "rce-only", "--simulate")
     assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+
+
+def test_groups_that_are_not_the_best_of_samples_have_no_chances_of_being_dead(grpoctl: Grpoctl) -> None:
+    online = ("stages.rce=null", "stages.grpo.groups=online")
+    for argv, rows in ((("p40",), 0), (("p49", *online), 0), (("p40", *online), 9)):
+        stage = grpoctl("check", *argv, "--json").document["stages"]["grpo"]
+        assert len(stage["dead_groups"]) == rows
+        assert bool(stage["group_sizes"]) == bool(rows)
+    # The three that take part, however many are stored: 2 / 3 over sqrt(1 / 3) is 1.1547.
+    stage = grpoctl("check", "p40", "--json").document["stages"]["grpo"]
+    assert [row["successes"] for row in stage["advantages"]] == [0, 1, 2, 3]
+    assert [row["success"] for row in stage["advantages"][1:]] == pytest.approx([1.1547, 0.57735, 0], abs=1e-4)
+    printed = grpoctl("check", "p40").out
+    assert "Probability of a dead group" not in printed
+    assert "--data" in printed

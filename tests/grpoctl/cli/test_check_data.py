@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from tests.bandit import BANDIT, PACKAGE
 from tests.grpoctl.cli.conftest import Grpoctl
 
 
@@ -70,3 +73,32 @@ def test_what_cannot_be_looked_at(grpoctl: Grpoctl, tmp_path: Path) -> None:
         found = grpoctl("check", *argv)
         assert (found.code, found.out) == (2, "")
         assert said in found.err
+
+
+def test_stored_outputs_are_counted(grpoctl: Grpoctl) -> None:
+    argv = ("check", "p49", "-p", "tiny", "task.world.likeness=0.5", "--data")
+    data = grpoctl(*argv, "--json").document["data"]
+    assert data["splits"]["train"]["problems"] == 64
+    own = [row for row in data["live_groups"] if "grpo" in row["stages"]]
+    assert {(row["choice"], row["keep"]) for row in own} == {("stratified", 3), ("stratified", 5)}
+    said = grpoctl(*argv)
+    assert (said.code, said.err) == (0, "")
+    assert max(map(len, said.out.splitlines())) <= 80
+    mixed = f"{data['right']['mixed']} of 64"
+    assert mixed in said.out
+    assert "stratified" in said.out
+    for name, accuracy in data["baselines"].items():
+        assert f"{name} {accuracy:.4f}" in " ".join(said.out.split())
+
+
+def test_a_task_with_neither_texts_nor_stored_outputs_is_refused(
+    grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    (tmp_path / "bandit.yaml").write_text(BANDIT)
+    said = grpoctl("check", "bandit.yaml", "--data")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "reach" in said.err
+    said = grpoctl("check", "p40", "--data", "--probe", "4")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "--probe" in said.err

@@ -107,3 +107,16 @@ def test_what_it_cannot_look_at_is_said_in_one_line(
     said = grpoctl("check", *argv)
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert word in said.err
+
+
+def test_what_the_bandit_would_say_wrongly_is_refused(grpoctl: Grpoctl) -> None:
+    online = ("stages.rce=null", "stages.grpo.groups=online")
+    for argv, word in (
+        (("p40",), "--data"),
+        (("p40-ranks", *online), "rank_by_order"),
+        (("p49", *online), "stratified"),
+    ):
+        said = grpoctl("check", *argv, "--simulate")
+        assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert word in said.err
+    assert grpoctl("check", "p40", "-p", "tiny", *online, "--simulate").code == 0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grpoctl.runs.run_dir import RunDir
-from tests.grpoctl.cli.conftest import FEW, Grpoctl
+from grpoctl.runs.run_dir import Home, RunDir
+from tests.grpoctl.cli.conftest import FEW, Grpoctl, untrained
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,3 +28,11 @@ def test_export_copies_or_merges_and_what_it_wrote_says_the_same(
     assert "merged into it" in (tmp_path / "merged" / "README.md").read_text()
     assert grpoctl("export", "p31", "merged").code == 2  # nothing is written over
     assert {path.name for path in tmp_path.iterdir()} == {".grpoctl", "adapter", "merged"}
+
+
+def test_weights_of_a_selector_are_whole_as_they_are(grpoctl: Grpoctl, home: Home, tmp_path: Path) -> None:
+    run, _ = untrained(home, "p40", profile="tiny")
+    said = grpoctl("export", run.id, str(tmp_path / "out"), "--merged", "--json")
+    assert (said.document["format"], said.document["merged"]) == ("weights", False)
+    assert "whole" in said.err
+    assert (tmp_path / "out" / "weights.safetensors").is_file()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
-from grpoctl.runs.run_dir import RunDir
+from core.tasks import registry
+from grpoctl.runs.run_dir import Home, RunDir
+from tests.bandit import BANDIT, PACKAGE
 from tests.conftest import Recorded
-from tests.grpoctl.cli.conftest import Grpoctl, keep
+from tests.grpoctl.cli.conftest import Grpoctl, keep, untrained
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,3 +69,48 @@ def test_several_completions_are_told_apart(grpoctl: Grpoctl) -> None:
     said = grpoctl("sample", "tiny", "12+7=", "-n", "2", "--max-tokens", "1")
     assert [line for line in said.out.splitlines() if line.startswith("---")] == ["--- 1 (cut off)", "--- 2 (cut off)"]
     assert "2 of 2 were cut off at 1 tokens" in said.err
+
+
+def test_a_selector_answers_the_queries_of_its_task(grpoctl: Grpoctl, home: Home) -> None:
+    run, spec = untrained(home, "p40", profile="tiny")
+    task = registry.build(spec.task)
+    train, held_out = task.examples("train")[3], task.examples("eval")[-1]
+    for query in (train, held_out):
+        argv = ("sample", run.id, query.id, "-n", "5", "--temperature", "1", "--json")
+        document = grpoctl(*argv).document
+        assert (document["run_id"], document["prompt"], document["max_tokens"]) == (run.id, query.id, None)
+        drawn = document["completions"]
+        assert grpoctl(*argv).document["completions"] == drawn != grpoctl(*argv, "--seed", "1").document["completions"]
+        outputs = [tuple(one["output"]["picks"]) for one in drawn]
+        for one, outcome in zip(drawn, task.score([query] * 5, outputs), strict=True):
+            assert len(one["output"]["picks"]) == 2
+            assert one["logprob"] < 0
+            assert (one["reward"], one["expected"], one["rewards"]) == (outcome.reward, outcome.expected, outcome.parts)
+    (best,) = grpoctl("sample", run.id, train.id, "--json").document["completions"]  # the run evaluates greedily
+    assert len(best["output"]["picks"]) == 4
+    printed = grpoctl("sample", run.id, train.id).out
+    assert f"picks {', '.join(map(str, best['output']['picks']))}" in printed
+    assert task.shown(train) in " ".join(printed.split())
+
+
+def test_a_problem_that_the_task_does_not_have(grpoctl: Grpoctl, home: Home) -> None:
+    run, _ = untrained(home, "p40", profile="tiny")
+    said = grpoctl("sample", run.id, "what is on the plate")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "query-00000" in said.err
+    assert "query-00127" in said.err
+    said = grpoctl("sample", run.id, "query-00000", "--max-tokens", "4")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+
+
+def test_a_policy_of_a_package_answers_too(
+    grpoctl: Grpoctl, home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    (tmp_path / "bandit.yaml").write_text(BANDIT)
+    run, _ = untrained(home, str(tmp_path / "bandit.yaml"))
+    drawn = grpoctl("sample", run.id, "eval-00003", "-n", "3", "--temperature", "1", "--json").document["completions"]
+    assert [len(one["output"]["action"]) for one in drawn] == [2, 2, 2]
+    assert all(0 < one["reward"] == one["expected"] <= 1 for one in drawn)
+    said = grpoctl("sample", run.id, "eval-00003", "--temperature", "0")
+    assert (said.code, said.err.count("\n")) == (2, 1)

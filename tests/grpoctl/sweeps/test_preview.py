@@ -10,8 +10,9 @@ from core.errors import SpecError
 from core.tasks import registry
 from core.tasks.text import prompt_of
 from grpoctl.config import load
+from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.preview import described, notes
-from tests.grpoctl.sweeps.mine import sweep
+from tests.grpoctl.sweeps.mine import sweep, write
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +139,14 @@ def test_a_slow_rule_forgets_nothing() -> None:
     assert "no study of beta" not in note
     candidates = "candidates: {a: {beta: 0.12}, b: {beta: 0.15}}\nsettings: {adaptive_beta: {rule: threshold}}"
     assert any("adaptive beta" in one for one in notes(sweep(candidates)))
+
+
+def test_reward_modes_that_are_one_are_told() -> None:
+    def of(modes: str) -> list[str]:
+        write(
+            f"axes: {{task.reward_mode: [{modes}]}}\nsampler: grid", head="name: mine\ntitle: Mine\nexperiment: p40\n"
+        )
+        return [note for note in notes(load_sweep("mine", profile="tiny").spec) if "separated" in note]
+
+    assert len(of("separated, hard_plus_soft_v2")) == 1
+    assert of("separated, hard_plus_soft") == []

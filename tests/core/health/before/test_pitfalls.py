@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.config import RunSpec
 from core.health.before.pitfalls import warnings
 from tests.core.health.before.conftest import BFLOAT16, DROPOUT, FAULT, STAGE, run_spec
 
@@ -89,3 +90,19 @@ def test_the_floor_says_what_is_left() -> None:
     said = warnings(run_spec(run=costly, advantage={"std_floor": 0.1}))
     (found,) = (one for one in said if one.id == "std-floor-squashes")
     assert "at a std of 0.01 they have 0.0999" in found.summary  # eps 1e-4 beside the floor
+
+
+def test_reward_modes_that_are_one_are_told() -> None:
+    for mode, other in (("separated", "hard_plus_soft_v2"), ("hard_plus_soft_v2", "separated")):
+        (found,) = (one for one in warnings(selection(mode)) if one.id == "equal-reward-modes")
+        assert (found.severity, found.evidence) == ("info", {"reward_mode": mode, "equals": other})
+    for mode in ("hard_plus_soft", "hard_plus_gtprob_plus_rel", "alpha_beta"):
+        assert "equal-reward-modes" not in {one.id for one in warnings(selection(mode))}
+
+
+def selection(mode: str) -> RunSpec:
+    """A selector of examples that is rewarded in this mode."""
+    stage = {key: value for key, value in STAGE.items() if key != "max_completion_length"}
+    task = {"name": "example-selection", "reward_mode": mode}
+    document = {"name": "s", "title": "s", "policy": {"kind": "pointer"}, "task": task, "stages": {"grpo": stage}}
+    return RunSpec.model_validate(document)

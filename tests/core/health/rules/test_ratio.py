@@ -28,6 +28,12 @@ def test_a_clip_that_cannot_act() -> None:
     assert said(case([1.000003] * 10)) == ["inert-clip info certain"]
     assert said(case([1.1] * 10)) == ["inert-clip info strong"]  # it could, and never did
     assert said(case([1.1] * 10, settings=Settings(updates_per_rollout=1))) == ["inert-clip info certain"]
+    # The old policy is not the sampler: ratios are off 1, and none of those with an advantage was clipped.
+    assert said(case([1.1] * 10, settings=Settings(updates_per_rollout=1, old_is_reference=True, epsilon=0.2)))[0] == (
+        "inert-clip info strong"
+    )
+    far = case([2.0] * 10, settings=Settings(updates_per_rollout=1, old_is_reference=True, epsilon=0.2))
+    assert not any(text.startswith("inert-clip") for text in said(far))
     assert said(case([1.0] * 9)) == []
     assert said(case([1.0] * 10, [0.0] * 9 + [1e-4])) == []  # one token
     assert said(case([1.0] * 10, settings=Settings(surrogate="reinforce"))) == []  # has no clip
