@@ -253,6 +253,10 @@ def test_a_name_of_something_else_is_given_no_key_of_ours(key: str) -> None:
         ("rce-only", "rce_temp_end", "stages.rce.tau.end"),
         ("rce-only", "RCE_EPOCHS", "stages.rce.epochs"),
         ("staged", "RCE_LR", None),  # it has no such stage
+        ("p40", "REWARD_MODE", "task.reward_mode"),
+        ("p40", "HARD_WEIGHT", "task.hard_weight"),
+        ("p40", "REWARD_BETA", "task.reward_beta"),
+        ("p40", "GRPO_LR", "stages.grpo.learning_rate"),
     ],
 )
 def test_the_names_of_documents_001_and_004(experiment: str, key: str, meant: str | None) -> None:
