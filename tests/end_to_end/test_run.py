@@ -178,6 +178,7 @@ def test_every_shipped_experiment_runs_in_its_tiny_profile(
     full = background.get(name.replace("-", "_"))
     spec = load(name, profile="tiny").spec
     two = [text for one in spec.stages for text in (f"stages.{one}.epochs=null", f"stages.{one}.max_steps=2")]
+    two += [f"stages.{one}.warmup_steps=0" for one, stage in spec.stages.items() if stage.warmup_steps > 2]
     small = [*SMALL, *two, *(sums(tmp_path) if spec.task.name == "gsm8k" else ())]
     done = full.result().done if full else lone.run("run", name, "--profile", "tiny", "--json", *small)
     assert done.returncode == 0, done.stderr

@@ -241,7 +241,7 @@ WRONG: list[tuple[str, str]] = [
     ("candidates: {a: {beta: 0}, b: {beta: 0.0}}", "line 4: candidates.b: sets the same as a"),
     ("candidates:\n  a: {beta: x}", "line 5: candidates.a: no valid run: stages.grpo.beta: got the string 'x'"),
     ("candidates: {a b: {}}", "line 4: candidates.a b: got the name 'a b'; allowed: letters"),
-    ("ladder: [{name: A, experiment: p99}]", "line 4: ladder[0].experiment: no experiment 'p99'; did you mean p39?"),
+    ("ladder: [{name: A, experiment: p99}]", "line 4: ladder[0].experiment: no experiment 'p99'; did you mean p49?"),
     ("ladder: [{nme: A}]", "line 4: ladder[0].nme: unknown key; did you mean ladder[0].name?"),
     ("extends: p31\naxes: {beta: [0]}", "line 4: extends: a sweep has no parent"),
     ("axes: {beta: [0]}\nprofiles: {tiny: {axes: {bta: [1]}}}", "line 5: axes.bta: unknown key; did you mean stages."),
