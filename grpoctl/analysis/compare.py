@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from core.config.policy import LM
 from core.errors import UserError
 from core.health.finding import SEVERITIES
 from core.health.rules.gains import HEADLINE, Gain, mean_gain, stage_gains
@@ -19,6 +20,7 @@ from grpoctl.analysis.baselines import Reached, means_over_seeds
 from grpoctl.analysis.collect import Leaves, RunRecord, number
 from grpoctl.analysis.curves import Curve, axis_of, mean_curve
 from grpoctl.analysis.outcome import ruler_of
+from grpoctl.config.schema import fields
 from grpoctl.runs.status import UNDISTURBED
 from grpoctl.wording import BEST, label, metric_text, plural, setting_text
 
@@ -128,9 +130,32 @@ def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
 
 
 def changed_settings(a: Mapping[str, object], b: Mapping[str, object]) -> dict[str, tuple[object, object]]:
-    """Dotted key -> (A, B) where they differ; a setting that only one side has is None on the other."""
+    """Dotted key -> (A, B) where they differ; a setting that only one side has is None on the other.
+
+    A key that came later is not written while it stands at its default: then the other side's value is that.
+    """
     keys = sorted({key for key in [*a, *b] if key.split(".", 1)[0] not in _IDENTITY})
-    return {key: (a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)}
+    pairs = ((key, _stated(key, a), _stated(key, b)) for key in keys)
+    return {key: (mine, theirs) for key, mine, theirs in pairs if mine != theirs}
+
+
+def _stated(key: str, spec: Mapping[str, object]) -> object:
+    """The value of a key, or the default of one that is not written in a part that is."""
+    parent = key.rpartition(".")[0]
+    if key in spec or not any(other.startswith(f"{parent}.") for other in spec):
+        return spec.get(key)
+    stages = {
+        name.split(".")[1]: spec.get(".".join([*name.split(".")[:2], "kind"]), "grpo")
+        for name in spec
+        if name.startswith("stages.")
+    }
+    tree = {
+        "task": {"name": spec.get("task.name")},
+        "policy": {"kind": spec.get("policy.kind", LM)},
+        "stages": {name: {"kind": kind} for name, kind in stages.items()},
+    }
+    field = fields(tree).get(tuple(key.split(".")))
+    return field.default if field is not None and isinstance(field.default, (bool, int, float, str)) else None
 
 
 def _side(letter: str, runs: Sequence[RunRecord], axis: str) -> Side:

@@ -276,3 +276,13 @@ def test_a_side_with_an_error_is_named_before_its_numbers_are_believed(build: An
         },
         "b": {"dead-groups": {"severity": "warning", "runs": ["b-0", "b-1"]}},
     }
+
+
+def test_a_key_that_is_not_written_at_its_default_has_that() -> None:
+    a = {"stages.grpo.kind": "grpo", "stages.grpo.beta": 0.1, "stages.grpo.candidate_choice": "stratified"}
+    b = {"stages.grpo.kind": "grpo", "stages.grpo.beta": 0.1}
+    assert changed_settings(a, b) == {"stages.grpo.candidate_choice": ("stratified", "best")}
+    # Of a part that is not there nothing is known.
+    c = {**b, "stages.grpo.adaptive_beta": None}
+    d = {**b, "stages.grpo.adaptive_beta.max_beta": 9.0, "stages.grpo.adaptive_beta.factor": 2.0}
+    assert changed_settings(c, d)["stages.grpo.adaptive_beta.factor"] == (None, 2.0)
