@@ -73,7 +73,7 @@ class PointerPolicy(Policy):
                 outputs = [tuple(row) for row in drawn_NT.tolist()]
             rollout = _rollout(prompts, prompt_N, outputs, how)
             drawn_NT, _ = log_probs_of_picks(logits_PK[prompt_N] / how.temperature, rollout.actions["picks"])
-            canary_T = self._canary_scores() if how.canary else None
+            canary_T = self._canary_scores(how.temperature) if how.canary else None
         return replace(rollout, drawn_NT=drawn_NT.masked_fill(~rollout.mask_NT, 0.0), canary_T=canary_T)
 
     def replay(self, prompts: Sequence[Example], outputs: Sequence[Any]) -> Rollout:
@@ -91,11 +91,12 @@ class PointerPolicy(Policy):
         self._canary = example, rollout.actions["picks"]
         return rollout
 
-    def _canary_scores(self) -> Tensor | None:
+    def _canary_scores(self, temperature: float) -> Tensor | None:
+        """(T,) log-probs of the canary's picks at the rollout's temperature, as the trainer scores them."""
         if self._canary is None:
             return None
         example, picks_1T = self._canary
-        return log_probs_of_picks(self._logits([example], "current"), picks_1T)[0][0]
+        return log_probs_of_picks(self._logits([example], "current") / temperature, picks_1T)[0][0]
 
     def score(self, rollout: Rollout, rows: Sequence[int], *, wants: frozenset[str], weights: Weights) -> Scores:
         """Log-probs of the rows' picks; with dropout where gradients are enabled, one draw of it for a query's rows."""

@@ -210,15 +210,16 @@ def test_seeds_differ_and_one_seed_is_one_network() -> None:
     assert not torch.equal(first["shared.weight"], other["shared.weight"])
 
 
-def test_the_canary_is_the_same_to_sampler_and_trainer() -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_the_canary_is_the_same_to_sampler_and_trainer(temperature: float) -> None:
     policy, example = PointerPolicy(settings(), seed=0), query()
     canary = policy.canary(example)
     assert canary is not None
-    rollout = policy.sample(
-        [query("b", seed=3)], 2, Sampling(temperature=1.0, max_completion_length=2, canary=True), keys(2)
-    )
+    how = Sampling(temperature=temperature, max_completion_length=2, canary=True)
+    rollout = policy.sample([query("b", seed=3)], 2, how, keys(2))
+    beside = policy.join([rollout, canary])  # as a step scores it: with the group, at the rollout's temperature
     with torch.no_grad():
-        scored = policy.score(canary, [0], wants=frozenset(), weights="current").logprobs_NT[0]
+        scored = policy.score(beside, [0, len(rollout)], wants=frozenset(), weights="current").logprobs_NT[1]
     assert rollout.canary_T is not None
     assert torch.allclose(rollout.canary_T, scored, atol=1e-6)
 
