@@ -28,6 +28,23 @@ FOREIGN = {
     "consistency/loss": "a consistency term's loss",
     "eval/loss": "loss on held-out data",
     "samples": "completions of the step that the log has",
+    "reward/max": "the largest reward of a step's completions",
+    "reward/min": "the smallest",
+    "reward/function_std/*": "std of one reward function (rewards/*) over a step's completions",
+    "advantage/min": "the smallest advantage, signed",
+    "completions/longest": "tokens of a step's longest completion",
+    "completions/shortest": "tokens of a step's shortest completion",
+    "completions/length_ended": "mean tokens of completions that ended by themselves",
+    "policy/clip_share": "share of tokens that the surrogate clipped, on either side",
+    "policy/kl_old": "mean log ratio between the policy that the ratio is over and the updated one, nats a token",
+    "sampler/ratio_mean": "mean importance ratio of the trainer's probability to the sampler's, of tokens or sequences",
+    "sampler/ratio_min": "the smallest",
+    "sampler/ratio_max": "the largest",
+    "sampler/prob_gap": "mean |probability by the sampler - by the trainer| of drawn tokens",
+    "sampler/prob_gap_max": "the largest",
+    "sampler/correlation": "correlation of the two probabilities over drawn tokens",
+    "sampler/kl": "estimated KL between the sampler's distribution and the trainer's, nats a token",
+    "sampler/masked": "share of tokens or sequences left out because sampler and trainer disagree",
 }
 
 

@@ -14,9 +14,13 @@ from core.health.case import Case
 from core.health.finding import StepTable
 from core.metrics import declared
 
-_SHARES = ("groups/right",)  # of foreign logs
+_SHARES = ("groups/right", "policy/clip_share", "sampler/masked")  # of foreign logs
 _SLACK = 1e-6  # of a mean of shares in float32
-_NOT_NEGATIVE = ("entropy", "grad_norm", "learning_rate", "temperature", "eval/temperature", "samples")
+_NOT_NEGATIVE = (
+    "entropy", "grad_norm", "learning_rate", "temperature", "eval/temperature", "samples", "completions/longest",
+    "completions/shortest", "completions/length_ended", "sampler/ratio_mean", "sampler/ratio_min", "sampler/ratio_max",
+    "sampler/prob_gap", "sampler/prob_gap_max",
+)  # fmt: skip
 _DEVIATIONS = ("/std", "_std", "/std_all", "_se", "logprob_gap", "logprob_gap_max")
 
 
