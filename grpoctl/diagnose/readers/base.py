@@ -39,6 +39,19 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Unread:
+    """A kind of line that looks like metrics and was not read: the first of it, and how often it came."""
+
+    line: int  # from 1
+    text: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        more = f" (and {self.count - 1} more such lines)" if self.count > 1 else ""
+        return f"line {self.line}: {self.text}{more}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
     """A source as a case. `notes`: what the reader had to leave out or guess, a sentence each.
 
@@ -51,6 +64,7 @@ class Reading:
     spec: str | None = None  # the experiment of ours it was run from
     notes: tuple[str, ...] = ()
     extra: Mapping[str, float] = field(default_factory=dict)
+    not_understood: tuple[Unread, ...] = ()
     document: Mapping[str, Any] | None = None  # result.json of a run of ours; before that, what it was started as
 
 

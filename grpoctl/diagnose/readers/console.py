@@ -1,147 +1,233 @@
-"""What a trainer printed: dictionaries of metrics in a text log, among progress bars and everything else.
+"""What a trainer printed: metrics in a text log, among progress bars and everything else.
 
-`{'loss': 0.0, 'grad_norm': 1.2, 'reward': 0.5}` (Hugging Face, TRL), the same with values as text (transformers 5), and
-JSON lines. A dictionary is read with ast.literal_eval or json, never run. What is not here: rows (trainer_log).
+What is here: which form of metrics a log is read by, which line is which step, what several processes printed twice.
+What is not: the forms (console_lines), settings (log_settings), rows (trainer_log).
 """
 
 from __future__ import annotations
 
-import ast
-import json
+import difflib
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
-from grpoctl.diagnose.readers.base import Reading, Source
-from grpoctl.diagnose.readers.text import Notices, is_text, text_lines
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, is_entry, number
+from grpoctl.diagnose.readers.base import Reading, Source, Unread
+from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
+from grpoctl.diagnose.readers.documents import is_document, lines_of
+from grpoctl.diagnose.readers.log_settings import LogSettings
+from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
+from grpoctl.diagnose.readers.text import Line, Notices, is_text, text_lines
+from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
 
-_DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
-_NO_NUMBER = re.compile(r"(?<=[:\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,}])")
-_BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d")  # tqdm: 12/100 [00:31<03:50
 _SUMMARY = "train_runtime"
 _COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
 _TIMED = re.compile(r"step_time|profiling/.+|.+_runtime|.+_per_second")
 _ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
-_LOOKED_AT = 200_000  # lines in which the first dictionary is looked for
+_LOOKED_AT = 200_000  # lines in which the first metric is looked for
+_KEPT = 40_000  # rows of a log: of more, neighbours are averaged
+# The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
+FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs")
+_WORDS = {
+    "verl": "lines of verl",
+    "dictionary": "dictionaries",
+    "table": "a table's rows",
+    "pairs": "lines with `name=value`",
+}
 
 
-class _Logged(NamedTuple):
-    """A dictionary of the log: its line, its metrics, and the step the progress bar before it stood at."""
-
-    line: int
-    cells: dict[str, float | None]
-    bar: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(slots=True)
 class _Log:
     """A whole log: what it has."""
 
-    dictionaries: list[_Logged]
-    notices: tuple[Notice, ...]
-    total: int | None  # steps, by the progress bar
+    logged: dict[Form, list[Logged]]
+    parser: LineParser
+    settings: LogSettings
+    notices: tuple[Notice, ...] = ()
+    averaged: int = 1  # rows that one kept row is the mean of
+    notes: list[str] = field(default_factory=list)
 
 
 class _Console:
-    """A text log with a trainer's dictionaries in it."""
+    """A text log with a trainer's metrics in it."""
 
     name = "console"
-    looks_for = "a text log, plain or .gz, with lines like {'loss': 0.0, 'grad_norm': 1.2, 'reward': 0.5}"
+    looks_for = (
+        "a text log, plain or .gz, a notebook or a page, with metrics as a trainer prints them: "
+        "{'loss': 0.0, 'reward': 0.5}, step:1 - key:value (verl), a table, or reward=0.5 (--map names others)"
+    )
 
     def knows(self, source: Source) -> bool:
-        """By its first dictionary with a metric that we know."""
+        """By its first line with a metric that we know."""
         if source.path is None or not source.path.is_file() or not is_text(source.path):
             return False
-        lines = (line for line, _ in zip(text_lines(source.path), range(_LOOKED_AT), strict=False))
-        return any(next(_dictionaries(line.text), None) is not None for line in lines)
+        parser = LineParser(columns=_theirs(source))
+        lines = islice(_lines(source.path, []), _LOOKED_AT)
+        return any(logged.cells for line in lines for logged in parser.feed(line))
 
     def read(self, source: Source) -> Reading:
-        """Rows from the dictionaries, numbered by the progress bar where one fits, else by their order."""
+        """Rows from the surest form of metrics, numbered by the log's own steps, a progress bar, or their order."""
         assert source.path is not None  # knows() came first
         notes: list[str] = []
-        log = _scan(source.path, notes)
-        of_one_process = _of_one_process(log.dictionaries)
-        logged, copies = _without_copies(of_one_process)
+        log = _scan(source, notes)
+        _check_mapped(source, log)
+        form = _form_of(log)
+        logged = log.logged[form]
+        if form == "pairs":
+            logged = _joined(logged)
+        of_one_process = _of_one_process(logged) if form == "dictionary" else logged
+        distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
         if copies > 1:
             notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
-        elif lost := len(log.dictionaries) - len(of_one_process):
+        elif lost := len(logged) - len(of_one_process):
             notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
-        entries, how = _numbered(logged)
+        entries, how = _numbered(distinct, mapped=_theirs(source))
         if not entries:
-            raise SpecError("has no dictionary with a training step", file=source.path)
-        settings: dict[str, Any] = {"max_steps": log.total} if log.total else {}
-        case, more = case_of_entries(entries, Known(settings=settings, notices=log.notices))
-        extra = {"dictionaries": float(len(log.dictionaries))}
-        return Reading(case=case, kind=self.name, source=str(source.path), notes=(how, *more, *notes), extra=extra)
+            raise SpecError("has no metrics of a training step", file=source.path)
+        if log.averaged > 1:
+            notes.append(f"the log is long: {log.averaged} rows in a row are read as their mean")
+        known = Known(settings=_settings(log), arguments=log.settings.arguments or None, notices=log.notices)
+        case, more = case_of_entries(entries, known)
+        lost_columns = sorted(log.parser.unknown)
+        if lost_columns:
+            more.append(_left_out(lost_columns))
+        if (hints := _hints(log)) is not None:
+            more.append(hints)
+        if case.averaged_over == 1 and log.averaged > 1:
+            case = replace(case, averaged_over=log.averaged)
+        extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
+        return Reading(
+            case=case,
+            kind=self.name,
+            source=str(source.path),
+            notes=(how, *more, *notes),
+            extra=extra,
+            not_understood=_not_understood(log, form),
+        )
 
 
 READER = _Console()
 
 
-def _scan(path: Path, notes: list[str]) -> _Log:
-    """All of the log, in one pass."""
-    dictionaries: list[_Logged] = []
-    notices = Notices()
-    bar, total = None, None
-    for line in text_lines(path, notes):
-        for part in line.text.split("\r"):
-            begun = 0
-            for end, cells in _dictionaries(part):
-                bar, total = _bar(part[begun:end], bar, total)
-                dictionaries.append(_Logged(line.number, cells, bar))
-                begun = end
-            bar, total = _bar(part[begun:], bar, total)
-            notices.look(part, line.number, bar)
-    return _Log(dictionaries=dictionaries, notices=notices.all(), total=total)
+def _check_mapped(source: Source, log: _Log) -> None:
+    """Raises SpecError where --map names what the log does not have, with the nearest."""
+    names = {name for entries in log.logged.values() for entry in entries for name in entry.cells} | log.parser.unknown
+    for column in source.columns:
+        if column not in names:
+            near = difflib.get_close_matches(column, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names)[:20])}"
+            raise SpecError(f"--map: the log has no {column!r}; {hint}", file=source.path)
 
 
-def _bar(text: str, step: int | None, total: int | None) -> tuple[int | None, int | None]:
-    """Where the last progress bar in the text stands, and its end; as before where there is none.
-
-    Only the longest bar counts: loading a model has bars of its own.
-    """
-    for match in _BAR.finditer(text) if "/" in text else ():
-        if total is None or int(match[2]) >= total:
-            step, total = int(match[1]), int(match[2])
-    return step, total
+def _theirs(source: Source) -> dict[str, str]:
+    """Name in the log -> metric, as --map has it."""
+    return dict(source.columns)
 
 
-def _dictionaries(text: str) -> Iterator[tuple[int, dict[str, float | None]]]:
-    """(end in the text, metrics) of every dictionary that a trainer logs."""
-    for match in _DICTIONARY.finditer(text) if "}" in text else ():
-        logged = _value(match[0]) or {}
-        # `null` and None say that nothing was measured
-        cells = {name: number(value) for name, value in logged.items() if number(value) is not None}
-        if is_entry(cells):
-            yield match.end(), cells
+def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
+    """The lines of a log; of a notebook or a page those that a reader of it sees."""
+    return lines_of(path) if is_document(path) else text_lines(path, notes)
 
 
-def _value(text: str) -> dict[str, Any] | None:
-    """The dictionary that the text is; None for anything else."""
-    finite = _NO_NUMBER.sub("'nan'", text)
-    try:
-        value = ast.literal_eval(finite)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, dict) and all(isinstance(name, str) for name in value) else None
+def _scan(source: Source, notes: list[str]) -> _Log:
+    """All of the log, in one pass, in bounded memory."""
+    assert source.path is not None
+    parser = LineParser(columns=_theirs(source))
+    notices, settings = Notices(), LogSettings()
+    logged: dict[Form, list[Logged]] = {form: [] for form in FORMS}
+    before, averaged = True, 1
+    held: dict[Form, list[Logged]] = {form: [] for form in FORMS}
+    for line in _lines(source.path, notes):
+        text = line.text
+        begun = False
+        for entry in parser.feed(line):
+            begun = True
+            before = before and not entry.cells
+            mine = held[entry.form]
+            mine.append(entry)
+            if len(mine) >= averaged:
+                logged[entry.form].append(mine[0] if averaged == 1 else _mean_of(mine))
+                mine.clear()
+                if len(logged[entry.form]) >= _KEPT:
+                    averaged *= 2
+                    logged = {form: [_mean_of(pair) for pair in _by(2, rows)] for form, rows in logged.items()}
+        if not begun:
+            settings.look(text, before_metrics=before)
+            notices.look(text, line.number, parser.bar)
+    for form, mine in held.items():
+        if mine:
+            logged[form].append(_mean_of(mine))
+    return _Log(logged=logged, parser=parser, settings=settings, notices=notices.all(), averaged=averaged)
 
 
-def _of_one_process(logged: Sequence[_Logged]) -> list[_Logged]:
+def _by(count: int, rows: Sequence[Logged]) -> Iterator[Sequence[Logged]]:
+    for begin in range(0, len(rows), count):
+        yield rows[begin : begin + count]
+
+
+def _mean_of(rows: Sequence[Logged]) -> Logged:
+    """Neighbours as one row, at the last one's place; a value that was no number once makes its mean none."""
+    if len(rows) == 1:
+        return rows[0]
+    cells: dict[str, float | None] = {}
+    for name in {name for row in rows for name in row.cells}:
+        values = [value for row in rows if (value := row.cells.get(name)) is not None]
+        cells[name] = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+    last = rows[-1]
+    for name in STEPS:
+        if name in last.cells:
+            cells[name] = last.cells[name]
+    return Logged(line=rows[0].line, form=last.form, cells=cells, step=last.step, bar=last.bar)
+
+
+def _form_of(log: _Log) -> Form:
+    """The form that the log is read by: the surest that has rewards, else the surest that has any metric."""
+
+    def names(form: Form) -> set[str | None]:
+        return {name_of(log.parser.columns.get(name, name)) for entry in log.logged[form][:50] for name in entry.cells}
+
+    there = [form for form in FORMS if any(entry.cells for entry in log.logged[form])]
+    of_training = {"reward/mean", "policy/loss", "loss", "kl"}
+    surest = [form for form in there if "reward/mean" in names(form)]
+    trains = [form for form in there if names(form) & of_training]
+    return [*surest, *trains, *there, "dictionary"][0]
+
+
+def _joined(logged: Sequence[Logged]) -> list[Logged]:
+    """Lines of pairs as one entry a step: what follows a step's number belongs to it, until a name comes again."""
+    entries: list[Logged] = []
+    for entry in logged:
+        last = entries[-1] if entries else None
+        same = last is not None and (entry.step is None or last.step is None or entry.step == last.step)
+        if last is not None and entry.step is None and entry.bar is not None and entry.bar != last.bar:
+            same = False
+        again = last is not None and bool(last.cells.keys() & entry.cells.keys())
+        if last is not None and entry.step is not None and entry.step == last.step and again:
+            last.cells |= entry.cells  # a progress bar that is drawn again
+        elif (
+            last is not None
+            and same
+            and not again
+            and not (entry.step is not None and last.step is None and last.cells)
+        ):
+            last.cells |= entry.cells
+            last.step = entry.step if entry.step is not None else last.step
+        else:
+            entries.append(Logged(entry.line, entry.form, dict(entry.cells), entry.step, entry.bar))
+    return [entry for entry in entries if entry.cells]
+
+
+def _of_one_process(logged: Sequence[Logged]) -> list[Logged]:
     """The dictionaries without exact repeats of one that counts its steps or tokens, wherever they stand.
 
     Processes print when they come to it, so the copies need not stand together. How long it took is each one's own.
     """
-    distinct: dict[frozenset[tuple[str, str]], _Logged] = {}
+    distinct: dict[frozenset[tuple[str, str]], Logged] = {}
     for place, entry in enumerate(logged):
         same = {name: repr(value) for name, value in entry.cells.items() if not _TIMED.fullmatch(name)}
         counted = any(entry.cells.get(name) is not None for name in _COUNTERS)
@@ -149,31 +235,83 @@ def _of_one_process(logged: Sequence[_Logged]) -> list[_Logged]:
     return list(distinct.values())
 
 
-def _without_copies(logged: Sequence[_Logged]) -> tuple[list[_Logged], int]:
+def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
     """The dictionaries without the copies of other processes, where each of them comes so many times; and how many."""
     runs = [list(group) for _, group in groupby(logged, key=lambda entry: entry.cells)]
     copies = math.gcd(*map(len, runs)) if len(runs) >= _ENOUGH else 1
     return [entry for run in runs for entry in run[::copies]], copies
 
 
-def _numbered(logged: Sequence[_Logged]) -> tuple[list[Entry], str]:
-    """The entries with their steps, and how they were numbered."""
+def _numbered(logged: Sequence[Logged], *, mapped: dict[str, str]) -> tuple[list[Entry], str]:
+    """The entries with their steps and with --map's names, and how they were numbered."""
 
-    def is_evaluation(entry: _Logged) -> bool:
-        return _SUMMARY in entry.cells or any(name.startswith("eval_") for name in entry.cells)
+    def is_evaluation(entry: Logged) -> bool:
+        return _SUMMARY in entry.cells or (
+            any(name.startswith("eval_") for name in entry.cells)
+            and not any(name_of(name) == "reward/mean" for name in entry.cells)
+        )
 
     training = [entry for entry in logged if not is_evaluation(entry)]
-    own = [entry.cells.get("step") for entry in training]
-    if training and all(step is not None for step in own):
-        steps, how = [int(step or 0) for step in own], "steps are the log's own"
+    own = [entry.step for entry in training]
+    bars = [entry.bar for entry in training]
+    goes_back = sum((after or 0) < (before or 0) for before, after in pairwise(own))
+    if training and None not in own and goes_back <= len(own) / 20:
+        steps, how = [step or 0 for step in own], "steps are the log's own"
+    elif None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars)) and training:
+        steps, how = [bar or 0 for bar in bars], "steps are the progress bar's"
     else:
-        bars = [entry.bar for entry in training]
-        fits = None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars))
-        steps = [bar or 0 for bar in bars] if fits else list(range(1, len(training) + 1))
-        how = "steps are the progress bar's" if fits else "the log has no step numbers: a row is counted as one step"
+        steps, how = list(range(1, len(training) + 1)), "the log has no step numbers: a row is counted as one step"
     number_of = {id(entry): step for entry, step in zip(training, steps, strict=True)}
+    if steps and min(steps) == 0 and _trains_at_zero(training, steps):
+        number_of = {key: step + 1 for key, step in number_of.items()}
+        how += "; it counts from 0: its first row is step 1"
     entries, step = [], 0
     for entry in logged:
         step = number_of.get(id(entry), step)  # an evaluation stands behind the step it was made after
-        entries.append(Entry(step=step, cells=entry.cells))
+        entries.append(Entry(step=step, cells={mapped.get(name, name): value for name, value in entry.cells.items()}))
     return entries, how
+
+
+def _trains_at_zero(training: Sequence[Logged], steps: Sequence[int]) -> bool:
+    """Whether the row of step 0 has more than an evaluation: ours and verl's have one before the first update there."""
+    first = next(entry for entry, step in zip(training, steps, strict=True) if step == 0)
+    names = {name_of(name) or "" for name in first.cells}
+    return any(name and name != "step" and not name.startswith("eval/") for name in names)
+
+
+def _settings(log: _Log) -> dict[str, Any]:
+    """What the log's lines state, and the length of its longest progress bar."""
+    known = log.settings.known()
+    if log.parser.total and "max_steps" not in known:
+        known["max_steps"] = log.parser.total
+    return known
+
+
+def _left_out(columns: Sequence[str]) -> str:
+    shown = ", ".join(columns[:6]) + (f" and {len(columns) - 6} more" if len(columns) > 6 else "")
+    return f"columns left out, for no rule reads them: {shown}"
+
+
+def _hints(log: _Log) -> str | None:
+    """Which of the names that were not read are close to a metric's."""
+    names = {
+        name for names, kind in log.parser.unread.items() if _is_worth_it(log, kind) for name in names
+    } | log.parser.unknown
+    near = [f"--map {metric}={name}" for name in sorted(names) if (metric := proposed(name)) is not None]
+    return f"names that look like metrics: try {' '.join(near[:6])}" if near else None
+
+
+def _is_worth_it(log: _Log, kind: Unread) -> bool:
+    """Whether unread lines may be metrics: they come again, or behind the first metrics; a head has numbers, too."""
+    return kind.count > 1 or (log.parser.first_line is not None and kind.line > log.parser.first_line)
+
+
+def _not_understood(log: _Log, form: Form) -> tuple[Unread, ...]:
+    """Lines that look like metrics and were not read, of each kind the first."""
+    others = [
+        Unread(line=entries[0].line, text=f"{len(entries)} {_WORDS[other]}", count=len(entries))
+        for other in FORMS
+        if other != form and len(entries := [entry for entry in log.logged[other] if len(entry.cells) > 1]) > 1
+    ]
+    kinds = [kind for kind in log.parser.unread.values() if _is_worth_it(log, kind)]
+    return tuple(sorted([*kinds, *others], key=lambda unread: -unread.count))

@@ -14,20 +14,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import GrpoError, SpecError
-from core.health.case import FOREIGN, Case
+from core.health.case import Case
 from core.health.finding import StepTable
-from core.metrics import METRICS, unknown_metric
 from grpoctl.diagnose.readers.base import Reading, Source, impossible
+from grpoctl.diagnose.readers.metric_names import STEPS, name_of
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
-from grpoctl.diagnose.readers.trl_names import OURS, name_of
+from grpoctl.diagnose.readers.trainer_log import bounded_by
 
 _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-_STEPS = ("step", "steps", "global_step", "iteration", "iter", "epoch", "epochs")  # columns that number the rows
+_STEPS = (*STEPS, "epoch", "epochs")  # columns that number the rows
 _STEP = "step"
+_BOUNDS = ("__MIN", "__MAX")  # of W&B
 _NAMED = 6  # columns that a note names
 _MAP = '--map "COLUMN=METRIC"'
 _DELIMITERS = ",;\t"
@@ -43,20 +44,24 @@ class _Csv:
     """A table of text: comma, semicolon or tab between cells."""
 
     name = "csv"
-    looks_for = "a .csv or .tsv (any name with --map) whose first row names metrics, ours or TRL's"
+    looks_for = "a .csv or .tsv (any name with --map) whose first row names metrics, ours or a trainer's"
 
     def knows(self, source: Source) -> bool:
         """By its name, or because columns were mapped."""
         if source.path is None or not source.path.is_file():
             return False
-        return source.path.name.lower().endswith(_SUFFIXES) or bool(source.columns)
+        if source.path.name.lower().endswith(_SUFFIXES):
+            return True
+        with suppress(GrpoError):
+            return bool(source.columns) and not source.columns.keys().isdisjoint(header(source.path))
+        return False
 
     def read(self, source: Source) -> Reading:
         """Rows by step; a cell that is empty is unknown, one that is NaN or infinite was measured and is no number."""
         path = source.path
         assert path is not None  # knows() came first
         notes: list[str] = []
-        table = read_table(path, notes)
+        table = _of_dashboard(read_table(path, notes))
         names = _metrics_of_columns(table, source.columns)
         rows, more = _rows(table, names)
         aside = [column for column in table.header if column and column not in names]
@@ -70,11 +75,29 @@ class _Csv:
 READER = _Csv()
 
 
+def _plain_names(columns: list[str]) -> list[str]:
+    """The columns' names without the run that W&B's exports put before each (`RUN - train/reward`)."""
+    parts = [column.rpartition(" - ") for column in columns if not _numbers_rows(column)]
+    runs = {run for run, _, _ in parts}
+    if len(runs) != 1 or runs == {""}:
+        return columns
+    return [column.rpartition(" - ")[2] for column in columns]
+
+
+def _of_dashboard(table: Table) -> Table:
+    """The table without what W&B's exports add: the run's name in every column, and the bounds of smoothed points."""
+    kept = [place for place, name in enumerate(table.header) if not name.endswith(_BOUNDS)]
+    names = _plain_names([table.header[place] for place in kept])
+    if len(set(names)) < len(names):
+        return table
+    return replace(table, header=names, rows=[(line, [cells[place] for place in kept]) for line, cells in table.rows])
+
+
 def has_known_header(source: Source) -> bool:
     """Whether the file's first line names a metric or numbers the rows: then it is a table, whatever its cells are."""
     with suppress(GrpoError):
-        columns = header(source.path) if source.path is not None else []
-        return len(columns) > 1 and any(_metric(column) is not None or _numbers_rows(column) for column in columns)
+        columns = _plain_names(header(source.path)) if source.path is not None else []
+        return len(columns) > 1 and any(name_of(column) is not None or _numbers_rows(column) for column in columns)
     return False
 
 
@@ -86,9 +109,9 @@ def _metrics_of_columns(table: Table, mapped: Mapping[str, str]) -> dict[str, st
             near = difflib.get_close_matches(column, header, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(header[:20])}"
             raise SpecError(f"has no column {column!r}; {hint}", file=path)
-    names = {column: _mapped_metric(metric) for column, metric in mapped.items()}
+    names = dict(mapped)
     for column in header:
-        own = _metric(column)
+        own = name_of(column)
         if own not in (None, _STEP) and column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
     for metric, count in Counter(names.values()).items():
@@ -98,21 +121,6 @@ def _metrics_of_columns(table: Table, mapped: Mapping[str, str]) -> dict[str, st
         some = ", ".join(header[:8])
         raise SpecError(f"no column is known ({some}); {_MAP} names one, e.g. reward/mean, loss, kl", file=path)
     return names
-
-
-def _metric(name: str) -> str | None:
-    """The metric of that name, ours, TRL's or a foreign log's; None where there is none."""
-    return name if name in FOREIGN else name_of(name)
-
-
-def _mapped_metric(metric: str) -> str:
-    """The metric that --map names. Raises SpecError with the nearest."""
-    own = _metric(metric)
-    if own is None:
-        near = difflib.get_close_matches(metric, [*METRICS, *FOREIGN, *OURS], n=1)
-        hint = f"did you mean {near[0]}?" if near else unknown_metric(metric)
-        raise SpecError(f"no metric {metric!r} (--map); {hint}")
-    return own
 
 
 def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]:
@@ -127,7 +135,7 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
         row = {metric: value for metric, (known, value) in values.items() if known}
         if any(not metric.startswith("eval/") for metric in row):
             row.setdefault("update", 1.0)
-        rows.append(row)
+        rows.append(row | bounded_by(row))
     if steps[0] == 0 and "update" in rows[0]:  # ours have evaluations before the first update there, and nothing else
         steps = [step + 1 for step in steps]
         notes.append("the table counts from 0: its first row is step 1")

@@ -18,9 +18,9 @@ from core.config import RunSpec
 from core.errors import SpecError
 from core.health.case import Case, case_of
 from grpoctl.diagnose.readers.base import Reading, Source
+from grpoctl.diagnose.readers.metric_names import name_of
 from grpoctl.diagnose.readers.text import head
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, is_grpo_configuration, plain_value
-from grpoctl.diagnose.readers.trl_names import name_of
 from grpoctl.runs.run_dir import Home
 
 if TYPE_CHECKING:

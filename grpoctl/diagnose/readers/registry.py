@@ -17,9 +17,18 @@ from typing import BinaryIO
 
 from core import plugins
 from core.errors import GrpoError, NotFoundError, SpecError, StorageError
-from grpoctl.diagnose.readers import console, csv_table, mlflow_runs, run_dir, seed_log, trainer_state
+from grpoctl.diagnose.readers import (
+    console,
+    csv_table,
+    json_document,
+    mlflow_runs,
+    run_dir,
+    seed_log,
+    tensorboard_events,
+    trainer_state,
+)
 from grpoctl.diagnose.readers.base import Reader, Reading, Source, without_impossible
-from grpoctl.diagnose.readers.user_settings import typed_settings
+from grpoctl.diagnose.readers.user_settings import columns_of, typed_settings
 from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
 
@@ -29,9 +38,10 @@ _LONGEST = 255  # characters of a name
 
 # The most specific first: the first that knows a source reads it. A table or a log may be anybody's, so readers that
 # packages add are asked before those two.
-SPECIFIC: tuple[Reader, ...] = (mlflow_runs.READER, trainer_state.READER, run_dir.READER)
-GENERAL: tuple[Reader, ...] = (csv_table.READER, seed_log.READER, console.READER)
+SPECIFIC: tuple[Reader, ...] = (mlflow_runs.READER, trainer_state.READER, run_dir.READER, tensorboard_events.READER)
+GENERAL: tuple[Reader, ...] = (csv_table.READER, seed_log.READER, json_document.READER, console.READER)
 READERS = (*SPECIFIC, *GENERAL)
+MAPPED: tuple[Reader, ...] = (csv_table.READER, console.READER)  # that take --map
 _LOGS: tuple[Reader, ...] = (seed_log.READER, console.READER)
 
 
@@ -50,6 +60,7 @@ def open_source(source: Source) -> Reading:
     if not source.name.strip():
         raise NotFoundError("the source has no name: give a run, a file, mlflow:RUN_ID, or - for standard input")
     settings = typed_settings(source.settings)
+    source = replace(source, columns=columns_of(source.columns))
     with _as_file(source) as place:
         reading = _reader_of(place).read(place)
     rows, notes = without_impossible(reading.case.rows)
@@ -103,8 +114,8 @@ def _reader_of(source: Source) -> Reader:
     reader = next((reader for reader in readers() if reader.knows(unmapped)), None)
     if reader is csv_table.READER and not source.columns and not csv_table.has_known_header(source):
         reader = next((log for log in _LOGS if log.knows(unmapped)), reader)  # what a file is goes before its name
-    if reader is not None and source.columns and reader is not csv_table.READER:
-        raise SpecError(f"--map names the columns of a CSV; {_called(source)} is read as {reader.name}")
+    if reader is not None and source.columns and reader not in MAPPED:
+        raise SpecError(f"--map names columns of a table or a log; {_called(source)} is read as {reader.name}")
     reader = reader or next((reader for reader in readers() if reader.knows(source)), None)
     if reader is None:
         raise NotFoundError(_nobody_knows(source))

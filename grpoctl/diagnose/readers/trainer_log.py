@@ -1,7 +1,7 @@
-"""What Hugging Face's Trainer logged, entry by entry -> a case. For every reader of such logs.
+"""What a trainer logged, entry by entry -> a case. For every reader of logs of Hugging Face, verl, and others.
 
 What is here: entries of one step made one row, with what only its completions can tell, what they say of the settings,
-and what was left out. What is not: names (trl_names) and files.
+and what was left out. What is not: names (metric_names) and files.
 """
 
 from __future__ import annotations
@@ -16,21 +16,14 @@ from typing import Any
 
 from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import StepTable
-from grpoctl.diagnose.readers.trl_names import (
-    ARGUMENTS_OF_GRPO,
-    is_older,
-    left_out,
-    name_of,
-    settings_of_arguments,
-    settings_of_rows,
-    translated,
-)
+from grpoctl.diagnose.readers.metric_names import is_older, left_out, name_of, translated
+from grpoctl.diagnose.readers.trl_settings import ARGUMENTS_OF_GRPO, settings_of_arguments, settings_of_rows
 
 _ROUNDING = 1e-6  # float32 has 6e-8
 _DEAD = 1e-3  # an advantage of at most this is float32's rounding over eps = 1e-4
 _NAMED = 6  # of the columns that were left out
-_OF_TRAINING = ("loss", "grad_norm", "learning_rate", "reward")
-_SUMMARY = ("train_runtime", "train_loss")  # the last entry of a run: its totals
+_OF_TRAINING = ("loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean")
+_SUMMARY = ("train_runtime",)  # the last entry of a run: its totals
 
 NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
 _FIELDS = {field.name for field in fields(Settings)}
@@ -114,15 +107,29 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
     by_step: dict[int, dict[str, float | None]] = {}
     for entry in entries:
         row = by_step.setdefault(entry.step, {"step": float(entry.step)})
-        if any(name in entry.cells for name in _OF_TRAINING):
+        metrics = translated(entry.cells, older=older)
+        if any(name in metrics for name in _OF_TRAINING):
             row["update"] = 1.0
-        row |= translated(entry.cells, older=older)
+        row |= metrics | bounded_by(metrics)
     rows = [by_step[step] for step in sorted(by_step)]
     equal = [row for row in rows if _is_equal(row)]
     if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
         for row in equal:  # of the others it is not known how many are dead, where TRL does not say so
             row["groups/dead"] = 1.0
     return rows
+
+
+def bounded_by(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """What the least and the most of a step's values say: where they are equal, nothing varied."""
+    said: dict[str, float | None] = {}
+    most, least = metrics.get("reward/max"), metrics.get("reward/min")
+    if most is not None and most == least:
+        said |= {"reward/std": 0.0, "reward/group_std": 0.0, "groups/dead": 1.0}
+    if metrics.get("advantage/max") == 0.0 == metrics.get("advantage/min"):
+        said["groups/dead"] = 1.0
+    if slices := [v for name, v in metrics.items() if name.startswith("eval/slices/") and v is not None]:
+        said["eval/reward"] = fmean(slices)
+    return said
 
 
 def _without_overflow(row: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""What the user says of a source's configuration: --set KEY=VALUE -> typed fields of core.health.case.Settings.
+"""What the user says of a source: --set KEY=VALUE -> typed fields of Settings, --map -> columns' metrics.
 
 A key is a field's name or any ending of its key in a spec (beta, stages.grpo.beta, advantage.scale_rewards).
 """
@@ -14,8 +14,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from core.config import GrpoStage
 from core.config.grpo_stage import AdvantageSpec
 from core.errors import SpecError
-from core.health.case import OF_STAGE, Settings
+from core.health.case import FOREIGN, OF_STAGE, Settings
+from core.metrics import METRICS, unknown_metric
 from grpoctl.config.problems import ALIASES
+from grpoctl.diagnose.readers.metric_names import KNOWN, STEPS, name_of
 
 UNKNOWN = "null"  # takes a setting back that a reader found
 _OF_MODEL = {"lora_dropout": "lora.lora_dropout", "gradient_checkpointing": "gradient_checkpointing", "dtype": "dtype"}
@@ -27,6 +29,7 @@ _COUNTS = (
 _RANGES: Mapping[str, tuple[float, float]] = dict.fromkeys(_COUNTS, (1.0, math.inf)) | dict.fromkeys(
     ("ddof", "top_p", "lora_dropout", "update_dropout"), (0.0, 1.0)
 )
+_ALIKE = 0.8  # of a metric's name: what is so near to one was meant to be it
 _FREE = ("lr_scheduler_type", "optimizer")  # words
 _DTYPES = ("float32", "bfloat16")  # what a run computes in, as far as rules tell
 
@@ -40,6 +43,26 @@ def typed_settings(texts: Mapping[str, str]) -> dict[str, Any]:
             raise SpecError("set twice", key=key)
         settings[name] = _typed(name, text.strip(), key)
     return settings
+
+
+def columns_of(pairs: Mapping[str, str]) -> dict[str, str]:
+    """Name in the log -> metric of what --map pairs, in either order (`avg_r=reward`, `reward=avg_r`).
+
+    Where both are names of metrics the second one is meant. Raises SpecError where neither is, with the nearest.
+    """
+    columns: dict[str, str] = {}
+    for first, second in pairs.items():
+        near = difflib.get_close_matches(second, [*METRICS, *FOREIGN, *KNOWN], n=1, cutoff=_ALIKE)
+        column, metric = (second, _metric(first)) if _metric(second) is None and not near else (first, _metric(second))
+        if metric is None:
+            hint = f"did you mean {near[0]}?" if near else unknown_metric(second)
+            raise SpecError(f"no metric {second!r} (--map); {hint}")
+        columns[column] = metric
+    return columns
+
+
+def _metric(name: str) -> str | None:
+    return "step" if name in STEPS else name_of(name)
 
 
 def _field(key: str) -> str:

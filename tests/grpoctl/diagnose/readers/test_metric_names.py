@@ -10,20 +10,14 @@ import pytest
 
 from core.health.case import FOREIGN, Settings
 from core.metrics import declared
-from grpoctl.diagnose.readers.trl_names import (
-    OURS,
-    left_out,
-    name_of,
-    settings_of_arguments,
-    settings_of_rows,
-    translated,
-)
+from grpoctl.diagnose.readers.metric_names import KNOWN, left_out, name_of, translated
+from grpoctl.diagnose.readers.trl_settings import settings_of_arguments, settings_of_rows
 
 LOGGED = Path(__file__).parents[3] / "data" / "trl" / "healthy.json"
 
 
 def test_every_name_it_gives_is_declared() -> None:
-    assert [name for name in OURS.values() if declared(name) is None and name not in FOREIGN] == []
+    assert [name for name in KNOWN.values() if declared(name) is None and name not in FOREIGN] == []
 
 
 @pytest.mark.parametrize(
@@ -33,7 +27,7 @@ def test_every_name_it_gives_is_declared() -> None:
         ("rewards/accuracy/mean", "rewards/accuracy"),
         ("rewards/my reward(2)/mean", "rewards/my_reward_2_"),
         ("eval_rewards/accuracy/mean", "eval/rewards/accuracy"),
-        ("rewards/accuracy/std", None),
+        ("rewards/accuracy/std", "reward/function_std/accuracy"),
         ("rewards/accuracy_reward", "rewards/accuracy_reward"),  # TRL before 0.17
         ("frac_reward_zero_std", "groups/dead"),
         ("reward_std", "reward/std"),
@@ -41,7 +35,7 @@ def test_every_name_it_gives_is_declared() -> None:
         ("completions/clipped_ratio", "completions/truncated"),
         ("clip_ratio/low_mean", "policy/clip_low"),
         ("clip_ratio/high_mean", "policy/clip_high"),
-        ("clip_ratio/region_mean", None),
+        ("clip_ratio/region_mean", "policy/clip_share"),
         ("policy_loss", "policy/loss"),
         ("sampling/sampling_logp_difference/mean", "rollout/logprob_gap"),
         ("sampling/sampling_logp_difference/max", "rollout/logprob_gap_max"),

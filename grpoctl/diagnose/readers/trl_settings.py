@@ -1,13 +1,6 @@
-"""What TRL's GRPOTrainer (1.16, and its forerunners) and Hugging Face's Trainer log, in our names.
+"""What is known of the configuration of TRL's GRPOTrainer (1.16): from its arguments, and from what its rows have.
 
-What is here: names of metrics and of settings. What is not: the files they stand in (trainer_state, console,
-mlflow_runs).
-
-reward_std is the deviation over the whole batch (reward/std) in TRL 1.16; versions that still log `completion_length`
-or a single `clip_ratio` give the mean deviation inside groups there (reward/group_std). sampling_logp_difference is the
-mean |log-prob the sampler recorded - log-prob of the trainer's forward| over the tokens of the batch: the same quantity
-as our rollout/logprob_gap, over all rows instead of one group. Left out, since they are something else of ours:
-num_tokens (prompts included), step_time, rewards/*/std, importance_sampling_ratio (of sequences, by default).
+What is not here: names of metrics (metric_names), and the files that settings stand in.
 """
 
 from __future__ import annotations
@@ -17,92 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from core.metrics import declared
-
-Cells = Mapping[str, float | None]
-
-
-def _table(rows: str) -> dict[str, str]:
-    """theirs -> ours, of lines `theirs | ours`."""
-    pairs = (line.split(" | ") for line in rows.strip().splitlines())
-    return {theirs.strip(): ours.strip() for theirs, ours in pairs}
-
-
-_STEP = _table(
-    """
-    reward | reward/mean
-    reward_std | reward/std
-    frac_reward_zero_std | groups/dead
-    completions/mean_length | completions/length
-    completion_length | completions/length
-    completions/clipped_ratio | completions/truncated
-    kl | kl
-    entropy | entropy
-    clip_ratio/low_mean | policy/clip_low
-    clip_ratio/high_mean | policy/clip_high
-    policy_loss | policy/loss
-    loss | loss
-    grad_norm | grad_norm
-    learning_rate | learning_rate
-    sampling/sampling_logp_difference/mean | rollout/logprob_gap
-    sampling/sampling_logp_difference/max | rollout/logprob_gap_max
-    """
-)
-_EVAL = _table(
-    """
-    eval_reward | eval/reward
-    eval_loss | eval/loss
-    eval_completions/mean_length | eval/length
-    eval_completion_length | eval/length
-    eval_completions/clipped_ratio | eval/truncated
-    eval_sampling/sampling_logp_difference/mean | eval/logprob_gap
-    """
-)
-OURS = _STEP | _EVAL
-# What says that a row is of a GRPO trainer, and not of some other one that Hugging Face's Trainer drives.
-OF_GRPO = [theirs for theirs, ours in _STEP.items() if ours in ("groups/dead", "completions/length")]
-_OLDER = ("completion_length", "clip_ratio")  # versions whose reward_std is inside groups
-# Known, and of no use to a rule: not worth a note that they were left out.
-_ASIDE = re.compile(
-    r"epoch|step|step_time|num_tokens|total_flos|num_input_tokens_seen|eval_(runtime|num_tokens|step_time|.*_per_second)"
-    r"|train_.*|profiling/.*|(eval_)?rewards?/.+/std|(eval_)?reward_std|(eval_)?frac_reward_zero_std|(eval_)?entropy|eval_kl"
-    r"|(eval_)?completions/(min|max|mean_terminated|min_terminated|max_terminated)_length|mean_token_accuracy"
-    r"|(eval_)?clip_ratio(/.+)?|eval_sampling/.+|sampling/.+|eval_completions/.+"
-)
-_REWARD = re.compile(r"(?P<eval>eval_)?rewards/(?P<name>.+?)(/mean)?")
-
-
-def name_of(theirs: str) -> str | None:
-    """Our metric of that name, ours or theirs; None where there is none."""
-    if (known := OURS.get(theirs)) is not None:
-        return known
-    match = _REWARD.fullmatch(theirs)
-    if match and not theirs.endswith("/std"):
-        word = re.sub(r"[^\w.-]", "_", match["name"])
-        return f"eval/rewards/{word}" if match["eval"] else f"rewards/{word}"
-    return theirs if declared(theirs) is not None else None
-
-
-def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
-    """The row's metrics in our names, what is not a finite number as None; what has no name of ours is left out."""
-    metrics: dict[str, float | None] = {}
-    for theirs, value in row.items():
-        name = name_of(theirs)
-        if name is not None and name not in ("step", "update"):
-            metrics[name] = value if value is not None and math.isfinite(value) else None
-    if older and "reward/std" in metrics:
-        metrics["reward/group_std"] = metrics.pop("reward/std")
-    return metrics
-
-
-def is_older(names: Iterable[str]) -> bool:
-    """Whether the columns are of a TRL whose reward_std is the mean deviation inside groups."""
-    return any(name in _OLDER for name in names)
-
-
-def left_out(names: Iterable[str]) -> list[str]:
-    """The columns that have no name of ours and are not known to be of no use, sorted."""
-    return sorted({name for name in names if name_of(name) is None and not _ASIDE.fullmatch(name)})
+from grpoctl.diagnose.readers.metric_names import OF_GRPO, Cells
 
 
 def settings_of_rows(rows: Sequence[Cells]) -> dict[str, Any]:

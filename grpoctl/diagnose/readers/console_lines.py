@@ -1,0 +1,385 @@
+"""What the lines of a console log say of a run's metrics, whoever wrote them: a trainer, a notebook, somebody's print.
+
+Four forms: dictionaries (`{'loss': 0.0, 'reward': 0.5}`, Hugging Face, JSON lines), verl's `step:1 - key:value - ...`,
+tables (pasted with tabs, Markdown, boxes of lines), and pairs (`reward=0.5`, `KL: 0.02`, a progress bar's postfix). A
+dictionary is read with ast.literal_eval or json, never run. What is not here: which of the forms a log is taken by, and
+which line is which step (console), settings (log_settings).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from core.text import harmless
+from grpoctl.diagnose.readers.base import Unread
+from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of
+from grpoctl.diagnose.readers.text import Line
+
+Form = Literal["dictionary", "verl", "table", "pairs"]
+Cells = dict[str, float | None]
+
+_DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
+_NO_NUMBER = re.compile(r"(?<=[:\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,}])")
+_WRAPPED = re.compile(
+    r"\b(?:np|numpy|torch)\.\w+\(\s*([^()]*?)\s*\)|\b(?:tensor|array)\(\s*([^(),]*)[^()]*\)"
+)  # np.float64(0.5)
+_BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d")  # tqdm: 12/100 [00:31<03:50
+_WHOLE_BAR = re.compile(r"(?:\d{1,3}%)?\|[^|\n]{0,300}\|\s*\d{1,9}/\d{1,9} \[[^\]]*\]?")
+_RAY = re.compile(r"^\s*(?:\[\d+(?:;\d+)*m)?\((?:[\w.:<>-]+\s+)*(?:pid|ip)=[^()]{1,80}\)(?:\[\d+(?:;\d+)*m)?\s?")
+_LOST_ESCAPE = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")  # a colour whose escape character was lost in pasting
+_VERL = re.compile(r"\bstep:\s*(\d+)\s+-\s+(?=[\w@/.-]+:)")
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?|[-+]?(?:nan|inf|NaN|Infinity)"
+_PAIR = re.compile(
+    r"(?<![\w/.])(?P<name>[A-Za-z_][\w/.@-]*(?:\([^()=:]{1,20}\))?(?: [A-Za-z(][\w/.@()-]*){0,3})"
+    rf"\**\s?(?:[=:]|->)\s?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
+)
+_STEP_WORD = re.compile(
+    r"\b(?:global[ _])?(?:step|iter(?:ation)?|update|episode|batch)\b"
+    r"[ _]?(?:#|no\.?)?\s?[:=]?\s?\[?(\d{1,9})\b(?![.%\d])",
+    re.IGNORECASE,
+)
+_CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
+_EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none", "no log"})
+_RULE = re.compile(r"[\s|:+\-─━═┼╪│┃╋┿╇┏┓┗┛┡┩└┘├┤┬┴╭╮╰╯]*")  # between a table's header and its rows
+_OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
+_KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime"})  # of a dictionary, beside metrics
+_BOXES = str.maketrans("│┃║", "|||")
+_LONGEST_DICTIONARY = 20_000  # characters, over all lines it was wrapped into
+_MOST_LINES = 100  # of one dictionary
+_SHORT = 200  # characters of a line that numbers a step and says no more
+_SHOWN = 120  # characters of a line that was not understood
+_MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
+
+
+@dataclass(slots=True)
+class Logged:
+    """A line's (or a dictionary's) metrics: where it stands, what numbers it, where the last progress bar stood."""
+
+    line: int
+    form: Form
+    cells: Cells
+    step: int | None = None
+    bar: int | None = None
+
+
+@dataclass(slots=True)
+class LineParser:
+    """Reads a log's lines one by one. `columns`: names in the log -> metrics, as the user maps them (--map)."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    total: int | None = None  # steps, by the longest progress bar
+    unknown: set[str] = field(default_factory=set)  # names beside known metrics that are none
+    unread: dict[tuple[str, ...], Unread] = field(default_factory=dict)
+    first_line: int | None = None  # the first with a metric
+    bar: int | None = None
+    _held: str = ""  # a dictionary whose end is still to come
+    _held_lines: int = 0
+    _header: list[str] | None = None
+    _plan: list[tuple[int, str, str]] = field(default_factory=list)
+    _parts: int = 0
+
+    def feed(self, line: Line) -> Iterator[Logged]:
+        """The metrics in a line, as soon as they are whole."""
+        for part in line.text.split("\r") if "\r" in line.text else (line.text,):
+            yield from self._part(line.number, part)
+
+    def _part(self, number: int, text: str) -> Iterator[Logged]:
+        if " - " in text and "step:" in text and (cells := self._verl(text)) is not None:
+            self._held = ""
+            self.first_line = self.first_line or number
+            yield Logged(number, "verl", cells, step=int(cells["step"] or 0), bar=self.bar)
+            return
+        if "/" in text and "[" in text:
+            self._look_at_bars(text)
+        if self._held or "{" in text:
+            logged = list(self._dictionaries(number, text))
+            yield from logged
+            if logged or self._held:
+                return
+        if not text or not (any(map(str.isdigit, text)) or "\t" in text or "|" in text or self._header is None):
+            return
+        yield from self._table_or_pairs(number, text)
+
+    def _look_at_bars(self, text: str) -> None:
+        """Where the last progress bar stands. Only the longest bar counts: loading a model has bars of its own."""
+        for match in _BAR.finditer(text):
+            if self.total is None or int(match[2]) >= self.total:
+                self.bar, self.total = int(match[1]), int(match[2])
+
+    # verl
+
+    def _verl(self, text: str) -> Cells | None:
+        """The metrics of `step:1 - key:value - ...`; None for other lines. A line has its keys where the last had."""
+        if (match := _VERL.search(text)) is None:
+            return None
+        parts = text[match.end() :].split(" - ")
+        cells: Cells = {"step": float(match[1])}
+        if len(parts) != self._parts:
+            self._learn(parts)
+        for index, prefix, name in self._plan:
+            part = parts[index]
+            if not part.startswith(prefix):
+                self._learn(parts)
+                return self._verl(text) if self._fits(parts) else cells
+            cells[name] = _value_of(part[len(prefix) :])
+        return cells
+
+    def _learn(self, parts: list[str]) -> None:
+        """Which parts of a line are metrics, for the lines to come."""
+        names = [part.rpartition(":")[0].strip() for part in parts]
+        self._parts = len(parts)
+        self._plan = [(i, f"{name}:", name) for i, name in enumerate(names) if name and self._is_known(name)]
+        self._note_unknown(name for name in names if name and not self._is_known(name))
+
+    def _fits(self, parts: list[str]) -> bool:
+        return all(parts[index].startswith(prefix) for index, prefix, _ in self._plan)
+
+    # dictionaries
+
+    def _dictionaries(self, number: int, text: str) -> Iterator[Logged]:
+        """Every dictionary of metrics in the text; one without its end is held until the lines that follow close it."""
+        if self._held:
+            text = self._held + _WHOLE_BAR.sub("", without_prefix(text)).lstrip(" " if self._held.endswith(" ") else "")
+            self._held_lines += 1
+        end = 0
+        for begin, stop, cells in _dictionaries(text):
+            if begin > end and _BAR.search(text, end, begin):
+                self._look_at_bars(text[end:begin])
+            before, end = end, stop
+            known = {
+                name: value for name, value in cells.items() if self._is_known(name) or name in STEPS or name == "epoch"
+            }
+            if self._has_metric(known):
+                self._note_unknown(name for name in cells if name not in known)
+                known |= {
+                    name: value
+                    for name, value in cells.items()
+                    if name.startswith(("train_runtime", "num_tokens", "eval_"))
+                }
+                self.first_line = self.first_line or number
+                step = _own_step(known)
+                if step is None and (word := _STEP_WORD.search(text, max(before, begin - _SHORT), begin)) is not None:
+                    step = int(word[1])
+                yield Logged(number, "dictionary", known, step=step, bar=self.bar)
+            else:
+                self._not_read(number, text[begin:stop], cells)
+        rest = text[end:]
+        begun = rest.rfind("{")
+        is_open = begun >= 0 and "}" not in rest[begun:] and re.match(r"\{\s*(?:['\"]|$)", rest[begun:]) is not None
+        if is_open and len(rest) - begun < _LONGEST_DICTIONARY and self._held_lines < _MOST_LINES:
+            self._held = rest[begun:]
+        else:
+            self._held, self._held_lines = "", 0
+
+    # tables and pairs
+
+    def _table_or_pairs(self, number: int, text: str) -> Iterator[Logged]:
+        plain = without_prefix(text)
+        cells = _split(plain)
+        if cells is not None:
+            if (names := self._names_in(cells)) is not None:
+                self._header = names
+                return
+            if self._header is not None and (row := self._row(cells)) is not None:
+                self.first_line = self.first_line or number
+                yield Logged(number, "table", row, step=_own_step(row), bar=self.bar)
+                return
+        if _RULE.fullmatch(plain):
+            return
+        if self._header is not None and cells is None and plain.strip():
+            words = plain.split()
+            if len(words) == len(self._header) and (row := self._row(words)) is not None:
+                self.first_line = self.first_line or number
+                yield Logged(number, "table", row, step=_own_step(row), bar=self.bar)
+                return
+            self._header = None
+        if cells is None and (names := self._names_in(plain.split(), all_known=True)) is not None:
+            self._header = names
+            return
+        yield from self._pairs(number, plain, cells)
+
+    def _names_in(self, cells: list[str], *, all_known: bool = False) -> list[str] | None:
+        """The cells as the names of columns, where they are a table's header: two that are known, and no number."""
+        names = [re.sub(r"\s*/\s*", "/", cell.strip().strip("*`")) for cell in cells]
+        known = [name for name in names if self._is_known(name) or name.lower() in STEPS]
+        metrics = [name for name in known if self._is_known(name)]
+        if len(names) < 2 or len(known) < 2 or not metrics or any(_CELL.fullmatch(name) for name in names):
+            return None
+        if all_known and len(known) < len(names):
+            return None
+        return [name.lower() if name.lower() in STEPS else name for name in names]
+
+    def _row(self, cells: list[str]) -> Cells | None:
+        """The row's metrics by the header; None where it is no row of that table."""
+        header = self._header or []
+        if len(cells) != len(header):
+            return None
+        row: Cells = {}
+        numbers = 0
+        for name, cell in zip(header, cells, strict=True):
+            value = _value_of(cell)
+            if value is None and cell.strip().lower() not in _EMPTY:
+                if name in STEPS:
+                    return None
+                continue
+            numbers += value is not None
+            if value is not None and (self._is_known(name) or name in STEPS):
+                row[name] = value
+            elif value is not None:
+                self._note_unknown([name])
+        return row if numbers and self._has_metric(row) else None
+
+    def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
+        """`reward=0.5`, `KL: 0.02`, and a box's `| reward | 0.5 |`."""
+        named: Cells = {}
+        words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", text) if "(" in text else text
+        for match in _PAIR.finditer(words) if "=" in words or ":" in words or "->" in words else ():
+            named.setdefault(self._spelled(match["name"]), _value_of(match["value"]))
+        if cells is not None and not named and len(cells) % 2 == 0:
+            for name, value in zip(cells[::2], cells[1::2], strict=True):
+                if _CELL.fullmatch(value) and name.strip() and not _CELL.fullmatch(name):
+                    named[name.strip()] = _value_of(value)
+        known = {name: value for name, value in named.items() if self._is_known(name)}
+        numbering = [value for name, value in named.items() if name.lower() in STEPS and _is_whole(value)]
+        word = _STEP_WORD.search(text)
+        step = int(numbering[0] or 0) if numbering else int(word[1]) if word else None
+        if not self._has_metric(known) and self.first_line is None and not (step is not None and not known):
+            return  # a head: the learning rate of a configuration, say
+        if known or (step is not None and len(text) < _SHORT):
+            self.first_line = self.first_line or (number if known else None)
+            self._note_unknown(name for name in named if known and name not in known)
+            yield Logged(number, "pairs", known, step=step, bar=self.bar)
+        elif len(named) > 1:
+            self._not_read(number, text, named)
+
+    def _spelled(self, name: str) -> str:
+        """The name as it is known: whole, or what is left of it behind words that are none of it (`INFO reward`)."""
+        words = name.split(" ")
+        for begin in range(len(words)):
+            tail = " ".join(words[begin:])
+            if self._is_known(tail) or tail.lower() in STEPS:
+                return tail
+        return name
+
+    def _is_known(self, name: str) -> bool:
+        return name in self.columns or ((ours := name_of(name)) is not None and ours not in ("step", "update"))
+
+    def _has_metric(self, cells: Collection[str]) -> bool:
+        """Whether there is more than what a configuration has, too."""
+        return any(self._is_known(name) and name_of(name) not in _OF_SETTINGS for name in cells)
+
+    def _note_unknown(self, names: Iterable[str]) -> None:
+        self.unknown.update(name for name in names if name.lower() not in STEPS and not is_aside(name))
+
+    def _not_read(self, number: int, text: str, cells: Mapping[str, float | None]) -> None:
+        """Remembers a line that looks like metrics: two numbers or more, whose names are known for nothing else."""
+        names = tuple(
+            sorted(name for name in cells if cells[name] is not None and not is_aside(name) and name not in STEPS)
+        )
+        if len(names) < 2:
+            return
+        if names in self.unread:
+            self.unread[names] = replace(self.unread[names], count=self.unread[names].count + 1)
+        elif len(self.unread) < _MOST_SHAPES:
+            self.unread[names] = Unread(line=number, text=harmless(" ".join(text.split()))[:_SHOWN])
+
+
+def without_prefix(text: str) -> str:
+    """The text without what Ray puts before a line, and without colours whose escape character was lost."""
+    if "pid=" in text or "ip=" in text:
+        text = _RAY.sub("", text)
+    return _LOST_ESCAPE.sub("", text) if "m" in text and "[" in text else text
+
+
+def _split(text: str) -> list[str] | None:
+    """The cells of a table's line: by tabs, or between bars; None where it has neither."""
+    if "\t" in text:
+        return text.rstrip("\n").split("\t")
+    text = text.translate(_BOXES)
+    if text.count("|") >= 2 and "%|" not in text:
+        stripped = text.strip()
+        return stripped.removeprefix("|").removesuffix("|").split("|")
+    return None
+
+
+def _value_of(text: str) -> float | None:
+    """The number; NaN and infinities as they are; 12% as 0.12; None for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    word = text.strip()
+    if "(" in word:
+        word = _WRAPPED.sub(lambda match: match[1] or match[2] or "", word)
+    try:
+        return float(word[:-1]) / 100 if word.endswith("%") else float(word.replace("_", "x"))
+    except ValueError:
+        return None
+
+
+def _is_whole(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value.is_integer() and 0 <= value < 1e15
+
+
+def _own_step(cells: Mapping[str, float | None]) -> int | None:
+    """The step that a row names itself by."""
+    for name in STEPS:
+        if _is_whole(value := cells.get(name)):
+            return int(value or 0)
+    return None
+
+
+def _dictionaries(text: str) -> Iterator[tuple[int, int, Cells]]:
+    """(begin, end, numbers) of every dictionary in the text; of nested ones, names are joined by a slash."""
+    if "}" not in text:
+        return
+    stripped = text.strip()
+    if stripped.startswith("{") and stripped.endswith("}") and stripped.count("{") > 1:
+        whole = _value(stripped)
+        if whole is not None:
+            yield 0, len(text), dict(_flat(whole))
+            return
+    for match in _DICTIONARY.finditer(text):
+        logged = _value(match[0])
+        if logged is not None:
+            yield match.start(), match.end(), dict(_flat(logged))
+
+
+def _flat(document: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+    """(name, number) of a dictionary; null and None say that nothing was measured, text and lists are no metrics."""
+    for name, value in document.items():
+        if isinstance(value, dict) and depth < 3:
+            yield from _flat(value, f"{before}{name}/", depth + 1)
+        elif isinstance(value, (int, float, str)) and not isinstance(value, bool):
+            number = _number(value)
+            if number is not None:
+                yield f"{before}{name}", number
+
+
+def _number(value: float | str) -> float | None:
+    """A logged value, which transformers 5 writes as text."""
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _value(text: str) -> dict[str, Any] | None:
+    """The dictionary that the text is; None for anything else."""
+    finite = _NO_NUMBER.sub("'nan'", text)
+    if "(" in finite:
+        finite = _WRAPPED.sub(lambda match: match[1] or match[2] or "''", finite)
+    try:
+        value = ast.literal_eval(finite)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) and all(isinstance(name, str) for name in value) else None

@@ -1,0 +1,111 @@
+"""Notebooks and HTML pages as lines of text: what was printed into them, and their tables with tabs between cells.
+
+Nothing of them is run. What is not here: what the lines mean (console_lines).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+from core.errors import SpecError
+from grpoctl.diagnose.readers.text import Line, head, text_lines, unpacked
+
+_LARGEST = 1 << 28  # bytes of a notebook or a page
+_PAGE = re.compile(rb"<(?:!doctype html|html|table|div|tbody|tr)\b", re.IGNORECASE)
+_TABLE = "<table"
+
+
+def is_document(path: Path) -> bool:
+    """Whether the file is a notebook (.ipynb) or begins like a page of HTML."""
+    start = head(path)
+    return _is_notebook(path, start) or _PAGE.search(start.lstrip()[:2000]) is not None
+
+
+def lines_of(path: Path) -> Iterator[Line]:
+    """The lines that a reader of the document sees. Raises SpecError for a damaged notebook."""
+    if not _is_notebook(path, head(path)):
+        page = "\n".join(line.text for line in text_lines(path))
+        yield from (Line(number, text) for number, text in enumerate(text_of_html(page).split("\n"), 1))
+        return
+    try:
+        notebook = json.loads(unpacked(path, _LARGEST))
+        texts = [text for cell in notebook.get("cells", ()) for text in _of_cell(cell)]
+    except (ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise SpecError(f"damaged notebook: {error}", file=path) from None
+    lines = "\n".join(texts).split("\n")
+    yield from (Line(number, text) for number, text in enumerate(lines, 1))
+
+
+def _is_notebook(path: Path, start: bytes) -> bool:
+    return path.suffix.lower() == ".ipynb" and start.lstrip().startswith(b"{")
+
+
+def _of_cell(cell: dict[str, object]) -> Iterator[str]:
+    """What a cell says: its source (settings stand there), then what it printed and displayed."""
+    yield _joined(cell.get("source"))
+    outputs = cell.get("outputs")
+    for output in outputs if isinstance(outputs, list) else ():
+        data = output.get("data") or {}
+        if "text/html" in data:
+            yield text_of_html(_joined(data["text/html"]))
+        else:
+            yield _joined(output.get("text") or data.get("text/plain"))
+
+
+def _joined(text: object) -> str:
+    return "".join(map(str, text)) if isinstance(text, list) else text if isinstance(text, str) else ""
+
+
+class _Rows(HTMLParser):
+    """Text, with a table's row on a line of its own and tabs between its cells."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._cells: list[str] | None = None
+        self._silent = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        """A row begins, or a cell of it."""
+        if tag in ("script", "style"):
+            self._silent += 1
+        elif tag == "tr":
+            self._end_row()
+            self._cells = []
+        elif tag in ("td", "th") and self._cells is not None:
+            self._cells.append("")
+        elif tag in ("br", "p", "div", "pre", "li") and self._cells is None:
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        """A row ends, with its table if need be."""
+        if tag in ("script", "style"):
+            self._silent = max(0, self._silent - 1)
+        elif tag in ("tr", "table"):
+            self._end_row()
+
+    def handle_data(self, data: str) -> None:
+        """Text of a cell, or between tables."""
+        if self._silent:
+            return
+        if self._cells is None:
+            self.parts.append(data)
+        elif self._cells:
+            self._cells[-1] += " ".join(data.split())
+
+    def _end_row(self) -> None:
+        if self._cells:
+            self.parts.append("\n" + "\t".join(self._cells) + "\n")
+        self._cells = None
+
+
+def text_of_html(page: str) -> str:
+    """What a reader of the page sees, a table's cells with tabs between them."""
+    parser = _Rows()
+    parser.feed(page)
+    parser.close()
+    return "".join(parser.parts)

@@ -1,0 +1,117 @@
+"""A JSON file of metrics -> a case: a list of rows, columns as lists, or one row of aggregates (a summary).
+
+What is not here: JSON lines (console), runs of ours (run_dir), trainer_state.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from core.errors import GrpoError, SpecError
+from grpoctl.diagnose.readers.base import Reading, Source
+from grpoctl.diagnose.readers.log_settings import stated_settings
+from grpoctl.diagnose.readers.metric_names import STEPS
+from grpoctl.diagnose.readers.text import head, unpacked
+from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, is_entry, number
+
+_LARGEST = 1 << 28
+_DEPTH = 4
+_SETTINGS = ("config", "args", "arguments", "hyperparameters", "hparams", "settings", "training_args")
+
+
+class _JsonDocument:
+    """One JSON value."""
+
+    name = "json"
+    looks_for = "a .json of rows ([{...}]), of columns ({'reward': [...]}) or of aggregates ({'reward': {'mean': 0.5}})"
+
+    def knows(self, source: Source) -> bool:
+        """By its content: one JSON value with a metric that we know."""
+        if source.path is None or not source.path.is_file() or head(source.path).lstrip()[:1] not in (b"{", b"["):
+            return False
+        with suppress(GrpoError, ValueError, RecursionError):
+            return bool(_entries(_document(source.path)))
+        return False
+
+    def read(self, source: Source) -> Reading:
+        """Rows by step. Raises SpecError where the file has no metric."""
+        path = source.path
+        assert path is not None  # knows() came first
+        document = _document(path)
+        entries = _entries(document)
+        if not entries:
+            raise SpecError("has no metric of training", file=path)
+        settings: dict[str, Any] = {}
+        if isinstance(document, dict):
+            for name in _SETTINGS:
+                if isinstance(document.get(name), dict):
+                    settings |= stated_settings(document[name])
+        case, notes = case_of_entries(entries, Known(settings=settings))
+        if len(entries) == 1:
+            notes.append("one row of numbers: an excerpt, or aggregates of a run")
+        return Reading(case=case, kind=self.name, source=str(path), notes=tuple(notes))
+
+
+READER = _JsonDocument()
+
+
+def _document(path: Path) -> Any:
+    return json.loads(unpacked(path, _LARGEST))
+
+
+def _entries(document: Any) -> list[Entry]:
+    """The rows that the document has, in their order; [] where none has a metric."""
+    rows = [{name: value for name, value in row.items() if value is not None} for row in _rows(document)]
+    rows = [row for row in rows if is_entry(row)]
+    steps = [next((int(row[name]) for name in STEPS if name in row and row[name] >= 0), None) for row in rows]
+    if None in steps or len(set(steps)) < len(steps):
+        steps = list(range(1, len(rows) + 1))
+    return [Entry(step=step or 0, cells=row) for step, row in zip(steps, rows, strict=True)]
+
+
+def _rows(document: Any) -> Iterator[dict[str, float]]:
+    """Every row of the document as a flat mapping of numbers."""
+    if isinstance(document, list):
+        yield from (dict(_flat(row)) for row in document if isinstance(row, dict))
+    elif isinstance(document, dict):
+        lists = {name: value for name, value in document.items() if isinstance(value, list)}
+        numbered = {key: value for key, value in document.items() if key.isdigit() and isinstance(value, dict)}
+        if (history := _history(lists)) is not None:
+            yield from (dict(_flat(row)) for row in history)
+        elif columns := {name for name, value in lists.items() if len(value) > 1 and is_entry([name])}:
+            yield from _transposed(lists, columns)
+        elif numbered and len(numbered) == len(document):
+            for key, row in sorted(numbered.items(), key=lambda item: int(item[0])):
+                yield {"step": float(key), **dict(_flat(row))}
+        else:
+            yield dict(_flat({name: value for name, value in document.items() if name not in _SETTINGS}))
+
+
+def _history(lists: Mapping[str, list[Any]]) -> list[dict[str, Any]] | None:
+    """The list of rows among a document's lists; None where none has a metric."""
+    for value in lists.values():
+        if value and all(isinstance(row, dict) for row in value) and any(is_entry(dict(_flat(row))) for row in value):
+            return value
+    return None
+
+
+def _transposed(lists: Mapping[str, list[Any]], columns: set[str]) -> Iterator[dict[str, float]]:
+    """The rows of lists that are columns; one that numbers them counts where it is as long as they are."""
+    longest = max(len(lists[name]) for name in columns)
+    taken = columns | {name for name in lists if name in STEPS and len(lists[name]) == longest}
+    for index in range(longest):
+        cells = {name: number(lists[name][index]) for name in taken if index < len(lists[name])}
+        yield {name: value for name, value in cells.items() if value is not None}
+
+
+def _flat(document: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+    """(name, number) of every number; names of nested objects are joined by a slash."""
+    for name, value in document.items():
+        if isinstance(value, dict) and depth < _DEPTH:
+            yield from _flat(value, f"{before}{name}/", depth + 1)
+        elif (known := number(value)) is not None:
+            yield f"{before}{name}", known

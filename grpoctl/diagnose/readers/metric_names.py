@@ -1,0 +1,334 @@
+"""What trainers call the metrics of a step, in our names: TRL, verl, OpenRLHF, slime, prime-rl, home-made ones.
+
+What is here: tables of names and how a name is looked up in them. What is not: the files and lines they stand in, and
+settings (trl_settings, log_settings).
+
+TRL: reward_std is the deviation over the whole batch (reward/std) in TRL 1.16; versions that still log
+`completion_length` or a single `clip_ratio` give the mean deviation inside groups there (reward/group_std).
+sampling_logp_difference is the mean |log-prob the sampler recorded - log-prob of the trainer's forward| over the tokens
+of the batch: the same quantity as our rollout/logprob_gap, over all rows instead of one group. verl: critic/score is
+the reward as the function gave it, critic/rewards the same less the KL in the reward; actor/kl_loss is the estimator's
+mean without its weight. Left out, since they are something else of ours: num_tokens (prompts included), step_time,
+critic/advantages/mean (over tokens, so long completions count more).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from core.health.case import FOREIGN
+from core.metrics import declared
+
+Cells = Mapping[str, float | None]
+
+
+def _table(rows: str) -> dict[str, str]:
+    """theirs -> ours, of lines `theirs | ours`."""
+    pairs = (line.split(" | ") for line in rows.strip().splitlines())
+    return {theirs.strip(): ours.strip() for theirs, ours in pairs}
+
+
+_TRL = _table(
+    """
+    reward | reward/mean
+    reward_std | reward/std
+    frac_reward_zero_std | groups/dead
+    completions/mean_length | completions/length
+    completion_length | completions/length
+    completions/clipped_ratio | completions/truncated
+    completions/min_length | completions/shortest
+    completions/max_length | completions/longest
+    completions/mean_terminated_length | completions/length_ended
+    kl | kl
+    entropy | entropy
+    clip_ratio/low_mean | policy/clip_low
+    clip_ratio/high_mean | policy/clip_high
+    clip_ratio/region_mean | policy/clip_share
+    policy_loss | policy/loss
+    loss | loss
+    grad_norm | grad_norm
+    learning_rate | learning_rate
+    sampling/sampling_logp_difference/mean | rollout/logprob_gap
+    sampling/sampling_logp_difference/max | rollout/logprob_gap_max
+    sampling/importance_sampling_ratio/mean | sampler/ratio_mean
+    sampling/importance_sampling_ratio/min | sampler/ratio_min
+    sampling/importance_sampling_ratio/max | sampler/ratio_max
+    """
+)
+_VERL = _table(
+    """
+    critic/score/mean | reward/mean
+    critic/score/max | reward/max
+    critic/score/min | reward/min
+    critic/advantages/max | advantage/max
+    critic/advantages/min | advantage/min
+    critic/kl | kl
+    critic/kl_coeff | beta
+    actor/reward_kl_penalty | kl
+    actor/reward_kl_penalty_coeff | beta
+    actor/kl_loss | kl
+    actor/kl_coef | beta
+    actor/entropy | entropy
+    actor/entropy_loss | entropy
+    actor/pg_loss | policy/loss
+    actor/loss | loss
+    actor/ppo_kl | policy/kl_old
+    actor/pg_clipfrac | policy/clip_share
+    actor/grad_norm | grad_norm
+    actor/lr | learning_rate
+    response_length/mean | completions/length
+    response_length/max | completions/longest
+    response_length/min | completions/shortest
+    response_length/clip_ratio | completions/truncated
+    training/rollout_probs_diff_mean | sampler/prob_gap
+    training/rollout_probs_diff_max | sampler/prob_gap_max
+    training/rollout_actor_probs_pearson_corr | sampler/correlation
+    rollout_corr/kl | sampler/kl
+    rollout_corr/rollout_is_mean | sampler/ratio_mean
+    rollout_corr/rollout_is_min | sampler/ratio_min
+    rollout_corr/rollout_is_max | sampler/ratio_max
+    rollout_corr/rollout_rs_masked_fraction | sampler/masked
+    mismatch/mismatch_kl | sampler/kl
+    mismatch/rollout_is_mean | sampler/ratio_mean
+    mismatch/rollout_is_min | sampler/ratio_min
+    mismatch/rollout_is_max | sampler/ratio_max
+    """
+)
+_OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
+    """
+    actor_lr | learning_rate
+    act_lr | learning_rate
+    actor_grad_norm | grad_norm
+    response_length | completions/length
+    response_clip_ratio | completions/truncated
+    truncated_ratio | completions/truncated
+    ppo_clip_ratio | policy/clip_share
+    ppo_kl | policy/kl_old
+    vllm_kl | sampler/kl
+    group_reward_std | reward/group_std
+    rollout/raw_reward | reward/mean
+    rollout/response_lengths | completions/length
+    rollout/response_len/mean | completions/length
+    rollout/truncated | completions/truncated
+    rollout/truncated_ratio | completions/truncated
+    rollout/entropy | entropy
+    train/kl_loss | kl
+    train/entropy_loss | entropy
+    train_rollout_logprob_abs_diff | rollout/logprob_gap
+    optim/grad_norm | grad_norm
+    optim/lr | learning_rate
+    optim/entropy | entropy
+    optim/kl_sample_train_v1 | sampler/kl
+    mismatch_kl/mean | sampler/kl
+    entropy/mean | entropy
+    is_truncated/mean | completions/truncated
+    seq_len/mean | completions/length
+    env/all/reward/total | reward/mean
+    env/reward_mean | reward/mean
+    env/reward_std | reward/std
+    objective/kl | kl/whole
+    objective/scores | reward/mean
+    ppo/mean_scores | reward/mean
+    ppo/std_scores | reward/std
+    policy/entropy_avg | entropy
+    ppo/policy/entropy | entropy
+    policy/approxkl_avg | policy/kl_old
+    ppo/policy/approxkl | policy/kl_old
+    policy/clipfrac_avg | policy/clip_share
+    ppo/policy/clipfrac | policy/clip_share
+    loss/policy_avg | policy/loss
+    ppo/loss/policy | policy/loss
+    """
+)
+_HOME_MADE = _table(  # in small letters, words joined by _
+    """
+    mean_reward | reward/mean
+    reward_mean | reward/mean
+    rewards_mean | reward/mean
+    mean_rewards | reward/mean
+    avg_reward | reward/mean
+    reward_avg | reward/mean
+    average_reward | reward/mean
+    train_reward | reward/mean
+    total_reward | reward/mean
+    rewards | reward/mean
+    std_reward | reward/std
+    rewards_std | reward/std
+    max_reward | reward/max
+    reward_max | reward/max
+    min_reward | reward/min
+    reward_min | reward/min
+    group_reward_std | reward/group_std
+    kl_div | kl
+    kl_divergence | kl
+    mean_kl | kl
+    kl_mean | kl
+    avg_kl | kl
+    approx_kl | policy/kl_old
+    approxkl | policy/kl_old
+    total_loss | loss
+    train_loss | loss
+    training_loss | loss
+    mean_loss | loss
+    avg_loss | loss
+    pg_loss | policy/loss
+    actor_loss | policy/loss
+    policy_gradient_loss | policy/loss
+    mean_entropy | entropy
+    entropy_mean | entropy
+    avg_entropy | entropy
+    gradient_norm | grad_norm
+    gnorm | grad_norm
+    lr | learning_rate
+    clip_frac | policy/clip_share
+    clipfrac | policy/clip_share
+    clip_fraction | policy/clip_share
+    pg_clipfrac | policy/clip_share
+    mean_completion_length | completions/length
+    avg_completion_length | completions/length
+    completion_len | completions/length
+    mean_response_length | completions/length
+    avg_response_length | completions/length
+    response_len | completions/length
+    gen_len | completions/length
+    mean_length | completions/length
+    avg_length | completions/length
+    clipped_ratio | completions/truncated
+    truncation_rate | completions/truncated
+    frac_truncated | completions/truncated
+    zero_std_ratio | groups/dead
+    frac_zero_std | groups/dead
+    dead_groups | groups/dead
+    accuracy | rewards/accuracy
+    acc | rewards/accuracy
+    advantage_std | advantage/std_all
+    """
+)
+_EVAL = _table(
+    """
+    eval_reward | eval/reward
+    eval_loss | eval/loss
+    eval_completions/mean_length | eval/length
+    eval_completion_length | eval/length
+    eval_completions/clipped_ratio | eval/truncated
+    eval_sampling/sampling_logp_difference/mean | eval/logprob_gap
+    """
+)
+_SECOND = {"critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max", "critic/rewards/min": "reward/min"}
+KNOWN = _TRL | _VERL | _OTHERS | _EVAL | _SECOND
+STEPS = (  # what numbers the rows
+    "step", "_step", "global_step", "training/global_step", "trainer/global_step", "train/global_step", "iteration",
+    "iter", "train_step", "training_step", "steps",
+)  # fmt: skip
+# What says that a row is of TRL's GRPO trainer, and not of some other one that Hugging Face's Trainer drives.
+OF_GRPO = [theirs for theirs, ours in _TRL.items() if ours in ("groups/dead", "completions/length")]
+_OLDER = ("completion_length", "clip_ratio")  # versions whose reward_std is inside groups
+# Known, and of no use to a rule: not worth a note that they were left out.
+_ASIDE = re.compile(
+    r"(eval_|train/|val/|eval/)?epoch|step|_.*|.*global_step|.*step_time.*|num_tokens|total_flos|num_input_tokens_seen|total_num_tokens"
+    r"|eval_(runtime|num_tokens|step_time|.*_per_second)|train_.*|profiling/.*|(eval_)?rewards?/.+/std|(eval_)?reward_std"
+    r"|(eval_)?frac_reward_zero_std|(eval_)?entropy|eval_kl|(eval_)?completions/(min|max|mean_terminated|min_terminated|max_terminated)_length"
+    r"|mean_token_accuracy|(eval_)?clip_ratio(/.+)?|eval_sampling/.+|sampling/.+|eval_completions/.+|total_length|return"
+    r"|(perf|timing_s|timing_per_token_ms|timing|time|global_seqlen|prompt_length|num_turns|val-aux|memory|system|tool_call_counts)/.*"
+    r"|critic/(returns|values|rewards|advantages|vf).*|actor/pg_clipfrac_lower|training/(epoch|.*)|rollout_corr/.*|mismatch/.*"
+    r"|.*(elapsed|remaining|runtime|seconds|per_second|throughput|time)(\(.*\))?|percentage|memory.*"
+)
+_REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>/mean|/std)?")
+_VALIDATION = re.compile(r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)")
+_ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_reward(?:_func|_fn|_function)?")
+
+
+@lru_cache(maxsize=20_000)
+def name_of(theirs: str) -> str | None:
+    """Our metric of that name, ours or theirs; None where there is none.
+
+    Names with spaces or capitals (`Training Loss`, `completions / mean_length`), or with `train/` before them, too.
+    """
+    for name in _spellings(theirs):
+        if (known := KNOWN.get(name)) is not None:
+            return known
+        if name in FOREIGN or declared(name) is not None:
+            return name
+        if (family := _of_family(name)) is not None:
+            return family
+    return _home_made(theirs)
+
+
+def _spellings(theirs: str) -> list[str]:
+    """The name, and what it is without the marks of tables and dashboards."""
+    plain = re.sub(r"\s*/\s*", "/", theirs.strip())
+    bare = plain.removeprefix("train/").removeprefix("rollout/")
+    names = [theirs, plain, bare, bare.removesuffix("/mean")]
+    return list(dict.fromkeys(names))
+
+
+def _of_family(name: str) -> str | None:
+    """A reward function's mean or deviation, a validation set's score."""
+    if match := _REWARD.fullmatch(name):
+        word = re.sub(r"[^\w.-]", "_", match["name"])
+        if match["what"] == "/std":
+            return None if match["eval"] else f"reward/function_std/{word}"
+        return f"eval/rewards/{word}" if match["eval"] else f"rewards/{word}"
+    if match := _VALIDATION.fullmatch(name):
+        return "eval/slices/" + re.sub(r"[^\w.-]", "_", match["set"] or match["old"])
+    return None
+
+
+def _home_made(theirs: str) -> str | None:
+    """A name that many scripts use, whatever its capitals and whether its words stand apart."""
+    word = re.sub(r"[\s./-]+", "_", theirs.strip().removeprefix("train/").lower())
+    known = _HOME_MADE.get(word) or _TRL.get(word)
+    if (
+        known is None
+        and (match := _ONE_REWARD.fullmatch(word))
+        and match["name"] not in ("eval", "val", "test", "best")
+    ):
+        return f"rewards/{match['name']}"
+    return known
+
+
+def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
+    """The row's metrics in our names, what is not a finite number as None; what has no name of ours is left out."""
+    metrics: dict[str, float | None] = {}
+    for theirs, value in row.items():
+        name = name_of(theirs)
+        if name is None or name in ("step", "update") or (theirs in _SECOND and name in metrics):
+            continue
+        metrics[name] = value if value is not None and math.isfinite(value) else None
+    if older and "reward/std" in metrics:
+        metrics["reward/group_std"] = metrics.pop("reward/std")
+    return metrics
+
+
+def is_older(names: Iterable[str]) -> bool:
+    """Whether the columns are of a TRL whose reward_std is the mean deviation inside groups."""
+    return any(name in _OLDER for name in names)
+
+
+def is_aside(name: str) -> bool:
+    """Whether the name is known to be of no use to a rule: counters, times, what is told twice."""
+    return _ASIDE.fullmatch(re.sub(r"\s*/\s*", "/", name.strip())) is not None
+
+
+def left_out(names: Iterable[str]) -> list[str]:
+    """The columns that have no name of ours and are not known to be of no use, sorted."""
+    return sorted({name for name in names if name_of(name) is None and not is_aside(name)})
+
+
+_WORDS = {  # of a metric's name -> the metric that is proposed for a name with such a word
+    "reward": "reward", "rew": "reward", "r": "reward", "score": "reward", "kl": "kl", "entropy": "entropy",
+    "ent": "entropy", "loss": "loss", "grad": "grad_norm", "gradnorm": "grad_norm", "lr": "learning_rate",
+    "len": "completions/length", "length": "completions/length", "truncated": "completions/truncated",
+    "clipped": "completions/truncated",
+}  # fmt: skip
+
+
+def proposed(name: str) -> str | None:
+    """The metric that a name nobody knows may mean, for a hint; None where no word of it says so."""
+    words = [word for word in re.split(r"[^a-z]+", name.lower()) if word]
+    if any(word in ("time", "sec", "max", "min", "std", "var", "total", "num", "count") for word in words):
+        return None
+    return next((_WORDS[word] for word in words if word in _WORDS), None)
