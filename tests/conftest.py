@@ -60,10 +60,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
+def pytest_configure() -> None:
+    """What is imported to collect the tests stays: looking for garbage among it took a quarter of that time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: a collection of garbage (half a second otherwise) need not look at it again."""
+    """A collection of garbage (half a second otherwise) need not look at what is imported by now again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture

@@ -23,6 +23,12 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         super().__init__(config, log)
         config.option.loadscopereorder = False
 
+    def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+        """How many tests of its files a process has before it. Asked after each test: what is done is forgotten."""
+        for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+            del workload[scope]
+        return int(super()._pending_of(workload))
+
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return "the scenarios" if file in SHARING else file

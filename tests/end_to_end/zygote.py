@@ -1,5 +1,8 @@
 """A process that has imported torch and Optuna once and forks a child for each command: real ones, without the imports.
 
+It has also made the tables that every process makes once, a fifth of a second: the texts that name the built-in model
+in the cache, and transformers' names of weights.
+
 Started as `python -P zygote.py SOCKET`. A client connects, sends one line of JSON (argv, cwd, env, stdin, stdout,
 stderr, and fsize: the largest file the child may write), and is sent `{"pid": N}` and, when the child has ended,
 `{"returncode": N}` as subprocess has it. Nothing here runs a torch operation: threads would not survive the fork.
@@ -20,9 +23,13 @@ import traceback
 from typing import Any
 
 PRELOADED = (
-    "core.assemble", "core.policies.lm.build", "core.training.trainer", "peft", "rich.progress",
-    "grpoctl.cli.run_session", "grpoctl.app",
-    "optuna.storages", "sqlalchemy.dialects.sqlite", "alembic.command", "matplotlib.figure", "grpoctl.sweeps.driver",
+    "core.assemble", "core.policies.lm.build", "core.training.trainer", "core.tasks.custom.task",
+    "peft.utils.transformers_weight_conversion", "rich.progress",
+    "grpoctl.app", "grpoctl.cli.run", "grpoctl.cli.run_session", "grpoctl.cli.validate",
+    "grpoctl.diagnose.readers.run_dir", "grpoctl.diagnose.readers.text",
+    "optuna.storages._rdb.models", "sqlalchemy.dialects.sqlite", "alembic.command", "alembic.config",
+    "matplotlib.figure", "matplotlib.backends.backend_agg", "PIL.JpegImagePlugin", "PIL.GifImagePlugin",
+    "grpoctl.cli.sweep", "grpoctl.cli.sweep_session", "grpoctl.sweeps.driver", "grpoctl.executors.jobs",
 )  # fmt: skip
 
 
@@ -30,6 +37,8 @@ def serve(address: str) -> None:
     """Fork a child for every request until this process is ended."""
     for name in PRELOADED:
         importlib.import_module(name)
+    importlib.import_module("core.policies.lm.build").tiny_pairs()
+    importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("qwen2")
     gc.freeze()  # what is here already need not be looked at, and so not be copied, by each child
     woken, wake = socket.socketpair()
     wake.setblocking(False)

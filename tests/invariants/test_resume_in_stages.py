@@ -120,9 +120,9 @@ def used(trainer: Trainer, recorder: Recorder) -> None:
     assert trainer.progress.prompts > 2 * len([stage for stage in columns["stage"] if stage])
 
 
-# Each takes 5 CPU seconds or more. "full" stands beside them, a budget beside "tokens" in "table, completions", and one
-# moment of the others in test_resume_is_exact.
-SLOW = ("dropout", "fault", "tokens")
+# Each takes 4 CPU seconds or more. The tables stand beside them, a budget beside "tokens" in "table, completions", and
+# one moment of the others in test_resume_is_exact.
+SLOW = ("full", "dropout", "fault", "tokens")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from grpoctl.runs import liveness, status
 from grpoctl.runs.liveness import DIED
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
+from tests.grpoctl.one_process import outputs
 
 ROOT = Path(__file__).resolve().parents[3]
 RUNNING = StatusRecord(status=Status.RUNNING, pid=1, started=10.0)
@@ -157,17 +158,11 @@ def test_a_dead_run_is_interrupted_though_that_cannot_be_written_down(run: RunDi
 
 def _told_on_a_full_disk(run: RunDir) -> list[str]:
     """What `ls` and `show` say of the run, as words and as JSON."""
-    told = []
-    for command in (["ls"], ["show", run.id]):
-        for form in ([], ["--json"]):
-            done = subprocess.run(
-                [sys.executable, "-P", "-m", "grpoctl.app", *command, *form],
-                env={**os.environ, "GRPOCTL_HOME": str(run.home.path), "PYTHONPATH": str(ROOT)},
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            (word,) = set(re.findall("RUNNING|INTERRUPTED", done.stdout))
-            told.append(word)
-    return told
+    commands = [f"{command}{form}" for command in ("ls", f"show {run.id}") for form in ("", " --json")]
+    shown = outputs(
+        commands,
+        run.path,
+        before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+        GRPOCTL_HOME=str(run.home.path),
+    )
+    return [word for text in shown for word in set(re.findall("RUNNING|INTERRUPTED", text))]
