@@ -136,7 +136,7 @@ def found_at(spec: RunSpec, rows: Sequence[Row]) -> int | None:
 
 
 def times_the_noise(spec: RunSpec, row: Row) -> float:
-    """A step's larger gap, its group's or its canary's, in units of the noise by the row before step 1."""
+    """A step's larger gap, its group's or its canary's, in units of the run's noise for as many effective tokens."""
     factor = noise_factor(spec.guards) or 1.0
     of_group, of_canary = (times(row, *columns) or 0.0 for columns in (GROUP_COLUMNS, CANARY_COLUMNS))
     return max(factor * of_group, CANARY * factor * of_canary)

@@ -30,7 +30,7 @@ class GuardSpec(Part):
 
     rollout_integrity: Action = "stop"
     max_logprob_gap: Positive | None = None  # null: by dtype and temperature, core.health.rules.integrity
-    noise_factor: Annotated[Positive | None, LATE] = 3.0  # times the run's own noise; null: not judged by it
+    noise_factor: Annotated[Positive | None, LATE] = 2.0  # times the run's own noise; null: not judged by it
     collapse: Action = "stop"
     patience: PositiveInt = 5
     min_valid: Fraction | None = 0.05

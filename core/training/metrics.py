@@ -16,6 +16,7 @@ from torch import Tensor
 
 from core.algorithms.advantages import dead_groups, group_std
 from core.algorithms.reductions import token_mean
+from core.health.own_noise import Noise
 from core.policies.base import Rollout, Scores
 from core.tasks.base import Outcome
 from core.training.requests import Groups
@@ -95,13 +96,12 @@ def _part_means(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 
 def integrity_metrics(
-    rollout: Rollout, rows: list[int], clean: Scores, *, density: bool = False, limit: float | None = None
+    rollout: Rollout, rows: list[int], clean: Scores, *, density: bool = False, noise: Noise | None = None
 ) -> dict[str, float]:
     """Gap between recorded and clean log-probs, and the (differential) entropy, over the rows that were scored.
 
     Without recorded log-probs there is no gap. The entropy of a `density` may be below 0 and goes by another name: the
-    limits and rules of `entropy` are of choices. `limit` is the largest logit gap that is noise: from the same doubt
-    follows the log-prob gap that exceeds it.
+    limits and rules of `entropy` are of choices. With the run's own `noise` also the smallest log-prob gap beyond it.
     """
     mask_NT, metrics = rollout.mask_NT[rows], {}
     if rollout.drawn_NT is not None:
@@ -112,7 +112,8 @@ def integrity_metrics(
         early_NT = mask_NT & (torch.arange(mask_NT.shape[1]) < (mask_NT.sum(-1, keepdim=True) + 1) // 2)
         metrics["rollout/logit_gap"] = logit_gap(gap_NT, doubt_NT, mask_NT)
         metrics["rollout/logit_gap_early"] = logit_gap(gap_NT, doubt_NT, early_NT)
-        if limit is not None:
+        if noise is not None:
+            limit = noise.limit(rollout.how.temperature, effective_tokens(doubt_NT[mask_NT]))
             metrics["rollout/detectable_gap"] = limit * float(token_mean(doubt_NT, mask_NT))
         if bool((mask_NT & ~early_NT).any()):
             metrics["rollout/logit_gap_late"] = logit_gap(gap_NT, doubt_NT, mask_NT & ~early_NT)
@@ -135,6 +136,11 @@ def logit_gap(gap_NT: Tensor, doubt_NT: Tensor, mask_NT: Tensor) -> float:
     return float(gap_NT[mask_NT].sum() / doubt_NT[mask_NT].sum())
 
 
+def effective_tokens(doubt_M: Tensor) -> float:
+    """Kish's effective sample size of these doubts: as many equal ones have a mean that varies as much."""
+    return float(doubt_M.sum() ** 2 / doubt_M.square().sum())
+
+
 def noise_metrics(
     rollout: Rollout, rows: Sequence[int], together: Scores, alone: Sequence[Scores], *, density: bool
 ) -> dict[str, float]:
@@ -148,20 +154,31 @@ def noise_metrics(
     mask_NT, scored_NT = rollout.mask_NT[list(rows)], together.logprobs_NT
     doubt_NT = doubts(scored_NT, density=density)
     gap_NT = (rollout.drawn_NT[list(rows)] - scored_NT).abs().double()
-    again_NT = torch.cat([scores.logprobs_NT for scores in alone])
     return {
         "rollout/noise": max(
             logit_gap(*of_row) for of_row in zip(gap_NT, doubt_NT, mask_NT, strict=True) if of_row[2].any()
         ),
         "rollout/noise_mean": logit_gap(gap_NT, doubt_NT, mask_NT),
-        "rollout/rescoring_gap": logit_gap((again_NT - scored_NT).abs().double(), doubt_NT, mask_NT),
+        "rollout/rescoring_gap": rescoring_gap(mask_NT, together, alone, density=density),
     }
 
 
-def canary_gap(canary_T: Tensor, scored_T: Tensor, *, density: bool) -> float:
-    """The logit gap of the canary's factors between the sampler's log-probs and the trainer's."""
-    gap_T = (canary_T - scored_T).abs().double()
-    return logit_gap(gap_T, doubts(scored_T, density=density), torch.ones_like(gap_T, dtype=torch.bool))
+def rescoring_gap(mask_NT: Tensor, together: Scores, alone: Sequence[Scores], *, density: bool) -> float:
+    """The logit gap between the trainer's scores of rows together and each alone, which no sampler has a part in."""
+    again_NT = torch.cat([scores.logprobs_NT for scores in alone])
+    gap_NT = (again_NT - together.logprobs_NT).abs().double()
+    return logit_gap(gap_NT, doubts(together.logprobs_NT, density=density), mask_NT)
+
+
+def canary_metrics(
+    canary_T: Tensor, scored_T: Tensor, temperature: float, *, density: bool, noise: Noise | None
+) -> dict[str, float]:
+    """The logit gap of the canary's factors between sampler and trainer; with `noise` the smallest that exceeds it."""
+    gap_T, doubt_T = (canary_T - scored_T).abs().double(), doubts(scored_T, density=density)
+    metrics = {"canary/logit_gap": logit_gap(gap_T, doubt_T, torch.ones_like(gap_T, dtype=torch.bool))}
+    if noise is not None:
+        metrics["canary/detectable_gap"] = noise.canary_limit(temperature, effective_tokens(doubt_T))
+    return metrics
 
 
 def sample_rows(

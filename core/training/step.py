@@ -17,14 +17,14 @@ from torch import Tensor
 from core.algorithms.advantages import choice_scores, dead_groups, kept_counts, whole
 from core.config import GrpoStage, RunSpec, Schedule
 from core.health.finding import Row
-from core.health.own_noise import CANARY_COLUMNS, Noise, times
+from core.health.own_noise import CANARY_COLUMNS, GROUP_COLUMNS, Noise, times
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores, Weights
 from core.policies.savings import Savings
 from core.randomness import CHOICE, DROPOUT, ORDER, TRAIN, RowKey, permutation
 from core.tasks.base import Example, Task, names_of
 from core.training.checkpoint import Progress
 from core.training.clock import Clock, Spent, at, stage_learning_rate
-from core.training.metrics import canary_gap, integrity_metrics, rollout_metrics, sample_rows
+from core.training.metrics import canary_metrics, integrity_metrics, rescoring_gap, rollout_metrics, sample_rows
 from core.training.outcome import Ending
 from core.training.requests import ABSENT, Groups, Learn, Replay, Request, Reward, Sample, Score
 from core.training.update import Batch, Update
@@ -330,12 +330,13 @@ def _canary_due(context: StepContext) -> bool:
 def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any, dict[str, float]]:
     """The gap between recorded and clean log-probs on one whole group, each in its turn, and on the canary.
 
-    Beside each stands the smallest gap that would exceed the run's own noise on this step.
+    Beside each stands the smallest gap that would exceed the run's own noise on this step. Where one does, the trainer
+    scores the group again, row by row: what that differs by is noise of this step, however little there was before.
     """
     settings, size, noise = context.spec.policy, int(context.stage.prompts_per_step), context.noise
     rows = rows_of([(context.step - 1) % size], int(context.stage.num_generations))
     wants = frozenset({ENTROPY}) if settings.entropies else NOTHING
-    temperature, canary_T = rollout.how.temperature, rollout.canary_T
+    canary_T = rollout.canary_T
     canary = None if canary_T is None else context.canary
     # In one forward with the group it costs little. A group that is narrower would be padded, and round otherwise.
     fits = canary is not None and int(rollout.mask_NT[rows].sum(-1).max()) >= canary.mask_NT.shape[1]
@@ -346,17 +347,27 @@ def _integrity(context: StepContext, rollout: Rollout) -> Generator[Request, Any
         rows=[*rows, *range(len(rollout), len(rollout) + len(joined))],
         wants=wants,
     )
-    limit = None if noise is None else noise.limit(temperature)
-    of_group = clean.cut(len(rows), rollout.mask_NT.shape[1])
-    metrics = integrity_metrics(rollout, rows, of_group, density=settings.density, limit=limit)
-    if canary is not None and canary_T is not None:
-        own = replace(canary, how=rollout.how)
-        of_canary: Scores = clean if joined else (yield Score(policy=context.policy, rollout=own, rows=[0]))
+    of_group, of_canary = clean.cut(len(rows), rollout.mask_NT.shape[1]), clean
+    if canary is not None and not joined:
+        of_canary = yield Score(policy=context.policy, rollout=replace(canary, how=rollout.how), rows=[0])
+
+    def gaps(noise: Noise | None) -> dict[str, float]:
+        metrics = integrity_metrics(rollout, rows, of_group, density=settings.density, noise=noise)
+        if canary_T is None or canary is None:
+            return metrics
         scored_T = of_canary.logprobs_NT[-1, : len(canary_T)]
-        metrics["canary/logit_gap"] = canary_gap(canary_T, scored_T, density=settings.density)
-        if noise is not None:
-            metrics["canary/detectable_gap"] = noise.canary_limit(temperature)
-    return metrics
+        temperature = rollout.how.temperature
+        return metrics | canary_metrics(canary_T, scored_T, temperature, density=settings.density, noise=noise)
+
+    metrics = gaps(noise)
+    beyond = any((times(metrics, *columns) or 0.0) > 1 for columns in (GROUP_COLUMNS, CANARY_COLUMNS))
+    if noise is None or not beyond:
+        return metrics
+    alone: dict[int, Scores] = {}
+    for row in rows:
+        alone[row] = yield Score(policy=context.policy, rollout=rollout, rows=[row], name="calibrate")
+    again = rescoring_gap(rollout.mask_NT[rows], of_group, list(alone.values()), density=settings.density)
+    return gaps(noise.at_least(again))
 
 
 def _useful(context: StepContext, groups: Groups, live: bool, virtual_best: float | None, first: int) -> list[int]:

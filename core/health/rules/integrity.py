@@ -73,9 +73,11 @@ def worst_integrity(table: StepTable, *, dtype: str | None, override: float | No
     Looks at: `rollout/logprob_gap` of every step and of the evaluation before step 1, against what rounding explains
     (1e-4 in fp32, 0.3 in bf16, a larger limit at temperatures below 1). A sound run of ours has 1e-7 in fp32. Where
     the run measured its own noise before step 1 (`rollout/noise`), also against that: `rollout/detectable_gap` is twice
-    it (`guards.noise_factor`) on each step, `canary/detectable_gap` the same for one fixed prompt with fixed tokens.
-    Beyond it on average of two steps in a row is an error, and so is one step twice beyond it. A start that is unsound
-    does not become its own noise: at most ten times what two scorings of the same rows by the trainer differ by is.
+    it (`guards.noise_factor`) on each step, more where few tokens are in doubt, and `canary/detectable_gap` the same
+    for one fixed prompt with fixed tokens.
+    Beyond it on average of two steps in a row is an error, and so is one step twice beyond it. A step beyond it is
+    scored again by the trainer first, and what that differs by is noise as well. A start that is unsound does not
+    become its own noise: at most ten times what two scorings of the same rows by the trainer differ by is.
 
     Confounder: rounding of another kind. A warning where fewer than three steps or a twentieth of them (and not half)
     are over the limit, or where the median is below twice the limit and none is ten times the limit. The live guard

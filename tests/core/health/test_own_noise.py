@@ -44,8 +44,47 @@ def test_limits() -> None:
     # Calibrated at temperature 1. At 0.5 logits are twice as far apart in log-probs; above 1 the limit stays.
     noise = noise_of(start(0.03, 0.01, 0.01, **{"eval/temperature": 1.0}), "bfloat16", 2.0)
     assert noise is not None
-    assert [noise.limit(temperature) for temperature in (1.0, 0.5, 2.0)] == pytest.approx([0.06, 0.12, 0.06])
-    assert noise.canary_limit(1.0) == pytest.approx(0.09)
+    assert [noise.limit(temperature, 100) for temperature in (1.0, 0.5, 2.0)] == pytest.approx([0.06, 0.12, 0.06])
+    assert noise.canary_limit(1.0, 100) == pytest.approx(0.09)
+
+
+@pytest.mark.parametrize(
+    ("measured", "tokens", "expected"),
+    [
+        ((0.03, 0.02, 0.01), 100.0, 0.03),  # 0.02 * (1 + 2.5/10) is less than the largest prompt's
+        ((0.03, 0.02, 0.01), 25.0, 0.03),  # 0.02 * (1 + 2.5/5), as much
+        ((0.03, 0.02, 0.01), 4.0, 0.045),
+        ((0.03, 0.02, 0.01), 1.0, 0.07),
+        ((0.03, 0.001, 0.01), 1.0, 0.03),
+        # No more than 10 times what the trainer's scores differ by, however few tokens: an unsound start stays bounded.
+        ((3.0, 1.0, 0.01), 1.0, 0.1),
+        ((0.08, 0.05, 0.01), 1.0, 0.1),
+    ],
+)
+def test_the_noise_of_few_tokens_is_larger(
+    measured: tuple[float, float, float], tokens: float, expected: float
+) -> None:
+    noise = noise_of(start(*measured), "bfloat16", 2.0)
+    assert noise is not None
+    assert noise.of(tokens) == pytest.approx(expected)
+    assert noise.limit(1.0, tokens) == pytest.approx(2 * expected)
+
+
+@pytest.mark.parametrize(
+    ("rescored", "expected"),
+    [(0.01, 0.03), (0.025, 0.0375), (0.05, 0.075), (0.5, 0.1)],  # mean 0.02, then 0.025 and 0.05; bounded by the start
+)
+def test_what_two_scorings_of_a_step_differ_by_is_noise_of_that_step(rescored: float, expected: float) -> None:
+    noise = noise_of(start(0.03, 0.02, 0.01), "bfloat16", 2.0)
+    assert noise is not None
+    assert noise.at_least(rescored).of(25.0) == pytest.approx(expected)
+    assert noise.of(25.0) == pytest.approx(0.03)
+
+
+def test_fp32_is_judged_by_its_floor_however_few_tokens() -> None:
+    noise = noise_of(start(5e-6, 2e-6, 3e-7), "float32", 2.0)
+    assert noise is not None
+    assert noise.of(1.0) == noise.of(100.0) == 1e-4
 
 
 def rows(*gaps: float | None, metric: str = "rollout/logprob_gap", limit: str = "rollout/detectable_gap") -> list[Row]:

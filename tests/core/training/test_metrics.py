@@ -8,12 +8,14 @@ from math import exp, isnan, nan, sqrt
 import pytest
 import torch
 
+from core.health.own_noise import Noise
 from core.metrics import METRICS
 from core.policies.base import Rollout, Sampling, Scores
 from core.tasks.base import Outcome
 from core.tasks.text import text_example
 from core.training.metrics import (
-    canary_gap,
+    canary_metrics,
+    effective_tokens,
     evaluation_metrics,
     gain_errors,
     integrity_metrics,
@@ -114,14 +116,50 @@ def test_noise_is_the_gap_over_doubt_of_prompts_together_and_of_the_worst() -> N
 
 def test_a_certain_token_has_a_hundredth_of_doubt() -> None:
     scored = torch.tensor([0.0, -1e-9])
-    assert canary_gap(torch.tensor([-1e-6, 0.0]), scored, density=False) == pytest.approx(1e-6 / 0.02, rel=1e-2)
+    got = canary_metrics(torch.tensor([-1e-6, 0.0]), scored, 1.0, density=False, noise=None)
+    assert got == {"canary/logit_gap": pytest.approx(1e-6 / 0.02, rel=1e-2)}
+
+
+NOISE = Noise(largest=0.02, mean=0.015, most=1.0, temperature=1.0, factor=3.0)
 
 
 def test_the_canarys_gap() -> None:
-    # |-1 - -1.5| + |-2 - -2| over the doubt of the trainer's scores.
+    # |-1 - -1.5| + |-2 - -2| over the doubt of the trainer's scores. At temperature 0.5 noise is twice as much, and
+    # 1.5 times a group's is the canary's. Of two tokens in doubt it is 0.015 * (1 + 2.5 / sqrt(2)) and some.
+    one, two = 1 - exp(-1.5), 1 - exp(-2.0)
     scored = torch.tensor([-1.5, -2.0])
-    expected = 0.5 / (2 - exp(-1.5) - exp(-2.0))
-    assert canary_gap(torch.tensor([-1.0, -2.0]), scored, density=False) == pytest.approx(expected)
+    got = canary_metrics(torch.tensor([-1.0, -2.0]), scored, 0.5, density=False, noise=NOISE)
+    tokens = (one + two) ** 2 / (one**2 + two**2)
+    assert got == {
+        "canary/logit_gap": pytest.approx(0.5 / (one + two)),
+        "canary/detectable_gap": pytest.approx(1.5 * 3 * 2 * 0.015 * (1 + 2.5 / sqrt(tokens))),
+    }
+
+
+@pytest.mark.parametrize(
+    ("doubt", "expected"),
+    [([0.5, 0.5, 0.5], 3.0), ([0.9, 0.0], 1.0), ([0.3], 1.0), ([0.8, 0.2, 0.2], 2.0)],  # 1.2^2 / 0.72
+)
+def test_the_effective_number_of_tokens(doubt: list[float], expected: float) -> None:
+    assert effective_tokens(torch.tensor(doubt, dtype=torch.float64)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("scores", "noise"),
+    [
+        # Three tokens of p = 1/2: the noise is 0.015 * (1 + 2.5 / sqrt(3)), half of that a gap of log-probs.
+        ([0.5, 0.5, 0.5], 0.015 * (1 + 2.5 / sqrt(3))),
+        # One that is drawn at p = 1/10^6 and two that are certain (doubt 0.01): it is as if there were that one alone.
+        ([1e-6, 1.0, 1.0], 0.015 * (1 + 2.5 / sqrt(1.02**2 / 1.0002))),
+    ],
+)
+def test_the_smallest_gap_beyond_the_noise_grows_as_fewer_tokens_are_in_doubt(
+    scores: list[float], noise: float
+) -> None:
+    row = Scores(logprobs_NT=torch.tensor([scores], dtype=torch.float64).log())
+    got = integrity_metrics(ROLLOUT, [2], row, noise=NOISE)
+    doubt = sum(max(0.01, 1 - score) for score in scores) / 3
+    assert got["rollout/detectable_gap"] == pytest.approx(3 * noise * doubt, rel=1e-5)
 
 
 def test_the_gap_is_a_mean_over_the_drawn_tokens_of_the_rows_that_were_scored() -> None:
