@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from core.health.case import bounded, huge
-from core.health.examine import examine, facts
-from core.health.finding import SEVERITIES, Finding, Severity, steps_of
+from core.health.coverage import Coverage, coverage
+from core.health.examine import RULES, examine, facts
+from core.health.finding import SEVERITIES, Finding, Severity
 from core.health.statistics import HUGE
 from grpoctl.diagnose.readers.base import Reading
 from grpoctl.files import finite
 from grpoctl.wording import plural, setting_text
 
+Outcome = Literal["findings", "sound", "unknown"]
 _LONGEST_TEXT = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
+_MOST_RULES = 4  # that could not run and are named by a report; the JSON has all
 _MOST_TEXTS = 8  # under one key of the evidence
 _MAIN_FACTS = (
     "steps", "updates", "samples", "valid", *(f"reward/{end}" for end in ("first", "last")),
@@ -41,6 +44,11 @@ class Diagnosis:
         """The settings of the run that are known."""
         return {name: value for name, value in asdict(self.reading.case.settings).items() if value is not None}
 
+    @property
+    def coverage(self) -> Coverage:
+        """What of the run could be looked at."""
+        return coverage(self.reading.case, tuple(RULES))
+
     def counts(self) -> dict[Severity, int]:
         """How many findings there are of each severity, the gravest first; severities without one are left out."""
         counts = {severity: sum(finding.severity == severity for finding in self.findings) for severity in SEVERITIES}
@@ -48,9 +56,20 @@ class Diagnosis:
 
     @property
     def worst(self) -> str:
-        """The gravest severity that is something wrong; else `ok`, or `unknown` where there was no step to look at."""
-        fine = "ok" if steps_of(self.reading.case.rows) else "unknown"
+        """The gravest severity that is something wrong; else `ok`, or `unknown` where too little was looked at."""
+        fine = "ok" if self.coverage.is_enough else "unknown"
         return next((severity for severity in self.counts() if severity != "info"), fine)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the whole diagnosis comes to: something is wrong, nothing is, or that cannot be told."""
+        match self.worst:
+            case "ok":
+                return "sound"
+            case "unknown":
+                return "unknown"
+            case _:
+                return "findings"
 
     @property
     def verdict(self) -> str:
@@ -62,12 +81,23 @@ class Diagnosis:
                 f"{count} info" if severity == "info" else plural(count, severity) for severity, count in counts.items()
             )
             return f"{listed}; most severe: {names[0]}"
-        rows = self.reading.case.rows
-        if not steps_of(rows):
-            return "no training step in this source"
-        columns = {name for row in rows for name, value in row.items() if value is not None}
-        checked = f"{plural(len(rows), 'row')}, {plural(len(columns), 'column')}"
-        return f"no rule found a problem ({checked})" + (f"; info: {', '.join(names)}" if names else "")
+        seen = self.coverage
+        if not seen.rows:
+            return "not enough to judge: no training step in this source"
+        checked = (
+            f"{plural(seen.rows, 'row')}, {plural(len(seen.columns), 'column')}, {plural(len(seen.rules), 'rule')}"
+        )
+        info = f"; info: {', '.join(names)}" if names else ""
+        if seen.is_enough:
+            return f"no rule found a problem ({checked}){info}"
+        return f"not enough to judge ({checked}): {'; '.join(seen.open_questions)}{info}"
+
+    @property
+    def not_looked_at(self) -> str:
+        """Some of the rules that could not run, and what they lack, on one line; empty where all ran."""
+        lacking = [f"{rule} ({', '.join(what)})" for rule, what in self.coverage.missing.items()]
+        more = f"; and {len(lacking) - _MOST_RULES} more rules" if len(lacking) > _MOST_RULES else ""
+        return "; ".join(lacking[:_MOST_RULES]) + more
 
     def fact_rows(self) -> list[tuple[str, str]]:
         """(name, number) of every fact, those that say most first."""
@@ -88,9 +118,18 @@ class Diagnosis:
     def as_json(self) -> dict[str, Any]:
         """The document of `grpoctl diagnose --json` (docs/cli.md); a number that is not finite is null in it."""
         document = {
-            "schema": 1,
+            "schema": 2,
             "source": self.reading.source,
             "kind": self.reading.kind,
+            "verdict": self.outcome,
+            "looked_at": {
+                "rows": self.coverage.rows,
+                "columns": list(self.coverage.columns),
+                "rules": list(self.coverage.rules),
+            },
+            "not_looked_at": [{"rule": rule, "lacks": list(what)} for rule, what in self.coverage.missing.items()],
+            "open_questions": list(self.coverage.open_questions),
+            "not_understood": [str(unread) for unread in self.reading.not_understood],
             "facts": dict(self.facts),
             "settings": self.settings,
             "notes": list(self.reading.notes),
@@ -110,7 +149,12 @@ def diagnose(reading: Reading, name: str = "") -> Diagnosis:
         note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
         reading = replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))
     numbers = {**facts(reading.case), **reading.extra}
-    return Diagnosis(name=name or reading.source, reading=reading, facts=numbers, findings=tuple(examine(reading.case)))
+    return Diagnosis(
+        name=name or reading.source,
+        reading=reading,
+        facts=numbers,
+        findings=tuple(examine(reading.case)),
+    )
 
 
 def number_text(value: float) -> str:

@@ -11,18 +11,28 @@ from grpoctl.diagnose.readers.base import Reading
 from grpoctl.sections import Line, Section, Tone
 
 _TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warn", "info": "plain", "ok": "good", "unknown": "warn"}
+_MOST_UNREAD = 3  # kinds of lines that the report shows
 _UNDER = " "  # a label of its own line under another's
 
 
 def report(diagnosis: Diagnosis) -> list[Section]:
-    """Source, facts and verdict; then the findings, the gravest and most certain first; then how to go on."""
+    """Verdict, source and facts; then the findings, the gravest and most certain first; then how to go on."""
     reading, worst = diagnosis.reading, diagnosis.worst
-    facts = diagnosis.main_facts()
+    facts, blind = diagnosis.main_facts(), diagnosis.not_looked_at
+    unread = [str(kind) for kind in reading.not_understood]
     head = [
+        Line(label="Verdict", tone=_TONES[worst], mark=worst.upper(), text=diagnosis.verdict),
         Line(label="Source", text=f"{reading.source} ({reading.kind})"),
         *([Line(label="Facts", text=facts)] if facts else []),
         *(Line(label="Note", text=note) for note in reading.notes),
-        Line(label="Verdict", tone=_TONES[worst], mark=worst.upper(), text=diagnosis.verdict),
+        *([Line(label="Not run", text=f"rules that lack a column or setting: {blind}")] if blind else []),
+        *_listed(
+            "Unread",
+            [
+                *unread[:_MOST_UNREAD],
+                *([f"and {len(unread) - _MOST_UNREAD} more kinds of lines"] if len(unread) > _MOST_UNREAD else []),
+            ],
+        ),
     ]
     findings = [_finding(reading, finding) for finding in diagnosis.findings]
     return [Section(lines=tuple(head)), *findings, *_next(diagnosis)]

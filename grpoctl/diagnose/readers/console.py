@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -41,16 +41,40 @@ _WORDS = {
 }
 
 
-@dataclass(slots=True)
+class _Kept:
+    """Rows of one form, in bounded memory: where they get too many, neighbours become their mean."""
+
+    def __init__(self) -> None:
+        self.rows: list[Logged] = []
+        self.averaged = 1  # rows that one kept row is the mean of
+        self._held: list[Logged] = []
+
+    def add(self, entry: Logged) -> None:
+        """Keeps the row, or holds it until its neighbours are there."""
+        self._held.append(entry)
+        if len(self._held) < self.averaged:
+            return
+        self.flush()
+        if len(self.rows) >= _KEPT:
+            self.averaged *= 2
+            self.rows = [_mean_of(self.rows[begin : begin + 2]) for begin in range(0, len(self.rows), 2)]
+
+    def flush(self) -> None:
+        """Keeps what was held."""
+        if self._held:
+            self.rows.append(_mean_of(self._held))
+            self._held = []
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Log:
     """A whole log: what it has."""
 
-    logged: dict[Form, list[Logged]]
+    logged: Mapping[Form, list[Logged]]
     parser: LineParser
     settings: LogSettings
-    notices: tuple[Notice, ...] = ()
-    averaged: int = 1  # rows that one kept row is the mean of
-    notes: list[str] = field(default_factory=list)
+    notices: tuple[Notice, ...]
+    averaged: int  # rows that one row is the mean of, at most
 
 
 class _Console:
@@ -66,7 +90,7 @@ class _Console:
         """By its first line with a metric that we know."""
         if source.path is None or not source.path.is_file() or not is_text(source.path):
             return False
-        parser = LineParser(columns=_theirs(source))
+        parser = LineParser(source.columns)
         lines = islice(_lines(source.path, []), _LOOKED_AT)
         return any(logged.cells for line in lines for logged in parser.feed(line))
 
@@ -86,7 +110,7 @@ class _Console:
             notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
         elif lost := len(logged) - len(of_one_process):
             notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
-        entries, how = _numbered(distinct, mapped=_theirs(source))
+        entries, how = _numbered(distinct, mapped=source.columns)
         if not entries:
             raise SpecError("has no metrics of a training step", file=source.path)
         if log.averaged > 1:
@@ -124,11 +148,6 @@ def _check_mapped(source: Source, log: _Log) -> None:
             raise SpecError(f"--map: the log has no {column!r}; {hint}", file=source.path)
 
 
-def _theirs(source: Source) -> dict[str, str]:
-    """Name in the log -> metric, as --map has it."""
-    return dict(source.columns)
-
-
 def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
     """The lines of a log; of a notebook or a page those that a reader of it sees."""
     return lines_of(path) if is_document(path) else text_lines(path, notes)
@@ -137,37 +156,25 @@ def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
 def _scan(source: Source, notes: list[str]) -> _Log:
     """All of the log, in one pass, in bounded memory."""
     assert source.path is not None
-    parser = LineParser(columns=_theirs(source))
+    parser = LineParser(source.columns)
     notices, settings = Notices(), LogSettings()
-    logged: dict[Form, list[Logged]] = {form: [] for form in FORMS}
-    before, averaged = True, 1
-    held: dict[Form, list[Logged]] = {form: [] for form in FORMS}
+    kept: dict[Form, _Kept] = {form: _Kept() for form in FORMS}
     for line in _lines(source.path, notes):
-        text = line.text
-        begun = False
-        for entry in parser.feed(line):
-            begun = True
-            before = before and not entry.cells
-            mine = held[entry.form]
-            mine.append(entry)
-            if len(mine) >= averaged:
-                logged[entry.form].append(mine[0] if averaged == 1 else _mean_of(mine))
-                mine.clear()
-                if len(logged[entry.form]) >= _KEPT:
-                    averaged *= 2
-                    logged = {form: [_mean_of(pair) for pair in _by(2, rows)] for form, rows in logged.items()}
-        if not begun:
-            settings.look(text, before_metrics=before)
-            notices.look(text, line.number, parser.bar)
-    for form, mine in held.items():
-        if mine:
-            logged[form].append(_mean_of(mine))
-    return _Log(logged=logged, parser=parser, settings=settings, notices=notices.all(), averaged=averaged)
-
-
-def _by(count: int, rows: Sequence[Logged]) -> Iterator[Sequence[Logged]]:
-    for begin in range(0, len(rows), count):
-        yield rows[begin : begin + count]
+        entries = list(parser.feed(line))
+        for entry in entries:
+            kept[entry.form].add(entry)
+        if not entries:
+            settings.look(line.text, before_metrics=parser.first_line is None)
+            notices.look(line.text, line.number, parser.bar)
+    for rows in kept.values():
+        rows.flush()
+    return _Log(
+        logged={form: rows.rows for form, rows in kept.items()},
+        parser=parser,
+        settings=settings,
+        notices=notices.all(),
+        averaged=max(rows.averaged for rows in kept.values()),
+    )
 
 
 def _mean_of(rows: Sequence[Logged]) -> Logged:
@@ -182,7 +189,7 @@ def _mean_of(rows: Sequence[Logged]) -> Logged:
     for name in STEPS:
         if name in last.cells:
             cells[name] = last.cells[name]
-    return Logged(line=rows[0].line, form=last.form, cells=cells, step=last.step, bar=last.bar)
+    return replace(last, line=rows[0].line, cells=cells)
 
 
 def _form_of(log: _Log) -> Form:
@@ -203,23 +210,23 @@ def _joined(logged: Sequence[Logged]) -> list[Logged]:
     entries: list[Logged] = []
     for entry in logged:
         last = entries[-1] if entries else None
-        same = last is not None and (entry.step is None or last.step is None or entry.step == last.step)
-        if last is not None and entry.step is None and entry.bar is not None and entry.bar != last.bar:
-            same = False
-        again = last is not None and bool(last.cells.keys() & entry.cells.keys())
-        if last is not None and entry.step is not None and entry.step == last.step and again:
-            last.cells |= entry.cells  # a progress bar that is drawn again
-        elif (
-            last is not None
-            and same
-            and not again
-            and not (entry.step is not None and last.step is None and last.cells)
-        ):
-            last.cells |= entry.cells
-            last.step = entry.step if entry.step is not None else last.step
+        if last is not None and _continues(last, entry):
+            step = last.step if entry.step is None else entry.step
+            entries[-1] = replace(last, cells={**last.cells, **entry.cells}, step=step)
         else:
-            entries.append(Logged(entry.line, entry.form, dict(entry.cells), entry.step, entry.bar))
+            entries.append(entry)
     return [entry for entry in entries if entry.cells]
+
+
+def _continues(last: Logged, entry: Logged) -> bool:
+    """Whether a line says more of the step that the one before is of."""
+    if entry.step is not None and entry.step == last.step:
+        return True  # a progress bar that is drawn again
+    if last.cells.keys() & entry.cells.keys():
+        return False
+    if entry.step is not None:
+        return last.step is None and not last.cells
+    return entry.bar is None or entry.bar == last.bar
 
 
 def _of_one_process(logged: Sequence[Logged]) -> list[Logged]:
@@ -242,7 +249,7 @@ def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
     return [entry for run in runs for entry in run[::copies]], copies
 
 
-def _numbered(logged: Sequence[Logged], *, mapped: dict[str, str]) -> tuple[list[Entry], str]:
+def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[list[Entry], str]:
     """The entries with their steps and with --map's names, and how they were numbered."""
 
     def is_evaluation(entry: Logged) -> bool:

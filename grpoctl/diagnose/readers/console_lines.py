@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from core.text import harmless
@@ -57,32 +57,32 @@ _SHOWN = 120  # characters of a line that was not understood
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Logged:
     """A line's (or a dictionary's) metrics: where it stands, what numbers it, where the last progress bar stood."""
 
     line: int
     form: Form
-    cells: Cells
+    cells: Mapping[str, float | None]
     step: int | None = None
     bar: int | None = None
 
 
-@dataclass(slots=True)
 class LineParser:
     """Reads a log's lines one by one. `columns`: names in the log -> metrics, as the user maps them (--map)."""
 
-    columns: Mapping[str, str] = field(default_factory=dict)
-    total: int | None = None  # steps, by the longest progress bar
-    unknown: set[str] = field(default_factory=set)  # names beside known metrics that are none
-    unread: dict[tuple[str, ...], Unread] = field(default_factory=dict)
-    first_line: int | None = None  # the first with a metric
-    bar: int | None = None
-    _held: str = ""  # a dictionary whose end is still to come
-    _held_lines: int = 0
-    _header: list[str] | None = None
-    _plan: list[tuple[int, str, str]] = field(default_factory=list)
-    _parts: int = 0
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        self.columns = columns
+        self.bar: int | None = None  # where the longest progress bar stands
+        self.total: int | None = None  # steps, by that bar
+        self.unknown: set[str] = set()  # names beside known metrics that are none
+        self.unread: dict[tuple[str, ...], Unread] = {}
+        self.first_line: int | None = None  # the first with a metric
+        self._held = ""  # a dictionary whose end is still to come
+        self._held_lines = 0
+        self._header: list[str] | None = None  # of the table that the lines stand in
+        self._plan: list[tuple[int, str, str]] = []  # (place, "name:", name) of a verl line's metrics
+        self._parts = 0  # that such a line has
 
     def feed(self, line: Line) -> Iterator[Logged]:
         """The metrics in a line, as soon as they are whole."""
@@ -93,7 +93,7 @@ class LineParser:
         if " - " in text and "step:" in text and (cells := self._verl(text)) is not None:
             self._held = ""
             self.first_line = self.first_line or number
-            yield Logged(number, "verl", cells, step=int(cells["step"] or 0), bar=self.bar)
+            yield Logged(line=number, form="verl", cells=cells, step=int(cells["step"] or 0), bar=self.bar)
             return
         if "/" in text and "[" in text:
             self._look_at_bars(text)
@@ -166,7 +166,7 @@ class LineParser:
                 step = _own_step(known)
                 if step is None and (word := _STEP_WORD.search(text, max(before, begin - _SHORT), begin)) is not None:
                     step = int(word[1])
-                yield Logged(number, "dictionary", known, step=step, bar=self.bar)
+                yield Logged(line=number, form="dictionary", cells=known, step=step, bar=self.bar)
             else:
                 self._not_read(number, text[begin:stop], cells)
         rest = text[end:]
@@ -188,7 +188,7 @@ class LineParser:
                 return
             if self._header is not None and (row := self._row(cells)) is not None:
                 self.first_line = self.first_line or number
-                yield Logged(number, "table", row, step=_own_step(row), bar=self.bar)
+                yield Logged(line=number, form="table", cells=row, step=_own_step(row), bar=self.bar)
                 return
         if _RULE.fullmatch(plain):
             return
@@ -196,7 +196,7 @@ class LineParser:
             words = plain.split()
             if len(words) == len(self._header) and (row := self._row(words)) is not None:
                 self.first_line = self.first_line or number
-                yield Logged(number, "table", row, step=_own_step(row), bar=self.bar)
+                yield Logged(line=number, form="table", cells=row, step=_own_step(row), bar=self.bar)
                 return
             self._header = None
         if cells is None and (names := self._names_in(plain.split(), all_known=True)) is not None:
@@ -254,7 +254,7 @@ class LineParser:
         if known or (step is not None and len(text) < _SHORT):
             self.first_line = self.first_line or (number if known else None)
             self._note_unknown(name for name in named if known and name not in known)
-            yield Logged(number, "pairs", known, step=step, bar=self.bar)
+            yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar)
         elif len(named) > 1:
             self._not_read(number, text, named)
 

@@ -2,7 +2,7 @@
 
 Four forms: a printed dictionary with nested keys (`{'actor_rollout_ref': {'actor': {...`), `GRPOConfig(` or
 `Namespace(` with one `key=value` a line, options of a command (`--num_generations 8`, `data.batch_size=64`), and
-lines `num_generations: 8` before the first metrics. What is not here: what TRL's arguments mean (trl_settings), metrics.
+lines `num_generations: 8` before the first metrics. What is not here: metrics, and what TRL's arguments mean.
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ from tests.conftest import Recorded
 from tests.grpoctl.cli.conftest import Grpoctl
 
 TABLE = "step,update,reward/mean\n" + "".join(f"{step},1,0.5\n" for step in range(1, 13))
-KEYS = ["schema", "source", "kind", "facts", "settings", "notes", "findings"]
+KEYS = [
+    "schema", "source", "kind", "verdict", "looked_at", "not_looked_at", "open_questions", "not_understood", "facts",
+    "settings", "notes", "findings",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -49,8 +52,8 @@ def test_the_report(grpoctl: Grpoctl, sick: str) -> None:
     said = grpoctl("diagnose", sick)
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
-    assert lines[0] == "Source    sick.csv (csv)"
-    assert any(line.startswith("Verdict   ERROR: 1 error") for line in lines)
+    assert lines[0].startswith("Verdict   ERROR: 1 error")
+    assert lines[1] == "Source    sick.csv (csv)"
     first = next(line for line in lines if line.startswith("Finding"))
     assert first.startswith("Finding   ERROR: rollout-mode (strong)")
     assert any(line.startswith("Ruled out policy-collapse") for line in lines)
@@ -59,7 +62,7 @@ def test_the_report(grpoctl: Grpoctl, sick: str) -> None:
 def test_one_document_on_standard_output(grpoctl: Grpoctl, sick: str) -> None:
     document = grpoctl("diagnose", sick, "--json", "--set", "num_generations=2", "--set", "beta=0").document
     assert list(document) == KEYS
-    assert (document["schema"], document["kind"]) == (1, "csv")
+    assert (document["schema"], document["kind"]) == (2, "csv")
     assert document["settings"] == {"num_generations": 2, "beta": 0.0}
     assert (document["facts"]["steps"], document["facts"]["updates"]) == (40, 20)
     first = document["findings"][0]
@@ -76,8 +79,8 @@ def test_markdown(grpoctl: Grpoctl, sick: str) -> None:
 def test_columns_of_another_name(grpoctl: Grpoctl, tmp_path: Path, sick: str) -> None:
     text = (tmp_path / sick).read_text().replace("completions/valid", "ok = yes", 1)
     (tmp_path / sick).write_text(text)
-    assert "rollout-mode" not in grpoctl("diagnose", sick).out
-    assert "rollout-mode" in grpoctl("diagnose", sick, "--map", "ok = yes=completions/valid").out
+    assert "rollout-mode (strong)" not in grpoctl("diagnose", sick).out
+    assert "rollout-mode (strong)" in grpoctl("diagnose", sick, "--map", "ok = yes=completions/valid").out
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_columns_of_another_name(grpoctl: Grpoctl, tmp_path: Path, sick: str) ->
 def test_fail_on(grpoctl: Grpoctl, sick: str, sound: str, source: str, limit: str, code: int) -> None:
     said = grpoctl("diagnose", f"{source}.csv", "--fail-on", limit)
     assert said.code == code
-    assert said.out.startswith("Source")  # whatever the code is
+    assert said.out.startswith("Verdict")  # whatever the code is
     assert grpoctl("diagnose", f"{source}.csv", "--fail-on", limit, "--json").code == code
 
 
@@ -198,7 +201,7 @@ def test_it_loads_nothing_heavy(sick: str, tmp_path: Path) -> None:
     process = started(RUN, json.dumps([["diagnose", sick, "--json", "--propose", "mine"]]), cwd=tmp_path)
     said = json.loads(process.stdout)
     assert said["code"] == 0, said["errors"]
-    assert json.loads(said["printed"])["schema"] == 1
+    assert json.loads(said["printed"])["schema"] == 2
     assert [name for name in said["loaded"] if name in HEAVY] == []
 
 

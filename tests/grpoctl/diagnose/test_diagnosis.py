@@ -14,7 +14,10 @@ from grpoctl.diagnose.readers.base import Reading
 from grpoctl.diagnose.report import report
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, ROWS, Diagnosed
 
-KEYS = ["schema", "source", "kind", "facts", "settings", "notes", "findings"]
+KEYS = [
+    "schema", "source", "kind", "verdict", "looked_at", "not_looked_at", "open_questions", "not_understood", "facts",
+    "settings", "notes", "findings",
+]  # fmt: skip
 
 
 def test_facts_of_the_format_stand_beside_those_of_every_source() -> None:
@@ -38,7 +41,7 @@ def test_the_document(diagnosed: Diagnosed) -> None:
     document = diagnosed(GRAVE, MILD, settings=Settings(num_generations=2, beta=0.0), notes=("a guess",)).as_json()
     assert list(document) == KEYS
     assert document["settings"] == {"num_generations": 2, "beta": 0.0}  # what is not known is not there; 0 is known
-    assert (document["schema"], document["source"], document["kind"]) == (1, "old.log", "console")
+    assert (document["schema"], document["source"], document["kind"]) == (2, "old.log", "console")
     assert document["notes"] == ["a guess"]
     assert [one["id"] for one in document["findings"]] == ["rollout-mode", "dead-groups"]
     assert document["findings"][0]["decider"]["expects"] == ["collapse_rate < 0.05"]
@@ -61,10 +64,40 @@ def test_verdict(diagnosed: Diagnosed) -> None:
     assert worst.startswith("1 error, 2 warnings, 1 info; ")
     assert worst.endswith("rollout-mode (strong)")
     assert diagnosed(MILD, info).worst == "warning"
-    # What was looked at: ten rows of step, update, reward/mean, completions/valid, kl, eval/reward and its error.
-    assert "10 rows, 7 columns" in diagnosed().verdict
+    # What was looked at: nine steps of update, reward/mean, completions/valid, kl, eval/reward and its error.
+    assert "9 rows, 6 columns" in diagnosed().verdict
     assert diagnosed(info).verdict.endswith("noise (strong)")
-    assert diagnosed(info).worst == diagnosed().worst == "ok"
+    assert diagnosed(info).worst == diagnosed().worst == "unknown"  # nine rows are an excerpt
+    assert (diagnosed(GRAVE).outcome, diagnosed().outcome) == ("findings", "unknown")
+
+
+def test_enough_was_looked_at(diagnosed: Diagnosed) -> None:
+    noise = (0.02, -0.01, 0.0, 0.01, -0.02)
+    rows = tuple(
+        {"step": step, "reward/mean": 0.3 + 0.005 * step + noise[step % 5], "reward/std": 0.4, "kl": 0.001 * step,
+         "grad_norm": 0.3, "completions/length": 200.0}
+        for step in range(1, 41)
+    )  # fmt: skip
+    sound = diagnosed(rows=rows)
+    assert (sound.outcome, sound.worst) == ("sound", "ok")
+    document = sound.as_json()
+    assert document["verdict"] == "sound"
+    assert document["looked_at"]["rows"] == 40
+    assert {"reward/mean", "kl"} <= set(document["looked_at"]["columns"])
+    assert "numerical" in document["looked_at"]["rules"]
+    lacking = {entry["rule"]: entry["lacks"] for entry in document["not_looked_at"]}
+    assert "eval/reward" in lacking["gain"]
+    # Each of these alone is too little for an all-clear, and says why.
+    flat = tuple({**row, "reward/mean": 0.3 + noise[int(row["step"]) % 5]} for row in rows)
+    for fewer in (
+        rows[:9],
+        flat,
+        *(tuple({k: v for k, v in row.items() if k != name} for row in rows) for name in rows[0] if name != "step"),
+    ):
+        few = diagnosed(rows=fewer)
+        assert few.outcome == "unknown"
+        assert few.as_json()["open_questions"]
+        assert few.verdict.startswith("not enough to judge")
 
 
 @pytest.mark.parametrize("rows", [(), ({"step": 0, "eval/reward": 0.5},)])
@@ -72,7 +105,7 @@ def test_without_a_step_nothing_is_fine(diagnosed: Diagnosed, rows: tuple[dict[s
     info = Finding(id="noise", severity="info", summary="a note")
     for found in (diagnosed(rows=rows), diagnosed(info, rows=rows)):
         assert found.worst == "unknown"
-        assert report(found)[0].lines[-1].mark == "UNKNOWN"
+        assert report(found)[0].lines[0].mark == "UNKNOWN"
         assert 'class="badge unknown"' in page(found)
     assert diagnosed(GRAVE, rows=rows).worst == "error"
 

@@ -28,7 +28,7 @@ def asked(name: object, **more: object) -> Source:
 
 def test_every_reader_says_what_it_looks_for() -> None:
     names = [reader.name for reader in READERS]
-    assert names == ["mlflow", "trainer-state", "grpoctl", "csv", "seed-log", "console"]
+    assert names == ["mlflow", "trainer-state", "grpoctl", "tensorboard", "csv", "seed-log", "json", "console"]
     assert all(reader.looks_for for reader in READERS)
 
 
@@ -167,8 +167,10 @@ def test_a_source_without_a_name_is_refused() -> None:
 
 def test_a_map_is_refused_where_there_are_no_columns(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text(LINES)
-    with pytest.raises(SpecError, match=r"--map.*CSV.*run\.log.*console"):
+    with pytest.raises(SpecError, match=r"run\.log.*--map.*'a'.*there are"):  # a log's names are its columns
         open_source(asked(tmp_path / "run.log", columns={"a": "loss"}))
+    with pytest.raises(SpecError, match=r"did you mean reward/mean"):
+        open_source(asked(tmp_path / "run.log", columns={"loss": "reward/maen"}))
 
 
 def test_an_error_in_standard_input_names_no_file_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
