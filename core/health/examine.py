@@ -16,6 +16,7 @@ from core.health.rules.gains import by_stages, no_gain, noise
 from core.health.rules.groups import dead_groups, small_groups
 from core.health.rules.integrity import drifting_gap, integrity
 from core.health.rules.kl import kl
+from core.health.rules.kl_level import kl_level
 from core.health.rules.learning_rate import initial_weights, learning_rate, no_gradient, no_updates, rate_zero
 from core.health.rules.level_break import level_break
 from core.health.rules.live_groups import few_live_groups, killed_by_choice
@@ -25,6 +26,8 @@ from core.health.rules.policy_collapse import policy_collapse
 from core.health.rules.ratio import inert_live, policy_loss
 from core.health.rules.rewards import constant_reward, idle_reward, lost_rewards, missing_rewards, weak_reward
 from core.health.rules.rollout_mode import contrast, rollout_mode
+from core.health.rules.runaway import runaway
+from core.health.rules.sampler_mismatch import sampler_mismatch
 from core.health.rules.truncation import truncation
 from core.health.rules.validation import leakage, missed_stop, no_validation, overfitting, reward_hacking
 from core.health.statistics import series
@@ -52,6 +55,9 @@ RULES: Mapping[str, Rule] = {
     "level-break": level_break,
     "truncation": truncation,
     "numerical": numerical,
+    "kl-level": kl_level,
+    "sampler-mismatch": sampler_mismatch,
+    "runaway": runaway,
     "kl": kl,
     "reward-hacking": reward_hacking,
     "no-signal": lambda case: constant_reward(case) or _list_of(no_updates(case.rows)) or dead_groups(case),

@@ -49,6 +49,8 @@ _EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none", "no log"
 _RULE = re.compile(r"[\s|:+\-─━═┼╪│┃╋┿╇┏┓┗┛┡┩└┘├┤┬┴╭╮╰╯]*")  # between a table's header and its rows
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
 _KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime"})  # of a dictionary, beside metrics
+_ROUNDED = (":0.00", ":0.000", ":0.0000")
+_SMALL = ("learning_rate", "grad_norm", "beta")
 _BOXES = str.maketrans("│┃║", "|||")
 _LONGEST_DICTIONARY = 20_000  # characters, over all lines it was wrapped into
 _MOST_LINES = 100  # of one dictionary
@@ -128,6 +130,8 @@ class LineParser:
                 self._learn(parts)
                 return self._verl(text) if self._fits(parts) else cells
             cells[name] = _value_of(part[len(prefix) :])
+            if cells[name] == 0.0 and part.endswith(_ROUNDED) and name_of(name) in _SMALL:
+                del cells[name]  # older versions print three decimals: 0.000 may be 1e-06
         return cells
 
     def _learn(self, parts: list[str]) -> None:
@@ -249,7 +253,7 @@ class LineParser:
         numbering = [value for name, value in named.items() if name.lower() in STEPS and _is_whole(value)]
         word = _STEP_WORD.search(text)
         step = int(numbering[0] or 0) if numbering else int(word[1]) if word else None
-        if not self._has_metric(known) and self.first_line is None and not (step is not None and not known):
+        if known and not self._has_metric(known) and self.first_line is None:
             return  # a head: the learning rate of a configuration, say
         if known or (step is not None and len(text) < _SHORT):
             self.first_line = self.first_line or (number if known else None)
@@ -314,7 +318,7 @@ def _value_of(text: str) -> float | None:
         return float(text)
     except ValueError:
         pass
-    word = text.strip()
+    word = text.strip(" *~`+").replace("\u2212", "-")
     if "(" in word:
         word = _WRAPPED.sub(lambda match: match[1] or match[2] or "", word)
     try:

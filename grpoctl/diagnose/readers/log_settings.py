@@ -147,15 +147,18 @@ def _flat(document: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 def _by_columns(lines: list[str]) -> dict[str, Any]:
     """The same of a dictionary that pprint wrote and that something was printed into: a key's column is its depth."""
     flat: dict[str, Any] = {}
-    path: list[tuple[int, str]] = []
+    path: list[tuple[int, str]] = []  # of the dictionaries that a key stands in
     for line in lines:
-        for match in _KEY.finditer(line):
-            column = match.start()
-            path = [(at, name) for at, name in path if at < column]
-            value = re.split(r",\s|,$|\}", line[match.end() :], maxsplit=1)[0]
-            path.append((column, match[1]))
-            if not value.startswith("{"):
-                flat[".".join(name for _, name in path)] = _value(value)
+        keys = list(_KEY.finditer(line))
+        for match, behind in zip(keys, [*(key.start() for key in keys[1:]), len(line)][: len(keys)], strict=True):
+            path = [(column, name) for column, name in path if column < match.start()]
+            value = line[match.end() : behind]
+            if value.startswith("{"):
+                path.append((match.start(), match[1]))
+            else:
+                names = [*(name for _, name in path), match[1]]
+                flat[".".join(names)] = _value(re.split(r",\s|,$|\}", value, maxsplit=1)[0])
+                path = path[: len(path) - value.count("}")] if "}" in value else path
     return flat
 
 

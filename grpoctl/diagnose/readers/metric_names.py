@@ -145,6 +145,9 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
 )
 _HOME_MADE = _table(  # in small letters, words joined by _
     """
+    score | reward/mean
+    mean_score | reward/mean
+    avg_score | reward/mean
     mean_reward | reward/mean
     reward_mean | reward/mean
     rewards_mean | reward/mean

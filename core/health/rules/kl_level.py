@@ -1,0 +1,258 @@
+"""How high the KL to the reference is, and where: on the first rows, along the run, and below zero.
+
+What is here: what a level says by itself, so that it works on any trainer's log. What is not: what beta does with it
+(kl), and how far sampler and trainer are apart (integrity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from core.health.case import Case
+from core.health.finding import Decider, Finding, RuledOut, steps_of
+from core.health.steps import number
+
+FIRST = 3  # rows, and steps, that count as the start: by then little can have been learned
+HIGH = 0.1  # nats a token: no update or two of a usual rate moves a policy so far
+WHOLE = 5.0  # nats a completion, where the log has only that
+FAST = 1e-4  # a learning rate from which on two updates may well do it
+HUGE_KL = 1.0  # nats a token: what forbidden or forced tokens give
+CUT_OFF = 0.9  # share of completions: nearly all
+GROWN = 10.0  # times its early level
+FAR = 0.5  # nats a token: fewer are no runaway, however fast they grew
+SUSTAINED = 3  # of the last rows, all of them high: one spike is none
+ROSE = 0.1  # of the reward's early level: less is no rise
+NEGATIVE = -1e-6  # an estimator that cannot be negative may be so by rounding
+_QUESTION = (
+    "is it the reference or the sampling? Score one batch with both models before any update, drawn without top_p, "
+    "top_k and constraints: a KL that is left is the reference's"
+)
+SPREAD = 2.0  # standard errors below zero, for one that can
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """The KL's column, and its (step, value) in order; `far` is what counts as far in its unit."""
+
+    column: str
+    points: tuple[tuple[int, float], ...]
+    far: float
+    unit: str
+
+    @property
+    def values(self) -> list[float]:
+        """The values alone."""
+        return [value for _, value in self.points]
+
+
+def kl_level(case: Case) -> Sequence[Finding]:
+    """What the KL's level says: a start away from the reference, a run away from it, or an estimate that cannot be.
+
+    ## reference-mismatch
+
+    Severity: error (strong) from three times the limit on, else warning (moderate).
+
+    Means: the policy is not at its reference on the first rows, before anything could be learned: other weights (an
+    adapter merged into one of the two, a wrong checkpoint, a quantised reference), another prompt template, or sampling
+    is filtered (`top_p`, `top_k`, a temperature) and scoring is not.
+
+    Looks at: `kl` (0.1 nats a token) or `kl/whole` (5 nats a completion) on the log's first three rows, where they are
+    among the first three steps and of one step each.
+
+    Confounder: a learning rate of 1e-4 or more without warm-up may move a policy so far in two updates: only the first
+    row counts then. A resumed run and an adapter that was trained before start away from the base model on purpose; no
+    column tells, so the sentence names it.
+
+    Rules out: `learning-rate`, where the KL was there on the first row.
+
+    Do: score the same completions once with both models before the first update: the KL has to be 0.
+
+    ## constrained-sampling
+
+    Severity: error (moderate).
+
+    Means: completions were drawn from another distribution than the one that is scored: guided decoding, a forbidden
+    end token, forced tokens.
+
+    Looks at: a KL of 1 nat a token or more on the first rows, and 90 % of the completions or more cut off.
+
+    Confounder: a reference of other weights gives the KL, and a low `max_completion_length` the lengths; together they
+    look the same, and the sentence names both.
+
+    Do: sample without constraints once; or score with the same mask.
+
+    ## kl-runaway
+
+    Severity: error (strong) where the reward fell to half of its early level or less, else warning (strong).
+
+    Means: the KL grew by an order of magnitude or more, beyond what any gain pays for, while the reward stood or fell:
+    the policy leaves the reference without being paid for it.
+
+    Looks at: `kl` (`kl/whole`): the median of the last three values at least ten times that of the first fifth, at
+    least 0.5 nats a token (25 a completion), each of the last three above that; and the reward, if it is there.
+
+    Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
+    rose by a tenth of its early level or more: then the policy was paid (and `reward-hacking` asks for what).
+
+    Rules out: nothing. Whether the learning rate or too small a beta is at fault no column tells.
+
+    Do: a smaller `learning_rate`, or a `beta` that is not 0.
+
+    ## negative-kl
+
+    Severity: error (certain) for an estimator that cannot be negative (k2, k3); warning (moderate) where it is unknown.
+
+    Means: a KL below zero. k1, the mean log ratio, is below zero on single batches by chance, never on the average.
+
+    Looks at: `kl` or `kl/whole`, and `kl_estimator` where it is known. Unknown: the mean over four rows or more lies
+    two standard errors below zero, or all of three rows or more are negative and beyond 0.01 nats a token.
+
+    Confounder: k1 around a KL of 0 scatters on both sides of it.
+
+    Do: draw and score at one temperature and with one mask; take the end token and padding alike in both.
+    """
+    level = _level(case)
+    if level is None:
+        return ()
+    negative = _negative(case, level)
+    start = _start(case, level)
+    return [finding for finding in (negative, start, None if start else _runaway(case, level)) if finding is not None]
+
+
+def _level(case: Case) -> Level | None:
+    rows = steps_of(case.rows)
+    for column, far, unit in (("kl", 1.0, case.settings.per_factor), ("kl/whole", WHOLE / HIGH, "nats a completion")):
+        points = tuple((int(row["step"] or 0), value) for row in rows if (value := number(row, column)) is not None)
+        if points:
+            return Level(column=column, points=points, far=far, unit=unit)
+    return None
+
+
+def _start(case: Case, level: Level) -> Finding | None:
+    """What a KL that is high on the first rows says."""
+    if case.averaged_over > 1 or case.settings.offline or case.settings.old_is_reference:
+        return None
+    rates = [rate for row in steps_of(case.rows)[:FIRST] if (rate := number(row, "learning_rate")) is not None]
+    fast = max([*rates, case.settings.learning_rate or 0.0]) >= FAST
+    known = [(step, value) for step, value in level.points if step <= (1 if fast else FIRST)]
+    first = [value for _, value in known]
+    high = HIGH * level.far
+    if not first or min(first) < high or (level.values[0] < max(first) / GROWN):
+        return None
+    evidence: dict[str, float | str] = {"kl": fmean(first), "rows": len(first), "limit": high, "column": level.column}
+    cut = [share for row in steps_of(case.rows)[:FIRST] if (share := number(row, "completions/truncated")) is not None]
+    ruled = (RuledOut(id="learning-rate", why=f"the KL was {first[0]:.3g} on the first row, before any update"),)
+    decider = Decider(
+        question=_QUESTION,
+        overrides=("top_p=1", "top_k=0"),
+    )  # fmt: skip
+    if fmean(first) >= HUGE_KL * level.far and cut and fmean(cut) >= CUT_OFF:
+        return Finding(
+            id="constrained-sampling",
+            severity="error",
+            summary=(
+                f"the KL is {fmean(first):.3g} {level.unit} from the first row on, and {fmean(cut):.0%} of completions "
+                "are cut off: they were drawn under constraints that scoring does not have (guided decoding, a "
+                "forbidden end token), or the reference has other weights"
+            ),
+            evidence={**evidence, "truncated": fmean(cut)},
+            rules_out=ruled,
+            advice="sample without constraints, or score with the same mask",
+            confidence="moderate",
+            decider=decider,
+        )
+    grave = fmean(first) >= 3 * high
+    return Finding(
+        id="reference-mismatch",
+        severity="error" if grave else "warning",
+        summary=(
+            f"the KL is {fmean(first):.3g} {level.unit} at the start ({len(first)} rows): the policy does "
+            "not start at its reference (other weights, an adapter or a template in one of them), or sampling is "
+            "filtered and scoring is not; a policy that was trained before on purpose looks the same"
+        ),
+        evidence=evidence,
+        rules_out=ruled,
+        advice="score one batch with both models before the first update: the KL has to be 0",
+        confidence="strong" if grave else "moderate",
+        decider=decider,
+    )
+
+
+def _runaway(case: Case, level: Level) -> Finding | None:
+    """Whether the KL left its early level for good without being paid for it."""
+    values = level.values
+    if len(values) < 2 * SUSTAINED - 1 and len(values) < 4:
+        return None
+    last = values[-min(SUSTAINED, len(values) // 2) :]
+    early = median(values[: max(1, len(values) // 5)])
+    if median(last) < GROWN * max(early, 0.0) or min(last) < FAR * level.far:
+        return None
+    before, after = _rewards(case)
+    if before is not None and after is not None and after - before > ROSE * abs(before):
+        return None
+    fell = before is not None and after is not None and after <= before / 2 and before > 0
+    how = "" if before is None or after is None else f" while the reward went from {before:.3g} to {after:.3g}"
+    return Finding(
+        id="kl-runaway",
+        severity="error" if fell else "warning",
+        summary=f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: nothing pays for leaving",
+        evidence={
+            "early": early, "late": median(last), "rows": len(values), "column": level.column,
+            **({} if before is None or after is None else {"reward_early": before, "reward_late": after}),
+        },
+        suggest=("beta=0.01",) if not case.settings.beta else (),
+        advice="a smaller learning rate, or a KL weight that holds it: no column tells which of the two is at fault",
+        confidence="strong" if before is not None else "moderate",
+        decider=Decider(
+            question="does the KL stay below 0.5 with a third of the learning rate at the same reward?",
+            expects=(f"kl < {FAR}",),
+            overrides=(f"learning_rate={case.settings.learning_rate / 3:.1g}",) if case.settings.learning_rate else (),
+        ),
+    )  # fmt: skip
+
+
+def _rewards(case: Case) -> tuple[float | None, float | None]:
+    """The mean reward of the first and of the last fifth of the rows that have one."""
+    values = [value for row in steps_of(case.rows) if (value := number(row, "reward/mean")) is not None]
+    if len(values) < 2:
+        return None, None
+    part = max(1, len(values) // 5)
+    return fmean(values[:part]), fmean(values[-part:])
+
+
+def _negative(case: Case, level: Level) -> Finding | None:
+    """Whether the KL is below zero beyond what its estimator can be."""
+    kind, values = case.settings.kl_estimator, level.values
+    below = [value for value in values if value < NEGATIVE]
+    if not below:
+        return None
+    sure = kind in ("k2", "k3", "k3_ratio")
+    centre = fmean(values)
+    error = (sum((value - centre) ** 2 for value in values) / max(1, len(values) - 1) / len(values)) ** 0.5
+    by_mean = len(values) >= 4 and centre < -SPREAD * error and centre < NEGATIVE * 100
+    by_all = len(values) >= SUSTAINED and len(below) == len(values) and max(values) < -HIGH / 10 * level.far
+    if not sure and not by_mean and not by_all:
+        return None
+    why = f"{kind} cannot be negative" if sure else "beyond the scatter of an unbiased estimate"
+    return Finding(
+        id="negative-kl",
+        severity="error" if sure else "warning",
+        summary=(
+            f"the KL is below zero on {len(below)} of {len(values)} rows (mean {centre:.3g} {level.unit}), {why}: "
+            "completions were not drawn from the policy that is scored (temperature, a mask, a forbidden end token)"
+        ),
+        evidence={
+            "below": len(below),
+            "rows": len(values),
+            "mean": centre,
+            "least": min(values),
+            "column": level.column,
+        },
+        advice="draw and score at one temperature, with one mask, and count the end token in both",
+        confidence="certain" if sure else "moderate",
+        decider=Decider(
+            question="is the KL of one batch 0 before the first update, at temperature 1 and without filters?"
+        ),
+    )

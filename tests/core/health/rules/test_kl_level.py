@@ -1,0 +1,97 @@
+"""The KL's level: away from the reference at the start, running away, below zero; and what looks alike and is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from core.health.case import Case, Settings
+from core.health.examine import examine
+from core.health.finding import Finding
+from core.health.rules.kl_level import kl_level
+
+
+def table(kl: Sequence[float], **columns: Sequence[float]) -> Case:
+    rows = [
+        {
+            "step": float(step),
+            "update": 1.0,
+            "kl": value,
+            **{name: values[step - 1] for name, values in columns.items()},
+        }
+        for step, value in enumerate(kl, 1)
+    ]
+    return Case(rows=rows)
+
+
+def named(case: Case) -> dict[str, Finding]:
+    return {finding.id: finding for finding in kl_level(case)}
+
+
+def test_a_start_away_from_the_reference() -> None:
+    case = table([0.6, 0.62, 0.61, 0.6])
+    (finding,) = kl_level(case)
+    assert (finding.id, finding.severity) == ("reference-mismatch", "error")
+    assert finding.evidence["kl"] == pytest.approx(0.61)
+    assert "learning-rate" in {cause.id for cause in finding.rules_out}
+    assert "reference-mismatch" in {one.id for one in examine(case)}
+    assert named(table([0.15]))["reference-mismatch"].severity == "warning"  # one row decides
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        table([0.0, 0.001, 0.002]),  # begins at its reference
+        table([0.0, 0.3, 0.4], learning_rate=[1e-3] * 3),  # a rate that moves so far in two updates
+        Case(rows=[{"step": 40.0 + i, "kl": 0.6, "update": 1.0} for i in range(5)]),  # the log begins late
+        Case(rows=[{"step": 1.0, "kl": 0.6, "update": 1.0}], averaged_over=10),
+    ],
+)
+def test_no_mismatch(case: Case) -> None:
+    assert "reference-mismatch" not in named(case)
+
+
+def test_constraints_and_cut_off_completions() -> None:
+    cut = table([8.0, 8.1, 7.9], **{"completions/truncated": [1.0, 1.0, 0.95]})
+    finding = named(cut)["constrained-sampling"]
+    assert finding.severity == "error"
+    assert "other weights" in finding.summary  # what no column tells apart is named, too
+    usual = named(table([8.0, 8.1, 7.9], **{"completions/truncated": [0.1, 0.0, 0.1]}))
+    assert set(usual) == {"reference-mismatch"}
+
+
+GROWING = [0.001, 0.01, 0.05, 0.2, 0.5, 1.0, 2.0, 3.0, 3.5, 4.0]
+
+
+def test_a_runaway_is_one_that_nothing_pays_for() -> None:
+    flat = named(table(GROWING, **{"reward/mean": [0.3] * 10}))["kl-runaway"]
+    assert (flat.severity, flat.confidence) == ("warning", "strong")
+    assert flat.evidence["late"] == 3.5  # the middle of 3.0, 3.5 and 4.0
+    fell = named(table(GROWING, **{"reward/mean": [0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]}))["kl-runaway"]
+    assert fell.severity == "error"
+    rose = table(GROWING, **{"reward/mean": [0.3, 0.3, 0.35, 0.4, 0.5, 0.5, 0.6, 0.6, 0.7, 0.7]})
+    assert "kl-runaway" not in named(rose)
+
+
+@pytest.mark.parametrize(
+    "kl",
+    [
+        [0.0, 0.0001, 0.001, 0.002, 0.005, 0.01, 0.02, 0.02, 0.02, 0.02],  # grown a thousandfold, and small
+        [0.001, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 30.0],  # a spike
+        [0.001, 0.01, 0.01, 0.01, 30.0, 0.01, 0.01, 0.01, 0.01, 0.01],
+        [0.4, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6, 0.6, 0.6, 0.6],  # high, and it stays
+    ],
+)
+def test_no_runaway(kl: list[float]) -> None:
+    assert "kl-runaway" not in named(table(kl, **{"reward/mean": [0.3] * 10}))
+
+
+def test_below_zero() -> None:
+    sure = Case(rows=[{"step": 1.0, "kl": -0.01, "update": 1.0}], settings=Settings(kl_estimator="k3"))
+    assert (named(sure)["negative-kl"].severity, named(sure)["negative-kl"].confidence) == ("error", "certain")
+    unknown = named(table([-0.5, -0.7, -0.6, -0.8]))["negative-kl"]
+    assert (unknown.severity, unknown.confidence) == ("warning", "moderate")
+    # k1 around zero: -.01, .02, -.02, .015, -.005 has the mean 0 and scatters by .015
+    assert named(table([-0.01, 0.02, -0.02, 0.015, -0.005])) == {}
+    assert named(table([-1e-9, 1e-4, 2e-4])) == {}

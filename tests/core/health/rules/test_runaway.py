@@ -1,0 +1,49 @@
+"""Entropy that is used up and gradients that explode, and what looks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.health.case import Case
+from core.health.rules.runaway import runaway
+
+
+def table(**columns: Sequence[float]) -> Case:
+    length = len(next(iter(columns.values())))
+    names = {"reward": "reward/mean"}
+    return Case(
+        rows=[
+            {
+                "step": float(i + 1),
+                "update": 1.0,
+                **{names.get(name, name): values[i] for name, values in columns.items()},
+            }
+            for i in range(length)
+        ]
+    )
+
+
+FALLING = [0.8, 0.5, 0.3, 0.1, 0.05, 0.02, 0.01, 0.01]
+
+
+def test_an_entropy_that_bought_nothing() -> None:
+    (flat,) = runaway(table(entropy=FALLING, reward=[0.4] * 8))
+    assert (flat.id, flat.severity, flat.confidence) == ("entropy-collapse", "warning", "strong")
+    assert flat.evidence["entropy_end"] == 0.01
+    (fell,) = runaway(table(entropy=FALLING, reward=[0.4, 0.4, 0.3, 0.3, 0.2, 0.1, 0.1, 0.1]))
+    assert fell.severity == "error"
+    (alone,) = runaway(table(entropy=FALLING))
+    assert alone.confidence == "moderate"
+
+
+def test_a_policy_that_learned_or_was_sure_is_not_accused() -> None:
+    assert runaway(table(entropy=FALLING, reward=[0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9])) == []
+    assert runaway(table(entropy=[0.03] * 8, reward=[0.4] * 8)) == []
+    assert runaway(table(entropy=[0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.3, 0.3], reward=[0.4] * 8)) == []
+
+
+def test_gradients_that_explode() -> None:
+    (finding,) = runaway(table(grad_norm=[0.5, 0.6, 0.5, 20.0, 90.0, 400.0, 900.0, 1000.0]))
+    assert (finding.id, finding.severity, finding.evidence["first_step"]) == ("grad-explosion", "error", 5)
+    assert runaway(table(grad_norm=[0.5, 0.6, 0.5, 900.0, 0.5, 0.6, 0.5, 0.5])) == []  # one spike
+    assert runaway(table(grad_norm=[1e-4, 1e-4, 0.5, 0.6, 0.5, 0.6, 0.5, 0.5])) == []  # usual in the end

@@ -1,0 +1,47 @@
+"""An engine that does not draw from the policy that is trained, by what other trainers log of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.case import Case
+from core.health.rules.sampler_mismatch import sampler_mismatch
+
+
+def case(**columns: float) -> Case:
+    return Case(rows=[{"step": float(step), "update": 1.0, **columns} for step in range(1, 8)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "severity"),
+    [
+        ({"sampler/prob_gap": 0.06}, "warning"),
+        ({"sampler/prob_gap": 0.2}, "error"),
+        ({"sampler/correlation": 0.9}, "warning"),
+        ({"sampler/correlation": 0.5}, "error"),
+        ({"sampler/kl": 0.5}, "error"),
+        ({"sampler/masked": 0.9}, "error"),
+        ({"sampler/ratio_mean": 0.01}, "warning"),  # of sequences it may be: alone it is no error
+        ({"sampler/ratio_mean": 0.01, "sampler/kl": 0.06}, "error"),
+        ({"sampler/ratio_mean": 30.0, "sampler/kl": 0.06}, "error"),
+    ],
+)
+def test_two_policies(columns: dict[str, float], severity: str) -> None:
+    (finding,) = sampler_mismatch(case(**columns))
+    assert (finding.id, finding.severity) == ("sampler-mismatch", severity)
+    assert finding.confidence == ("strong" if len(columns) > 1 else "moderate")
+    assert all(finding.evidence[name] == value for name, value in columns.items())
+
+
+def test_two_engines_in_bf16_are_sound() -> None:
+    sound = {"sampler/prob_gap": 0.015, "sampler/correlation": 0.995, "sampler/kl": 0.004, "sampler/ratio_mean": 1.01}
+    assert sampler_mismatch(case(**sound, **{"sampler/masked": 0.01})) == ()
+    assert sampler_mismatch(case(**{"reward/mean": 0.5})) == ()
+
+
+def test_a_gap_that_grew_is_not_of_the_start() -> None:
+    rows = [{"step": float(step), "update": 1.0, "sampler/kl": 0.05 * step} for step in range(1, 12)]
+    (grown,) = sampler_mismatch(Case(rows=rows))
+    assert grown.rules_out == ()
+    (always,) = sampler_mismatch(case(**{"sampler/kl": 0.5}))
+    assert [cause.id for cause in always.rules_out] == ["learning-rate"]

@@ -1,0 +1,142 @@
+"""Metrics in the lines of other trainers' logs: verl, OpenRLHF, notebooks, tables, prints; wrapped and repeated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import pytest
+
+from grpoctl.diagnose.readers.console_lines import LineParser, Logged
+from grpoctl.diagnose.readers.text import Line
+
+
+def parse(*lines: str, columns: dict[str, str] | None = None) -> tuple[list[Logged], LineParser]:
+    parser = LineParser(columns or {})
+    return [entry for number, text in enumerate(lines, 1) for entry in parser.feed(Line(number, text))], parser
+
+
+def cells(entries: Iterable[Logged]) -> list[dict[str, float | None]]:
+    return [dict(entry.cells) for entry in entries]
+
+
+VERL = (
+    "step:{} - actor/entropy:{} - actor/grad_norm:np.float64(0.25) - timing_s/gen:33.2 - mine/other:7 - "
+    "critic/score/mean:{}"
+)
+
+
+def test_verl() -> None:
+    entries, parser = parse(
+        "(TaskRunner pid=12) " + VERL.format(1, 0.5, 0.25),
+        "noise",
+        "(main_task pid=12, ip=1.2.3.4) " + VERL.format(2, "nan", 0.5),
+    )
+    assert [(entry.form, entry.step) for entry in entries] == [("verl", 1), ("verl", 2)]
+    assert cells(entries)[0] == {"step": 1.0, "actor/entropy": 0.5, "actor/grad_norm": 0.25, "critic/score/mean": 0.25}
+    assert math.isnan(cells(entries)[1]["actor/entropy"] or 0.0)  # it was measured
+    assert parser.unknown == {"mine/other"}
+
+
+def test_verl_lines_of_another_order_and_length() -> None:
+    entries, _ = parse(
+        "step:1 - actor/entropy:0.5 - actor/kl_loss:0.1",
+        "step:2 - actor/kl_loss:0.2 - actor/entropy:0.6",
+        "step:3 - val-core/gsm8k/acc/mean@1:0.7 - actor/kl_loss:0.3 - actor/entropy:0.7",
+    )
+    assert [(row["actor/entropy"], row["actor/kl_loss"]) for row in cells(entries)] == [
+        (0.5, 0.1),
+        (0.6, 0.2),
+        (0.7, 0.3),
+    ]
+    assert cells(entries)[2]["val-core/gsm8k/acc/mean@1"] == 0.7
+
+
+def test_a_rate_that_was_printed_with_three_decimals_is_not_zero() -> None:
+    ((rounded, exact), _) = parse(
+        "step:1 - actor/lr:0.000 - actor/entropy:0.5", "step:2 - actor/lr:0.0 - actor/entropy:0.5"
+    )
+    assert "actor/lr" not in rounded.cells
+    assert exact.cells["actor/lr"] == 0.0
+
+
+def test_a_dictionary_that_a_terminal_wrapped() -> None:
+    entries, _ = parse(
+        "  1%|#         | 1/100 [00:31<51:00, 31.0s/it]{'loss': 0.0, 'grad_norm': 0.123, 'learning_r",
+        "ate': 1e-06, 'completions/clipp",
+        "ed_ratio': 1.0, 'reward': 0.25}",
+        "{'loss': 0.5, 'gra{'loss': 0.1, 'reward': 0.5}",  # another rank in the middle
+    )
+    assert cells(entries)[0] == {
+        "loss": 0.0, "grad_norm": 0.123, "learning_rate": 1e-6, "completions/clipped_ratio": 1.0, "reward": 0.25,
+    }  # fmt: skip
+    assert cells(entries)[1] == {"loss": 0.1, "reward": 0.5}
+    assert entries[0].bar == 1
+
+
+def test_a_step_before_a_dictionary() -> None:
+    (entry,), _ = parse("(PPOTrainer pid=5) Global step 7: {'policy_loss': -0.001, 'reward': 0.41, 'kl': tensor(0.5)}")
+    assert (entry.step, entry.cells) == (7, {"policy_loss": -0.001, "reward": 0.41, "kl": 0.5})
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("Step\tTraining Loss\treward\tcompletions / mean_length", "10\t0.000100\t0.5\t120.5", "20\tNo log\t0.75\t118"),
+        ("| Step | Training Loss | reward | completions/mean_length |", "|---|:---|---|---|",
+         "| 10 | 0.000100 | **0.5** | ~120.5 |", "| 20 | - | 0.75 | 118 |"),
+        ("│ step │ loss │ reward │ completions/mean_length │", "├──────┼─────┼─────┼─────┤",
+         "│ 10 │ 0.0001 │ 0.5 │ 120.5 │", "│ 20 │ │ 0.75 │ 118 │"),
+    ],
+)  # fmt: skip
+def test_tables(lines: tuple[str, ...]) -> None:
+    entries, _ = parse(*lines, "and text after it")
+    assert [(entry.form, entry.step) for entry in entries] == [("table", 10), ("table", 20)]
+    first, second = cells(entries)
+    assert [value for name, value in first.items() if name != "step"] == [0.0001, 0.5, 120.5]
+    assert [value for name, value in second.items() if name != "step"] == [0.75, 118.0]
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "named"),
+    [
+        ("Step 3/200 | mean reward: 0.3 | KL: 0.02 | 12.3s", 3, {"mean reward": 0.3, "KL": 0.02}),
+        ("[2025-01-01 10:00:01] INFO iter=4 loss=1e-3 reward=50%", 4, {"loss": 0.001, "reward": 0.5}),
+        ("episode 5 -> reward = -0.5, entropy=nan", 5, {"reward": -0.5}),
+        ("│ reward/mean │ 0.5 │ grad_norm │ 1.5 │", None, {"reward/mean": 0.5, "grad_norm": 1.5}),
+        (
+            "Train epoch [1/1]: 50%|##| 2/4 [00:03<00:01, policy_loss=-0.001, kl=0.25]",
+            None,
+            {"policy_loss": -0.001, "kl": 0.25},
+        ),
+    ],
+)
+def test_pairs(line: str, step: int | None, named: dict[str, float]) -> None:
+    (entry,), _ = parse(line)
+    assert (entry.form, entry.step) == ("pairs", step)
+    assert {name: value for name, value in entry.cells.items() if math.isfinite(value or 0.0)} == named
+
+
+def test_mapped_names_and_what_was_not_read() -> None:
+    lines = ("avg_r=0.5 foo=1", "avg_r=0.6 foo=2")
+    nothing, parser = parse(*lines)
+    assert nothing == []
+    ((names, unread),) = parser.unread.items()
+    assert (names, unread.line, unread.count) == (("avg_r", "foo"), 1, 2)
+    entries, _ = parse(*lines, columns={"avg_r": "reward/mean"})
+    assert cells(entries) == [{"avg_r": 0.5}, {"avg_r": 0.6}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "learning_rate: 1e-5",
+        "{'learning_rate': 1e-06, 'beta': 0.1}",
+        "loading 3/4",
+        "12:30:45 started",
+        "a = b",
+        "{" * 5000,
+    ],
+)
+def test_no_metrics(line: str) -> None:
+    assert parse(line)[0] == []

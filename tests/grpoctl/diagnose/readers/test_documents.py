@@ -1,0 +1,52 @@
+"""Notebooks and pages as lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.errors import SpecError
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.console import READER
+from grpoctl.diagnose.readers.documents import is_document, lines_of, text_of_html
+
+TABLE = (
+    "<style>td {x: 1}</style><table border='1'><thead><tr><th>Step</th><th>Training Loss</th><th>reward</th><th>kl</th>"
+    "</tr></thead><tbody><tr><td>1</td><td>0.000000</td><td>0.25</td><td>0.0</td></tr>"
+    "<tr><td>2</td><td>0.000100</td><td>0.5</td><td>0.01</td></tr>"
+)  # cut off: no end
+
+
+def test_a_table_of_html() -> None:
+    lines = [line for line in text_of_html(TABLE).split("\n") if line]
+    assert lines == ["Step\tTraining Loss\treward\tkl", "1\t0.000000\t0.25\t0.0", "2\t0.000100\t0.5\t0.01"]
+
+
+def test_a_notebook(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "code", "source": ["x = 1\n", "num_generations = 8\n"], "outputs": [
+            {"output_type": "stream", "text": ["loading\n"]},
+            {"output_type": "display_data", "data": {"text/html": [TABLE], "text/plain": ["<IPython>"]}},
+        ]},
+        {"cell_type": "markdown", "source": "words"},
+    ]  # fmt: skip
+    file = tmp_path / "train.ipynb"
+    file.write_text(json.dumps({"cells": cells}))
+    assert is_document(file)
+    source = Source(name=str(file), path=file)
+    assert READER.knows(source)
+    reading = READER.read(source)
+    assert [(row["step"], row["reward/mean"], row["loss"]) for row in reading.case.rows] == [
+        (1.0, 0.25, 0.0),
+        (2.0, 0.5, 0.0001),
+    ]
+    assert reading.case.settings.num_generations == 8
+
+
+def test_a_damaged_notebook_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "a.ipynb"
+    file.write_text('{"cells": [')
+    with pytest.raises(SpecError, match="damaged notebook"):
+        list(lines_of(file))

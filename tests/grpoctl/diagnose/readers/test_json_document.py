@@ -1,0 +1,53 @@
+"""JSON files of metrics: rows, columns, aggregates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.json_document import READER
+from grpoctl.diagnose.readers.registry import open_source
+
+ROWS = [{"step": 1, "reward": 0.25, "kl": 0.0}, {"step": 2, "reward": 0.5, "kl": 0.01}]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        ROWS,
+        {"config": {"num_generations": 8}, "history": ROWS},
+        {"step": [1, 2], "reward": [0.25, 0.5], "kl": [0.0, 0.01]},
+        {"1": ROWS[0], "2": ROWS[1]},
+        [{"_step": 1, "train": {"reward": 0.25, "kl": 0.0}}, {"_step": 2, "train": {"reward": 0.5, "kl": 0.01}}],
+    ],
+)
+def test_rows(document: Any, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.json"
+    file.write_text(json.dumps(document))
+    reading = open_source(Source(name=str(file), path=file))
+    assert reading.kind == "json"
+    assert [(row["step"], row["reward/mean"], row["kl"]) for row in reading.case.rows] == [
+        (1.0, 0.25, 0.0),
+        (2.0, 0.5, 0.01),
+    ]
+    assert reading.case.settings.num_generations == (8 if isinstance(document, dict) and "config" in document else None)
+
+
+def test_aggregates_are_one_row(tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    file.write_text(json.dumps({"reward": {"mean": 0.1, "std": 0.0}, "kl": 3.5, "name": "run"}))
+    reading = open_source(Source(name=str(file), path=file))
+    (row,) = reading.case.rows
+    assert (row["reward/mean"], row["reward/std"], row["kl"]) == (0.1, 0.0, 3.5)
+    assert any("one row" in note for note in reading.notes)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"a": 1}', "[1, 2]", "null", '{"reward": "high"}', "{'reward': 1}"])
+def test_no_metrics(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    assert not READER.knows(Source(name="a.json", path=file))
