@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from core.health.case import bounded, huge
-from core.health.examine import examine, facts
+from core.health.examine import facts
 from core.health.finding import SEVERITIES, Finding, Severity, steps_of
+from core.health.pooled import examine_runs
 from core.health.statistics import HUGE
 from grpoctl.diagnose.readers.base import Reading
 from grpoctl.files import finite
@@ -110,7 +111,8 @@ def diagnose(reading: Reading, name: str = "") -> Diagnosis:
         note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
         reading = replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))
     numbers = {**facts(reading.case), **reading.extra}
-    return Diagnosis(name=name or reading.source, reading=reading, facts=numbers, findings=tuple(examine(reading.case)))
+    findings = tuple(examine_runs([reading.case]))
+    return Diagnosis(name=name or reading.source, reading=reading, facts=numbers, findings=findings)
 
 
 def number_text(value: float) -> str:
