@@ -122,6 +122,21 @@ def coverage(case: Case, rules: Sequence[str]) -> Coverage:
     )
 
 
+def pooled(parts: Sequence[Coverage]) -> Coverage:
+    """What of several runs was looked at: a rule ran where one of them had what it needs; enough is enough of each."""
+    if len(parts) == 1:
+        return parts[0]
+    ran = tuple(dict.fromkeys(rule for part in parts for rule in part.rules))
+    lacks = {rule: what for part in parts for rule, what in part.missing.items() if rule not in ran}
+    return Coverage(
+        rows=sum(part.rows for part in parts),
+        columns=tuple(sorted({column for part in parts for column in part.columns})),
+        rules=ran,
+        missing=lacks,
+        open_questions=tuple(dict.fromkeys(question for part in parts for question in part.open_questions)),
+    )
+
+
 def _is_there(name: str, has: set[str]) -> bool:
     return any(known.startswith(name[:-1]) for known in has) if name.endswith("/*") else name in has
 

@@ -11,9 +11,12 @@ from core.health.case import Case, bounded
 from core.health.finding import CONFIDENCES, SEVERITIES, Finding, Row, steps_of
 from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
+from core.health.rules.dead_run import dead_run
 from core.health.rules.end_token import completion_mask, missing_eos
+from core.health.rules.first_update import collapse_at_first_update
 from core.health.rules.gains import by_stages, no_gain, noise
-from core.health.rules.groups import dead_groups, small_groups
+from core.health.rules.group_of_one import group_of_one
+from core.health.rules.groups import batch_std, dead_groups, small_groups
 from core.health.rules.integrity import drifting_gap, integrity
 from core.health.rules.kl import kl
 from core.health.rules.kl_level import kl_level
@@ -24,12 +27,14 @@ from core.health.rules.numerical import numerical
 from core.health.rules.other_losses import consistency, supervised_flat
 from core.health.rules.policy_collapse import policy_collapse
 from core.health.rules.ratio import inert_live, policy_loss
+from core.health.rules.reward_parts import component_conflict, free_reward, paid_for_nothing, proxy_reward
 from core.health.rules.rewards import constant_reward, idle_reward, lost_rewards, missing_rewards, weak_reward
 from core.health.rules.rollout_mode import contrast, rollout_mode
 from core.health.rules.runaway import runaway
 from core.health.rules.sampler_mismatch import sampler_mismatch
 from core.health.rules.truncation import truncation
 from core.health.rules.validation import leakage, missed_stop, no_validation, overfitting, reward_hacking
+from core.health.rules.zero_loss import zero_loss
 from core.health.statistics import series
 
 Rule = Callable[[Case], Sequence[Finding]]
@@ -42,7 +47,7 @@ def _list_of(finding: Finding | None) -> Sequence[Finding]:
 # One rule a line, each with a name. Their order is that of findings that are equally severe and equally certain.
 RULES: Mapping[str, Rule] = {
     "initial-weights": lambda case: _list_of(initial_weights(case.rows)),
-    "rollout-mode": rollout_mode,
+    "rollout-mode": lambda case: rollout_mode(case) or collapse_at_first_update(case),
     "integrity": lambda case: integrity(case) or drifting_gap(case),
     "completion-mask": completion_mask,
     "advantages": lambda case: advantage_mismatch(case) or reward_sign(case),
@@ -51,6 +56,7 @@ RULES: Mapping[str, Rule] = {
     "no-gradient": no_gradient,
     "rate-zero": rate_zero,
     "learning-rate": learning_rate,
+    "dead-run": dead_run,
     "policy-collapse": policy_collapse,
     "level-break": level_break,
     "truncation": truncation,
@@ -61,9 +67,14 @@ RULES: Mapping[str, Rule] = {
     "kl": kl,
     "reward-hacking": reward_hacking,
     "no-signal": lambda case: constant_reward(case) or _list_of(no_updates(case.rows)) or dead_groups(case),
+    "group-of-one": group_of_one,
     "missing-rewards": lambda case: _list_of(missing_rewards(case.rows)),
     "lost-rewards": lost_rewards,
     "idle-reward": idle_reward,
+    "proxy-reward": proxy_reward,
+    "component-conflict": component_conflict,
+    "free-reward": lambda case: free_reward(case) or _list_of(paid_for_nothing(case)),
+    "batch-std": batch_std,
     "few-live-groups": few_live_groups,
     "killed-by-choice": killed_by_choice,
     "impossible-advantage": impossible_advantage,
@@ -76,6 +87,7 @@ RULES: Mapping[str, Rule] = {
     "small-groups": small_groups,
     "weak-reward": weak_reward,
     "policy-loss": policy_loss,
+    "zero-loss": zero_loss,
     "supervised-flat": supervised_flat,
     "consistency": consistency,
     "inert-live": inert_live,
@@ -98,7 +110,11 @@ def examine(case: Case) -> list[Finding]:
     A finding that another one, at least as certain, rules out by its id is left out.
     """
     bound = bounded(case)
-    findings = [finding for rule in rules() for finding in rule(bound)]
+    return ranked([finding for rule in rules() for finding in rule(bound)])
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings without those that others rule out, the most severe first and of those the most certain."""
     causes = [(cause.id, finding.confidence) for finding in findings for cause in finding.rules_out]
     excluded = {(id_, CONFIDENCES.index(confidence)) for id_, confidence in causes}
     left = [
@@ -106,7 +122,12 @@ def examine(case: Case) -> list[Finding]:
         for finding in findings
         if not any(id_ == finding.id and rank <= CONFIDENCES.index(finding.confidence) for id_, rank in excluded)
     ]
-    return sorted(left, key=lambda finding: (SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence)))
+    return sorted(left, key=importance)
+
+
+def importance(finding: Finding) -> tuple[int, int]:
+    """Its place among others: the most severe first, and of those the most certain."""
+    return SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence)
 
 
 SHOWN = 10  # rows that the first and the last reward are means of

@@ -37,12 +37,13 @@ _SHOWN = 60  # characters of a name that an error shows
 
 
 def diagnose(
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
-            metavar="SOURCE",
+            metavar="SOURCE...",
             help="Run (id, experiment, directory), trainer_state.json or a folder with one, log (.gz too), .csv, "
-            "mlflow.db, mlflow:[URI#]RUN_ID, - for standard input.",
+            ".json, TensorBoard events, mlflow.db, mlflow:[URI#]RUN_ID, - for standard input. Several are runs of one "
+            "setup.",
         ),
     ],
     json: Json = False,
@@ -63,7 +64,8 @@ def diagnose(
         typer.Option("--propose", metavar="NAME", help="Write the deciding experiment to ./experiments/NAME.yaml."),
     ] = None,
     columns: Annotated[
-        list[str] | None, typer.Option("--map", metavar="COLUMN=METRIC", help="Read a CSV column as this metric.")
+        list[str] | None,
+        typer.Option("--map", metavar="COLUMN=METRIC", help="Read this column or name of the log as that metric."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that the log does not contain.")
@@ -71,22 +73,24 @@ def diagnose(
 ) -> None:
     if json and md:
         raise UserError("--json and --md exclude each other: one document goes to standard output")
-    source_request = Source(
-        name=source,
+    request = Source(
+        name="",
         path=None,  # found by what opens it
         columns=_pairs("--map", columns or (), "COLUMN=METRIC", "--map 'Mean reward=reward/mean'"),
         settings=_pairs("--set", settings or (), "KEY=VALUE", "--set num_generations=8"),
     )
+    if len(set(sources)) < len(sources):
+        raise UserError("a source is named twice: its evidence would count twice")
     page = None if html is None else page_file(html)
     limit = next((severity for severity in _LIMITS if severity == fail_on), None)
     if limit is None and fail_on != NEVER:
         raise UserError(f"--fail-on: got {fail_on!r}; allowed: {', '.join((*_LIMITS, NEVER))}")
     if page is not None:
-        check_keeps(page, source)
-    log = open_source(source_request)
+        _check_keeps_all(page, sources)
+    logs = [open_source(replace(request, name=source)) for source in sources]
     if page is not None:
-        check_keeps(page, log.source)  # a folder's file, say
-    diagnosis = diagnosis_of(log, name=source)
+        _check_keeps_all(page, [log.source for log in logs])  # a folder's file, say
+    diagnosis = diagnosis_of(logs[0], name=sources[0], others=logs[1:])
     proposal = None if propose is None else write_proposal(diagnosis, propose)
     if proposal is not None:
         diagnosis = replace(diagnosis, proposed=proposal.command)
@@ -149,6 +153,11 @@ def page_file(html: str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a link that leads to itself
         why = getattr(error, "strerror", None) or error
         raise UserError(f"--html: {_short(html)} can be no file: {why}; {_EXAMPLE}") from None
+
+
+def _check_keeps_all(page: Path, sources: Sequence[str]) -> None:
+    for source in sources:
+        check_keeps(page, source)
 
 
 def check_keeps(page: Path, source: str) -> None:

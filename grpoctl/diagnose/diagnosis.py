@@ -5,14 +5,15 @@ What is not here: how a report looks (report, markdown, html), and the commands 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from core.health.case import bounded, huge
-from core.health.coverage import Coverage, coverage
-from core.health.examine import RULES, examine, facts
+from core.health.case import Settings, bounded, huge
+from core.health.coverage import Coverage, coverage, pooled
+from core.health.examine import RULES, facts
 from core.health.finding import SEVERITIES, Finding, Severity
+from core.health.pooled import examine_runs
 from core.health.statistics import HUGE
 from grpoctl.diagnose.readers.base import Reading
 from grpoctl.files import finite
@@ -21,6 +22,7 @@ from grpoctl.wording import plural, setting_text
 Outcome = Literal["findings", "sound", "unknown"]
 _LONGEST_TEXT = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
 _MOST_RULES = 4  # that could not run and are named by a report; the JSON has all
+_OF_ONE_LOG = ("first_update_lr", "stage", "max_steps")  # settings that another run of the setup need not have
 _MOST_TEXTS = 8  # under one key of the evidence
 _MAIN_FACTS = (
     "steps", "updates", "samples", "valid", *(f"reward/{end}" for end in ("first", "last")),
@@ -37,6 +39,7 @@ class Diagnosis:
     reading: Reading
     facts: Mapping[str, float]
     findings: tuple[Finding, ...]
+    others: tuple[Reading, ...] = ()  # further runs of the same setup
     proposed: str = ""  # the command that runs the deciding experiment, where it was written
 
     @property
@@ -46,8 +49,8 @@ class Diagnosis:
 
     @property
     def coverage(self) -> Coverage:
-        """What of the run could be looked at."""
-        return coverage(self.reading.case, tuple(RULES))
+        """What of the runs could be looked at."""
+        return pooled([coverage(one.case, tuple(RULES)) for one in (self.reading, *self.others)])
 
     def counts(self) -> dict[Severity, int]:
         """How many findings there are of each severity, the gravest first; severities without one are left out."""
@@ -129,10 +132,11 @@ class Diagnosis:
             },
             "not_looked_at": [{"rule": rule, "lacks": list(what)} for rule, what in self.coverage.missing.items()],
             "open_questions": list(self.coverage.open_questions),
-            "not_understood": [str(unread) for unread in self.reading.not_understood],
+            "not_understood": [str(unread) for one in (self.reading, *self.others) for unread in one.not_understood],
+            **({"runs": [_run_json(one) for one in (self.reading, *self.others)]} if self.others else {}),
             "facts": dict(self.facts),
             "settings": self.settings,
-            "notes": list(self.reading.notes),
+            "notes": [note for one in (self.reading, *self.others) for note in one.notes],
             "findings": [finding.as_json() for finding in self.findings],
         }
         plain = finite(document)
@@ -140,21 +144,45 @@ class Diagnosis:
         return plain
 
 
-def diagnose(reading: Reading, name: str = "") -> Diagnosis:
+def diagnose(reading: Reading, name: str = "", others: Sequence[Reading] = ()) -> Diagnosis:
     """All that the rules say about a case, and its facts: those of every source, then those of its format.
 
-    `name` is how the user named the source, where that is not how the report names it.
+    `name` is how the user named the source, where that is not how the report names it; `others` are further runs of the
+    same setup, whose evidence is pooled with this one's.
     """
-    if count := huge(reading.case):
-        note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
-        reading = replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))
-    numbers = {**facts(reading.case), **reading.extra}
+    readings = [_bounded(one) for one in (reading, *others)]
+    if others:
+        readings = _of_one_setup(readings)
+    first, *rest = readings
     return Diagnosis(
         name=name or reading.source,
-        reading=reading,
-        facts=numbers,
-        findings=tuple(examine(reading.case)),
+        reading=first,
+        facts={**facts(first.case), **first.extra},
+        findings=tuple(examine_runs([one.case for one in readings])),
+        others=tuple(rest),
     )
+
+
+def _run_json(reading: Reading) -> dict[str, Any]:
+    return {"source": reading.source, "kind": reading.kind, "facts": {**facts(reading.case), **reading.extra}}
+
+
+def _bounded(reading: Reading) -> Reading:
+    """The reading without numbers that no training computes in, and a note on them."""
+    if not (count := huge(reading.case)):
+        return reading
+    note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
+    return replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))
+
+
+def _of_one_setup(readings: Sequence[Reading]) -> list[Reading]:
+    """The readings with the settings that only some of them state, where those agree."""
+    shared: dict[str, Any] = {}
+    for field in fields(Settings):
+        values = {getattr(one.case.settings, field.name) for one in readings} - {None}
+        if len(values) == 1 and field.name not in _OF_ONE_LOG:
+            shared[field.name] = values.pop()
+    return [replace(one, case=replace(one.case, settings=replace(one.case.settings, **shared))) for one in readings]
 
 
 def number_text(value: float) -> str:

@@ -19,12 +19,12 @@ def report(diagnosis: Diagnosis) -> list[Section]:
     """Verdict, source and facts; then the findings, the gravest and most certain first; then how to go on."""
     reading, worst = diagnosis.reading, diagnosis.worst
     facts, blind = diagnosis.main_facts(), diagnosis.not_looked_at
-    unread = [str(kind) for kind in reading.not_understood]
+    unread = [str(kind) for one in (reading, *diagnosis.others) for kind in one.not_understood]
     head = [
         Line(label="Verdict", tone=_TONES[worst], mark=worst.upper(), text=diagnosis.verdict),
-        Line(label="Source", text=f"{reading.source} ({reading.kind})"),
+        *_listed("Source", [f"{one.source} ({one.kind})" for one in (reading, *diagnosis.others)]),
         *([Line(label="Facts", text=facts)] if facts else []),
-        *(Line(label="Note", text=note) for note in reading.notes),
+        *(Line(label="Note", text=note) for one in (reading, *diagnosis.others) for note in one.notes),
         *([Line(label="Not run", text=f"rules that lack a column or setting: {blind}")] if blind else []),
         *_listed(
             "Unread",

@@ -21,6 +21,7 @@ from core.health.statistics import chance_above, shown_p
 from core.health.steps import number
 
 DIGITS = 9
+EQUAL = 1e-6  # relative: a deviation that is rounding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +99,11 @@ def likeness_of(shares: Mapping[float, float] | Sequence[float], size: int, dead
 
 
 MANY = 0.5
-ENOUGH = 10  # steps: fewer say nothing
+ENOUGH = 10  # steps: fewer say it with less confidence, where all of them do
+FEWEST = 3  # rows, each with most of its groups dead
+LARGE = 8  # completions of a group: chance leaves 2 in 2^8 of them dead at a pass rate of a half
+NOT_BY_CHANCE = 0.4  # of such groups: what a foreign log is told of, though half of them live
+NEARLY_ALL = 0.9  # of the groups: then one row is a hint
 SIGNIFICANT = 1e-3
 EXCESS = 0.15  # more dead groups than chance gives, as a share of all: less is not worth a word
 MOSTLY = 2 / 3  # of the dead groups: they are of one kind
@@ -126,8 +131,8 @@ class Contrast:
 def dead_groups(case: Case) -> Sequence[Finding]:
     """A warning where more than half of all groups taught nothing.
 
-    An info where fewer did and prompts differ, or where dynamic sampling refilled them: then they only cost samples.
-    A larger group is suggested where chance makes the dead ones, and not where prompts or a policy without entropy do.
+    An info where fewer did and prompts differ, or where dynamic sampling refilled them: then they only cost samples. A
+    larger group is suggested where chance makes the dead ones, and not where prompts or a policy without entropy do.
 
     A group of K equal rewards has advantage 0. Prompts that are alike have a share p^K + (1 - p)^K of them; more means
     that prompts differ, some always solved and some never, or that the completions of a prompt do not.
@@ -135,13 +140,16 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     ## dead-groups
 
     Severity: warning where more than half of the groups had equal rewards; info where fewer had but far more than
-    chance gives, or where dynamic sampling refilled them. Strong with the contrast to chance, else moderate (certain by
-    the arithmetic of `small-advantage`).
+    chance gives (in a log of another trainer 40 % of groups of eight or more), or where dynamic sampling refilled them.
+    Strong with the contrast to chance, else moderate (certain by the arithmetic of `small-advantage`).
 
     Means: groups whose rewards are all equal have advantage 0 and teach nothing. More of them than chance gives means
     that prompts differ (some always solved, some never), or that the completions of a prompt do not differ.
 
-    Looks at: rewards of whole groups in the samples, else `groups/dead` over steps. Its evidence:
+    Looks at: rewards of whole groups in the samples, else `groups/dead` over steps, else rows in which a spread of the
+    rewards or of the advantages is 0 (all groups dead; other rows count as none, so the share is one at least). Fewer
+    than ten steps: from three on where more than half of the groups of each were dead (moderate), one or two where nine
+    tenths were (weak). Its evidence:
 
     - `share`: dead groups; `dead_right`, `dead_other`, `one_text`: shares of all groups that are dead at the best
       reward, dead at another, dead with the same text K times.
@@ -175,15 +183,19 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     shares = [float(row["groups/dead"] or 0.0) for row in rows]
     if not shares and groups:
         shares = [fmean(group.dead for group in step) for step in _by_step(groups)]
-    if len(shares) * case.averaged_over < ENOUGH:
+    elif not shares:
+        shares = [dead for row in case.stage_rows if (dead := _dead_by_spread(row)) is not None]
+    steps = len(shares) * case.averaged_over
+    if steps < ENOUGH and not (shares and min(shares) > (MANY if steps >= FEWEST else NEARLY_ALL - 1e-9)):
         return ()
     refilled, comparison = bool(case.settings.dynamic_sampling), contrast(case, rows, groups)
     share = fmean(group.dead for group in groups) if groups else fmean(shares)
     differ = comparison is not None and comparison.p < SIGNIFICANT and comparison.excess >= EXCESS
-    if share <= MANY and not differ:
+    unlike = not case.stages and (case.settings.num_generations or 0) >= LARGE and share >= NOT_BY_CHANCE
+    if share <= MANY and not differ and not unlike:
         return ()
     numbers, still = _numbers(case, rows, groups, share), _without_entropy(case.stage_rows)
-    evidence: dict[str, float | str] = {"share": share, "steps": len(shares) * case.averaged_over, **numbers, **still}
+    evidence: dict[str, float | str] = {"share": share, "steps": steps, **numbers, **still}
     wasted = share > MANY and not refilled
     if comparison is not None:
         evidence |= {
@@ -203,7 +215,63 @@ def dead_groups(case: Case) -> Sequence[Finding]:
             evidence=evidence,
             suggest=_suggest(case, numbers) if wasted and not differ and not still else (),
             advice=_advice(numbers, share, still),
-            confidence="strong" if comparison is not None else "moderate",
+            confidence="strong" if comparison is not None else "moderate" if steps >= FEWEST else "weak",
+        ),
+    )
+
+
+_SPREADS = ("reward/group_std", "reward/std", "advantage/std_all", "advantage/max_abs", "advantage/group_max")
+
+
+def _dead_by_spread(row: Row) -> float | None:
+    """1 where a spread of 0 says that all groups of a row are dead, 0 where none does; None where none is known."""
+    known = [value for name in _SPREADS if (value := number(row, name)) is not None]
+    return float(min(known) <= EQUAL * max(1.0, abs(number(row, "reward/mean") or 0.0))) if known else None
+
+
+def batch_std(case: Case) -> Sequence[Finding]:
+    """An info where all groups are dead and the deviation of the rewards is not 0.
+
+    ## batch-std
+
+    Severity: info (certain).
+
+    Means: the deviation of the rewards is over the whole batch, and groups are dead: prompts differ from each other,
+    and the completions of a prompt do not. The deviation says nothing of a signal.
+
+    Looks at: `reward/std` above 0 on nine rows of ten or more, on which `groups/dead` is 1 or `reward/group_std` is 0.
+
+    Confounder: `advantage.scale_rewards=batch` (TRL: `scale_rewards="batch"`), which divides by that deviation: the
+    numerator is still a completion's reward less its group's mean, so dead groups have advantage 0 there, too. A batch
+    baseline gives dead groups an advantage: silent where the settings say so. A log that calls a group's deviation of 0
+    by another name has no such rows. Said once, where the whole log is so; single steps are chance.
+
+    Do: look at `groups/dead` and `reward/group_std` for the signal; what makes groups dead is `dead-groups`.
+    """
+    baseline = case.settings.baseline_traits
+    if case.stages or (baseline is not None and baseline.scope != "group"):
+        return ()
+    rows = [row for row in case.stage_rows if number(row, "reward/std") is not None]
+    dead = [
+        row
+        for row in rows
+        if (number(row, "reward/std") or 0.0) > EQUAL
+        and (number(row, "groups/dead") == 1 or number(row, "reward/group_std") == 0)
+    ]
+    if not dead or len(dead) < NEARLY_ALL * len(rows):
+        return ()
+    largest = max(number(row, "reward/std") or 0.0 for row in dead)
+    return (
+        Finding(
+            id="batch-std",
+            severity="info",
+            summary=(
+                f"the rewards' deviation is up to {largest:.3g} and all groups are dead on {len(dead)} of {len(rows)} "
+                "rows: it is the batch's, over prompts that differ, and the completions of each prompt earn the same"
+            ),
+            evidence={"rows": len(dead), "of": len(rows), "reward_std_max": largest},
+            advice="the deviation inside groups and the share of dead ones tell of a signal, this one does not",
+            confidence="certain",
         ),
     )
 
@@ -211,9 +279,9 @@ def dead_groups(case: Case) -> Sequence[Finding]:
 def contrast(case: Case, rows: Sequence[Row], groups: Sequence[Group]) -> Contrast | None:
     """Dead groups against chance, a step at a time; None where rewards are not known well enough.
 
-    Nor with dynamic sampling: its steps end when enough groups are live, which is no dealing at random.
-    From samples: chance deals the step's completions to its groups. From rows of rewards 0 and 1: p^K + (1 - p)^K with
-    the step's own mean as p, which is more than chance on average, so that it errs on the side of saying nothing.
+    Nor with dynamic sampling: its steps end when enough groups are live, which is no dealing at random. From samples:
+    chance deals the step's completions to its groups. From rows of rewards 0 and 1: p^K + (1 - p)^K with the step's own
+    mean as p, which is more than chance on average, so that it errs on the side of saying nothing.
     """
     if case.settings.dynamic_sampling:
         return None

@@ -1,13 +1,12 @@
-"""Numbers that are none, gradients out of all proportion, rounding taken for a signal, and a loss of exactly 0."""
+"""Numbers that are none, gradients out of all proportion, and rounding taken for a signal."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import median
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, Row, RuledOut, steps_of
+from core.health.finding import Finding, Row, steps_of
 from core.health.statistics import series
 from core.health.steps import acted, number
 
@@ -31,8 +30,7 @@ Bad = tuple[Row, list[str]]  # a step, and its columns that are no number
 
 
 def numerical(case: Case) -> Sequence[Finding]:
-    """An error for NaNs that last, warnings for those that passed, spikes, rounding and a loss of 0 without a gradient;
-    infos for the harmless.
+    """An error for NaNs that last, warnings for those that passed, spikes and rounding; infos for the harmless.
 
     ## numerical
 
@@ -62,7 +60,7 @@ def numerical(case: Case) -> Sequence[Finding]:
 
     Do: nothing where a loss scaler is at work; else make sure that no such update is applied.
     """
-    findings = (not_finite(case), _spikes(case), _always_clipped(case), _rounding(case), _zero_loss(case))
+    findings = (not_finite(case), _spikes(case), _always_clipped(case), _rounding(case))
     return [finding for finding in findings if finding is not None]
 
 
@@ -277,51 +275,3 @@ def _is_rounding(row: Row) -> bool:
     if spread is not None:
         return spread <= EQUAL * max(abs(size or 0.0), 1e-3)
     return number(row, "groups/dead") == 1.0
-
-
-def _zero_loss(case: Case) -> Finding | None:
-    """A warning where loss and gradient are exactly 0 on every step; an info where only the loss is.
-
-    ## zero-loss
-
-    Severity: warning where the gradient is 0 too, else info (certain).
-
-    Means: the loss is exactly 0 on 20 steps or more. With a gradient of 0 nothing was learned; without one of 0 the
-    value of the loss says nothing (centred advantages at a ratio of 1).
-
-    Looks at: `loss` and `grad_norm`.
-
-    Confounder: centred advantages at a ratio of 1, whose loss is 0 while they teach: the info.
-
-    Do: see that rewards differ inside a group, and that some weight is trained.
-    """
-    rows = [row for row in case.stage_rows if number(row, "loss") is not None]
-    if len(rows) < ENOUGH or any(row["loss"] for row in rows):
-        return None
-    norms = [norm for row in rows if (norm := number(row, "grad_norm")) is not None]
-    if not norms:
-        return None
-    if any(norms):
-        why = "at a ratio of 1 centred advantages add up to 0"
-        return Finding(
-            id="zero-loss",
-            severity="info",
-            summary=f"the loss is exactly 0 on all {len(rows)} steps, no gradient is (up to {max(norms):.3g}): {why}",
-            evidence={"steps": len(rows), "grad_norm_max": max(norms)},
-            rules_out=(RuledOut(id="zero-loss-no-learning", why=why),),
-            confidence="certain",
-        )
-    dead = [value for _, value in series(rows, "groups/dead")]
-    all_dead = bool(dead) and math.isclose(min(dead), 1.0)
-    return Finding(
-        id="zero-loss",
-        severity="warning",
-        summary=(
-            f"loss and gradient are exactly 0 on all {len(rows)} steps: nothing was learned"
-            f"{', every group having equal rewards' if all_dead else ''}"
-        ),
-        evidence={"steps": len(rows), "grad_norm_max": 0.0},
-        advice="see that rewards differ inside a group, and that some weight is trained",
-        confidence="certain",
-        decider=Decider(question="is a single group's reward spread above 0?", expects=("reward/group_std > 0",)),
-    )

@@ -19,29 +19,34 @@ from core.health.statistics import chance_above, series, trend
 from core.health.steps import values_of
 
 ENOUGH = 10  # steps: fewer may be luck
+FEWEST = 2  # rows whose rewards are all one number: fewer say too little to tell it from dead groups
+WITHOUT_SPREAD = 5  # rows with one and the same mean, where no column tells the spread
 EQUAL = 1e-6  # relative: a std or a difference of means that is rounding, of fp32 too
 
 
 def constant_reward(case: Case) -> Sequence[Finding]:
-    """An error where completions that differ earned one and the same reward, all of them, on at least ten steps.
+    """An error where completions that differ earned one and the same reward, all of them, on at least ten steps; a
+    warning on fewer.
 
     A warning where valid and invalid ones are not known to have earned the same, or where it may be an end of its
-    scale, a whole number: all prompts may be solved, none, or none beyond the form that every completion is paid
-    for. Silent where all were invalid, or said the same: equal rewards are right then, and the policy is what is
-    wrong. Silent too where anything else in the run earned another reward, an evaluation or a completion; but where
+    scale, a whole number: all prompts may be solved, none, or none beyond the form that every completion is paid for.
+    Silent where all were invalid, or said the same: equal rewards are right then, and the policy is what is wrong.
+    Silent too where anything else in the run earned another reward, an evaluation or a completion; but where
     evaluations differ among themselves and training always paid one number that is no end of a scale, that is a
     warning.
 
     ## constant-reward
 
     Severity: error (strong) where valid and invalid completions earned the same, or where a reward function's own
-    column (`rewards/NAME`) differs from step to step and the sum does not; else warning (moderate).
+    column (`rewards/NAME`) differs from step to step and the sum does not; else, and on fewer than ten steps, warning
+    (moderate; weak on two).
 
-    Means: every completion of ten steps or more earned one and the same reward, although completions differ: the reward
-    does not depend on the completion.
+    Means: every completion of all steps, two or more, earned one and the same reward, although completions differ: the
+    reward does not depend on the completion.
 
-    Looks at: `reward/std` (or `reward/group_std`) of 0 up to fp32 rounding on every step, and one mean over all of
-    them. It replaces `dead-groups` and `no-updates`.
+    Looks at: `reward/std` (or `reward/group_std`, `reward/max` - `reward/min`, all groups dead) of 0 up to fp32
+    rounding on every step, and one mean over all of them; without any column of the spread five rows with one mean. It
+    replaces `dead-groups` and `no-updates`.
 
     Confounder: texts that differ may all have the form that is paid for (0.1, say) and none the answer; a whole number
     (0, 1, -1, ...) may be an end of the scale, with every prompt solved or none: both are warnings. Silent where
@@ -56,7 +61,8 @@ def constant_reward(case: Case) -> Sequence[Finding]:
     finding, "every completion of 96 steps earned 0.5, valid or not, in 191 groups whose texts differ".
     """
     rows = [row for row in case.stage_rows if row.get("reward/mean") is not None]
-    if len(rows) * case.averaged_over < ENOUGH or not _constant(rows):
+    steps = len(rows) * case.averaged_over
+    if steps < FEWEST or not _constant(rows):
         return ()
     valid = [share for _, share in series(rows, "completions/valid")]
     groups = groups_of(case.samples)
@@ -67,8 +73,8 @@ def constant_reward(case: Case) -> Sequence[Finding]:
         return _in_training_only(case, len(rows), value)
     mixed = bool(valid) and min(valid) < 1
     varied, part = sum(group.texts > 1 for group in groups), _part_that_differs(rows)
-    sure = (mixed or part is not None) and not _may_be_an_end(value)
-    confidence: Confidence = "strong" if sure else "moderate"
+    sure = (mixed or part is not None) and not _may_be_an_end(value) and steps >= ENOUGH
+    confidence: Confidence = "strong" if sure else "moderate" if steps > FEWEST else "weak"
     severity: Severity = "error" if sure else "warning"
     return (
         Finding(
@@ -102,8 +108,22 @@ _WHY = "no completion earned another reward than any other: neither prompts nor 
 def _constant(rows: Sequence[Row]) -> bool:
     means = [float(row["reward/mean"] or 0.0) for row in rows]
     room = EQUAL * max(1.0, *map(abs, means))
-    stds = [row.get("reward/std", row.get("reward/group_std")) for row in rows]
-    return max(means) - min(means) <= room and all(std is not None and std <= room for std in stds)
+    stds = [_spread(row) for row in rows]
+    known = [std for std in stds if std is not None]
+    told = all(std <= room for std in known) and (
+        len(known) == len(rows) or (not known and len(rows) >= WITHOUT_SPREAD)
+    )
+    return max(means) - min(means) <= room and told
+
+
+def _spread(row: Row) -> float | None:
+    """How far the rewards of a row are apart, by whichever column says it; None where none does."""
+    low, high = row.get("reward/min"), row.get("reward/max")
+    if (std := row.get("reward/std", row.get("reward/group_std"))) is not None:
+        return std
+    if low is not None and high is not None:
+        return high - low
+    return None if (dead := row.get("groups/dead")) is None else 1 - dead
 
 
 def _differ(case: Case, rows: Sequence[Row]) -> bool:

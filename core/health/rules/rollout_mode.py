@@ -46,7 +46,7 @@ def standstill(case: Case) -> Standstill | None:
     None where sampler and trainer were measured to agree on the collapsed steps.
     """
     rows = steps_of(case.rows)
-    at = next((i for i, row in enumerate(rows) if _updated(row)), len(rows))
+    at = next((i for i, row in enumerate(rows) if updated(row)), len(rows))
     if case.averaged_over > 1 or at + 1 >= len(rows) or not _moved_nothing(case, rows, at):
         return None
     for metric, sound, collapsed in COLUMNS:
@@ -80,7 +80,7 @@ def agrees(case: Case, rows: Iterable[Row]) -> bool | None:
     return sum(sound) > len(known) / 2 if known else None
 
 
-def _updated(row: Row) -> bool:
+def updated(row: Row) -> bool:
     """Whether the step made an update; in a log without such marks every step with a learning rate did."""
     return row["update"] == 1 if "update" in row else "learning_rate" in row
 
@@ -129,15 +129,19 @@ def nearly_all_invalid(row: Row) -> bool:
 
 def contrast(table: StepTable, collapsed: Collapsed = all_invalid) -> Contrast:
     """Counts over consecutive steps of the table. A step that does not say whether it made an update counts nowhere."""
-    followed = list(pairs(table))
-    updated = [after for before, after in followed if before.get("update") == 1]
-    skipped = [after for before, after in followed if before.get("update") == 0]
+    return contrast_of(list(pairs(table)), collapsed)
+
+
+def contrast_of(followed: Sequence[tuple[Row, Row]], collapsed: Collapsed) -> Contrast:
+    """The same over such pairs of steps, of one run or of several."""
+    after_update = [after for before, after in followed if before.get("update") == 1]
+    after_skip = [after for before, after in followed if before.get("update") == 0]
     after_collapse = [after for before, after in followed if before.get("update") == 0 and collapsed(before)]
     return Contrast(
-        after_update=len(updated),
-        collapsed_after_update=sum(map(collapsed, updated)),
-        after_skip=len(skipped),
-        collapsed_after_skip=sum(map(collapsed, skipped)),
+        after_update=len(after_update),
+        collapsed_after_update=sum(map(collapsed, after_update)),
+        after_skip=len(after_skip),
+        collapsed_after_skip=sum(map(collapsed, after_skip)),
         collapsed_and_skipped=len(after_collapse),
         still_collapsed=sum(map(collapsed, after_collapse)),
     )
@@ -172,10 +176,15 @@ def _tied(case: Case) -> tuple[Contrast, Collapsed] | None:
         return None
     for collapsed in (all_invalid, nearly_all_invalid):
         c = contrast(case.rows, collapsed)
-        healed = c.collapsed_and_skipped >= SEEN and c.still_collapsed <= 0.1 * c.collapsed_and_skipped
-        if c.after_update and c.after_skip and healed and fisher_p(c) < SIGNIFICANT:
+        if is_tied(c):
             return None if agrees(case, filter(collapsed, steps_of(case.rows))) else (c, collapsed)
     return None
+
+
+def is_tied(c: Contrast) -> bool:
+    """Whether collapses follow updates (p < 0.001) and heal without one."""
+    healed = c.collapsed_and_skipped >= SEEN and c.still_collapsed <= 0.1 * c.collapsed_and_skipped
+    return bool(c.after_update and c.after_skip) and healed and fisher_p(c) < SIGNIFICANT
 
 
 def rollout_mode(case: Case) -> Sequence[Finding]:
@@ -224,6 +233,18 @@ def rollout_mode(case: Case) -> Sequence[Finding]:
       the KL of those first five steps allows, and that KL is under 0.01, it was not the policy. Moderate ("or the
       prompts changed there").
 
+    A log of a few steps (core.health.rules.first_update) is judged by its first update: sound up to it, collapsed on
+    the very next step and after every later update. An update at a rate of exactly 0 is decisive even once, since the
+    weights that drew both are the same: an error (moderate) with the library lines of 4, with 5, with a step that
+    healed, or where the prompts of that step were no chance (Fisher's exact test over prompts, p <= 0.05: three that
+    collapsed after three that did not). Completions of one step are not independent given its prompts, so they are
+    counted and the p is over prompts. The rate counts as 0 where its row says so and later rows are not 0, or where the
+    schedule is known to begin at 0 and the update is the first of its process: the log begins at step 1, or the line
+    "`use_cache=True` is incompatible with gradient checkpointing", printed once a process, stands in that step. Without
+    any of these the same table is a warning where the library's lines stand there, and nothing otherwise. Several logs
+    of one setup add up (core.health.pooled): strong from p < 0.001 over the prompts of all, steps that two logs share
+    counted once.
+
     Confounder: prompts in a fixed order, with one hard prompt after each update, give the counts of 1 and 2 as well. So
     the rule is silent where `rollout/logprob_gap` was measured on the collapsed steps and is rounding; without a broken
     gap, 3 or 5 it names the order of prompts too and stays a warning. 4 does not help, and 3 excludes the weights but
@@ -257,7 +278,7 @@ def rollout_mode(case: Case) -> Sequence[Finding]:
     word = "all-invalid" if collapsed is all_invalid else f"less than {NEARLY:.0%} valid"
     cause = "the rollout is not (sampling in train mode, a dropped KV cache)"
     return (
-        _finding(
+        rollout_finding(
             case,
             summary=(
                 f"{c.collapsed_after_update} of {c.after_update} steps after an update were {word}, "
@@ -266,14 +287,14 @@ def rollout_mode(case: Case) -> Sequence[Finding]:
                 + ("" if sure else ", or prompts come in a fixed order that does the same")
             ),
             evidence={**asdict(c), "healed": healed, "p": p, **zero},
-            rules_out=_ruled_out(case, c, zero),
+            rules_out=ruled_out(case, c, zero),
             sure=sure,
             grave=sure,
         ),
     )
 
 
-def _finding(
+def rollout_finding(
     case: Case,
     *,
     summary: str,
@@ -282,6 +303,7 @@ def _finding(
     sure: bool,
     grave: bool,
 ) -> Finding:
+    """The finding, with what libraries printed and what collapsed steps wrote put beside its evidence."""
     warnings = [_cited(notice.line, notice.text) for notice in case.notices if "checkpointing" in notice.kind]
     texts = [_cited(notice.line, notice.text) for notice in case.notices if notice.kind == "unparsed-output"]
     cited = {name: lines for name, lines in (("warnings", warnings), ("texts", texts)) if lines}
@@ -307,10 +329,10 @@ def _supported(case: Case, collapsed: Collapsed) -> bool:
     What a library says of caches does not: every run with gradient checkpointing prints it, a sound one too.
     """
     broken = [row for row in steps_of(case.rows) if collapsed(row)]
-    return agrees(case, broken) is False or _degenerate(case, broken)
+    return agrees(case, broken) is False or degenerate(case, broken)
 
 
-def _degenerate(case: Case, broken: Sequence[Row]) -> bool:
+def degenerate(case: Case, broken: Sequence[Row]) -> bool:
     """Whether most texts of these steps repeat themselves, and those of the other steps do not."""
     steps = {int(row["step"] or 0) for row in broken}
     here = [notice.text for notice in case.notices if notice.kind == "unparsed-output"]
@@ -337,7 +359,7 @@ def _unmoved(case: Case) -> Sequence[Finding]:
     why = f"{unmoved}, and the collapse was there on step {step + 1}"
     alone = f"advantages act through the weights alone, and {why}"
     return (
-        _finding(
+        rollout_finding(
             case,
             summary=(
                 f"{metric} was {evidence.before:.3g} up to step {step}; {unmoved}; {evidence.collapsed} of "
@@ -375,7 +397,7 @@ def _at_rate_zero(case: Case, collapsed: Collapsed) -> dict[str, float]:
     return {"first_update_step": float((first or {}).get("step") or 0), **counts}
 
 
-def _ruled_out(case: Case, c: Contrast, zero: Mapping[str, float]) -> tuple[RuledOut, ...]:
+def ruled_out(case: Case, c: Contrast, zero: Mapping[str, float]) -> tuple[RuledOut, ...]:
     """What the contrast excludes, most of all when an update that moved nothing was followed by a collapse too."""
     healed = f"{c.collapsed_and_skipped - c.still_collapsed} of {c.collapsed_and_skipped}"
     lasting = f"{healed} all-invalid steps were followed by a sound one with nothing updated between"

@@ -18,10 +18,13 @@ from core.health.rules.end_token import missing_eos
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse
 from core.health.rules.rewards import Gap, gap
+from core.health.statistics import trend
 from core.health.steps import number, parted
 
 SHARE = 0.3  # of a stage's completions
-FEWEST = 3  # steps
+FEWEST = 3  # steps: fewer are said with less confidence
+ROWS_OF_A_LINE = 8
+NEAR = 0.9  # of the limit: a mean length that is longer leaves few that ended long before it
 NEARLY_ALL = 0.95  # cut off and accepted: texts that fill the limit are meant
 CLEAR = 3  # standard errors between the rewards of both kinds
 LONG = 0.5  # of the limit: where those that end are so long, others of their kind are cut off
@@ -107,20 +110,23 @@ def truncation(case: Case) -> Sequence[Finding]:
 
     ## truncation
 
-    Severity: warning (certain); info (moderate) where the length may be meant.
+    Severity: warning (certain from three steps on, moderate before, and where only lengths say it); info (moderate)
+    where the length may be meant.
 
     Means: 30 % or more of a stage's training completions were cut off at `max_completion_length`. It counts what that
     cost and what the reward pays for it, and names no cause.
 
-    Looks at: `completions/truncated` on three or more steps of the stage; evaluations are not counted. With the
-    cumulated `completions` (or K and the prompts of a step) it says how many; with `max_completion_length` and
-    `completions/length` which share of the sampled tokens (share cut off x limit / mean length). A limit that the
-    lengths contradict is left out.
+    Looks at: `completions/truncated`; evaluations are not counted. Without that column the share follows from
+    `completions/length_ended` and the limit ((length - ended) / (limit - ended)), and a mean length of 90 % of the
+    limit or more is said as what it is. With the cumulated `completions` (or K and the prompts of a step) it says how
+    many; with `max_completion_length` and `completions/length` which share of the sampled tokens (share cut off x limit
+    / mean length). A limit that the lengths contradict is left out.
 
     What the reward pays: `reward/truncated` is the mean reward of a step's truncated completions, so that of the others
-    is (mean - share x cut) / (1 - share). Logs without it tell only on the steps where all or none were cut off. The
-    standard error of the difference has the step as its unit, as in `weak-reward`; beyond three of them the reward
-    "pays less" or "pays more", otherwise it "does not tell them apart".
+    is (mean - share x cut) / (1 - share). Logs without it tell only on the steps where all or none were cut off, or,
+    over eight rows or more, by whether the mean reward falls where more are cut off. The standard error of the
+    difference has the step as its unit, as in `weak-reward`; beyond three of them the reward "pays less" or "pays
+    more", otherwise it "does not tell them apart".
 
     Confounder: the following look like it and are not accused.
 
@@ -138,9 +144,12 @@ def truncation(case: Case) -> Sequence[Finding]:
 
     Measured: `grpoctl run g10 -p tiny`: 298 of 320 cut off at 64 tokens, 96 % of the tokens; all earned 0.
     """
-    stages = [stage for stage in _stages(case) if len(stage.steps) >= FEWEST and _to_the_end(stage)]
-    if not stages or missing_eos(case) or _something_broke(case):
+    every = list(_stages(case))
+    stages = [stage for stage in every if _to_the_end(stage)]
+    if missing_eos(case) or _something_broke(case):
         return ()
+    if not every and (long := _near_the_limit(case)) is not None:
+        return (long,)
     return tuple(_finding(case, stage, alone=len(stages) == 1) for stage in stages)
 
 
@@ -153,11 +162,73 @@ def _stages(case: Case) -> Iterator[_Stage]:
     steps = [
         _Step(row=row, count=count if count and count > 0 else by_settings or UNCOUNTED, share=share)
         for row, count in zip(rows, made, strict=True)
-        if (share := number(row, "completions/truncated")) is not None
+        if (share := _share_of(row, known.max_completion_length)) is not None
     ]
     for index, own in groupby(steps, key=lambda step: step.row.get("stage")):
         judged = known.stage is None or index in (None, known.stage)
         yield _Stage(steps=tuple(own), limit=known.max_completion_length if judged else None)
+
+
+def _share_of(row: Row, limit: int | None) -> float | None:
+    """The share cut off: as the log has it, else by the mean lengths of all and of those that ended."""
+    share = number(row, "completions/truncated")
+    length, ended = number(row, "completions/length"), number(row, "completions/length_ended")
+    if share is not None or limit is None or length is None or ended is None or ended >= limit:
+        return share
+    return min(max((length - ended) / (limit - ended), 0.0), 1.0)
+
+
+def _near_the_limit(case: Case) -> Finding | None:
+    """A warning where nothing counts them, and the mean length is nearly the limit."""
+    limit = case.settings.max_completion_length
+    lengths = [value for row in case.stage_rows if (value := number(row, "completions/length")) is not None]
+    if not lengths or limit is None:
+        return None
+    last = lengths[-max(1, len(lengths) // 3) :]
+    share = fmean(last) / limit
+    if not NEAR <= share <= 1 + 1e-6:
+        return None
+    return Finding(
+        id="truncation",
+        severity="warning",
+        summary=(
+            f"completions have {fmean(last):,.0f} tokens on average, {share:.0%} of the limit of {limit:,} (first row "
+            f"{lengths[0]:,.0f}): most are cut off, or end just before it; nothing counts them here"
+        ),
+        evidence={
+            "length": fmean(last), "length_first": lengths[0], "max_completion_length": limit, "share_of_limit": share,
+            "rows": len(lengths),
+        },
+        suggest=(f"max_completion_length={2 * limit}",),
+        advice="count the completions that have no end token, and read some of them",
+        confidence="moderate",
+        decider=Decider(
+            question="what share of the completions has no end token?",
+            overrides=(f"max_completion_length={2 * limit}",),
+            expects=(f"completions/truncated < {SHARE}",),
+        ),
+    )  # fmt: skip
+
+
+def _grows(stage: _Stage) -> str:
+    """Whether the share rises over the stage, in words; "" where that is not clear."""
+    shares = [step.share for step in stage.steps]
+    line = trend([(float(step.row.get("step") or place), step.share) for place, step in enumerate(stage.steps)])
+    in_order = len(shares) >= FEWEST and all(one < two for one, two in pairwise(shares)) and line is None
+    if (line is not None and line.z > CLEAR) or in_order:
+        third = max(1, len(shares) // 3)
+        return f"; it grows, from {fmean(shares[:third]):.0%} to {fmean(shares[-third:]):.0%}"
+    return ""
+
+
+def _across_rows(stage: _Stage) -> str:
+    """Whether rows with more of them earned less or more, in words; "" where that is not clear."""
+    pairs = [(step.share, reward) for step in stage.steps if (reward := number(step.row, "reward/mean")) is not None]
+    line = trend(pairs)
+    if len(pairs) < ROWS_OF_A_LINE or line is None or abs(line.z) <= CLEAR:
+        return ""
+    less = "less" if line.slope < 0 else "more"
+    return f"rows with more of them earned {less} ({line.slope:+.2g} from none to all, standard error {line.se:.2g})"
 
 
 def _to_the_end(stage: _Stage) -> bool:
@@ -177,7 +248,7 @@ def _something_broke(case: Case) -> bool:
 
 def _finding(case: Case, stage: _Stage, *, alone: bool) -> Finding:
     counted = all(number(step.row, "completions") is not None for step in stage.steps)
-    drawn = sum(step.count for step in stage.steps)
+    drawn, steps = sum(step.count for step in stage.steps), len(stage.steps) * case.averaged_over
     first, last = (int(step.row.get("step") or 0) for step in (stage.steps[0], stage.steps[-1]))
     paid, meant = stage.paid, _may_be_meant(stage)
     limit, tokens, length = stage.limit, stage.token_share, stage.ended_length
@@ -191,6 +262,7 @@ def _finding(case: Case, stage: _Stage, *, alone: bool) -> Finding:
         + ("" if tokens is None else f", {tokens:.0%} of the tokens sampled")
         + ("; nothing was learned from them" if masked else "; none has an end to learn from")
         + f"; {_pay(stage)}"
+        + _grows(stage)
         + ("; texts that fill the limit may be meant" if meant else "")
     )
     longer = () if limit is None else (f"max_completion_length={2 * limit}",)
@@ -218,7 +290,7 @@ def _finding(case: Case, stage: _Stage, *, alone: bool) -> Finding:
             "read some of them: one that is cut in the middle of its work wants a larger limit, one that rambles a "
             "reward that pays less for it, or a supervised stage on answers that end"
         ),
-        confidence="moderate" if meant else "certain",
+        confidence="moderate" if meant or steps < FEWEST else "certain",
         decider=Decider(
             question="do completions end when they may be twice as long? Else they want a reason to",
             overrides=longer,
@@ -242,7 +314,7 @@ def _pay(stage: _Stage) -> str:
         earned = [reward for step in stage.steps for ended, reward in step.rewards if not ended]
         if earned and stage.share == 1:
             return f"they earned {fmean(earned):.3g}, and no other was there to compare with"
-        return "what the reward pays for them is not told apart here"
+        return _across_rows(stage) or "what the reward pays for them is not told apart here"
     numbers = f"they earned {paid.invalid:.3g}, the others {paid.valid:.3g} (standard error {paid.se:.2g})"
     if paid.value > CLEAR * paid.se:
         return f"{numbers}: the reward pays less for them"

@@ -30,6 +30,7 @@ _COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoc
 _TIMED = re.compile(r"step_time|profiling/.+|.+_runtime|.+_per_second")
 _ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
+_A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs")
@@ -310,7 +311,7 @@ def _hints(log: _Log) -> str | None:
 
 def _is_worth_it(log: _Log, kind: Unread) -> bool:
     """Whether unread lines may be metrics: they come again, or behind the first metrics; a head has numbers, too."""
-    return kind.count > 1 or (log.parser.first_line is not None and kind.line > log.parser.first_line)
+    return kind.count > _A_HEAD or (log.parser.first_line is not None and kind.line > log.parser.first_line)
 
 
 def _not_understood(log: _Log, form: Form) -> tuple[Unread, ...]:

@@ -221,6 +221,8 @@ def _settings_of_verl(config: Mapping[str, Any]) -> dict[str, Any]:
     batch, mini = config.get("data.train_batch_size"), config.get(f"{actor}ppo_mini_batch_size")
     if isinstance(batch, int) and isinstance(mini, int) and 0 < mini <= batch:
         known["updates_per_rollout"] = batch // mini * int(config.get(f"{actor}ppo_epochs") or 1)
+    if config.get("algorithm.adv_estimator") in ("gae", "remax", "reinforce_plus_plus"):
+        known["baseline"] = "none"  # of the group: a critic, a greedy completion, the batch
     if config.get("algorithm.adv_estimator") == "grpo":
         known |= {"transform": "none", "baseline": "group", "ddof": 1, "eps": 1e-6, "std_floor": 0.0}
         known["scale_rewards"] = "none" if config.get("algorithm.norm_adv_by_std_in_grpo") is False else "group"

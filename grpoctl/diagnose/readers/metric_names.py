@@ -327,11 +327,14 @@ _WORDS = {  # of a metric's name -> the metric that is proposed for a name with 
     "len": "completions/length", "length": "completions/length", "truncated": "completions/truncated",
     "clipped": "completions/truncated",
 }  # fmt: skip
+_OTHER_WORDS = frozenset(
+    {"time", "sec", "max", "min", "std", "var", "total", "num", "count", "critic", "prompt", "warmup"}
+)
 
 
 def proposed(name: str) -> str | None:
     """The metric that a name nobody knows may mean, for a hint; None where no word of it says so."""
     words = [word for word in re.split(r"[^a-z]+", name.lower()) if word]
-    if any(word in ("time", "sec", "max", "min", "std", "var", "total", "num", "count") for word in words):
+    if not _OTHER_WORDS.isdisjoint(words):
         return None
     return next((_WORDS[word] for word in words if word in _WORDS), None)

@@ -60,7 +60,7 @@ def healthy(step: int) -> Row:
         "groups/dead": 0.4,
         "rollout/logprob_gap": 2e-6,
         "temperature": 1.0,
-        **({"kl": 0.01, "loss": -2e-9, "grad_norm": 0.5} if step % 2 else {}),
+        **({"kl": 0.01, "loss": 0.02, "grad_norm": 0.5} if step % 2 else {}),
     }
 
 

@@ -43,7 +43,7 @@ def sick(tmp_path: Path) -> str:
 @pytest.fixture
 def sound(tmp_path: Path) -> str:
     """Twelve sound steps."""
-    lines = ["step,update,completions/valid,reward/mean", *(f"{step},1,1,0.5" for step in range(1, 13))]
+    lines = ["step,update,completions/valid,reward/mean", *(f"{step},1,1,0.{step % 3 + 4}" for step in range(1, 13))]
     (tmp_path / "sound.csv").write_text("\n".join(lines) + "\n")
     return "sound.csv"
 

@@ -147,6 +147,12 @@ def _settings(log: Log) -> tuple[Settings, list[str]]:
             if head.learning_rate is not None
             else "the first update's learning rate, 0, follows from the warm-up and the public trainer's scheduler"
         )
+    elif head.warmup_steps is None and _has_first_update(log):
+        known["first_update_lr"] = 0.0
+        notes.append(
+            "the log's head is cut off: the first update's learning rate is taken to be 0, by the public trainer's "
+            "scheduler, which starts at 0 unless its warm-up (50 steps where none is set) is turned off"
+        )
     settings = Settings(**known)
     if log.simple:
         settings = replace(
@@ -159,6 +165,13 @@ def _settings(log: Log) -> tuple[Settings, list[str]]:
             "(the trainer's KL is against the policy that sampled)"
         )
     return settings, notes
+
+
+def _has_first_update(log: Log) -> bool:
+    """Whether the log's first update is its process's: a line that is printed once, when it first trains, is there."""
+    first = next((step.number for step in log.steps.values() if step.update == 1), None)
+    once = {notice.step for notice in log.all_notices() if notice.kind == "cache-disabled-by-checkpointing"}
+    return first in once
 
 
 def _derived_rates(log: Log) -> dict[int, dict[str, float | None]]:

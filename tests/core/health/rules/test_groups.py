@@ -9,10 +9,12 @@ import pytest
 
 from core.health.case import Case, Sample, Settings
 from core.health.dataset import PassRates
+from core.health.examine import examine
 from core.health.finding import Finding, Row
 from core.health.rules.groups import (
     Contrast,
     Group,
+    batch_std,
     contrast,
     dead_groups,
     dead_share,
@@ -115,8 +117,9 @@ def dead(*shares: float | None) -> list[Row]:
         ([0.5] * 10, None),  # half of them is P = p^K + (1-p)^K at K = 2: not yet "most"
         ([1.0] * 6 + [0.0] * 4, 0.6),
         ([0.51] * 20, 0.51),
-        ([1.0] * 9, None),  # nine steps say nothing
-        ([1.0] * 9 + [None] * 5, None),
+        ([1.0] * 9 + [0.0], 0.9),
+        ([1.0, 0.9, 0.0], None),  # three steps, one of them live: chance
+        ([0.8], None),
         ([], None),
     ],
 )
@@ -128,6 +131,55 @@ def test_dead_groups(shares: list[float | None], found: float | None) -> None:
         (finding,) = findings
         assert (finding.id, finding.severity) == ("dead-groups", "warning")
         assert finding.evidence == {"share": pytest.approx(found), "steps": len(shares)}
+
+
+@pytest.mark.parametrize(
+    ("shares", "confidence"),
+    [
+        ([0.9, 0.8, 0.9, 1.0, 0.9], "moderate"),  # all five have most of their groups dead
+        ([0.6] * 3, "moderate"),
+        ([0.9, 1.0], "weak"),
+        ([0.9, 0.9, 0.5], None),
+        ([0.89], None),
+    ],
+)
+def test_few_rows_say_it_where_all_of_them_do(shares: list[float | None], confidence: str | None) -> None:
+    findings = dead_groups(Case(rows=dead(*shares)))
+    assert [(one.severity, one.confidence) for one in findings] == ([("warning", confidence)] if confidence else [])
+
+
+@pytest.mark.parametrize(
+    ("k", "share", "found"), [(8, 0.46, True), (8, 0.35, False), (4, 0.46, False), (None, 0.46, False)]
+)
+def test_large_groups_are_not_dead_by_chance(k: int | None, share: float, found: bool) -> None:
+    case = Case(rows=dead(*[share] * 20), settings=Settings(num_generations=k))
+    assert [one.severity for one in dead_groups(case)] == (["info"] if found else [])
+    ours = Case(rows=case.rows, settings=case.settings, stages={"rl": "grpo"})
+    assert dead_groups(ours) == ()
+
+
+@pytest.mark.parametrize("column", ["reward/group_std", "reward/std", "advantage/std_all", "advantage/max_abs"])
+def test_a_spread_of_0_tells_of_dead_groups(column: str) -> None:
+    """Six rows of ten without any spread: 0.6 of the groups at least."""
+    rows: list[Row] = [{"step": i, column: 0.0 if i <= 6 else 0.4} for i in range(1, 11)]
+    (finding,) = dead_groups(Case(rows=rows))
+    assert finding.evidence["share"] == pytest.approx(0.6)
+    assert dead_groups(Case(rows=[{**row, column: 0.4} for row in rows])) == ()
+
+
+def batch(std: float, **columns: float) -> list[Row]:
+    return [{"step": i, "reward/std": std, **columns} for i in range(1, 4)]
+
+
+def test_a_batch_deviation_beside_dead_groups() -> None:
+    for columns in ({"groups/dead": 1.0}, {"reward/group_std": 0.0}):
+        (finding,) = batch_std(Case(rows=batch(0.4, **columns)))
+        assert (finding.id, finding.severity, finding.confidence) == ("batch-std", "info", "certain")
+        assert finding.evidence["reward_std_max"] == 0.4
+    assert batch_std(Case(rows=batch(0.0, **{"groups/dead": 1.0}))) == ()
+    assert batch_std(Case(rows=batch(0.4, **{"groups/dead": 0.9}))) == ()  # some groups live: nothing is odd
+    assert batch_std(Case(rows=batch(0.4, **{"groups/dead": 1.0}), settings=Settings(baseline="batch"))) == ()
+    assert "dead-groups" in {one.id for one in examine(Case(rows=batch(0.4, **{"groups/dead": 1.0})))}
 
 
 def test_a_row_that_stands_for_ten_steps() -> None:

@@ -40,7 +40,9 @@ def test_it_is_found_as_itself() -> None:
     [
         (rows(), True),
         (rows(std=3e-8), True),  # fp32's std of equal rewards
-        (rows(9), False),
+        (rows(2), True),
+        (rows(1), False),  # one row is dead groups'
+        (rows(3)[:-1] + rows(1, mean=0.6), False),
         (rows(std=0.01), False),
         (rows()[:-1] + rows(1, mean=0.6), False),  # one step paid another reward
         (rows(mean=0.0), True),
@@ -51,6 +53,28 @@ def test_it_is_found_as_itself() -> None:
 )
 def test_constant(table: list[Row], expected: bool) -> None:
     assert found(table) == expected
+
+
+def test_fewer_than_ten_steps_are_no_error() -> None:
+    mixed = {"completions/valid": 0.7}
+    for steps, graded in ((2, ("warning", "weak")), (9, ("warning", "moderate")), (10, ("error", "strong"))):
+        (finding,) = constant_reward(Case(rows=rows(steps, **mixed)))
+        assert (finding.severity, finding.confidence) == graded
+
+
+@pytest.mark.parametrize(
+    ("columns", "steps", "expected"),
+    [
+        ({"reward/max": 0.5, "reward/min": 0.5}, 3, True),
+        ({"reward/max": 0.6, "reward/min": 0.4}, 3, False),
+        ({"groups/dead": 1.0}, 3, True),  # equal inside every group, and one mean
+        ({"groups/dead": 0.5}, 3, False),
+        ({}, 5, True),  # nothing tells the spread: five times the same number
+        ({}, 4, False),
+    ],
+)
+def test_other_columns_tell_the_spread(columns: Row, steps: int, expected: bool) -> None:
+    assert found([{"step": i, "reward/mean": 0.5, **columns} for i in range(1, steps + 1)]) == expected
 
 
 def test_a_row_of_ten_steps_is_ten_steps() -> None:

@@ -50,7 +50,8 @@ def only(of: Case) -> Finding:
         ([0.3] * 10, True),
         ([0.25] * 10, False),
         ([0.75, 0.5, 1.0] * 4, True),
-        ([0.5] * 2, False),  # two steps say little
+        ([0.5] * 2, True),
+        ([0.25], False),
         ([0.9] * 6 + [0.1] * 4, False),  # it learned to stop
         ([0.9] * 6 + [0.5] * 4, True),  # ... not yet
         ([0.0] * 12 + [0.9] * 6, True),  # 0.3 of all: it grew, and no limit of a guard was broken
@@ -58,6 +59,42 @@ def only(of: Case) -> Finding:
 )
 def test_from_which_share_on(shares: list[float], found: bool) -> None:
     assert bool(truncation(case(rows(*shares)))) == found
+
+
+@pytest.mark.parametrize(("steps", "confidence"), [(1, "moderate"), (2, "moderate"), (3, "certain")])
+def test_a_row_or_two_are_said_with_less_confidence(steps: int, confidence: str) -> None:
+    bare: list[Row] = [{"step": i, "completions/truncated": 0.6, "reward/mean": 0.2} for i in range(1, steps + 1)]
+    found = only(Case(rows=bare))
+    assert (found.severity, found.confidence) == ("warning", confidence)
+
+
+def test_it_says_that_it_grows_and_what_rows_with_more_of_them_earn() -> None:
+    """Ten rows from 0.3 to 0.75; the reward is 1 minus the share."""
+    shares = [0.3 + 0.05 * i for i in range(10)]
+    table: list[Row] = [
+        {"step": i, "completions/truncated": share, "reward/mean": 1 - share + 0.001 * (-1) ** i}
+        for i, share in enumerate(shares, 1)
+    ]
+    found = only(Case(rows=table))
+    assert "it grows, from 35% to 70%" in found.summary
+    assert "earned less" in found.summary
+    level = only(Case(rows=[{**row, "completions/truncated": 0.5} for row in table]))
+    assert "grows" not in level.summary
+    assert "earned" not in level.summary
+    up = only(Case(rows=[{**row, "reward/mean": row["completions/truncated"]} for row in table]))
+    assert "earned more" in up.summary
+
+
+def test_lengths_tell_the_share_where_no_column_does() -> None:
+    """Mean 70 with those that ended at 40 and a limit of 100: (70 - 40) / (100 - 40) = 0.5."""
+    ended: list[Row] = [{"step": i, "completions/length": 70.0, "completions/length_ended": 40.0} for i in range(1, 5)]
+    found = only(Case(rows=ended, settings=Settings(max_completion_length=100)))
+    assert found.evidence["truncated"] == pytest.approx(0.5)
+    near: list[Row] = [{"step": i, "completions/length": 97.0} for i in range(1, 3)]
+    found = only(Case(rows=near, settings=Settings(max_completion_length=100)))
+    assert (found.confidence, found.evidence["share_of_limit"]) == ("moderate", pytest.approx(0.97))
+    for limit in (None, 200):  # unknown, or far away
+        assert truncation(Case(rows=near, settings=Settings(max_completion_length=limit))) == ()
 
 
 def test_what_it_costs() -> None:

@@ -115,6 +115,17 @@ def test_a_tail_knows_no_head(tmp_path: Path) -> None:
     assert "the log begins at step 7" in found.notes
 
 
+def test_a_tail_with_the_first_update_of_its_process(tmp_path: Path) -> None:
+    """What is printed once, at the first training forward, names that update: the trainer's schedule begins at 0."""
+    cut = told(7) + told(8, rewards=MIXED, updated=True, extra=f"{DISABLED}\n") + told(9, "xxxxxx", (0.2,) * 6)
+    found = read(tmp_path, cut)
+    assert found.case.settings.first_update_lr == 0.0
+    assert any("the log's head is cut off" in note for note in found.notes)
+    assert "rollout-mode" in [one.id for one in examine(found.case)]
+    later = read(tmp_path, told(6, rewards=MIXED, updated=True) + cut)
+    assert later.case.settings.first_update_lr is None  # step 8's update is not the log's first
+
+
 def test_a_rate_is_that_of_so_many_updates(tmp_path: Path) -> None:
     """Where the log begins later, the number of updates before it is unknown, and with it every rate."""
     found = read(tmp_path, HEAD + told(5, rewards=MIXED, updated=True))

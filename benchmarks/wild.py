@@ -1,0 +1,134 @@
+"""How often `grpoctl diagnose` names the true cause of other people's runs, and whom it accuses falsely.
+
+    python benchmarks/wild.py FOLDER [--cases FOLDER/cases.csv] [--markdown]
+
+FOLDER has the logs; the CSV has a row for each case: file (or several with `;` between: runs of one setup), cause (ids
+of findings that name it, the best first, with `;` between; empty for a healthy run), healthy (yes or no), and, where it
+is known, settings (`KEY=VALUE;...` as --set takes them) and trainer. Of a case only its log and its settings are read.
+
+A failed case is *named first* where the first finding that is no info names its cause, *named* where one of the first
+two does, *late* where a later one does, else *missed*; a verdict of `sound` is a *false all-clear*. A healthy case is
+*falsely accused* by an error, or by more than one warning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import GrpoError
+from grpoctl.diagnose.diagnosis import diagnose
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import open_source
+
+OUTCOMES = ("named first", "named", "late", "missed", "false all-clear", "not read", "clean", "falsely accused")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WildCase:
+    """A run of somebody's, and what its author said of it."""
+
+    files: tuple[str, ...]
+    causes: tuple[str, ...]
+    healthy: bool
+    settings: tuple[tuple[str, str], ...]
+    trainer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """What the diagnosis made of it."""
+
+    case: WildCase
+    outcome: str
+    verdict: str
+    findings: tuple[tuple[str, str], ...]  # (id, severity), in their order
+
+
+def cases_of(table: Path) -> list[WildCase]:
+    """The rows of the CSV. Raises ValueError for one that is neither healthy nor has a cause."""
+    cases = []
+    with table.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            healthy = (row.get("healthy") or "").strip().lower() in ("yes", "true", "1", "healthy")
+            causes = _parts(row.get("cause"))
+            if not healthy and not causes:
+                raise ValueError(f"{table}: {row['file']} is neither healthy nor has a cause")
+            settings = tuple(tuple(part.split("=", 1)) for part in _parts(row.get("settings")))
+            cases.append(
+                WildCase(
+                    files=_parts(row["file"]),
+                    causes=causes,
+                    healthy=healthy,
+                    settings=settings,  # type: ignore[arg-type]
+                    trainer=(row.get("trainer") or "").strip(),
+                )
+            )
+    return cases
+
+
+def _parts(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(";") if part.strip())
+
+
+def judged(case: WildCase, folder: Path) -> Judged:
+    """The case as `grpoctl diagnose` sees it."""
+    readings = []
+    for name in case.files:
+        try:
+            readings.append(open_source(Source(name=str(folder / name), path=None, settings=dict(case.settings))))
+        except GrpoError:
+            continue
+    if not readings:
+        return Judged(case=case, outcome="not read", verdict="unknown", findings=())
+    diagnosis = diagnose(readings[0], others=readings[1:])
+    findings = tuple((finding.id, finding.severity) for finding in diagnosis.findings)
+    return Judged(
+        case=case, outcome=outcome(case, diagnosis.outcome, findings), verdict=diagnosis.outcome, findings=findings
+    )
+
+
+def outcome(case: WildCase, verdict: str, findings: tuple[tuple[str, str], ...]) -> str:
+    """Which of OUTCOMES it is."""
+    severities = Counter(severity for _, severity in findings)
+    if case.healthy:
+        return "falsely accused" if severities["error"] or severities["warning"] > 1 else "clean"
+    if verdict == "sound":
+        return "false all-clear"
+    ids = [id_ for id_, _ in findings]
+    places = [ids.index(cause) for cause in case.causes if cause in ids]
+    if not places:
+        return "missed"
+    return ("named first", "named")[min(places)] if min(places) < 2 else "late"
+
+
+def table(results: list[Judged], *, markdown: bool) -> str:
+    """A line for each case, then the counts."""
+    lines = []
+    for one in results:
+        told = "healthy" if one.case.healthy else "/".join(one.case.causes[:3])
+        ids = ", ".join(f"{id_} ({severity})" for id_, severity in one.findings[:3]) or "-"
+        cells = [one.case.files[0], one.case.trainer, told, one.verdict, ids, one.outcome]
+        lines.append(f"| {' | '.join(cells)} |" if markdown else "  ".join(cells))
+    counts = Counter(one.outcome for one in results)
+    lines.append("")
+    lines.append(", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name]))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table of a folder."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cases", type=Path, help="the CSV (default: FOLDER/cases.csv)")
+    parser.add_argument("--markdown", action="store_true")
+    arguments = parser.parse_args()
+    cases = cases_of(arguments.cases or arguments.folder / "cases.csv")
+    print(table([judged(case, arguments.folder) for case in cases], markdown=arguments.markdown))
+
+
+if __name__ == "__main__":
+    main()

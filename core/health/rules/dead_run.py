@@ -1,0 +1,268 @@
+"""A run that is dead: its reward lies at the floor and no two completions earn different ones, to the end of the log.
+
+Not here: a reward that is one number elsewhere (core.health.rules.rewards) and groups that are dead while others live
+(core.health.rules.groups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from core.health.case import Case
+from core.health.finding import Confidence, Decider, Finding, Row, Severity
+from core.health.rules.rollout_mode import rollout_mode
+from core.health.statistics import shown_p
+from core.health.steps import number, values_of
+
+AT_FLOOR = 1e-6  # of a reward: what is left of equal rewards by rounding
+SHARE = 1 / 3  # of a run
+ENOUGH = 10  # steps: a reward that is earned on one in ten is seen by then in two runs of three
+FEW = 5  # steps: fewer are how many a sound run of hard prompts begins with
+NEARLY_ALL = 0.95  # of the rows of a stretch: one that earned a little ends no such stretch
+SPARED = 0.2  # of the rows before may be dead, too
+UNLIKELY = 1e-4  # of such a stretch by chance, at the rate at which steps earned something before
+RARE = 0.02  # the same, where it is worth a word
+ALL_CUT = 0.95  # share cut off: the reward cannot see an answer
+FAR = 0.1  # nats a token: the policy is another one
+REPLACED = "weight/supervised"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadStretch:
+    """The rows from which on nothing was earned, and those before."""
+
+    before: Sequence[Row]
+    dead: Sequence[Row]
+    of: int  # rows with a reward
+    floor: float
+    exact: bool  # the spread of the rewards is known, and 0
+    p: float | None  # of the stretch by chance; None where nothing was ever earned
+
+    @property
+    def whole(self) -> bool:
+        return len(self.dead) == self.of
+
+
+def dead_stretch(case: Case) -> DeadStretch | None:
+    """Where the run lies at its floor to the end, or its texts have no end and its policy is far away while it does.
+
+    None where another loss than the reward's teaches, and where the floor may be the best there is.
+    """
+    rows = [row for row in case.stage_rows if number(row, "reward/mean") is not None]
+    floor = _floor(case, rows)
+    if floor is None or case.settings.supervised_weight or any(row.get(REPLACED) for row in rows):
+        return None
+    dead = [_is_dead(row, floor) for row in rows]
+    start = _start(dead)
+    before, stretch = rows[:start], rows[start:]
+    p = (1 - (start - sum(dead[:start]) + 1) / (start + 2)) ** sum(dead[start:]) if before else None
+    if len(stretch) < SHARE * len(rows):
+        before = [row for row, is_ in zip(rows, dead, strict=True) if not is_]
+        stretch, p = [row for row, is_ in zip(rows, dead, strict=True) if is_], None
+        if not _lost(rows, dead, stretch):
+            return None
+    if p is not None and p >= RARE:
+        return None
+    exact = all(_spread(row) is not None for row in stretch)
+    return DeadStretch(before=before, dead=stretch, of=len(rows), floor=floor, exact=exact, p=p)
+
+
+def _start(dead: Sequence[bool]) -> int:
+    """The first of the dead rows that end the run; their number where the last is not.
+
+    Where nearly all rows before had earned something, a few among the dead may have, too: it is the same stretch.
+    """
+    start = len(dead)
+    while start and dead[start - 1]:
+        start -= 1
+    if start == len(dead):
+        return start
+    best, count = start, len(dead) - start
+    for place in range(start - 1, -1, -1):
+        count += dead[place]
+        if dead[place] and count >= NEARLY_ALL * (len(dead) - place) and sum(dead[:place]) <= SPARED * place:
+            best = place
+    return best
+
+
+def _lost(rows: Sequence[Row], dead: Sequence[bool], stretch: Sequence[Row]) -> bool:
+    """Whether dead rows among others leave one reading: no text ends, the policy is far, and it was better before."""
+    half = len(rows) // 2
+    fell = dead[:half].count(False) > dead[half:].count(False)
+    return fell and len(stretch) >= max(ENOUGH, len(rows) / 2) and _cut(stretch) >= ALL_CUT and _far(stretch)
+
+
+def _floor(case: Case, rows: Sequence[Row]) -> float | None:
+    """The least reward: as the task says it, 0 where nothing is negative, else the least of all; None without one.
+
+    A mean of 0 where others are negative is no floor; the greatest reward that the task has is none either.
+    """
+    if not rows:
+        return None
+    lowest = min([*values_of(rows, "reward/mean"), *values_of(rows, "reward/min")])
+    parts = [row[name] for row in rows for name in row if name.startswith("rewards/")]
+    if case.reward_range is not None:
+        return case.reward_range[0]
+    if lowest > AT_FLOOR:
+        return None  # a reward that is 0.2 at least may have any floor
+    if lowest < -AT_FLOOR:
+        return lowest
+    penal = any(value is not None and value < -AT_FLOOR for value in parts)
+    return None if penal and not any((value or 0) > AT_FLOOR for value in parts) else 0.0
+
+
+def _spread(row: Row) -> float | None:
+    """How far rewards of the row lie apart; None where nothing says it."""
+    known = [value for name in ("reward/std", "reward/group_std") if (value := number(row, name)) is not None]
+    low, high = number(row, "reward/min"), number(row, "reward/max")
+    known += [high - low] if low is not None and high is not None else []
+    dead = number(row, "groups/dead")
+    known += [1 - dead] if dead is not None and not known else []
+    return max(known) if known else None
+
+
+def _is_dead(row: Row, floor: float) -> bool:
+    mean, spread = number(row, "reward/mean"), _spread(row)
+    room = AT_FLOOR * max(1.0, abs(floor))
+    return mean is not None and mean - floor <= room and (spread is None or spread <= room)
+
+
+def _cut(rows: Sequence[Row]) -> float:
+    cut = values_of(rows, "completions/truncated")
+    return fmean(cut) if cut else 0.0
+
+
+def _far(rows: Sequence[Row]) -> bool:
+    kls = values_of(rows, "kl")
+    return bool(kls) and fmean(kls) >= FAR
+
+
+def dead_run(case: Case) -> Sequence[Finding]:
+    """An error where the reward lies at its floor and nothing varies, on the last third of the run or more.
+
+    ## dead-run
+
+    Severity: error (strong from ten steps on, moderate from five); with fewer, all of them so, a warning (moderate,
+    weak for one), an error where no completion ends or none is valid either.
+
+    Means: every completion of the last third of the run or more earned the least that the reward gives. All advantages
+    are 0, so from there on nothing is learned from the reward: the run cannot recover by itself, since a policy that is
+    never paid gets no gradient towards what is paid; what the KL term moves leads back to the start at best.
+
+    Looks at: `reward/mean` at the floor on every row from some row to the last, which are a third of all or more, with
+    a spread of 0 where one is known (`reward/std`, `reward/group_std`, `reward/max` - `reward/min`, `groups/dead`). The
+    floor is the task's, where it is known; 0 where no reward is negative; else the least mean of the run. Where
+    something was earned before, the stretch must be no chance: with e of n steps before that earned something, m dead
+    ones have the chance (1 - (e + 1) / (n + 2))^m, under 0.0001 for an error, under 0.02 for a warning. One row in
+    twenty of it may earn a little. Steps that lie at the floor here and there, half of all or more and ten, count where
+    95 % of their completions are cut off, the KL is above 0.1 and most of what was earned was earned in the first half.
+    What killed it is said as far as columns tell: completions that never end, none valid, a function of the reward that
+    pays while the sum does not, a KL that left, good steps before.
+
+    Confounder: rewards that are sparse: silent where as long a stretch is likely by the steps before. Penalties: a mean
+    of 0 is no floor where rewards are negative, and where all functions are 0 or less. A solved task has the same
+    spread at the best reward: silent. Another loss that teaches (a supervised term): silent. A few rows of hard prompts
+    look like it: fewer than five steps are a warning. Silent where `rollout-mode` explains it.
+
+    Do: from the first step on: score a right answer with the reward function by itself, see whether one of the
+    completions can be right at all (prompts, limit of tokens, format), begin with easier prompts or a supervised stage.
+    After good steps: go back to a checkpoint before the fall, with a smaller learning rate or a larger `beta`.
+    """
+    stretch = dead_stretch(case)
+    if stretch is None or rollout_mode(case) or _refuted(case, stretch):
+        return ()
+    dead, count = stretch.dead, len(stretch.dead) * case.averaged_over
+    if not stretch.whole and count < FEW:
+        return ()
+    hopeless = _cut(dead) >= ALL_CUT or _none_valid(dead)
+    clear = stretch.p is None or stretch.p < UNLIKELY
+    severity: Severity = "error" if clear and (count >= FEW or (count > 1 and hopeless)) else "warning"
+    confidence: Confidence = "strong" if clear and count >= ENOUGH else "moderate" if count > 1 else "weak"
+    first = int(dead[0].get("step") or 0)
+    reasons = _reasons(case, stretch)
+    return (
+        Finding(
+            id="dead-run",
+            severity=severity,
+            summary=(
+                (
+                    f"every completion of all {count} steps earned {stretch.floor:g}"
+                    if stretch.whole
+                    else f"{count} of {stretch.of * case.averaged_over} steps, from step {first} on, earned "
+                    f"{stretch.floor:g} with every completion"
+                )
+                + ", the least there is, so no advantage differs from 0 and nothing is learned from the reward"
+                + ("" if stretch.exact else " (no column tells the spread)")
+                + "".join(f"; {reason}" for reason in reasons)
+            ),
+            evidence={
+                "floor": stretch.floor,
+                "steps": count,
+                "of": stretch.of * case.averaged_over,
+                "first_step": first,
+                **({} if stretch.p is None else {"p": stretch.p}),
+                **({"before": fmean(values_of(stretch.before, "reward/mean"))} if stretch.before else {}),
+                **_levels(dead),
+            },
+            advice=(
+                "score a right answer with the reward function by itself; then easier prompts, a larger limit of "
+                "tokens or a supervised stage, until a few completions earn something"
+                if stretch.whole
+                else "go back to a checkpoint before the fall, with a smaller learning rate or a larger beta"
+            ),
+            confidence=confidence,
+            decider=Decider(
+                question=(
+                    "does a right answer, given to the reward function by itself, earn more than this?"
+                    if stretch.whole
+                    else "does the checkpoint before the fall still earn its reward, sampled in eval mode?"
+                )
+            ),
+        ),
+    )
+
+
+def _refuted(case: Case, stretch: DeadStretch) -> bool:
+    """Whether a completion of these steps is known to have earned more."""
+    steps = {row.get("step") for row in stretch.dead}
+    more = [s.step for s in case.samples if s.reward is not None and s.reward > stretch.floor + AT_FLOOR]
+    return len(steps.intersection(more)) > (1 - NEARLY_ALL) * len(steps)
+
+
+def _none_valid(rows: Sequence[Row]) -> bool:
+    valid = values_of(rows, "completions/valid")
+    return bool(valid) and max(valid) == 0
+
+
+def _levels(rows: Sequence[Row]) -> dict[str, float]:
+    """The means of what else is known of these rows."""
+    names = ("completions/truncated", "completions/valid", "completions/length", "kl", "entropy", "grad_norm")
+    return {name: fmean(values) for name in names if (values := values_of(rows, name))}
+
+
+def _reasons(case: Case, stretch: DeadStretch) -> list[str]:
+    """What the columns say of why, each in words."""
+    dead, limit = stretch.dead, case.settings.max_completion_length
+    reasons = []
+    if stretch.before:
+        p = "" if stretch.p is None else f", {shown_p(stretch.p)} by chance"
+        earned = fmean(values_of(stretch.before, "reward/mean"))
+        reasons.append(f"before, a step earned {earned:.3g} on average{p}: the policy was lost on the way")
+    if _cut(dead) >= ALL_CUT:
+        at = "" if limit is None else f" at {limit} tokens"
+        reasons.append(f"{_cut(dead):.0%} of the completions are cut off{at}, before an answer can be read")
+    if _none_valid(dead):
+        reasons.append("none is valid, so the form is what is missing")
+    if _far(dead):
+        reasons.append(
+            f"the KL to the reference is {fmean(values_of(dead, 'kl')):.2g}: the policy is far from its start"
+        )
+    parts = {name: values_of(dead, name) for row in dead for name in row if name.startswith("rewards/")}
+    paid = sorted(name for name, values in parts.items() if values and max(values) > stretch.floor + AT_FLOOR)
+    if paid:
+        reasons.append(f"{', '.join(paid)} is earned and does not reach the sum")
+    if stretch.whole and not paid:
+        reasons.append("the prompts are too hard, answers are not recognised, or the reward function cannot pay")
+    return reasons

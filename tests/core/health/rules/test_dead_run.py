@@ -1,0 +1,110 @@
+"""Runs whose reward lies at its floor to the end, and those that only look so."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from core.health.case import Case, Sample, Settings
+from core.health.examine import examine
+from core.health.finding import Row
+from core.health.rules.dead_run import dead_run
+
+
+def rows(*rewards: float, **more: float) -> list[Row]:
+    return [{"step": i, "reward/mean": reward, **more} for i, reward in enumerate(rewards, 1)]
+
+
+def graded(table: list[Row], **case: object) -> list[tuple[str, str]]:
+    return [(one.severity, one.confidence) for one in dead_run(Case(rows=table, **case))]  # type: ignore[arg-type]
+
+
+GOOD = [0.5, 0.6, 0.4, 0.5, 0.6, 0.5, 0.7, 0.5, 0.6, 0.5]
+NEVER: Row = {"completions/truncated": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "more", "expected"),
+    [
+        ([0.0] * 20, {}, [("error", "strong")]),
+        ([0.0] * 20, {"reward/std": 0.0}, [("error", "strong")]),
+        ([0.0] * 20, {"reward/std": 0.2}, []),  # a mean of 0 by rounding, or of penalties
+        ([0.0] * 6, {}, [("error", "moderate")]),
+        ([0.0] * 3, {}, [("warning", "moderate")]),  # hard prompts begin so
+        ([0.0] * 3, NEVER, [("error", "moderate")]),
+        ([0.0], {}, [("warning", "weak")]),
+        ([-1.0] * 20, {}, [("error", "strong")]),  # a floor that is not 0
+        ([*GOOD, *[-1.0] * 20], {}, [("error", "strong")]),
+        ([*[-0.5] * 10, *[0.0] * 20], {}, []),  # penalties that are no longer due: the best there is
+        ([1.0] * 20, {}, []),  # solved
+        ([0.5] * 20, {}, []),  # constant-reward
+        ([*GOOD, *[0.0] * 20], {}, [("error", "strong")]),
+        ([*[0.0] * 20, *GOOD], {}, []),  # it came alive
+        ([*GOOD, *GOOD, *GOOD, *[0.0] * 10], {}, []),  # a quarter of the run
+        ([*GOOD, *[0.0] * 8, 0.01, *[0.0] * 11], {}, [("error", "strong")]),  # one of twenty earned a little
+        ([0.0, 0.0, 0.0, 0.1, *[0.0] * 8], {}, []),  # sparse: 8 steps without are likely
+    ],
+)
+def test_what_is_dead(rewards: list[float], more: Row, expected: list[tuple[str, str]]) -> None:
+    assert graded([{**row, **more} for row in rows(*rewards)]) == expected
+
+
+def test_the_chance_of_the_stretch() -> None:
+    """2 of 10 steps earned something: (1 - 3 / 12)^m is 0.0563 at m = 10, 0.0134 at 15, 0.00003 at 36."""
+    before = [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5]
+    assert graded(rows(*before, *[0.0] * 10)) == []
+    assert graded(rows(*before, *[0.0] * 15)) == [("warning", "moderate")]
+    assert graded(rows(*before, *[0.0] * 36)) == [("error", "strong")]
+
+
+def test_it_is_the_first_finding_of_a_run_that_was_lost() -> None:
+    """Reward 0 on 20 of 30 steps, everything cut off, a KL of about 1."""
+    table: list[Row] = [
+        {
+            "step": i, "learning_rate": 1e-4,
+            "reward/mean": 0.0 if i > 10 else 0.4, "reward/std": 0.0 if i > 10 else 0.3,
+            "completions/truncated": 1.0 if i > 10 else 0.1, "kl": 1.0 if i > 10 else 1e-3 * i, "grad_norm": 0.3,
+        }
+        for i in range(1, 31)
+    ]  # fmt: skip
+    first = examine(Case(rows=table))[0]
+    assert (first.id in ("dead-run", "learning-rate"), first.severity) == (True, "error")
+    (finding,) = dead_run(Case(rows=table))
+    assert all(part in finding.summary for part in ("20 of 30 steps", "cut off", "KL", "lost on the way"))
+    # Here and there: only with everything cut off and a KL that is large, and mostly later.
+    mixed: list[Row] = [
+        table[20] | {"step": i} if i in (3, 5, 7, 9) or (i > 10 and i % 5) else table[5] | {"step": i}
+        for i in range(1, 31)
+    ]
+    assert graded(mixed) == [("error", "strong")]
+    assert graded([{**row, "kl": 0.01} for row in mixed]) == []
+    assert graded([{**row, "completions/truncated": 0.4} for row in mixed]) == []
+
+
+def test_what_columns_say_of_why() -> None:
+    (finding,) = dead_run(Case(rows=rows(*[0.0] * 12, **{"completions/valid": 0.0, "rewards/format": 0.3})))
+    assert "none is valid" in finding.summary
+    assert "rewards/format is earned and does not reach the sum" in finding.summary
+
+
+def test_what_refutes_it() -> None:
+    table = rows(*[0.0] * 12)
+    paid = tuple(Sample(step=i, reward=0.5) for i in range(1, 13))
+    assert graded(table, samples=paid) == []
+    assert graded(table, settings=Settings(supervised_weight=0.1)) == []
+    assert graded(table, reward_range=(-1.0, 0.0)) == []  # the best there is
+    assert graded(table, reward_range=(0.0, 1.0)) == [("error", "strong")]
+    penal = rows(*[0.0] * 12, **{"rewards/penalty": -0.2})
+    assert graded(penal) == []
+
+
+def test_sparse_runs_that_learn_are_not_accused() -> None:
+    """3,000 runs of 60 steps that earn something on 5 to 10 % of the steps at first and 40 % at the end."""
+    random, accused = Random(5), 0
+    for _ in range(3000):
+        start = random.uniform(0.05, 0.1)
+        rates = [start + (0.4 - start) * i / 59 for i in range(60)]
+        table = rows(*(0.125 if random.random() < rate else 0.0 for rate in rates))
+        accused += any(one.severity == "error" for one in dead_run(Case(rows=table)))
+    assert accused == 0

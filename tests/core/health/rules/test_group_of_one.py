@@ -1,0 +1,63 @@
+"""Groups of one completion, by the settings and by advantages that are the rewards themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.case import Case, Settings
+from core.health.finding import Row
+from core.health.rules.group_of_one import group_of_one
+
+
+def rows(*ends: tuple[float, float], shift: float = 0.0, scale: float = 1.0, **more: float) -> list[Row]:
+    """Rewards from `low` to `high`, and advantages that are those, shifted and scaled."""
+    return [
+        {
+            "step": i, "reward/min": low, "reward/max": high, "advantage/min": scale * (low + shift),
+            "advantage/max": scale * (high + shift), **more,
+        }
+        for i, (low, high) in enumerate(ends, 1)
+    ]  # fmt: skip
+
+
+RAW = rows((0.0, 1.0), (0.1, 1.0), (0.0, 0.9))
+
+
+def graded(table: list[Row], **settings: object) -> list[tuple[str, str]]:
+    return [
+        (one.severity, one.confidence)
+        for one in group_of_one(Case(rows=table, settings=Settings(**settings)))  # type: ignore[arg-type]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "settings", "expected"),
+    [
+        (RAW, {}, [("warning", "moderate")]),  # or a method without a baseline
+        (RAW, {"num_generations": 1}, [("warning", "strong")]),
+        (RAW, {"num_generations": 1, "baseline": "group"}, [("error", "certain")]),
+        (RAW, {"baseline": "none"}, []),  # by intent
+        (RAW, {"num_generations": 1, "baseline": "running"}, []),
+        (RAW, {"num_generations": 8, "baseline": "group"}, [("error", "strong")]),  # each completion an id of its own
+        ([{"step": 1}], {"num_generations": 1, "baseline": "group"}, [("error", "certain")]),
+        ([{"step": 1}], {"num_generations": 1}, [("warning", "strong")]),
+        ([{"step": 1, "advantage/max_abs": 0.0}], {"num_generations": 1}, [("error", "strong")]),
+        ([{"step": 1}], {"num_generations": 2, "baseline": "group"}, []),
+        (rows((0.0, 1.0), shift=-0.5), {}, []),  # centred
+        (rows((0.1, 1.0), scale=2.0), {}, []),
+        (rows((-1.0, 1.0)), {}, []),  # halves of 1 and -1 are their own z-scores
+        (rows((-1.0, 1.0), **{"advantage/mean": 0.5}), {}, [("warning", "moderate")]),  # not centred
+        (rows((1.0, 1.0)), {}, []),  # the reward does not vary
+        (RAW + rows((0.0, 1.0), shift=-0.5), {}, []),  # one row refutes it
+    ],
+)
+def test_from_what_it_is_known(table: list[Row], settings: dict[str, object], expected: list[tuple[str, str]]) -> None:
+    assert graded(table, **settings) == expected
+
+
+def test_means_alone() -> None:
+    """The mean advantage is the mean reward on three rows with different ones."""
+    table: list[Row] = [{"step": i, "reward/mean": m, "advantage/mean": m} for i, m in enumerate((0.2, 0.3, 0.5), 1)]
+    assert graded(table) == [("warning", "moderate")]
+    assert graded(table[:2]) == []
+    assert graded([{**row, "advantage/mean": 0.0} for row in table]) == []

@@ -1,0 +1,89 @@
+"""A loss of 0 or of beta x kl beside gradients that are not 0, and one beside gradients that are."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.health.case import Case, Settings
+from core.health.examine import examine
+from core.health.finding import Finding, Row
+from core.health.rules.zero_loss import zero_loss
+
+
+def rows(count: int, **columns: float) -> list[Row]:
+    live = {"loss": 0.0, "grad_norm": 1.0, "groups/dead": 0.2}
+    return [{"step": i, **live, **columns} for i in range(1, count + 1)]
+
+
+def growing(*kls: float, beta: float, off: float = 0.0) -> list[Row]:
+    """A loss of beta x kl, plus `off`."""
+    return [
+        {"step": i, "loss": beta * kl + off, "kl": kl, "grad_norm": 0.5, "reward/std": 0.3}
+        for i, kl in enumerate(kls, 1)
+    ]
+
+
+def graded(table: list[Row], **settings: float) -> list[tuple[str, str]]:
+    case = Case(rows=table, settings=Settings(**settings))  # type: ignore[arg-type]
+    return [(one.severity, one.confidence) for one in zero_loss(case)]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (rows(30), [("info", "certain")]),
+        (rows(30, loss=3e-8), [("info", "certain")]),  # float32's sum of advantages
+        (rows(5), [("info", "strong")]),
+        (rows(1), [("info", "moderate")]),
+        (rows(5, loss=-0.01), []),
+        (rows(30, grad_norm=0.0), [("warning", "certain")]),
+        (rows(3, grad_norm=0.0), [("warning", "moderate")]),
+        (rows(5, **{"groups/dead": 1.0}), []),  # a gradient of the KL alone: dead-groups
+        (rows(20) + rows(21, grad_norm=0.0), []),  # most of the gradients are 0
+    ],
+)
+def test_a_loss_of_0(table: list[Row], expected: list[tuple[str, str]]) -> None:
+    assert graded(table) == expected
+
+
+def test_without_a_norm_rewards_must_differ() -> None:
+    bare: list[Row] = [{"step": i, "loss": 0.0} for i in range(1, 31)]
+    assert graded(bare) == []
+    assert graded([{**row, "reward/std": 0.4} for row in bare]) == [("info", "moderate")]
+    assert graded([{**row, "reward/std": 0.0} for row in bare]) == []
+
+
+def test_the_policy_loss_of_a_log_that_has_no_other() -> None:
+    table: list[Row] = [{"step": i, "policy/loss": 1e-9, "grad_norm": 0.2} for i in range(1, 6)]
+    assert graded(table) == [("info", "strong")]
+    assert zero_loss(Case(rows=table, stages={"rl": "grpo"})) == ()  # ours: every term has a column
+
+
+def found(table: list[Row], **settings: float) -> Finding:
+    (one,) = zero_loss(Case(rows=table, settings=Settings(**settings)))  # type: ignore[arg-type]
+    return one
+
+
+def test_beta_times_the_kl() -> None:
+    """0.04 x 0.01, 0.02, 0.5: the loss to the last digit."""
+    table = growing(0.01, 0.02, 0.5, beta=0.04)
+    known = found(table, beta=0.04)
+    assert (known.severity, known.confidence, known.evidence["beta"]) == ("info", "certain", 0.04)
+    fitted = found(table)  # the same ratio on every row is the beta
+    assert (fitted.confidence, fitted.evidence["beta"]) == ("strong", pytest.approx(0.04))
+    assert found(table[:1], beta=0.04).evidence["beta_known"] == 1.0
+    assert graded(table[:1]) == []  # one row shows no ratio
+    assert graded(table, beta=0.1) == []
+    assert graded(growing(0.01, 0.02, 0.5, beta=0.04, off=0.01), beta=0.04) == []
+    assert graded(growing(0.01, 0.02, 0.5, beta=0.04, off=0.01)) == []
+    assert graded(growing(0.5, 0.51, 0.52, beta=0.04)) == []  # a KL that stays shows no ratio
+    still: list[Row] = [{**row, "grad_norm": 0.0} for row in table]
+    assert graded(still, beta=0.04) == []
+
+
+def test_it_does_not_hide_that_nothing_is_learned() -> None:
+    case = Case(rows=rows(30, grad_norm=0.0, **{"groups/dead": 1.0, "reward/mean": 0.0, "reward/std": 0.0}))
+    ids = {one.id: one for one in examine(case)}
+    assert "every group having equal rewards" in ids["zero-loss"].summary
+    assert ids["zero-loss"].severity == "warning"
+    assert examine(case)[0].id == "dead-run"
