@@ -222,6 +222,7 @@ class Case:
     stages: Mapping[str, str] = field(default_factory=dict)  # name -> kind, in their order; empty where not known
     reward_range: tuple[float, float] | None = None  # the least and the most that the task's rewards can be
     averaged_over: int = 1  # steps that one row stands for (TRL's logging_steps)
+    numbered: bool = True  # False: the log has no step numbers, so its first row need not be the run's
     _answers: dict[Callable[[Case], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, question: Callable[[Case], Answer]) -> Answer:

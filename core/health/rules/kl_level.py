@@ -52,7 +52,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     ## reference-mismatch
 
-    Severity: error (strong) from three times the limit on, else warning (moderate).
+    Severity: error (strong) from three times the limit on, else warning (moderate); warning (weak) where rows have no
+    step numbers, so that the first need not be the run's.
 
     Means: the policy is not at its reference on the first rows, before anything could be learned: other weights (an
     adapter merged into one of the two, a wrong checkpoint, a quantised reference), another prompt template, or sampling
@@ -163,7 +164,7 @@ def _start(case: Case, level: Level) -> Finding | None:
             confidence="moderate",
             decider=decider,
         )
-    grave = fmean(first) >= 3 * high
+    grave = fmean(first) >= 3 * high and case.numbered
     return Finding(
         id="reference-mismatch",
         severity="error" if grave else "warning",
@@ -171,11 +172,12 @@ def _start(case: Case, level: Level) -> Finding | None:
             f"the KL is {fmean(first):.3g} {level.unit} at the start ({len(first)} rows): the policy does "
             "not start at its reference (other weights, an adapter or a template in one of them), or sampling is "
             "filtered and scoring is not; a policy that was trained before on purpose looks the same"
+            + ("" if case.numbered else " (if the log begins where the run does: its rows have no step numbers)")
         ),
         evidence=evidence,
         rules_out=ruled,
         advice="score one batch with both models before the first update: the KL has to be 0",
-        confidence="strong" if grave else "moderate",
+        confidence="strong" if grave else "moderate" if case.numbered else "weak",
         decider=decider,
     )
 

@@ -31,6 +31,7 @@ _TIMED = re.compile(r"step_time|profiling/.+|.+_runtime|.+_per_second")
 _ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
 _A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
+_BY_ORDER = "the log has no step numbers: a row is counted as one step"
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs")
@@ -125,6 +126,7 @@ class _Console:
             more.append(hints)
         if case.averaged_over == 1 and log.averaged > 1:
             case = replace(case, averaged_over=log.averaged)
+        case = replace(case, numbered=not how.startswith(_BY_ORDER))
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
         return Reading(
             case=case,
@@ -268,7 +270,7 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     elif None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars)) and training:
         steps, how = [bar or 0 for bar in bars], "steps are the progress bar's"
     else:
-        steps, how = list(range(1, len(training) + 1)), "the log has no step numbers: a row is counted as one step"
+        steps, how = list(range(1, len(training) + 1)), _BY_ORDER
     number_of = {id(entry): step for entry, step in zip(training, steps, strict=True)}
     if steps and min(steps) == 0 and _trains_at_zero(training, steps):
         number_of = {key: step + 1 for key, step in number_of.items()}

@@ -228,9 +228,9 @@ class LineParser:
         numbers = 0
         for name, cell in zip(header, cells, strict=True):
             value = _value_of(cell)
+            if value is None and name in STEPS and (whole := re.findall(r"\d+", cell)):
+                value = float(whole[-1])  # a row of several steps (1-10): where it ends
             if value is None and cell.strip().lower() not in _EMPTY:
-                if name in STEPS:
-                    return None
                 continue
             numbers += value is not None
             if value is not None and (self._is_known(name) or name in STEPS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -37,6 +38,12 @@ def test_a_start_away_from_the_reference() -> None:
     assert "learning-rate" in {cause.id for cause in finding.rules_out}
     assert "reference-mismatch" in {one.id for one in examine(case)}
     assert named(table([0.15]))["reference-mismatch"].severity == "warning"  # one row decides
+
+
+def test_without_step_numbers_the_first_row_need_not_be_the_runs() -> None:
+    case = replace(table([0.6, 0.62]), numbered=False)
+    finding = named(case)["reference-mismatch"]
+    assert (finding.severity, finding.confidence) == ("warning", "weak")
 
 
 @pytest.mark.parametrize(
