@@ -51,6 +51,10 @@ COMMANDS = {
         "diagnose",
         "Diagnose a run. Lists findings with evidence, causes ruled out, and the next experiment.",
     ),
+    "watch": (
+        "watch",
+        "Diagnose a log or a run while it grows. A line when a finding appears or is taken back.",
+    ),
 }
 # rich's help imports a markdown parser and doubles the time of --help.
 PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}

@@ -30,6 +30,10 @@ from grpoctl.diagnose.readers.registry import STANDARD_INPUT, open_source
 Format = Literal["text", "json", "md"]
 NEVER = "never"
 _LIMITS: tuple[Severity, ...] = ("error", "warning")
+_FORMS = {  # of an option's values, and an example
+    "--map": ("COLUMN=METRIC", "--map 'Mean reward=reward/mean'"),
+    "--set": ("KEY=VALUE", "--set num_generations=8"),
+}
 _EXAMPLE = "e.g. --html report.html"
 _SUFFIXES = (".html", ".htm")
 _BEGINNINGS = (b"<!doctype html", b"<html")
@@ -76,15 +80,13 @@ def diagnose(
     request = Source(
         name="",
         path=None,  # found by what opens it
-        columns=_pairs("--map", columns or (), "COLUMN=METRIC", "--map 'Mean reward=reward/mean'"),
-        settings=_pairs("--set", settings or (), "KEY=VALUE", "--set num_generations=8"),
+        columns=pairs("--map", columns or ()),
+        settings=pairs("--set", settings or ()),
     )
     if len(set(sources)) < len(sources):
         raise UserError("a source is named twice: its evidence would count twice")
     page = None if html is None else page_file(html)
-    limit = next((severity for severity in _LIMITS if severity == fail_on), None)
-    if limit is None and fail_on != NEVER:
-        raise UserError(f"--fail-on: got {fail_on!r}; allowed: {', '.join((*_LIMITS, NEVER))}")
+    failing = fail_limit(fail_on)
     if page is not None:
         _check_keeps_all(page, sources)
     logs = [open_source(replace(request, name=source)) for source in sources]
@@ -103,21 +105,29 @@ def diagnose(
         console.print_note(f"wrote {page}")
     if proposal is not None:
         console.print_note(f"wrote {proposal.file}, which decides {proposal.finding}; next: {proposal.command}")
-    failing = SEVERITIES[: SEVERITIES.index(limit) + 1] if limit is not None else ()
     raise typer.Exit(exits.FINDING if any(finding.severity in failing for finding in diagnosis.findings) else exits.OK)
 
 
-def _pairs(option: str, texts: Sequence[str], form: str, example: str) -> dict[str, str]:
-    """`A=B` texts as a mapping; the last `=` divides where a column's own name has some."""
-    pairs: dict[str, str] = {}
+def fail_limit(fail_on: str) -> Sequence[Severity]:
+    """The severities that --fail-on means. Raises UserError for another word."""
+    limit = next((severity for severity in _LIMITS if severity == fail_on), None)
+    if limit is None and fail_on != NEVER:
+        raise UserError(f"--fail-on: got {fail_on!r}; allowed: {', '.join((*_LIMITS, NEVER))}")
+    return SEVERITIES[: SEVERITIES.index(limit) + 1] if limit is not None else ()
+
+
+def pairs(option: Literal["--map", "--set"], texts: Sequence[str]) -> dict[str, str]:
+    """`A=B` texts as a mapping; of --map the last `=` divides, where a column's own name has some."""
+    form, example = _FORMS[option]
+    named: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.rpartition("=") if option == "--map" else text.partition("=")
         if not equals or not name.strip() or not value.strip():
             raise UserError(f"{option}: got {text!r}, expected {form}, e.g. {example}")
-        if name.strip() in pairs:
+        if name.strip() in named:
             raise UserError(f"{option}: {name.strip()} is given twice")
-        pairs[name.strip()] = value.strip()
-    return pairs
+        named[name.strip()] = value.strip()
+    return named
 
 
 def _print(diagnosis: Diagnosis, form: Format, proposal: NewExperiment | None) -> None:

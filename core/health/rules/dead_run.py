@@ -88,10 +88,10 @@ def _start(dead: Sequence[bool]) -> int:
 
 
 def _lost(rows: Sequence[Row], dead: Sequence[bool], stretch: Sequence[Row]) -> bool:
-    """Whether dead rows among others leave one reading: no text ends, the policy is far, and it was better before."""
+    """Whether dead rows among others leave one reading: no text ends, the policy is far, and it does not get better."""
     half = len(rows) // 2
-    fell = dead[:half].count(False) > dead[half:].count(False)
-    return fell and len(stretch) >= max(ENOUGH, len(rows) / 2) and _cut(stretch) >= ALL_CUT and _far(stretch)
+    no_better = dead[:half].count(False) >= dead[len(rows) - half :].count(False)
+    return no_better and len(stretch) >= max(ENOUGH, len(rows) / 2) and _cut(stretch) >= ALL_CUT and _far(stretch)
 
 
 def _floor(case: Case, rows: Sequence[Row]) -> float | None:
@@ -157,7 +157,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
     something was earned before, the stretch must be no chance: with e of n steps before that earned something, m dead
     ones have the chance (1 - (e + 1) / (n + 2))^m, under 0.0001 for an error, under 0.02 for a warning. One row in
     twenty of it may earn a little. Steps that lie at the floor here and there, half of all or more and ten, count where
-    95 % of their completions are cut off, the KL is above 0.1 and most of what was earned was earned in the first half.
+    95 % of their completions are cut off, the KL is above 0.1 and the second half earned no more often than the first.
     What killed it is said as far as columns tell: completions that never end, none valid, a function of the reward that
     pays while the sum does not, a KL that left, good steps before.
 

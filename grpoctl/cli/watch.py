@@ -1,0 +1,171 @@
+"""`grpoctl watch`: the rules of `grpoctl diagnose` on a log or a run that grows, a line when a finding comes or goes.
+
+What is not here: reading and judging (grpoctl.diagnose). A run of ours is over when it has ended, a log when it has not
+grown for --idle seconds; without that option somebody has to press Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from core.errors import GrpoError, NotFoundError, UserError
+from core.health.finding import Finding
+from core.text import harmless
+from grpoctl import console
+from grpoctl.cli import exits
+from grpoctl.cli.diagnose import fail_limit, pairs
+from grpoctl.diagnose.diagnosis import Diagnosis
+from grpoctl.diagnose.diagnosis import diagnose as diagnosis_of
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import STANDARD_INPUT, open_source
+from grpoctl.runs import liveness
+from grpoctl.runs.run_dir import Home, RunDir
+
+NOTIFY_SECONDS = 10
+SHARE = 10  # of the time: a reading that takes a second is made every ten seconds at most
+
+
+def watch(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Log or run, as `grpoctl diagnose` takes it.")],
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to look.", min=0.1)] = 10.0,
+    idle: Annotated[
+        float | None,
+        typer.Option("--idle", metavar="SECONDS", help="End when it has not grown for so long.", min=0),
+    ] = None,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="SEVERITY",
+            help="End with exit code 1 on a finding of this severity or worse: error, warning or never.",
+        ),
+    ] = "never",
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            "--notify",
+            metavar="COMMAND",
+            help="Run this for each finding that comes or goes, the finding as JSON on its standard input. No shell.",
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="COLUMN=METRIC", help="Read this column or name of the log as that metric."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that the log does not contain.")
+    ] = None,
+) -> None:
+    if source == STANDARD_INPUT:
+        raise UserError("watch reads its source again and again, so it cannot be standard input: name a file or a run")
+    limit = fail_limit(fail_on)
+    command = _command_of(notify)
+    run = _run_of(source)
+    request = Source(
+        name=source if run is None else str(run.path),
+        path=None,
+        columns=pairs("--map", columns or ()),
+        settings=pairs("--set", settings or ()),
+    )
+    shown: dict[str, Finding] = {}
+    seen, grown_at = "", time.monotonic()
+    while True:
+        ended = run is not None and not _is_under_way(run)  # before the rows: what is written before the end is in them
+        begun = time.monotonic()
+        state = _state(request.name if run is None else str(run.metrics))
+        if state != seen:
+            seen, grown_at = state, begun
+            shown = _look(request, shown, command)
+        if any(finding.severity in limit for finding in shown.values()):
+            raise typer.Exit(exits.FINDING)
+        if ended or (idle is not None and time.monotonic() - grown_at >= idle):
+            raise typer.Exit(exits.OK)
+        time.sleep(max(every, SHARE * (time.monotonic() - begun)))
+
+
+def _look(request: Source, shown: Mapping[str, Finding], command: list[str] | None) -> dict[str, Finding]:
+    """The findings as they are now; those that came or went are told. What cannot be read yet is waited for."""
+    try:
+        diagnosis = diagnosis_of(open_source(request), name=request.name)
+    except NotFoundError as error:
+        if not shown:
+            console.print_note(f"waiting: {error}")
+        return dict(shown)
+    now = {finding.id: finding for finding in diagnosis.findings}
+    for id_, finding in now.items():
+        if id_ not in shown or shown[id_].severity != finding.severity:
+            _tell("found", finding, diagnosis, command)
+    for id_, finding in shown.items():
+        if id_ not in now:
+            _tell("taken back", finding, diagnosis, command)
+    return now
+
+
+def _tell(event: str, finding: Finding, diagnosis: Diagnosis, command: list[str] | None) -> None:
+    """A line for the finding, and the command that wants to know."""
+    step = f"step {diagnosis.facts.get('last_step', 0):g}"
+    what = finding.severity.upper() if event == "found" else "TAKEN BACK"
+    text = harmless(" ".join(finding.summary.split()))
+    console.print_text(f"{step}: {what}: {finding.id} ({finding.confidence}): {text}")
+    if command is None:
+        return
+    document = {**finding.as_json(), "event": event, "source": diagnosis.name, "step": diagnosis.facts.get("last_step")}
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(document, default=str) + "\n", text=True, timeout=NOTIFY_SECONDS, check=False
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        console.print_note(f"warning: --notify: {command[0]} failed: {error}")
+        return
+    if done.returncode:
+        console.print_note(f"warning: --notify: {command[0]} ended with exit code {done.returncode}")
+
+
+def _command_of(notify: str | None) -> list[str] | None:
+    """The command's words. Raises UserError for a quote that does not end, or nothing."""
+    if notify is None:
+        return None
+    try:
+        words = shlex.split(notify)
+    except ValueError as error:
+        raise UserError(f"--notify: got {notify!r}: {error}") from None
+    if not words:
+        raise UserError("--notify: got nothing, expected a command, e.g. --notify 'tee -a findings.jsonl'")
+    return words
+
+
+def _run_of(source: str) -> RunDir | None:
+    """The run of ours of that name; None for a file or what is no run."""
+    with suppress(OSError, ValueError):
+        path = Path(source).expanduser()
+        if path.exists() and not path.is_dir():
+            return None
+    with suppress(GrpoError):
+        entry = Home.locate().find(source)
+        return entry if isinstance(entry, RunDir) else None
+    return None
+
+
+def _is_under_way(run: RunDir) -> bool:
+    with suppress(GrpoError):
+        liveness.reconcile_run(run)
+    return run.is_held()
+
+
+def _state(name: str) -> str:
+    """What changes when the file does; of a folder, its newest file."""
+    with suppress(OSError, ValueError):
+        path = Path(name).expanduser()
+        files = [path] if path.is_file() else [entry for entry in path.rglob("*") if entry.is_file()]
+        known = [(status.st_mtime_ns, status.st_size) for status in (file.stat() for file in files)]
+        return repr(max(known)) + repr(sum(size for _, size in known))
+    return f"not there at {time.monotonic()}"
