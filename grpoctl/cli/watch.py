@@ -84,7 +84,7 @@ def watch(
         state = _state(request.name if run is None else str(run.metrics))
         if state != seen:
             seen, grown_at = state, begun
-            shown = _look(request, shown, command)
+            shown = look(request, shown, command)
         if any(finding.severity in limit for finding in shown.values()):
             raise typer.Exit(exits.FINDING)
         if ended or (idle is not None and time.monotonic() - grown_at >= idle):
@@ -92,7 +92,7 @@ def watch(
         time.sleep(max(every, SHARE * (time.monotonic() - begun)))
 
 
-def _look(request: Source, shown: Mapping[str, Finding], command: list[str] | None) -> dict[str, Finding]:
+def look(request: Source, shown: Mapping[str, Finding], command: list[str] | None) -> dict[str, Finding]:
     """The findings as they are now; those that came or went are told. What cannot be read yet is waited for."""
     try:
         diagnosis = diagnosis_of(open_source(request), name=request.name)
@@ -103,14 +103,14 @@ def _look(request: Source, shown: Mapping[str, Finding], command: list[str] | No
     now = {finding.id: finding for finding in diagnosis.findings}
     for id_, finding in now.items():
         if id_ not in shown or shown[id_].severity != finding.severity:
-            _tell("found", finding, diagnosis, command)
+            tell("found", finding, diagnosis, command)
     for id_, finding in shown.items():
         if id_ not in now:
-            _tell("taken back", finding, diagnosis, command)
+            tell("taken back", finding, diagnosis, command)
     return now
 
 
-def _tell(event: str, finding: Finding, diagnosis: Diagnosis, command: list[str] | None) -> None:
+def tell(event: str, finding: Finding, diagnosis: Diagnosis, command: list[str] | None) -> None:
     """A line for the finding, and the command that wants to know."""
     step = f"step {diagnosis.facts.get('last_step', 0):g}"
     what = finding.severity.upper() if event == "found" else "TAKEN BACK"

@@ -31,9 +31,10 @@ def group_of_one(case: Case) -> Sequence[Finding]:
     `advantage/min` = `reward/min` on every row while the reward varies, or `advantage/mean` = `reward/mean` on three
     rows or more; equal to a thousandth.
 
-    Confounder: rewards of 1 and -1 in halves have such advantages with any baseline: only rows whose advantages are on
-    one side of 0, or have a mean that is not 0, count. A method without a baseline (`baseline=none`, REINFORCE, running
-    means) has them by intent: silent where the settings say so, moderate where they say nothing. Groups of several
+    Confounder: advantages below the worst reward (most rows): something was taken off, so other settings made groups,
+    and K says nothing. Rewards of 1 and -1 in halves have such advantages with any baseline: only rows whose advantages
+    are on one side of 0, or have a mean that is not 0, count. A method without a baseline (`baseline=none`, REINFORCE,
+    running means) has them by intent: silent where the settings say so, moderate where they say nothing. Groups of several
     whose baseline is lost (a prompt's completions that got different ids) look the same: said where K is known.
 
     Do: `num_generations=8` (verl: `actor_rollout_ref.rollout.n=8`; the prompt ids must be repeated with the prompts),
@@ -45,7 +46,7 @@ def group_of_one(case: Case) -> Sequence[Finding]:
         return ()
     raw = _raw_rows(case.stage_rows)
     nothing = _all_zero(case.stage_rows)
-    if k != 1 and not raw:
+    if not raw and (k != 1 or _centred(case.stage_rows)):
         return ()
     certain = by_group
     severity: Severity = "error" if certain or (k == 1 and nothing) else "warning"
@@ -131,6 +132,19 @@ def _raw_means(rows: Sequence[Row]) -> list[Row]:
     same = all(_equal(advantage, reward) for _, advantage, reward in pairs)
     means = {round(reward, 3) for _, _, reward in pairs if abs(reward) > 10 * SAME}
     return [row for row, _, _ in pairs] if same and len(means) >= ENOUGH else []
+
+
+def _centred(rows: Sequence[Row]) -> bool:
+    """Whether advantages go below what the worst completion earned: something was taken off, so K is not 1 after all.
+
+    Trainers of agents put several episodes of a prompt together by settings of their own, with K at 1.
+    """
+    pairs = [
+        (low, worst)
+        for row in rows
+        if (low := number(row, "advantage/min")) is not None and (worst := number(row, "reward/min")) is not None
+    ]
+    return sum(low < worst - SAME for low, worst in pairs) > len(pairs) / 2
 
 
 def _all_zero(rows: Sequence[Row]) -> bool:

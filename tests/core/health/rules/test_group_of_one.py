@@ -61,3 +61,13 @@ def test_means_alone() -> None:
     assert graded(table) == [("warning", "moderate")]
     assert graded(table[:2]) == []
     assert graded([{**row, "advantage/mean": 0.0} for row in table]) == []
+
+
+def test_advantages_below_the_worst_reward_are_of_a_group_whatever_k_says() -> None:
+    def rows(low: float) -> list[dict[str, float]]:
+        ends = {"advantage/max": 1.0, "advantage/min": low, "reward/max": 1.0, "reward/min": 0.0}
+        return [{"step": float(step), "update": 1.0, "reward/mean": 0.5, **ends} for step in range(1, 6)]
+
+    settings = Settings(num_generations=1, baseline="group", scale_rewards="group")
+    assert group_of_one(Case(rows=rows(-0.7), settings=settings)) == ()
+    assert [one.severity for one in group_of_one(Case(rows=rows(0.0), settings=settings))] == ["error"]

@@ -1,0 +1,96 @@
+"""`grpoctl watch`: findings come and go as a log grows."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.health.finding import Finding
+from grpoctl.cli import watch as command
+from grpoctl.diagnose.diagnosis import Diagnosis
+from grpoctl.diagnose.readers.base import Source
+from tests.grpoctl.cli.conftest import Grpoctl
+
+DEAD = "{'loss': 0.0, 'reward': 0.0, 'reward_std': 0.0, 'frac_reward_zero_std': 1.0, 'step': %d}\n"
+LIVE = "{'loss': 0.1, 'reward': 0.%d, 'reward_std': 0.4, 'frac_reward_zero_std': 0.0, 'step': %d}\n"
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> str:
+    """Twelve steps without a reward."""
+    (tmp_path / "run.log").write_text("".join(DEAD % step for step in range(1, 13)))
+    return "run.log"
+
+
+def test_a_line_for_each_finding(grpoctl: Grpoctl, dead: str) -> None:
+    said = grpoctl("watch", dead, "--idle", "0")
+    assert said.code == 0
+    assert any(line.startswith("step 12: ERROR: dead-run") for line in said.out.splitlines())
+
+
+def test_fail_on(grpoctl: Grpoctl, dead: str, tmp_path: Path) -> None:
+    assert grpoctl("watch", dead, "--idle", "0", "--fail-on", "error").code == 1
+    (tmp_path / "live.log").write_text("".join(LIVE % (step % 9, step) for step in range(1, 13)))
+    assert grpoctl("watch", "live.log", "--idle", "0", "--fail-on", "error").code == 0
+
+
+def test_a_finding_that_is_taken_back(tmp_path: Path, dead: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / dead
+    request = Source(name=str(file), path=None)
+    shown = command.look(request, {}, None)  # what a look leaves behind is what the next one starts from
+    assert "dead-run" in shown
+    file.write_text("".join(LIVE % (step % 9, step) for step in range(1, 40)))
+    capsys.readouterr()
+    assert "dead-run" not in command.look(request, shown, None)
+    assert "step 39: TAKEN BACK: dead-run" in capsys.readouterr().out
+
+
+def test_a_command_is_told(grpoctl: Grpoctl, dead: str, tmp_path: Path) -> None:
+    script = "import sys; open('told', 'a').write(sys.stdin.read())"
+    said = grpoctl("watch", dead, "--idle", "0", "--notify", shlex.join([sys.executable, "-c", script]))
+    assert said.code == 0
+    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    first = told[0]
+    assert (first["id"], first["severity"], first["event"], first["source"]) == ("dead-run", "error", "found", dead)
+
+
+@pytest.mark.parametrize("notify", ["/no/such/command", f"{sys.executable} -c 'raise SystemExit(3)'"])
+def test_a_command_that_fails_is_a_warning(grpoctl: Grpoctl, dead: str, notify: str) -> None:
+    said = grpoctl("watch", dead, "--idle", "0", "--notify", notify)
+    assert said.code == 0
+    assert "warning: --notify" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("-",), "standard input"),
+        (("run.log", "--notify", "a 'b"), "--notify"),
+        (("run.log", "--notify", " "), "--notify"),
+        (("run.log", "--fail-on", "info"), "allowed: error, warning, never"),
+    ],
+)
+def test_bad_usage(grpoctl: Grpoctl, dead: str, arguments: tuple[str, ...], part: str) -> None:
+    said = grpoctl("watch", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert part in said.err
+
+
+def test_a_log_that_is_not_there_yet_is_waited_for(grpoctl: Grpoctl) -> None:
+    said = grpoctl("watch", "later.log", "--idle", "0")
+    assert said.code == 0
+    assert "waiting" in said.err
+
+
+def test_no_escape_sequence_reaches_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path, dead: str) -> None:
+    evil = Finding(id="dead-run", severity="error", summary="a\x1b[2Jb\nc")
+    reading = command.open_source(Source(name=str(tmp_path / dead), path=None))
+    diagnosis = Diagnosis(name=dead, reading=reading, facts={"last_step": 3.0}, findings=(evil,))
+    command.tell("found", evil, diagnosis, None)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert len(out.splitlines()) == 1
