@@ -34,8 +34,8 @@ def group_of_one(case: Case) -> Sequence[Finding]:
     Confounder: advantages below the worst reward (most rows): something was taken off, so other settings made groups,
     and K says nothing. Rewards of 1 and -1 in halves have such advantages with any baseline: only rows whose advantages
     are on one side of 0, or have a mean that is not 0, count. A method without a baseline (`baseline=none`, REINFORCE,
-    running means) has them by intent: silent where the settings say so, moderate where they say nothing. Groups of several
-    whose baseline is lost (a prompt's completions that got different ids) look the same: said where K is known.
+    running means) has them by intent: silent where the settings say so, moderate where they say nothing. Groups of
+    several whose baseline is lost (a prompt's completions that got different ids) look the same: said where K is known.
 
     Do: `num_generations=8` (verl: `actor_rollout_ref.rollout.n=8`; the prompt ids must be repeated with the prompts),
     or a baseline that needs no group (`advantage.baseline=running`; verl: `reinforce_plus_plus`, `gae`).
