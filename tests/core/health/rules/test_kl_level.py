@@ -87,6 +87,7 @@ def test_a_runaway_is_one_that_nothing_pays_for() -> None:
         [0.0, 0.0001, 0.001, 0.002, 0.005, 0.01, 0.02, 0.02, 0.02, 0.02],  # grown a thousandfold, and small
         [0.001, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 30.0],  # a spike
         [0.001, 0.01, 0.01, 0.01, 30.0, 0.01, 0.01, 0.01, 0.01, 0.01],
+        [0.001, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 4.0, 0.1, 4.0],  # two spikes
         [0.4, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6, 0.6, 0.6, 0.6],  # high, and it stays
     ],
 )
@@ -101,4 +102,6 @@ def test_below_zero() -> None:
     assert (unknown.severity, unknown.confidence) == ("warning", "moderate")
     # k1 around zero: -.01, .02, -.02, .015, -.005 has the mean 0 and scatters by .015
     assert named(table([-0.01, 0.02, -0.02, 0.015, -0.005])) == {}
+    # the same with a mean of -0.003 and a standard error of 0.009
+    assert named(table([-0.02, 0.015, -0.02, 0.02, -0.01])) == {}
     assert named(table([-1e-9, 1e-4, 2e-4])) == {}
