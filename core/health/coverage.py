@@ -15,13 +15,14 @@ from core.health.finding import steps_of
 from core.health.statistics import series, trend
 
 ROWS = 10  # of training: fewer are an excerpt
-STEPS = 30  # that those rows stand for
+STEPS = 20  # that those rows stand for
 LEARNED = 2.0  # standard errors of a trend: below it the reward may have stood still
 
 _REWARDS = "reward/mean | rewards/*"
 _GAP = "rollout/logprob_gap | sampler/prob_gap | sampler/kl | sampler/correlation | sampler/ratio_mean"
 _SPREAD = "groups/dead | reward/group_std | reward/std | reward/function_std/* | advantage/std | advantage/std_all"
 _KL = "kl | kl/whole"
+_TRUNCATED = "completions/truncated"
 # All that a rule needs; one of the names between bars is enough. `settings.x` is a setting, `samples` completions.
 NEEDS: Mapping[str, Sequence[str]] = {
     "initial-weights": ("init/taken",),
@@ -31,14 +32,14 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "completion-mask": ("policy/tokens", "policy/tokens_drawn"),
     "advantages": ("samples",),
     "leakage": ("groups/held_out | samples",),
-    "missing-eos": ("completions/truncated",),
+    "missing-eos": (_TRUNCATED,),
     "no-gradient": ("grad_norm",),
     "rate-zero": ("learning_rate",),
     "learning-rate": ("kl | entropy | reward/mean | completions/valid", "learning_rate | settings.learning_rate"),
     "dead-run": ("reward/mean",),
     "policy-collapse": ("completions/valid | entropy | completions/truncated | completions/length",),
     "level-break": ("reward/mean | completions/valid | completions/length",),
-    "truncation": ("completions/truncated",),
+    "truncation": (_TRUNCATED,),
     "numerical": ("loss | grad_norm | kl | policy/loss | reward/mean",),
     "kl": (_KL, "beta | settings.beta"),
     "kl-level": (_KL,),
@@ -112,6 +113,8 @@ def coverage(case: Case, rules: Sequence[str]) -> Coverage:
     def there(alternatives: str) -> bool:
         return any(_is_there(name, has) for name in alternatives.split(" | "))
 
+    of_tokens = case.settings.factor is None  # else nothing can be cut off, and no rule on that is missed
+    rules = [rule for rule in rules if of_tokens or _TRUNCATED not in NEEDS.get(rule, ())]
     lacks = {rule: tuple(need for need in NEEDS.get(rule, ()) if not there(need)) for rule in rules}
     return Coverage(
         rows=len(rows),

@@ -33,6 +33,15 @@ def test_a_rule_without_its_column_did_not_run() -> None:
     assert (known.rules, known.missing) == (("kl", "advantages"), {})
 
 
+def test_what_has_no_tokens_cannot_be_cut_off() -> None:
+    text, actions = (
+        coverage(Case(rows=[row(1, loss=0.5)], settings=Settings(factor=factor)), ["truncation", "numerical"])
+        for factor in (None, "action")
+    )
+    assert "truncation" in text.missing
+    assert (actions.rules, actions.missing) == (("numerical",), {})
+
+
 def sound(steps: int, slope: float = 0.01) -> Case:
     noise = (0.01, -0.01, 0.0)
     columns = {"reward/std": 0.4, "kl": 0.01, "grad_norm": 0.3, "completions/length": 100.0}
@@ -45,8 +54,8 @@ def sound(steps: int, slope: float = 0.01) -> Case:
 
 
 def test_enough() -> None:
-    assert coverage(sound(30), ()).is_enough
-    assert not coverage(sound(29), ()).is_enough  # steps
+    assert coverage(sound(20), ()).is_enough
+    assert not coverage(sound(19), ()).is_enough  # steps
     assert not coverage(sound(40, slope=0.0), ()).is_enough  # nothing rose
     assert not coverage(sound(40, slope=-0.01), ()).is_enough
     assert coverage(Case(rows=sound(10).rows, averaged_over=5), ()).is_enough  # ten rows of fifty steps
