@@ -25,13 +25,12 @@ run: $(VENV)/.installed
 	$(BIN)/grpoctl run $(strip p31 $(ARGS))
 
 # A process of tests for each core, up to four (tests/spread.py): a second thread in each would only be in the way.
-# Byte code is kept whatever the shell says: without it each process compiles all test files anew at each start.
 test: lint
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(strip pytest -n auto --dist loadfile $(ARGS))
+	OMP_NUM_THREADS=1 $(BIN)/python -m $(strip pytest -n auto --dist loadfile $(ARGS))
 
 # Ended after 15 minutes, so that a machine that is too small for a real model says so instead of hanging.
 slow: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= timeout 900 $(BIN)/python -m $(strip pytest -m slow -n auto --dist loadfile $(ARGS))
+	OMP_NUM_THREADS=1 timeout 900 $(BIN)/python -m $(strip pytest -m slow -n auto --dist loadfile $(ARGS))
 
 # Whether there is a device is found out first, in no time; only then is anything installed. A torch that sees the device is
 # used where it is and never replaced: constraints.txt pins torch's version, not its build, and a $(VENV) made from an

@@ -59,7 +59,7 @@ def is_seen(mutation: Mutation, copy: Path) -> bool:
         done = subprocess.run(
             [*command, mutation.tests],
             cwd=copy,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},  # a mistake may be as long
             capture_output=True,
             check=False,
         )

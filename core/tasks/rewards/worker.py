@@ -28,9 +28,10 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from itertools import islice
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn, TextIO
 
 Function = Callable[..., Any]
@@ -116,6 +117,16 @@ def _from_path(dotted: str, base: Path) -> ModuleType:
         ) from error
 
 
+class _Source(SourceFileLoader):
+    """Compiles the file as it is: byte code beside it counts as new for a second after a change of the same length."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code of the file's text."""
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
 def _from_file(path: Path) -> ModuleType:
     """The module of a file: once, whatever number of functions are taken from it."""
     path = path.resolve()
@@ -124,8 +135,8 @@ def _from_file(path: Path) -> ModuleType:
         if getattr(module, "__file__", None) == str(path):
             return module
     name = _name_of(path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
+    if spec is None or spec.loader is None or path.suffix != ".py":
         raise NotFound(f"{path}: not a Python file; allowed: one that ends in .py")
     module = importlib.util.module_from_spec(spec)
     with ExitStack() as undo:
