@@ -123,7 +123,7 @@ def worked_problem(question: str, worked: str) -> WorkedProblem | None:
 
 
 def chosen_problems(folder: Path, settings: Settings) -> tuple[list[WorkedProblem], list[WorkedProblem]]:
-    """Candidates and queries, drawn by the seed from train.jsonl; more queries leave the first ones as they are."""
+    """Candidates and queries, drawn by the seed from train.jsonl; more queries leave the first ones."""
     lines = (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     Random(settings.seed).shuffle(rows)
@@ -307,7 +307,9 @@ class SmolScorer:
         from core.config import ModelSpec
         from core.models.loading import load
 
-        self._model, self._tokenizer = load(ModelSpec(source=MODEL, dtype="float32"), ())
+        self._model, self._tokenizer = load(
+            ModelSpec(source=MODEL, dtype="float32"), tuple
+        )  # warm-up pairs are the built-in model's
         self._first: dict[str, Any] = {}  # by text: what the model keeps of an example that is read first
         self._pair: tuple[tuple[str, str], Any] | None = None  # of the latest pair, whose queries follow one another
 

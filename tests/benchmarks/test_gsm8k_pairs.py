@@ -16,7 +16,7 @@ from grpoctl.config import load
 if TYPE_CHECKING:
     from benchmarks.gsm8k_pairs import Floats
 
-SETTINGS = Settings(queries=6, candidates=4, pairs_per_query=4, seed=0)
+SETTINGS = Settings(queries=18, candidates=3, pairs_per_query=2, seed=0)
 
 
 class KilledError(Exception):
@@ -43,15 +43,15 @@ class FakeScorer:
 
 @pytest.fixture
 def gsm8k(tmp_path: Path) -> Path:
-    """Sixteen problems of two steps, of which four end in another number than their answer."""
-    rows = [
-        {
-            "question": f"What is {'ever ' * n}twice {n}, less 1?",
-            "answer": f"Twice it is 2*{n} = <<2*{n}={2 * n}>>{2 * n}.\n"
-            f"So {2 * n}-1 = $<<{2 * n}-1={2 * n - 1}>>{2 * n - 1} it is.\n#### {2 * n - 1 if n % 4 else 7777}",
-        }
-        for n in range(1, 17)
-    ]
+    """28 problems of two steps, of which seven end in another number than their answer."""
+    rows = []
+    for n in range(1, 29):
+        first, second = f"2*{n} = <<2*{n}={2 * n}>>{2 * n}", f"{2 * n}-1 = $<<{2 * n}-1={2 * n - 1}>>{2 * n - 1}"
+        worked = f"Twice it is {first}.\nSo {second} it is."
+        answer = 2 * n - 1 if n % 4 else 7777
+        rows.append(
+            {"question": f"What is {'ever ' * (n % 7)}twice {n}, less 1?", "answer": f"{worked}\n#### {answer}"}
+        )
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return tmp_path
 
@@ -70,16 +70,16 @@ def test_results_are_where_the_marks_stand() -> None:
 def test_the_task_reads_what_is_written(gsm8k: Path, tmp_path: Path) -> None:
     scorer = FakeScorer()
     make(gsm8k, tmp_path / "out", SETTINGS, lambda: scorer)
-    assert len(set(scorer.calls)) == len(scorer.calls) == 6 * 4
+    assert len(set(scorer.calls)) == len(scorer.calls) == 18 * 2
     spec = load(str(tmp_path / "out" / "gsm8k-pairs.yaml")).spec
     from core.tasks.registry import build
 
     task = build(spec.task)
-    assert (len(task.examples("train")), len(task.examples("eval"))) == (4, 2)  # a third is held out
+    assert (len(task.examples("train")), len(task.examples("eval"))) == (12, 6)  # a third is held out
     for example in (*task.examples("train"), *task.examples("eval")):
         stored = task.stored(example)
-        assert len({frozenset(picks) for picks in stored}) == 4
-        for outcome in task.score([example] * 4, stored):
+        assert len({frozenset(picks) for picks in stored}) == 2
+        for outcome in task.score([example] * 2, stored):
             assert outcome.parts["accuracy"] == (1.0 if outcome.right else 0.5)  # one of two results, or both
 
 
@@ -101,6 +101,6 @@ def test_gone_on_with_after_a_kill_nothing_is_scored_twice(gsm8k: Path, tmp_path
 
 def test_other_settings_need_another_folder(gsm8k: Path, tmp_path: Path) -> None:
     make(gsm8k, tmp_path / "out", SETTINGS, FakeScorer)
-    other = Settings(queries=5, candidates=4, pairs_per_query=4, seed=0)
+    other = Settings(queries=17, candidates=3, pairs_per_query=2, seed=0)
     with pytest.raises(SystemExit, match="queries"):
         make(gsm8k, tmp_path / "out", other, FakeScorer)
