@@ -94,6 +94,10 @@ RULES: Mapping[str, Rule] = {
 }
 
 
+# A run that goes on may still make progress, surpass its best evaluation, and be evaluated at all.
+OF_WHOLE_RUNS = ("no-gain", "noise", "missed-stop", "no-validation")
+
+
 def rules() -> Sequence[Rule]:
     """Our rules in their order, then those that packages add. Raises SpecError where a name is there twice."""
     return (*RULES.values(), *_added_rules())

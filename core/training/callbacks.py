@@ -15,7 +15,7 @@ from typing import assert_never
 from core.config import CheckpointSpec, EarlyStoppingSpec, GuardSpec, RunSpec
 from core.config.run import Action
 from core.health.case import case_of
-from core.health.examine import examine
+from core.health.examine import OF_WHOLE_RUNS, examine
 from core.health.finding import Finding, Row, Severity, StepTable
 from core.health.guard import collapse_finding
 from core.health.own_noise import noise_factor
@@ -170,8 +170,6 @@ def _is_best(table: StepTable) -> bool:
 
 LEVELS = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}
 FIRST = 25  # steps: fewer show little
-# A run that goes on may still make progress, surpass its best evaluation, and be evaluated at all.
-AFTERWARDS = ("no-gain", "noise", "missed-stop", "no-validation")
 LOGGER = logging.getLogger(__name__)
 
 
@@ -221,4 +219,4 @@ class Watching(Callback):
         return new
 
     def _examine(self, table: StepTable) -> Sequence[Finding]:
-        return [finding for finding in examine(case_of(self._spec, table)) if finding.id not in AFTERWARDS]
+        return [finding for finding in examine(case_of(self._spec, table)) if finding.id not in OF_WHOLE_RUNS]

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from core.errors import GrpoError, NotFoundError, UserError
+from core.health.examine import OF_WHOLE_RUNS
 from core.health.finding import Finding
 from core.text import harmless
 from grpoctl import console
@@ -84,7 +85,7 @@ def watch(
         state = _state(request.name if run is None else str(run.metrics))
         if state != seen:
             seen, grown_at = state, begun
-            shown = look(request, shown, command)
+            shown = look(request, shown, command, ended=ended)
         if any(finding.severity in limit for finding in shown.values()):
             raise typer.Exit(exits.FINDING)
         if ended or (idle is not None and time.monotonic() - grown_at >= idle):
@@ -92,15 +93,20 @@ def watch(
         time.sleep(max(every, SHARE * (time.monotonic() - begun)))
 
 
-def look(request: Source, shown: Mapping[str, Finding], command: list[str] | None) -> dict[str, Finding]:
-    """The findings as they are now; those that came or went are told. What cannot be read yet is waited for."""
+def look(
+    request: Source, shown: Mapping[str, Finding], command: list[str] | None, *, ended: bool = False
+) -> dict[str, Finding]:
+    """The findings as they are now; those that came or went are told. What cannot be read yet is waited for.
+
+    What only a whole run can show is left out until it has ended.
+    """
     try:
         diagnosis = diagnosis_of(open_source(request), name=request.name)
     except NotFoundError as error:
         if not shown:
             console.print_note(f"waiting: {error}")
         return dict(shown)
-    now = {finding.id: finding for finding in diagnosis.findings}
+    now = {one.id: one for one in diagnosis.findings if ended or one.id not in OF_WHOLE_RUNS}
     for id_, finding in now.items():
         if id_ not in shown or shown[id_].severity != finding.severity:
             tell("found", finding, diagnosis, command)

@@ -49,6 +49,14 @@ def test_a_finding_that_is_taken_back(tmp_path: Path, dead: str, capsys: pytest.
     assert "step 39: TAKEN BACK: dead-run" in capsys.readouterr().out
 
 
+def test_what_only_a_whole_run_shows_waits_for_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    file.write_text("".join(LIVE % (step % 9, step) for step in range(1, 80)))
+    request = Source(name=str(file), path=None)
+    assert "no-validation" not in command.look(request, {}, None)
+    assert "no-validation" in command.look(request, {}, None, ended=True)
+
+
 def test_a_command_is_told(grpoctl: Grpoctl, dead: str, tmp_path: Path) -> None:
     script = "import sys; open('told', 'a').write(sys.stdin.read())"
     said = grpoctl("watch", dead, "--idle", "0", "--notify", shlex.join([sys.executable, "-c", script]))
