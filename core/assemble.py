@@ -11,6 +11,7 @@ from core.config import RunSpec
 from core.config.run import check_fit
 from core.faults import FaultyTrainer, faulty_policy, faulty_task
 from core.health.finding import Row
+from core.health.guard import watched_guards
 from core.policies import registry as policies
 from core.policies.base import Policy
 from core.tasks import registry as tasks
@@ -74,7 +75,7 @@ def callbacks(
     control: Callable[[int], Ending | None] | None = None,
 ) -> list[Callback]:
     """The run's callbacks in the order they are asked; checkpoints come last."""
-    watching: list[Callback] = [RolloutIntegrity(spec.guards, spec.computes_in), CollapseGuard(spec.guards)]
+    watching: list[Callback] = [RolloutIntegrity(spec.guards, spec.computes_in), CollapseGuard(watched_guards(spec))]
     watching.append(Watching(spec))
     if spec.early_stopping is not None:
         watching.append(EarlyStopping(spec.early_stopping))

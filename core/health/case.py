@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from core.algorithms.names import BASELINES, SCALES, BaselineTraits, ScaleTraits
 from core.config import GrpoStage, GuardSpec, RunSpec, Schedule
 from core.health.finding import Row, StepTable, steps_of
+from core.health.guard import watched_guards
 from core.health.statistics import HUGE
 
 Answer = TypeVar("Answer")
@@ -244,7 +245,7 @@ def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) ->
         rows=rows,
         samples=samples,
         settings=settings_of(spec),
-        guards=spec.guards,
+        guards=watched_guards(spec),
         stages={name: stage.kind for name, stage in spec.stages.items()},
         reward_range=spec.task.reward_range,
     )

@@ -52,13 +52,19 @@ class HeldOut:
     """The evaluation's problems: which of others are the same, by id or by what the policy is given."""
 
     def __init__(self, examples: Sequence[Example]) -> None:
-        self._names = frozenset(name for example in examples for name in names_of(example))
+        self._examples = examples
+        self._names: dict[frozenset[str], frozenset[str]] = {}  # by the inputs that are compared
         self._seen: dict[str, bool] = {}  # by id: a problem comes again in each epoch, and may have large inputs
 
     def has(self, example: Example) -> bool:
-        """Whether the evaluation asks this problem too."""
+        """Whether the evaluation asks this problem too, whatever else it gives the policy (`choices` of files)."""
         if example.id not in self._seen:
-            self._seen[example.id] = not self._names.isdisjoint(names_of(example))
+            keys = frozenset(example.inputs)
+            if keys not in self._names:
+                shared = ({key: one.inputs[key] for key in keys & set(one.inputs)} for one in self._examples)
+                alike = (replace(one, inputs=inputs) for one, inputs in zip(self._examples, shared, strict=True))
+                self._names[keys] = frozenset(name for one in alike for name in names_of(one))
+            self._seen[example.id] = not self._names[keys].isdisjoint(names_of(example))
         return self._seen[example.id]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from core.config import RunSpec
 from core.config.run import check_fit
 from core.health.finding import Row
-from core.health.guard import LOOK_BACK, collapse_finding
+from core.health.guard import LOOK_BACK, collapse_finding, watched_guards
 from core.health.own_noise import noise_factor
 from core.health.rules.integrity import noise_integrity, rollout_integrity
 from core.models import precision
@@ -166,7 +166,7 @@ def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
     unsound = rollout_integrity(recent[-1], dtype=spec.computes_in, override=spec.guards.max_logprob_gap)
     if unsound or (noise_factor(spec.guards) is not None and noise_integrity(recent)):
         return "integrity!"
-    return "collapse!" if collapse_finding(recent, spec.guards) else "ok"
+    return "collapse!" if collapse_finding(recent, watched_guards(spec)) else "ok"
 
 
 class LiveWarnings(logging.Handler):

@@ -52,6 +52,15 @@ def kept(stage: GrpoStage) -> int:
     return min(stage.num_generations, whole(stage.keep_candidates.start))
 
 
+def most_kept(stage: GrpoStage) -> int:
+    """The candidates of a group that take part at most, over the whole stage."""
+    if stage.keep_candidates is None:
+        return stage.num_generations
+    from core.algorithms.advantages import whole
+
+    return min(stage.num_generations, whole(max(stage.keep_candidates.start, stage.keep_candidates.end)))
+
+
 def of_identical_groups(stage: GrpoStage, rewards: Sequence[float], counts: Sequence[int]) -> list[float]:
     """The advantage of each reward where every group of a step has so many completions with it, all of one length.
 
@@ -79,11 +88,12 @@ def largest(view: StageView) -> float | None:
     """No |advantage| of the stage is larger, before its clip; None where nothing bounds it.
 
     With a group's z-score: sqrt(K - 1) where ddof is 0, (K - 1) / sqrt(K) where it is 1, both met by the group in which
-    one completion differs from all others (Samuelson 1968); eps, a floor and the rewards' range take a little off.
+    one completion differs from all others (Samuelson 1968); eps, a floor and the rewards' range take a little off. K
+    are the candidates that take part at most.
     """
     assert view.grpo is not None
     stage = view.grpo
-    size = stage.num_generations + (stage.advantage.virtual_best is not None)
+    size = most_kept(stage) + (stage.advantage.virtual_best is not None)
     most = _largest_deviation(stage, view.rewards, size)
     if SCALES[stage.advantage.scale_rewards].scope == "none":
         return most

@@ -15,6 +15,7 @@ from core.health.before.advantages import (
     dead_groups_table,
     kept,
     largest,
+    most_kept,
 )
 from core.health.before.budget import Budget, budget
 from core.health.before.inert import Inert, inert
@@ -126,7 +127,8 @@ def _note(view: StageView) -> str:
     notes = []
     if kept(view.grpo) < view.num_generations:
         best = "best " if view.grpo.candidate_choice == "best" else ""
-        notes.append(f"of the {best}{kept(view.grpo)} that keep_candidates lets take part at the stage's start")
+        later = "" if (most := most_kept(view.grpo)) == kept(view.grpo) else f", and of {most} later for the bound"
+        notes.append(f"of the {best}{kept(view.grpo)} that keep_candidates lets take part at the stage's start{later}")
     if "batch" in used:
         notes.append("depends on the other groups: all are taken to have as many successes")
     if "history" in used:

@@ -214,7 +214,7 @@ def dead_groups(case: Case) -> Sequence[Finding]:
             ),
             evidence=evidence,
             suggest=_suggest(case, numbers) if wasted and not differ and not still else (),
-            advice=_advice(numbers, share, still),
+            advice=OF_STORED if case.settings.offline else _advice(numbers, share, still),
             confidence="strong" if comparison is not None else "moderate" if steps >= FEWEST else "weak",
         ),
     )
@@ -405,6 +405,9 @@ def _suggest(case: Case, numbers: dict[str, float]) -> tuple[str, ...]:
     larger = {name.removeprefix("dead_at_"): dead for name, dead in numbers.items()}  # and pass_rate_half, no size
     sizes = [int(size) for size, dead in larger.items() if size.isdigit() and dead <= MANY]
     return (f"num_generations={min(sizes)}",) if sizes else ()
+
+
+OF_STORED = "nothing is sampled here: another candidate_choice, or outputs to store that are not all alike, come first"
 
 
 def _advice(numbers: dict[str, float], share: float, still: Mapping[str, float]) -> str:

@@ -206,8 +206,8 @@ def _integrity(
         severity="error",
         summary=(
             f"step {step}{what}: the sampler did not draw from the policy the trainer scores (mean log-prob gap "
-            f"{'NaN' if gap is None else f'{gap:.3g}'} nats, at most {limit:.3g} is rounding): a dropped KV cache, "
-            "train mode or stale weights while sampling"
+            f"{'NaN' if gap is None else f'{gap:.3g}'} nats, at most {limit:.3g} is rounding): train mode, stale "
+            "weights or, in a language model, a dropped KV cache while sampling"
         ),
         evidence={"step": step, "logprob_gap": "NaN" if gap is None else gap, "limit": limit},
     )

@@ -6,7 +6,8 @@ import pytest
 
 from core.config import GuardSpec
 from core.health.finding import Row
-from core.health.guard import collapse_finding, limits
+from core.health.guard import collapse_finding, limits, watched_guards
+from tests.core.health.before.conftest import DROPOUT, run_spec
 
 GUARDS = GuardSpec(patience=3)
 HEALTHY: Row = {
@@ -129,3 +130,20 @@ def test_a_metric_that_few_steps_have_is_still_looked_at() -> None:
     assert finding is not None
     assert finding.evidence["metric"] == "kl"
     assert collapse_finding(rows[:24], GuardSpec(patience=5, max_kl=10.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "watched"),
+    [
+        ({"dropout": 0.5, "attention_dropout": 0.0}, None),  # dropout alone makes its kl large
+        ({"dropout": 0.0, "attention_dropout": 0.0}, 10.0),
+    ],
+)
+def test_the_kl_of_a_policy_with_dropout_is_not_watched(policy: dict[str, float], watched: float | None) -> None:
+    pointer = {"policy": {"kind": "pointer", **policy}, "model": None, "task": {"name": "example-selection"}}
+    spec = run_spec(run=pointer, max_completion_length=2)
+    assert watched_guards(spec) == GuardSpec(max_kl=watched)
+
+
+def test_an_adapters_dropout_is_small_beside_the_limit() -> None:
+    assert watched_guards(run_spec(run=DROPOUT)) == GuardSpec()

@@ -12,6 +12,7 @@ import torch
 from core.config import GrpoStage
 from core.tasks.base import Example, Outcome
 from core.training.requests import Learn, Score
+from core.training.step import HeldOut
 from core.training.trainer import Parts, Trainer
 from tests.fakes import PricedTask, TabularPolicy, asked, grpo_stage, ran, run_spec, trainer_of
 
@@ -150,3 +151,12 @@ def test_reward_weighted_imitation_of_stored_groups_weighs_each_group_one() -> N
     row = ran(Trainer(Parts(spec=spec, policy=TabularPolicy(arms=4), task=task))).rows[1]
     # Uniform log-probs of log(1/4): each group's weights add up to 1, whatever its size.
     assert row["rce/loss"] == pytest.approx(math.log(4))
+
+
+def test_a_held_out_problem_is_known_by_what_both_are_given() -> None:
+    # Held-out queries of files offer choices beside their embeddings; training queries do not.
+    def query(name: str, embedding: float, **more: object) -> Example:
+        return Example(id=name, inputs={"query": embedding, **more})
+
+    held_out = HeldOut([query("a", 0.5, choices=((0, 1),)), query("b", 0.25, choices=((0, 1),))])
+    assert [held_out.has(one) for one in (query("c", 0.5), query("b", 1.0), query("d", 1.0))] == [True, True, False]

@@ -285,3 +285,10 @@ def test_kept_candidates_are_often_all_right() -> None:
     assert refilled.grpo is not None
     (row,) = dead_groups_table(refilled.grpo, (0.5,))
     assert row.samples == pytest.approx(2 * 4 * 1.75)  # each place is sampled again with chance 0.75
+
+
+def test_the_bound_is_of_as_many_as_take_part_at_most() -> None:
+    # The best 2 of 8, later the best 4: (K - 1) / sqrt(K) is 1.5 at 4, and 2.47 at 8.
+    moving = {"start": 2.0, "end": 4.0, "steps": 10}
+    seen = view(num_generations=8, keep_candidates=moving, advantage={"ddof": 1, "eps": 1e-12})
+    assert largest(seen) == pytest.approx(1.5)
