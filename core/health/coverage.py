@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from core.health.case import Case
 from core.health.finding import steps_of
@@ -102,10 +102,10 @@ class Coverage:
 def coverage(case: Case, rules: Sequence[str]) -> Coverage:
     """What of the case these rules could look at; a rule without a row in NEEDS counts as run."""
     rows = steps_of(case.rows)
-    present = {name for row in case.rows for name, value in row.items()} - {"step"}
+    present = {name for row in case.rows for name in row} - {"step"}
     known = {
         f"settings.{name}"
-        for name in type(case.settings).__dataclass_fields__
+        for name in (field.name for field in fields(case.settings))
         if getattr(case.settings, name) is not None
     }
     has = present | known | ({"samples"} if case.samples else set())

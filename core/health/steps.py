@@ -47,6 +47,13 @@ def values_of(rows: Sequence[Row], metric: str) -> list[float]:
     return [value for row in rows if (value := number(row, metric)) is not None]
 
 
+def ends_of(rows: Sequence[Row], metric: str, *, least: int) -> tuple[list[float], list[float]]:
+    """The first and the last fifth of a column's numbers, one at least; nothing of fewer than `least`."""
+    values = values_of(rows, metric)
+    part = max(1, len(values) // 5)
+    return (values[:part], values[-part:]) if len(values) >= least else ([], [])
+
+
 def parted(table: StepTable) -> tuple[list[Row], list[tuple[int, Row]]]:
     """The rows drawn before an update acted, the evaluation before step 1 included; and the later ones that sampled
     something, each with the number of updates that had acted before it. Updates before the first draw count nowhere.

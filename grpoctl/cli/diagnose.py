@@ -19,7 +19,7 @@ from core.errors import UserError
 from core.health.finding import SEVERITIES, Severity
 from grpoctl import console
 from grpoctl.cli import exits
-from grpoctl.cli.options import Json
+from grpoctl.cli.options import Columns, Json, KnownSettings
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.diagnosis import diagnose as diagnosis_of
 from grpoctl.diagnose.propose import NewExperiment
@@ -67,13 +67,8 @@ def diagnose(
         str | None,
         typer.Option("--propose", metavar="NAME", help="Write the deciding experiment to ./experiments/NAME.yaml."),
     ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="COLUMN=METRIC", help="Read this column or name of the log as that metric."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that the log does not contain.")
-    ] = None,
+    columns: Columns = None,
+    settings: KnownSettings = None,
 ) -> None:
     if json and md:
         raise UserError("--json and --md exclude each other: one document goes to standard output")

@@ -9,6 +9,13 @@ import typer
 from core.errors import UserError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="COLUMN=METRIC", help="Read this column or name of the log as that metric."),
+]
+KnownSettings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that the log does not contain.")
+]
 Profile = Annotated[
     str, typer.Option("--profile", "-p", help="auto, or a profile of the spec (tiny, full, ...).", metavar="NAME")
 ]

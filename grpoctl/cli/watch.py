@@ -24,6 +24,7 @@ from core.text import harmless
 from grpoctl import console
 from grpoctl.cli import exits
 from grpoctl.cli.diagnose import fail_limit, pairs
+from grpoctl.cli.options import Columns, KnownSettings
 from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.diagnosis import diagnose as diagnosis_of
 from grpoctl.diagnose.readers.base import Source
@@ -58,13 +59,8 @@ def watch(
             help="Run this for each finding that comes or goes, the finding as JSON on its standard input. No shell.",
         ),
     ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="COLUMN=METRIC", help="Read this column or name of the log as that metric."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that the log does not contain.")
-    ] = None,
+    columns: Columns = None,
+    settings: KnownSettings = None,
 ) -> None:
     if source == STANDARD_INPUT:
         raise UserError("watch reads its source again and again, so it cannot be standard input: name a file or a run")
@@ -78,14 +74,16 @@ def watch(
         settings=pairs("--set", settings or ()),
     )
     shown: dict[str, Finding] = {}
-    seen, grown_at = "", time.monotonic()
+    seen, grown_at = None, time.monotonic()
     while True:
         ended = run is not None and not _is_under_way(run)  # before the rows: what is written before the end is in them
         begun = time.monotonic()
         state = _state(request.name if run is None else str(run.metrics))
         if state != seen:
-            seen, grown_at = state, begun
-            shown = look(request, shown, command, ended=ended)
+            grown_at = begun
+        if state != seen or not state or ended:  # what is no file (mlflow:RUN_ID) may have grown unseen
+            shown = look(request, shown, command, ended=ended, waits=seen is None)
+        seen = state
         if any(finding.severity in limit for finding in shown.values()):
             raise typer.Exit(exits.FINDING)
         if ended or (idle is not None and time.monotonic() - grown_at >= idle):
@@ -94,16 +92,21 @@ def watch(
 
 
 def look(
-    request: Source, shown: Mapping[str, Finding], command: list[str] | None, *, ended: bool = False
+    request: Source,
+    shown: Mapping[str, Finding],
+    command: list[str] | None,
+    *,
+    ended: bool = False,
+    waits: bool = True,
 ) -> dict[str, Finding]:
     """The findings as they are now; those that came or went are told. What cannot be read yet is waited for.
 
-    What only a whole run can show is left out until it has ended.
+    What only a whole run can show is left out until it has ended. `waits`: say so, where it is waited for.
     """
     try:
         diagnosis = diagnosis_of(open_source(request), name=request.name)
     except NotFoundError as error:
-        if not shown:
+        if waits:
             console.print_note(f"waiting: {error}")
         return dict(shown)
     now = {one.id: one for one in diagnosis.findings if ended or one.id not in OF_WHOLE_RUNS}
@@ -168,10 +171,10 @@ def _is_under_way(run: RunDir) -> bool:
 
 
 def _state(name: str) -> str:
-    """What changes when the file does; of a folder, its newest file."""
+    """What changes when the file does, of a folder its newest file; empty where there is none."""
     with suppress(OSError, ValueError):
         path = Path(name).expanduser()
         files = [path] if path.is_file() else [entry for entry in path.rglob("*") if entry.is_file()]
         known = [(status.st_mtime_ns, status.st_size) for status in (file.stat() for file in files)]
-        return repr(max(known)) + repr(sum(size for _, size in known))
-    return f"not there at {time.monotonic()}"
+        return repr((max(known), sum(size for _, size in known))) if known else ""
+    return ""

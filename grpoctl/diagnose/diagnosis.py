@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from core.health.case import Settings, bounded, huge
+from core.health.case import Case, Settings, bounded, huge
 from core.health.coverage import Coverage, coverage, pooled
 from core.health.examine import RULES, facts
 from core.health.finding import SEVERITIES, Finding, Severity
@@ -50,7 +50,7 @@ class Diagnosis:
     @property
     def coverage(self) -> Coverage:
         """What of the runs could be looked at."""
-        return pooled([coverage(one.case, tuple(RULES)) for one in (self.reading, *self.others)])
+        return pooled([one.case.once(_covered) for one in (self.reading, *self.others)])
 
     def counts(self) -> dict[Severity, int]:
         """How many findings there are of each severity, the gravest first; severities without one are left out."""
@@ -161,6 +161,10 @@ def diagnose(reading: Reading, name: str = "", others: Sequence[Reading] = ()) -
         findings=tuple(examine_runs([one.case for one in readings])),
         others=tuple(rest),
     )
+
+
+def _covered(case: Case) -> Coverage:
+    return coverage(case, tuple(RULES))
 
 
 def _run_json(reading: Reading) -> dict[str, Any]:

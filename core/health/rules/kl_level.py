@@ -12,7 +12,7 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, steps_of
-from core.health.steps import number
+from core.health.steps import ends_of, number, values_of
 
 FIRST = 3  # rows, and steps, that count as the start: by then little can have been learned
 HIGH = 0.1  # nats a token: no update or two of a usual rate moves a policy so far
@@ -22,6 +22,7 @@ HUGE_KL = 1.0  # nats a token: what forbidden or forced tokens give
 CUT_OFF = 0.9  # share of completions: nearly all
 GROWN = 10.0  # times its early level
 FAR = 0.5  # nats a token: fewer are no runaway, however fast they grew
+FEWEST = 4  # values that show a course
 SUSTAINED = 3  # of the last rows, all of them high: one spike is none
 ROSE = 0.1  # of the reward's early level: less is no rise
 NEGATIVE = -1e-6  # an estimator that cannot be negative may be so by rounding
@@ -135,20 +136,16 @@ def _start(case: Case, level: Level) -> Finding | None:
     """What a KL that is high on the first rows says."""
     if case.averaged_over > 1 or case.settings.offline or case.settings.old_is_reference:
         return None
-    rates = [rate for row in steps_of(case.rows)[:FIRST] if (rate := number(row, "learning_rate")) is not None]
-    fast = max([*rates, case.settings.learning_rate or 0.0]) >= FAST
-    known = [(step, value) for step, value in level.points if step <= (1 if fast else FIRST)]
-    first = [value for _, value in known]
+    rows = steps_of(case.rows)[:FIRST]
+    fast = max([*values_of(rows, "learning_rate"), case.settings.learning_rate or 0.0]) >= FAST
+    first = [value for step, value in level.points if step <= (1 if fast else FIRST)]
     high = HIGH * level.far
     if not first or min(first) < high or (level.values[0] < max(first) / GROWN):
         return None
     evidence: dict[str, float | str] = {"kl": fmean(first), "rows": len(first), "limit": high, "column": level.column}
-    cut = [share for row in steps_of(case.rows)[:FIRST] if (share := number(row, "completions/truncated")) is not None]
+    cut = values_of(rows, "completions/truncated")
     ruled = (RuledOut(id="learning-rate", why=f"the KL was {first[0]:.3g} on the first row, before any update"),)
-    decider = Decider(
-        question=_QUESTION,
-        overrides=("top_p=1", "top_k=0"),
-    )  # fmt: skip
+    decider = Decider(question=_QUESTION, overrides=("top_p=1", "top_k=0"))
     if fmean(first) >= HUGE_KL * level.far and cut and fmean(cut) >= CUT_OFF:
         return Finding(
             id="constrained-sampling",
@@ -185,43 +182,36 @@ def _start(case: Case, level: Level) -> Finding | None:
 def _runaway(case: Case, level: Level) -> Finding | None:
     """Whether the KL left its early level for good without being paid for it."""
     values = level.values
-    if len(values) < 2 * SUSTAINED - 1 and len(values) < 4:
+    if len(values) < FEWEST:
         return None
     last = values[-min(SUSTAINED, len(values) // 2) :]
     early = median(values[: max(1, len(values) // 5)])
     if median(last) < GROWN * max(early, 0.0) or min(last) < FAR * level.far:
         return None
-    before, after = _rewards(case)
-    if before is not None and after is not None and after - before > ROSE * abs(before):
+    start, end = ends_of(steps_of(case.rows), "reward/mean", least=2)
+    rewards = {"reward_early": fmean(start), "reward_late": fmean(end)} if start else {}
+    before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
+    if after - before > ROSE * abs(before):
         return None
-    fell = before is not None and after is not None and after <= before / 2 and before > 0
-    how = "" if before is None or after is None else f" while the reward went from {before:.3g} to {after:.3g}"
+    fell = after <= before / 2 and before > 0
+    how = f" while the reward went from {before:.3g} to {after:.3g}" if rewards else ""
     return Finding(
         id="kl-runaway",
         severity="error" if fell else "warning",
         summary=f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: nothing pays for leaving",
         evidence={
             "early": early, "late": median(last), "rows": len(values), "column": level.column,
-            **({} if before is None or after is None else {"reward_early": before, "reward_late": after}),
+            **rewards,
         },
         suggest=("beta=0.01",) if not case.settings.beta else (),
         advice="a smaller learning rate, or a KL weight that holds it: no column tells which of the two is at fault",
-        confidence="strong" if before is not None else "moderate",
+        confidence="strong" if rewards else "moderate",
         decider=Decider(
             question="does the KL stay below 0.5 with a third of the learning rate at the same reward?",
             expects=(f"kl < {FAR}",),
             overrides=(f"learning_rate={case.settings.learning_rate / 3:.1g}",) if case.settings.learning_rate else (),
         ),
     )  # fmt: skip
-
-
-def _rewards(case: Case) -> tuple[float | None, float | None]:
-    """The mean reward of the first and of the last fifth of the rows that have one."""
-    values = [value for row in steps_of(case.rows) if (value := number(row, "reward/mean")) is not None]
-    if len(values) < 2:
-        return None, None
-    part = max(1, len(values) // 5)
-    return fmean(values[:part]), fmean(values[-part:])
 
 
 def _negative(case: Case, level: Level) -> Finding | None:

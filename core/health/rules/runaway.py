@@ -11,10 +11,9 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, steps_of
-from core.health.steps import number
+from core.health.steps import ends_of, number
 
 ROWS = 6  # fewer show no course
-PART = 5  # of the rows: a fifth at each end is the start and the end
 USED_UP = 0.05  # nats: hardly a token is still drawn
 OF_START = 0.2  # of the entropy at the start: a policy that began as sure is not one that lost it
 ROSE = 0.05  # of the reward's early level: what an entropy may be spent on
@@ -43,7 +42,7 @@ def runaway(case: Case) -> Sequence[Finding]:
 
     Severity: error (strong).
 
-    Means: gradients grew by two orders of magnitude and stayed there, or ended in no number.
+    Means: gradients grew by two orders of magnitude and stayed there (`numerical`: they ended in no number).
 
     Looks at: the median `grad_norm` of the last fifth of the rows (six or more) against the first, at least 100 times
     it and at least 10.
@@ -56,18 +55,11 @@ def runaway(case: Case) -> Sequence[Finding]:
     return [finding for finding in (_entropy(rows), _gradient(rows)) if finding is not None]
 
 
-def _ends(rows: Sequence[Row], column: str) -> tuple[list[float], list[float]]:
-    """The first and the last fifth of a column's values; nothing for fewer than ROWS."""
-    values = [value for row in rows if (value := number(row, column)) is not None]
-    part = max(1, len(values) // PART)
-    return (values[:part], values[-part:]) if len(values) >= ROWS else ([], [])
-
-
 def _entropy(rows: Sequence[Row]) -> Finding | None:
-    start, end = _ends(rows, "entropy")
+    start, end = ends_of(rows, "entropy", least=ROWS)
     if not start or median(end) >= min(USED_UP, OF_START * median(start)):
         return None
-    early, late = _ends(rows, "reward/mean")
+    early, late = ends_of(rows, "reward/mean", least=ROWS)
     if early and fmean(late) - fmean(early) > ROSE * abs(fmean(early)):
         return None
     fell = bool(early) and fmean(early) > 0 and fmean(late) <= fmean(early) / 2
@@ -87,7 +79,7 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
 
 
 def _gradient(rows: Sequence[Row]) -> Finding | None:
-    start, end = _ends(rows, "grad_norm")
+    start, end = ends_of(rows, "grad_norm", least=ROWS)
     if not start or median(end) < max(ABSOLUTE, EXPLODED * median(start)):
         return None
     first = next(

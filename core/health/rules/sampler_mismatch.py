@@ -11,7 +11,7 @@ from statistics import median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, steps_of
-from core.health.steps import number
+from core.health.steps import values_of
 
 # column -> (limit of a warning, limit of an error, whether more is worse). Sound engines in bf16: mean |difference| of
 # probabilities 0.005 to 0.02, correlation above 0.99, KL below 0.01, mean ratio within a few hundredths of 1.
@@ -52,7 +52,7 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
     warnings, errors = dict[str, float](), dict[str, float]()
     first_row = False
     for column, (mild, grave, more) in LIMITS.items():
-        values = [value for row in rows if (value := number(row, column)) is not None]
+        values = values_of(rows, column)
         if not values:
             continue
         level = median(values[-LATE:])
@@ -61,7 +61,7 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
             first_row = first_row or (values[0] > mild if more else values[0] < mild)
         if level > grave if more else level < grave:
             errors[column] = level
-    ratios = [value for row in rows if (value := number(row, "sampler/ratio_mean")) is not None]
+    ratios = values_of(rows, "sampler/ratio_mean")
     ratio = median(ratios[-LATE:]) if ratios else 1.0
     away = min(ratio, 1 / ratio) if ratio > 0 else 0.0
     if away < RATIO[0]:

@@ -76,7 +76,7 @@ class _Log:
     parser: LineParser
     settings: LogSettings
     notices: tuple[Notice, ...]
-    averaged: int  # rows that one row is the mean of, at most
+    averaged: Mapping[Form, int]  # rows that one row is the mean of
 
 
 class _Console:
@@ -103,7 +103,7 @@ class _Console:
         log = _scan(source, notes)
         _check_mapped(source, log)
         form = _form_of(log)
-        logged = log.logged[form]
+        logged, averaged = log.logged[form], log.averaged[form]
         if form == "pairs":
             logged = _joined(logged)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
@@ -115,8 +115,8 @@ class _Console:
         entries, how = _numbered(distinct, mapped=source.columns)
         if not entries:
             raise SpecError("has no metrics of a training step", file=source.path)
-        if log.averaged > 1:
-            notes.append(f"the log is long: {log.averaged} rows in a row are read as their mean")
+        if averaged > 1:
+            notes.append(f"the log is long: {averaged} rows in a row are read as their mean")
         known = Known(settings=_settings(log), arguments=log.settings.arguments or None, notices=log.notices)
         case, more = case_of_entries(entries, known)
         lost_columns = sorted(log.parser.unknown)
@@ -124,9 +124,7 @@ class _Console:
             more.append(_left_out(lost_columns))
         if (hints := _hints(log)) is not None:
             more.append(hints)
-        if case.averaged_over == 1 and log.averaged > 1:
-            case = replace(case, averaged_over=log.averaged)
-        case = replace(case, numbered=not how.startswith(_BY_ORDER))
+        case = replace(case, averaged_over=max(case.averaged_over, averaged), numbered=not how.startswith(_BY_ORDER))
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
         return Reading(
             case=case,
@@ -176,7 +174,7 @@ def _scan(source: Source, notes: list[str]) -> _Log:
         parser=parser,
         settings=settings,
         notices=notices.all(),
-        averaged=max(rows.averaged for rows in kept.values()),
+        averaged={form: rows.averaged for form, rows in kept.items()},
     )
 
 

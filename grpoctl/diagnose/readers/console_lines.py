@@ -20,6 +20,7 @@ from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
 from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of
 from grpoctl.diagnose.readers.text import Line
+from grpoctl.diagnose.readers.trainer_log import flat_numbers
 
 Form = Literal["dictionary", "verl", "table", "pairs"]
 Cells = dict[str, float | None]
@@ -156,16 +157,10 @@ class LineParser:
             if begin > end and _BAR.search(text, end, begin):
                 self._look_at_bars(text[end:begin])
             before, end = end, stop
-            known = {
-                name: value for name, value in cells.items() if self._is_known(name) or name in STEPS or name == "epoch"
-            }
+            known = {name: value for name, value in cells.items() if self._is_known(name) or name in _KEPT}
             if self._has_metric(known):
                 self._note_unknown(name for name in cells if name not in known)
-                known |= {
-                    name: value
-                    for name, value in cells.items()
-                    if name.startswith(("train_runtime", "num_tokens", "eval_"))
-                }
+                known |= {name: value for name, value in cells.items() if name.startswith("eval_")}
                 self.first_line = self.first_line or number
                 step = _own_step(known)
                 if step is None and (word := _STEP_WORD.search(text, max(before, begin - _SHORT), begin)) is not None:
@@ -322,7 +317,7 @@ def _value_of(text: str) -> float | None:
     if "(" in word:
         word = _WRAPPED.sub(lambda match: match[1] or match[2] or "", word)
     try:
-        return float(word[:-1]) / 100 if word.endswith("%") else float(word.replace("_", "x"))
+        return float(word[:-1]) / 100 if word.endswith("%") else float(word)
     except ValueError:
         return None
 
@@ -347,31 +342,12 @@ def _dictionaries(text: str) -> Iterator[tuple[int, int, Cells]]:
     if stripped.startswith("{") and stripped.endswith("}") and stripped.count("{") > 1:
         whole = _value(stripped)
         if whole is not None:
-            yield 0, len(text), dict(_flat(whole))
+            yield 0, len(text), dict(flat_numbers(whole))
             return
     for match in _DICTIONARY.finditer(text):
         logged = _value(match[0])
         if logged is not None:
-            yield match.start(), match.end(), dict(_flat(logged))
-
-
-def _flat(document: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
-    """(name, number) of a dictionary; null and None say that nothing was measured, text and lists are no metrics."""
-    for name, value in document.items():
-        if isinstance(value, dict) and depth < 3:
-            yield from _flat(value, f"{before}{name}/", depth + 1)
-        elif isinstance(value, (int, float, str)) and not isinstance(value, bool):
-            number = _number(value)
-            if number is not None:
-                yield f"{before}{name}", number
-
-
-def _number(value: float | str) -> float | None:
-    """A logged value, which transformers 5 writes as text."""
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
+            yield match.start(), match.end(), dict(flat_numbers(logged))
 
 
 def _value(text: str) -> dict[str, Any] | None:

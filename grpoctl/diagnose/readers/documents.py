@@ -12,23 +12,26 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from core.errors import SpecError
-from grpoctl.diagnose.readers.text import Line, head, text_lines, unpacked
+from grpoctl.diagnose.readers.text import Line, head, unpacked
 
 _LARGEST = 1 << 28  # bytes of a notebook or a page
 _PAGE = re.compile(rb"<(?:!doctype html|html|table|div|tbody|tr)\b", re.IGNORECASE)
-_TABLE = "<table"
+_TABLE = b"<table"
+_SMALL = 1 << 22  # bytes of a text that has a table in it: a comment, not a log whose completions have one
 
 
 def is_document(path: Path) -> bool:
-    """Whether the file is a notebook (.ipynb) or begins like a page of HTML."""
+    """Whether the file is a notebook (.ipynb), begins like a page of HTML, or is a small text with a table of HTML."""
     start = head(path)
-    return _is_notebook(path, start) or _PAGE.search(start.lstrip()[:2000]) is not None
+    if _is_notebook(path, start) or _PAGE.match(start.lstrip()) is not None:
+        return True
+    return _TABLE in start.lower() and path.stat().st_size <= _SMALL
 
 
 def lines_of(path: Path) -> Iterator[Line]:
     """The lines that a reader of the document sees. Raises SpecError for a damaged notebook."""
     if not _is_notebook(path, head(path)):
-        page = "\n".join(line.text for line in text_lines(path))
+        page = unpacked(path, _LARGEST).decode("utf-8", "replace")
         yield from (Line(number, text) for number, text in enumerate(text_of_html(page).split("\n"), 1))
         return
     try:

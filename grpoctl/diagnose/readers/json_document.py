@@ -16,10 +16,9 @@ from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
 from grpoctl.diagnose.readers.metric_names import STEPS
 from grpoctl.diagnose.readers.text import head, unpacked
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, is_entry, number
+from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
 
 _LARGEST = 1 << 28
-_DEPTH = 4
 _SETTINGS = ("config", "args", "arguments", "hyperparameters", "hparams", "settings", "training_args")
 
 
@@ -31,7 +30,7 @@ class _JsonDocument:
 
     def knows(self, source: Source) -> bool:
         """By its content: one JSON value with a metric that we know."""
-        if source.path is None or not source.path.is_file() or head(source.path).lstrip()[:1] not in (b"{", b"["):
+        if source.path is None or not source.path.is_file() or not _may_be_one_value(head(source.path)):
             return False
         with suppress(GrpoError, ValueError, RecursionError):
             return bool(_entries(_document(source.path)))
@@ -59,6 +58,19 @@ class _JsonDocument:
 READER = _JsonDocument()
 
 
+def _may_be_one_value(start: bytes) -> bool:
+    """Whether a file that begins so may be one JSON value: JSON lines are one on each line, and may be a gigabyte."""
+    first, end, rest = start.lstrip().partition(b"\n")
+    if first[:1] not in (b"{", b"["):
+        return False
+    if not end or not rest.strip():
+        return True
+    with suppress(ValueError, RecursionError):
+        json.loads(first)
+        return False
+    return True
+
+
 def _document(path: Path) -> Any:
     return json.loads(unpacked(path, _LARGEST))
 
@@ -76,25 +88,29 @@ def _entries(document: Any) -> list[Entry]:
 def _rows(document: Any) -> Iterator[dict[str, float]]:
     """Every row of the document as a flat mapping of numbers."""
     if isinstance(document, list):
-        yield from (dict(_flat(row)) for row in document if isinstance(row, dict))
+        yield from (dict(flat_numbers(row)) for row in document if isinstance(row, dict))
     elif isinstance(document, dict):
         lists = {name: value for name, value in document.items() if isinstance(value, list)}
         numbered = {key: value for key, value in document.items() if key.isdigit() and isinstance(value, dict)}
         if (history := _history(lists)) is not None:
-            yield from (dict(_flat(row)) for row in history)
+            yield from (dict(flat_numbers(row)) for row in history)
         elif columns := {name for name, value in lists.items() if len(value) > 1 and is_entry([name])}:
             yield from _transposed(lists, columns)
         elif numbered and len(numbered) == len(document):
             for key, row in sorted(numbered.items(), key=lambda item: int(item[0])):
-                yield {"step": float(key), **dict(_flat(row))}
+                yield {"step": float(key), **dict(flat_numbers(row))}
         else:
-            yield dict(_flat({name: value for name, value in document.items() if name not in _SETTINGS}))
+            yield dict(flat_numbers({name: value for name, value in document.items() if name not in _SETTINGS}))
 
 
 def _history(lists: Mapping[str, list[Any]]) -> list[dict[str, Any]] | None:
     """The list of rows among a document's lists; None where none has a metric."""
     for value in lists.values():
-        if value and all(isinstance(row, dict) for row in value) and any(is_entry(dict(_flat(row))) for row in value):
+        if (
+            value
+            and all(isinstance(row, dict) for row in value)
+            and any(is_entry(dict(flat_numbers(row))) for row in value)
+        ):
             return value
     return None
 
@@ -106,12 +122,3 @@ def _transposed(lists: Mapping[str, list[Any]], columns: set[str]) -> Iterator[d
     for index in range(longest):
         cells = {name: number(lists[name][index]) for name in taken if index < len(lists[name])}
         yield {name: value for name, value in cells.items() if value is not None}
-
-
-def _flat(document: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
-    """(name, number) of every number; names of nested objects are joined by a slash."""
-    for name, value in document.items():
-        if isinstance(value, dict) and depth < _DEPTH:
-            yield from _flat(value, f"{before}{name}/", depth + 1)
-        elif (known := number(value)) is not None:
-            yield f"{before}{name}", known

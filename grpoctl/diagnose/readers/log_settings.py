@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from grpoctl.diagnose.readers.console_lines import without_prefix
+from grpoctl.diagnose.readers.trainer_log import plain_value
 from grpoctl.diagnose.readers.trl_settings import settings_of_arguments
 
 _OPEN = re.compile(r"\b(?:\w*Config|\w*Arguments|Namespace)\($|\b(?:\w*Config|\w*Arguments|Namespace)\((?=\s*\w+=)")
@@ -66,11 +67,7 @@ class LogSettings:
         if not any(mark in text for mark in _MARKS) and not self._held and not self._in_arguments:
             return
         text = without_prefix(text)
-        if self._held or (
-            before_metrics
-            and "{'" in text
-            and ("actor_rollout_ref" in text or "'algorithm'" in text or "'data'" in text)
-        ):
+        if self._held or (before_metrics and "{'" in text and any(part in text for part in _PARTS)):
             self._dictionary(text)
             return
         if self._in_arguments or _OPEN.search(text):
@@ -163,17 +160,8 @@ def _by_columns(lines: list[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """The value that was written: a number, True, None, or text."""
-    word = text.strip().strip("'\"")
-    words = {"True": True, "true": True, "False": False, "false": False, "None": None, "null": None}
-    if word in words:
-        return words[word]
-    try:
-        number = float(word)
-    except ValueError:
-        return word
-    whole = number.is_integer() and abs(number) < 1e15 and not any(mark in word for mark in ".eE")
-    return int(number) if whole else number
+    """The value that was written, without quotes."""
+    return plain_value(text.strip().strip("'\""))
 
 
 def _plain_settings(named: Mapping[str, Any]) -> dict[str, Any]:

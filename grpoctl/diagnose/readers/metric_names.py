@@ -284,13 +284,10 @@ def _home_made(theirs: str) -> str | None:
     """A name that many scripts use, whatever its capitals and whether its words stand apart."""
     word = re.sub(r"[\s./-]+", "_", theirs.strip().removeprefix("train/").lower())
     known = _HOME_MADE.get(word) or _TRL.get(word)
-    if (
-        known is None
-        and (match := _ONE_REWARD.fullmatch(word))
-        and match["name"] not in ("eval", "val", "test", "best")
-    ):
-        return f"rewards/{match['name']}"
-    return known
+    if known is not None or is_aside(theirs):  # timing_s/reward is a time
+        return known
+    match = _ONE_REWARD.fullmatch(word)
+    return None if match is None or match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"
 
 
 def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
@@ -311,6 +308,7 @@ def is_older(names: Iterable[str]) -> bool:
     return any(name in _OLDER for name in names)
 
 
+@lru_cache(maxsize=20_000)
 def is_aside(name: str) -> bool:
     """Whether the name is known to be of no use to a rule: counters, times, what is told twice."""
     return _ASIDE.fullmatch(re.sub(r"\s*/\s*", "/", name.strip())) is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
 from statistics import fmean, pstdev
@@ -19,6 +19,7 @@ from core.health.finding import StepTable
 from grpoctl.diagnose.readers.metric_names import is_older, left_out, name_of, translated
 from grpoctl.diagnose.readers.trl_settings import ARGUMENTS_OF_GRPO, settings_of_arguments, settings_of_rows
 
+_DEPTH = 4  # of objects inside each other
 _ROUNDING = 1e-6  # float32 has 6e-8
 _DEAD = 1e-3  # an advantage of at most this is float32's rounding over eps = 1e-4
 _NAMED = 6  # of the columns that were left out
@@ -55,6 +56,18 @@ def number(value: object) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
+
+
+def flat_numbers(document: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+    """(name, number) of every number in nested objects, whose names are joined by a slash.
+
+    null and None say that nothing was measured; text and lists are no metrics.
+    """
+    for name, value in document.items():
+        if isinstance(value, dict) and depth < _DEPTH:
+            yield from flat_numbers(value, f"{before}{name}/", depth + 1)
+        elif (known := number(value)) is not None:
+            yield f"{before}{name}", known
 
 
 def is_entry(cells: Iterable[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.health.finding import Row
-from core.health.steps import acted, onset, parted, precedence_p, spread
+from core.health.steps import acted, ends_of, onset, parted, precedence_p, spread
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,10 @@ def test_spread() -> None:
     assert spread([1, 2, 3], [4, 5, 6]) == pytest.approx(1.0)
     assert spread([5], [1, 2, 3]) == pytest.approx(1.0)  # one value has no spread of its own
     assert spread([5], []) == spread([], []) == 0.0
+
+
+def test_the_ends_of_a_column_are_a_fifth_each() -> None:
+    rows: list[Row] = [{"step": float(step), "kl": float(step)} for step in range(1, 11)]
+    assert ends_of(rows, "kl", least=6) == ([1.0, 2.0], [9.0, 10.0])
+    assert ends_of(rows[:3], "kl", least=2) == ([1.0], [3.0])
+    assert ends_of(rows[:3], "kl", least=6) == ([], [])

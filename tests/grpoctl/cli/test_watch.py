@@ -94,6 +94,12 @@ def test_a_log_that_is_not_there_yet_is_waited_for(grpoctl: Grpoctl) -> None:
     assert "waiting" in said.err
 
 
+def test_a_log_that_never_comes_ends_by_idle(grpoctl: Grpoctl) -> None:
+    said = grpoctl("watch", "later.log", "--every", "0.1", "--idle", "0.3")
+    assert said.code == 0
+    assert said.err.count("waiting") == 1
+
+
 def test_no_escape_sequence_reaches_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path, dead: str) -> None:
     evil = Finding(id="dead-run", severity="error", summary="a\x1b[2Jb\nc")
     reading = command.open_source(Source(name=str(tmp_path / dead), path=None))

@@ -133,3 +133,15 @@ def test_copies_of_several_processes_count_once(tmp_path: Path) -> None:
     assert any("each dictionary is there 2 times" in note for note in found.notes)
     file.write_text(lines[0] * 2 + lines[1] + lines[2] * 2)  # a metric that stood still: 2, 1 and 2 in a row
     assert len(READER.read(Source(name="a.log", path=file)).case.rows) == 5
+
+
+def test_only_the_form_that_is_read_says_how_long_the_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpoctl.diagnose.readers.console._KEPT", 8)
+    pairs = "".join(f"loss={step / 100}\n" for step in range(1, 21))
+    rows = "".join(f"{{'loss': 0.5, 'reward': 0.{step}, 'step': {step}}}\n" for step in range(1, 6))
+    reading = read(tmp_path, pairs + rows)
+    assert (len(reading.case.rows), reading.case.averaged_over) == (5, 1)
+    assert not any("read as their mean" in note for note in reading.notes)
+    long = read(tmp_path, pairs)
+    assert (len(long.case.rows), long.case.averaged_over) == (5, 4)  # 20 rows, two halvings of eight
+    assert long.case.rows[0]["loss"] == pytest.approx(0.025)  # of 0.01 to 0.04

@@ -50,3 +50,11 @@ def test_a_damaged_notebook_is_one_line(tmp_path: Path) -> None:
     file.write_text('{"cells": [')
     with pytest.raises(SpecError, match="damaged notebook"):
         list(lines_of(file))
+
+
+def test_a_log_whose_completions_have_a_table_is_no_page(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("answer: <table><tr><td>1</td></tr></table>\n" + "x" * (1 << 22))
+    assert not is_document(log)
+    log.write_text("my run:\n" + TABLE)  # a comment with one
+    assert is_document(log)

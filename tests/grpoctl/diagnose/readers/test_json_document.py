@@ -51,3 +51,10 @@ def test_no_metrics(text: str, tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text(text)
     assert not READER.knows(Source(name="a.json", path=file))
+
+
+def test_json_lines_are_no_document_and_are_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    monkeypatch.setattr("grpoctl.diagnose.readers.json_document.unpacked", lambda *_: pytest.fail("read whole"))
+    assert not READER.knows(Source(name="history.jsonl", path=file))

@@ -43,6 +43,9 @@ def test_every_name_it_gives_is_declared() -> None:
         ("eval_completions/clipped_ratio", "eval/truncated"),
         ("reward/mean", "reward/mean"),  # ours stay
         ("num_tokens", None),
+        ("format_reward", "rewards/format"),
+        ("timing_s/reward", None),  # a time
+        ("train_reward", "reward/mean"),
         ("nonsense", None),
     ],
 )
