@@ -6,6 +6,8 @@ And the real small model, where it can be had.
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,8 +63,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure() -> None:
-    """What is imported to collect the tests stays: looking for garbage among it took a quarter of that time."""
+    """What is imported to collect the tests stays: looking for garbage among it took a quarter of that time.
+
+    Bytecode is kept even where the tester's PYTHONDONTWRITEBYTECODE forbids it: dozens of processes would each compile
+    all that they import.
+    """
     gc.disable()
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_finish() -> None:

@@ -87,8 +87,8 @@ def show_experiment(home: Home, name: str, profile: str, overrides: Sequence[str
     console.print_text(f"profile: {profile} ({why})\n")
     console.print_text(dump(spec))
     _print_methods(spec)
-    if loaded.applied:
-        rows = [(key, str(change.base), str(change.value)) for key, change in loaded.applied.items()]
+    if applied := loaded.applied:
+        rows = [(key, str(change.base), str(change.value)) for key, change in applied.items()]
         console.print_table(f"Changed by profile {profile} and overrides", ("", "spec", "here"), rows)
     lines = [(r["run_id"], r["status"], console.short(r["eval/reward"])) for r in runs[:10]]
     console.print_table("Newest runs", ("run", "status", "eval/reward"), lines)

@@ -6,7 +6,7 @@ Reading YAML is not here (documents.py), nor is what the keys mean (schema.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,16 +85,21 @@ def _merge(
         path = (*at, name)
         if isinstance(value, Mapping) and isinstance(below, Mapping) and not _starts_anew(path, below, value):
             kept = _kept(path, below, value)
-            for old in [old for old in places if _inside(old, path) and old[len(path)] not in kept]:
-                del places[old]
+            if kept is not below:
+                _forget(places, [old for old in places if _inside(old, path) and old[len(path)] not in kept])
             merged[name] = _merge(kept, value, path, places)
         else:
             merged[name] = value
-            for old in [old for old in places if old[: len(path)] == path]:
-                del places[old]
+            parts = [old for old in places if _inside(old, path)] if isinstance(below, Mapping | list) else []
+            _forget(places, [path, *parts])
     if _outside_profile(at) == STAGES and all(name in over for name in base):
         return {name: merged[name] for name in over}  # who names every stage says their order
     return merged
+
+
+def _forget(places: dict[Keys, Place], gone: Iterable[Keys]) -> None:
+    for path in gone:
+        places.pop(path, None)
 
 
 def _starts_anew(path: Keys, base: Mapping[str, object], over: Mapping[str, object]) -> bool:

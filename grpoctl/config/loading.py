@@ -39,8 +39,16 @@ class Loaded:
     authored: Mapping[str, object]  # the merged document before profile and overrides, with all its profiles
     file: Path
     chain: tuple[Path, ...]  # the file and its parents, upwards
-    applied: Mapping[str, Change]  # dotted key -> what profile and overrides changed, the seed left out
+    base: RunSpec  # the spec as it is written, before profile and overrides
     profiles: tuple[str, ...]
+
+    @property
+    def applied(self) -> dict[str, Change]:
+        """Dotted key -> what profile and overrides changed, in the order of the spec, the seed left out."""
+        before, after = leaves(plain(self.base)), leaves(plain(self.spec))
+        keys = [key for key in {**after, **before} if key not in ("profile", "seed")]
+        changes = {key: Change(before.get(key), after.get(key)) for key in keys}
+        return {key: change for key, change in changes.items() if change.base != change.value}
 
 
 def load(
@@ -75,7 +83,7 @@ def resolve(
     spec = _validated(layer, profile)
     return Loaded(
         spec=spec, authored=authored.layer.tree, file=authored.file, chain=authored.chain,
-        applied=_changes(base, spec), profiles=authored.profiles,
+        base=base, profiles=authored.profiles,
     )  # fmt: skip
 
 
@@ -102,14 +110,6 @@ def _seed_layer(seed: int, overrides: Sequence[str]) -> Layer:
         raise SpecError(f"set twice, to {seed} and by an override", key="seed")
     place = Place(origin=f"given as seed={seed}")
     return Layer(tree={"seed": seed}, places={(): place, ("seed",): place})
-
-
-def _changes(base: RunSpec, spec: RunSpec) -> dict[str, Change]:
-    """The settings that differ, in the order of the spec."""
-    before, after = leaves(plain(base)), leaves(plain(spec))
-    keys = [key for key in {**after, **before} if key not in ("profile", "seed")]
-    changes = {key: Change(before.get(key), after.get(key)) for key in keys}
-    return {key: change for key, change in changes.items() if change.base != change.value}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,21 +79,38 @@ class Started:
 
 
 class Zygote:
-    """The client's side of zygote.py."""
+    """The client's side of zygote.py: one for all processes of tests that have the same folder."""
 
     def __init__(self, folder: Path) -> None:
         self._address = folder / "socket"
-        script = Path(__file__).with_name("zygote.py")
-        # A new environment: settings of the tester come with each request, not with the zygote.
-        self._server = subprocess.Popen(
-            [sys.executable, "-P", str(script), str(self._address)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            start_new_session=True,
-        )
+        self._server: subprocess.Popen[bytes] | None = None
+        with (folder / "zygote.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            presence = self._joined()
+            if presence is None:  # nobody was first, or all have left
+                script = Path(__file__).with_name("zygote.py")
+                # A new environment: settings of the tester come with each request, not with the zygote.
+                self._server = subprocess.Popen(
+                    [sys.executable, "-P", str(script), str(self._address)],
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    start_new_session=True,
+                )
+                presence = eventually(self._joined, "the zygote listens")
+        self._presence: socket.socket = presence
+
+    def _joined(self) -> socket.socket | None:
+        """A connection for as long as we stay; None where no zygote listens."""
+        client = socket.socket(socket.AF_UNIX)
+        with suppress(OSError):
+            client.connect(str(self._address))
+            client.sendall(b'{"stays": true}\n')
+            if client.recv(64):
+                return client
+        client.close()
+        return None
 
     def start(self, request: Mapping[str, Any], stdout: Path, stderr: Path) -> Started:
         """Fork a child for the request."""
-        eventually(lambda: self._address.exists() or self._server.poll() is not None, "the zygote listens")
         client = socket.socket(socket.AF_UNIX)
         client.connect(str(self._address))
         lines = client.makefile("rwb")
@@ -107,9 +126,10 @@ class Zygote:
         return Started(pid, wait, stdout, stderr)
 
     def close(self) -> None:
-        """End the server; its children end by themselves."""
-        self._server.terminate()
-        self._server.wait()
+        """Leave it: it ends with the last to leave, and who started it waits. Its children end by themselves."""
+        self._presence.close()
+        if self._server is not None:
+            self._server.wait()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

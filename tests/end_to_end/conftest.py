@@ -32,8 +32,9 @@ def builtin_model() -> None:
 
 
 @pytest.fixture(scope="session")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    zygote = Zygote(tmp_path_factory.mktemp("zygote"))
+def zygote(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Zygote]:
+    own = tmp_path_factory.getbasetemp()
+    zygote = Zygote(own.parent if hasattr(request.config, "workerinput") else own)
     yield zygote
     zygote.close()
 

@@ -66,11 +66,10 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """Five runs, each ended in its own way, and a twin of the first; started together where there was no home."""
+    """Five runs, each ended in its own way; started together where there was no home."""
 
     cli: Cli
     done: dict[str, Done]
-    twin: Done
 
     def run(self, ending: str) -> RunDir:
         """The run that ended so."""
@@ -157,13 +156,11 @@ def ended(folder: Path, zygote: Zygote) -> Ended:
         ending: cli.start("run", *commands[ending], "--json", "--seed", str(seed))
         for seed, ending in enumerate(ENDINGS)
     }
-    twin = cli.start("run", *commands["good"], "--json", "--seed", "0")
     for seed, ending in enumerate(ENDINGS):
         if ending in SIGNALS:
             eventually(lambda seed=seed: step_of(_with_seed(cli, seed)) >= 2, "it has steps")  # type: ignore[misc]
             started[ending].send(SIGNALS[ending])
-    done = {ending: process.wait() for ending, process in started.items()}
-    return Ended(cli=cli, done=done, twin=twin.wait())
+    return Ended(cli=cli, done={ending: process.wait() for ending, process in started.items()})
 
 
 def undisturbed(folder: Path, zygote: Zygote) -> Undisturbed:

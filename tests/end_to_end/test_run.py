@@ -196,8 +196,9 @@ def test_python_loads_the_newest_run(p31: FullRun, monkeypatch: pytest.MonkeyPat
     assert frame.loc[0, ["loss"]].isna().all()
 
 
-def test_two_runs_started_at_once_in_a_fresh_home_get_a_number_each(ended: Ended) -> None:
-    documents = [ended.done["good"].document, ended.twin.document]
+def test_two_runs_started_at_once_in_a_fresh_home_get_a_number_each(lone: Cli) -> None:
+    started = [lone.start("run", "p31", "--json", *SMALL, "stages.grpo.max_steps=2") for _ in range(2)]
+    documents = [process.wait().document for process in started]
     assert [document["status"] for document in documents] == ["COMPLETED", "COMPLETED"]
     assert sorted(document["run_id"][-2:] for document in documents) == ["-1", "-2"]
     one, other = (Path(document["run_dir"]) for document in documents)

@@ -1,11 +1,13 @@
-"""A process that has imported torch and Optuna once and forks a child for each command: real ones, without the imports.
+"""A process that has imported torch, Optuna and MLflow and forks a child for each command: real ones, without imports.
 
 It has also made the tables that every process makes once, a fifth of a second: the texts that name the built-in model
 in the cache, and transformers' names of weights.
 
 Started as `python -P zygote.py SOCKET`. A client connects, sends one line of JSON (argv, cwd, env, stdin, stdout,
 stderr, and fsize: the largest file the child may write), and is sent `{"pid": N}` and, when the child has ended,
-`{"returncode": N}` as subprocess has it. Nothing here runs a torch operation: threads would not survive the fork.
+`{"returncode": N}` as subprocess has it. One that sends `{"stays": true}` is told the same: it will ask for more, and
+when the last such connection is closed, this process ends. Nothing here runs a torch operation: threads would not
+survive the fork.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ PRELOADED = (
     "peft.utils.transformers_weight_conversion", "rich.progress",
     "grpoctl.app", "grpoctl.cli.run", "grpoctl.cli.run_session", "grpoctl.cli.validate",
     "grpoctl.diagnose.readers.run_dir", "grpoctl.diagnose.readers.text",
+    "mlflow.store.tracking.sqlalchemy_store",
     "optuna.storages._rdb.models", "sqlalchemy.dialects.sqlite", "alembic.command", "alembic.config",
     "matplotlib.figure", "matplotlib.backends.backend_agg", "PIL.JpegImagePlugin", "PIL.GifImagePlugin",
     "grpoctl.cli.sweep", "grpoctl.cli.sweep_session", "grpoctl.sweeps.driver", "grpoctl.executors.jobs",
@@ -34,7 +37,8 @@ PRELOADED = (
 
 
 def serve(address: str) -> None:
-    """Fork a child for every request until this process is ended."""
+    """Fork a child for every request until nobody is left who could make one."""
+    importlib.import_module("grpoctl.tracking.store").prepare_environment()
     for name in PRELOADED:
         importlib.import_module(name)
     importlib.import_module("core.policies.lm.build").tiny_pairs()
@@ -49,6 +53,7 @@ def serve(address: str) -> None:
     listening.listen(64)
     os.rename(f"{address}.new", address)  # between the two calls above nobody may find it: a client would be refused
     children: dict[int, socket.socket] = {}
+    staying: set[socket.socket] = set()
     with selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
@@ -57,9 +62,19 @@ def serve(address: str) -> None:
                 if key.fileobj is woken:
                     woken.recv(4096)
                     _reap(children)
+                elif key.fileobj in staying:  # it says nothing more: this is its end
+                    selector.unregister(key.fileobj)
+                    staying.remove(key.fileobj)
+                    if not staying:
+                        return
                 else:
                     client, _ = listening.accept()
                     request = json.loads(client.makefile("rb").readline())
+                    if "stays" in request:
+                        selector.register(client, selectors.EVENT_READ)
+                        staying.add(client)
+                        _tell(client, {"stays": True})
+                        continue
                     pid = os.fork()
                     if pid == 0:
                         _become(request)

@@ -69,7 +69,12 @@ def assert_same(one: list[Row], other: list[Row]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "lora"), [*((kind, True) for kind in [*STAGES, "stages"]), ("plain", False), ("stages", False)]
+    ("kind", "lora"),
+    [
+        *((kind, True) for kind in [*STAGES, "stages"]),
+        ("plain", False),
+        pytest.param("stages", False, marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_records_what_it_does_on_the_cpu(kind: str, lora: bool) -> None:
     expected = rows(kind, gpu=False, lora=lora)

@@ -145,7 +145,10 @@ def shown(argv: tuple[str, ...], home: Home, folder: Path) -> tuple[str, float]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("argv", [("ls",), ("show", "advantage-study"), ("show", "advantage-study", "--json")])
+@pytest.mark.parametrize(
+    "argv",
+    [("ls",), pytest.param(("show", "advantage-study"), marks=pytest.mark.slow), ("show", "advantage-study", "--json")],
+)
 def test_a_study_of_2000_trials_costs_hardly_more_than_one_of_20(
     argv: tuple[str, ...], large_homes: dict[int, Home], tmp_path: Path
 ) -> None:

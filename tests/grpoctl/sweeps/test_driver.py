@@ -178,7 +178,7 @@ def test_whose_turn_it_is_changes_nothing(home: Home, reference: Any, order: int
     assert (told(study), metrics(study), in_optuna(study)) == reference
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(23, marks=pytest.mark.slow), 41])
+@pytest.mark.parametrize("every", [*(pytest.param(every, marks=pytest.mark.slow) for every in (7, 23)), 41])
 def test_a_study_killed_again_and_again_is_the_study_left_alone(home: Home, reference: Any, every: int) -> None:
     """Killed after each `every` events, between a run's end and the tell included, by the way events fall."""
     study, times = None, 0

@@ -122,7 +122,7 @@ def test_seeds_that_agree_exactly_tell_everything_apart_but_what_is_equal() -> N
     assert ranking.intervals[2] == (pytest.approx(0.2), pytest.approx(0.2))
 
 
-@pytest.mark.parametrize("seeds", [2, 3])
+@pytest.mark.parametrize("seeds", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_of_equal_candidates_any_is_called_worse_in_at_most_5_of_100_sweeps(seeds: int) -> None:
     """1,000 sweeps each of 2 to 24 candidates of 2 and of 3 seeds. The second count is that of one pair at a time."""
     draw = random.Random(5)
