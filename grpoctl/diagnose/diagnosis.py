@@ -150,8 +150,8 @@ def diagnose(reading: Reading, name: str = "", others: Sequence[Reading] = ()) -
     `name` is how the user named the source, where that is not how the report names it; `others` are further runs of the
     same setup, whose evidence is pooled with this one's.
     """
-    readings = [_bounded(one) for one in (reading, *others)]
-    if others:
+    readings = _tables_of_one_run([_bounded(one) for one in (reading, *others)])
+    if len(readings) > 1:
         readings = _of_one_setup(readings)
     first, *rest = readings
     return Diagnosis(
@@ -177,6 +177,31 @@ def _bounded(reading: Reading) -> Reading:
         return reading
     note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
     return replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))
+
+
+def _tables_of_one_run(readings: Sequence[Reading]) -> list[Reading]:
+    """The readings; as one where no two tell the same metric: tables of one run (rewards here, evaluations there)."""
+    names = [name for one in readings for name in {name for row in one.case.rows for name in row} - {"step", "update"}]
+    apart = len(set(names)) == len(names) and all(one.case.numbered and not one.case.samples for one in readings)
+    if len(readings) == 1 or not apart:
+        return list(readings)
+    by_step: dict[float, dict[str, float | None]] = {}
+    for one in readings:
+        for row in one.case.rows:
+            by_step.setdefault(row["step"] or 0.0, {}).update(row)
+    first = readings[0]
+    settings = _of_one_setup(readings)[0].case.settings
+    rows = [by_step[step] for step in sorted(by_step)]
+    shortest = min(one.case.averaged_over for one in readings)
+    note = f"{len(readings)} sources tell different metrics: they are read as tables of one run"
+    return [
+        replace(
+            first,
+            case=replace(first.case, rows=rows, settings=settings, averaged_over=shortest),
+            notes=tuple(dict.fromkeys([note, *(note for one in readings for note in one.notes)])),
+            not_understood=tuple(unread for one in readings for unread in one.not_understood),
+        )
+    ]
 
 
 def _of_one_setup(readings: Sequence[Reading]) -> list[Reading]:
