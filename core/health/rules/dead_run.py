@@ -144,8 +144,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
 
     ## dead-run
 
-    Severity: error (strong from ten steps on, moderate from five); with fewer, all of them so, a warning (moderate,
-    weak for one), an error where no completion ends or none is valid either.
+    Severity: error (strong from ten steps on, moderate from five) and with fewer, all of them so, where no completion
+    ends or none is valid either; warning (moderate, weak for one) with fewer, all of them so, without that.
 
     Means: every completion of the last third of the run or more earned the least that the reward gives. All advantages
     are 0, so from there on nothing is learned from the reward: the run cannot recover by itself, since a policy that is

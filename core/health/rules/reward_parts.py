@@ -262,8 +262,8 @@ def component_conflict(case: Case) -> Sequence[Finding]:
 
     ## component-conflict
 
-    Severity: warning (moderate; strong where the sum does not rise either, so that one part pays for the other); with 5
-    to 7 rows, all in order, a warning (weak).
+    Severity: warning (moderate; strong where the sum does not rise either, so that one part pays for the other; weak
+    with 5 to 7 rows, all in order).
 
     Means: two reward functions pull against each other and one wins: one part rises at the other's cost, and the sum
     hides it.
