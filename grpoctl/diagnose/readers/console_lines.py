@@ -102,6 +102,7 @@ class LineParser:
         self.first_line: int | None = None  # the first with a metric
         self._held = ""  # a dictionary whose end is still to come
         self._held_lines = 0
+        self._number = 0  # of the line that was read last
         self._table = TableLines()  # that the lines stand in
         self._tables = 0
         self._stretches: dict[str, Stretch] = {}
@@ -110,12 +111,16 @@ class LineParser:
 
     def feed(self, line: Line) -> Iterator[Logged]:
         """The metrics in a line, as soon as they are whole."""
+        self._number = line.number
         for part in line.text.split("\r") if "\r" in line.text else (line.text,):
             yield from self._part(line.number, part)
 
     def finish(self) -> Iterator[Logged]:
         """What the log's end makes whole: a table that stood last, and what was told of a stretch of the run."""
         yield from self._end_table()
+        held, self._held = self._held, ""
+        if "," in held:  # a dictionary that was cut off: what is whole of it
+            yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
         stretches, self._stretches = self._stretches, {}
         if len(stretches) > 1 or any(self._has_metric([name]) for name in stretches):
             line = min((stretch.line for stretch in stretches.values()), default=0)

@@ -140,6 +140,8 @@ def metric_by_words(name: str) -> str | None:
     if len(name) > _LONGEST:
         return None
     plain = _COUNTED.sub("response tokens", _MARKS.sub(" ", name))
+    if plain.partition("/")[0].lower() in _HELD_OUT:
+        plain = plain.replace("/", " ")  # eval/pass_at_1
     remarks = " ".join(_REMARK.findall(plain))
     if (metric := _of_words(_REMARK.sub(" ", plain))) is not None:
         return metric
