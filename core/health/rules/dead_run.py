@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Confidence, Decider, Finding, Row, Severity
+from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Severity
 from core.health.rules.rollout_mode import rollout_mode
 from core.health.statistics import shown_p
 from core.health.steps import number, values_of
@@ -209,6 +209,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
                 **({"before": fmean(values_of(stretch.before, "reward/mean"))} if stretch.before else {}),
                 **_levels(dead),
             },
+            rules_out=(RuledOut(id="constant-reward", why="the one reward is the least there is"),),
             advice=(
                 "score a right answer with the reward function by itself; then easier prompts, a larger limit of "
                 "tokens or a supervised stage, until a few completions earn something"
