@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from core.tasks.text import prompt_of
 
 RATE = 3e-4  # sound for the tiny model: the reward rises, and stays there
 GROUP, PROMPTS, LENGTH = 8, 4, 6
+PRINTED = "train.log"  # what the trainer prints
 
 Reward = Callable[..., list[float]]
 
@@ -31,11 +33,15 @@ class Kind:
     found_as: tuple[str, ...] = ()
     rate: float = RATE
     equal: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)  # settings of GRPOConfig
 
 
 # One of each is enough: the cause, or what it did.
 KINDS = {
     "healthy": Kind(),
+    "healthy-kl": Kind(more={"beta": 0.04, "lr_scheduler_type": "linear"}),
+    "healthy-batch-scale": Kind(more={"scale_rewards": "batch", "loss_type": "grpo", "temperature": 0.9}),
+    "healthy-two-epochs": Kind(more={"num_iterations": 2, "logging_steps": 2}, rate=RATE / 2),
     "lr-x100": Kind(rate=100 * RATE, found_as=("learning-rate", "policy-collapse")),
     "equal-reward": Kind(equal=True, found_as=("constant-reward", "dead-groups")),
 }
@@ -62,16 +68,20 @@ def train(kind: Kind, output: Path, *, seed: int, steps: int, log_every: int = 1
         return [0.5 if kind.equal else outcome.reward for outcome in outcomes]
 
     model, tokenizer = builtin.load(tiny_pairs())
-    config = GRPOConfig(
-        output_dir=str(output), run_name=output.name, seed=seed, max_steps=steps, logging_steps=log_every,
-        save_steps=steps, learning_rate=kind.rate, lr_scheduler_type="constant",
-        per_device_train_batch_size=GROUP * PROMPTS, num_generations=GROUP, max_completion_length=LENGTH,
-        use_cpu=True, bf16=False, gradient_checkpointing=False, log_completions=True, num_completions_to_print=0,
-        disable_tqdm=True,
-        report_to=["mlflow"] if os.environ.get("MLFLOW_TRACKING_URI") else [],
-    )  # fmt: skip
+    settings = {
+        "output_dir": str(output), "run_name": output.name, "seed": seed, "max_steps": steps,
+        "logging_steps": log_every, "save_steps": steps, "learning_rate": kind.rate, "lr_scheduler_type": "constant",
+        "per_device_train_batch_size": GROUP * PROMPTS, "num_generations": GROUP, "max_completion_length": LENGTH,
+        "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "log_completions": True,
+        "num_completions_to_print": 0, "disable_tqdm": True,
+        "report_to": ["mlflow"] if os.environ.get("MLFLOW_TRACKING_URI") else [],
+    }  # fmt: skip
+    config = GRPOConfig(**{**settings, **kind.more})
     data = Dataset.from_list([{"prompt": prompt_of(example).text} for example in task.examples("train")])
-    GRPOTrainer(model, right_sum, config, train_dataset=data, processing_class=tokenizer).train()
+    trainer = GRPOTrainer(model, right_sum, config, train_dataset=data, processing_class=tokenizer)
+    output.mkdir(parents=True, exist_ok=True)
+    with (output / PRINTED).open("w", encoding="utf-8") as log, redirect_stdout(log):
+        trainer.train()
 
 
 def found(source: str) -> list[str]:
@@ -104,13 +114,14 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     store = f"sqlite:///{out.resolve() / 'mlflow.db'}"
     os.environ |= {"HF_HUB_OFFLINE": "1", "MLFLOW_TRACKING_URI": store, "MLFLOW_EXPERIMENT_NAME": "trl-runs"}
-    print("| kind | seeds | judged right from its folder | from MLflow | findings (runs) |\n|---|---|---|---|---|")
+    print("| kind | seeds | judged right from its folder | from MLflow | from what it printed | findings (runs) |")
+    print("|---|---|---|---|---|---|")
     for name in asked.kinds:
         print(_row(name, out, store, range(asked.first, asked.first + asked.seeds), asked.steps), flush=True)
 
 
 def _row(name: str, out: Path, store: str, seeds: range, steps: int) -> str:
-    kind, right, right_mlflow = KINDS[name], 0, 0
+    kind, right, right_mlflow, right_printed = KINDS[name], 0, 0, 0
     counts: dict[str, int] = {}
     for seed in seeds:
         output = out / f"{name}-{seed}"
@@ -119,10 +130,11 @@ def _row(name: str, out: Path, store: str, seeds: range, steps: int) -> str:
         findings = found(str(output))
         right += judged(kind, findings)
         right_mlflow += judged(kind, found(f"mlflow:{store}#{output.name}"))
+        right_printed += judged(kind, found(str(output / PRINTED)))
         for line in findings:
             counts[line] = counts.get(line, 0) + 1
     said = ", ".join(f"{line} ({count})" for line, count in counts.items()) or "none"
-    return f"| {name} | {len(seeds)} | {right} | {right_mlflow} | {said} |"
+    return f"| {name} | {len(seeds)} | {right} | {right_mlflow} | {right_printed} | {said} |"
 
 
 if __name__ == "__main__":

@@ -20,6 +20,17 @@ BEFORE_A_RUN = HEALTH / "before"  # the warnings of `grpoctl check`, which are n
 PAGE = ROOT / "docs" / "rules.md"
 LABELS = ("Severity", "Means", "Looks at", "Confounder", "Do")  # each section has all of these
 MORE_LABELS = ("Measured", "Rules out", "Too small", "What the reward pays")  # and these where they apply
+SEVERITIES = ("error", "warning", "info")
+SEVERITIES_HEAD = """\
+## When it is which
+
+What [the severities](diagnosing.md#how-to-read-a-report) mean, and with which confidence a finding has one.
+"""
+_SEVERITY = re.compile(
+    r"(?:^|(?<=[;,.] )|(?<=else )|(?<=else an )|(?<=; an )|(?<=, an ))([Ee]rror|[Ww]arning|[Ii]nfo)\b"
+)
+_JOINING = re.compile(r"[\s,;.]*(?:\b(?:else|an|and)\b\s*)*$")
+_CONFIDENCES = re.compile(r"\([^()]*\)")
 MAKERS = ("Finding", "_Explanation")  # the calls that name a finding's id
 
 HEAD = """\
@@ -85,13 +96,27 @@ def _ids(tree: ast.Module) -> Iterator[str]:
 def page() -> str:
     """The whole of docs/rules.md."""
     every = sections()
-    table = ["| finding | severity | what it means |", "|---|---|---|"]
+    table = ["| finding | what it means |", "|---|---|"]
+    table += [f"| [{section.id}](#{section.id}) | {first_sentence(section.field('Means'))} |" for section in every]
+    graded = [SEVERITIES_HEAD, f"| finding | {' | '.join(SEVERITIES)} |", "|---|---|---|---|"]
     for section in every:
-        means = first_sentence(section.field("Means"))
-        severity = re.sub(r" \([^)]*\)", "", section.field("Severity")).split(";")
-        kinds = [kind for kind in ("error", "warning", "info") if any(kind in part for part in severity)]
-        table.append(f"| [{section.id}](#{section.id}) | {', '.join(kinds)} | {means} |")
-    return "\n".join([HEAD, *table, "", *(_written(section) for section in every)])
+        when = severities(section.field("Severity"))
+        cells = [when.get(severity, "").replace("|", "\\|") for severity in SEVERITIES]
+        graded.append(f"| [{section.id}](#{section.id}) | {' | '.join(cells)} |")
+    return "\n".join([HEAD, *table, "", *graded, "", *(_written(section) for section in every)])
+
+
+def severities(text: str) -> dict[str, str]:
+    """Severity -> when a finding has it and how certain it is, of a paragraph `error (strong) where ..., else info`."""
+    when: dict[str, str] = {}
+    places = list(_SEVERITY.finditer(text))
+    for match, end in zip(places, [*(after.start() for after in places[1:]), len(text)], strict=True):
+        clause = _JOINING.sub("", text[match.end() : end]).strip(" ,;.") or "always"
+        kind = match[1].lower()
+        when[kind] = f"{when[kind]}; {clause}" if kind in when else clause
+    if (alone := next(iter(when), None)) is not None and len(when) == 1 and _CONFIDENCES.fullmatch(when[alone]):
+        when[alone] = f"always {when[alone]}"
+    return when
 
 
 def first_sentence(text: str) -> str:

@@ -149,15 +149,21 @@ def _open(case: Case, unanswered: Sequence[str]) -> list[str]:
     rows = len(steps_of(case.rows))
     steps = rows * case.averaged_over
     said = []
-    if rows < ROWS or steps < STEPS:
+    if is_excerpt(case):
         said.append(f"{rows} rows of {steps} steps are an excerpt: {ROWS} rows of {STEPS} steps are the least")
     said += [f"it is not known {question}" for question in unanswered]
-    if not said and not _learned(case):
+    if not said and not learned(case):
         said.append("the reward did not rise beyond noise, and nothing says why")
     return said
 
 
-def _learned(case: Case) -> bool:
+def is_excerpt(case: Case) -> bool:
+    """Whether the case is too short to show that a reward stands still."""
+    rows = len(steps_of(case.rows))
+    return rows < ROWS or rows * case.averaged_over < STEPS
+
+
+def learned(case: Case) -> bool:
     """Whether the reward rose, in training or on held-out prompts, by more than noise."""
     for column in ("reward/mean", "eval/reward"):
         line = trend(series(steps_of(case.rows), column))

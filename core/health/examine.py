@@ -13,6 +13,7 @@ from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
 from core.health.rules.dead_run import dead_run
 from core.health.rules.end_token import completion_mask, missing_eos
+from core.health.rules.few_rows import fell_in_few, held_out_fell
 from core.health.rules.first_update import collapse_at_first_update
 from core.health.rules.gains import by_stages, no_gain, noise
 from core.health.rules.group_of_one import group_of_one
@@ -58,7 +59,7 @@ RULES: Mapping[str, Rule] = {
     "learning-rate": learning_rate,
     "dead-run": dead_run,
     "policy-collapse": policy_collapse,
-    "level-break": level_break,
+    "level-break": lambda case: level_break(case) or (() if policy_collapse(case) else fell_in_few(case)),
     "truncation": truncation,
     "numerical": numerical,
     "kl-level": kl_level,
@@ -80,7 +81,7 @@ RULES: Mapping[str, Rule] = {
     "impossible-advantage": impossible_advantage,
     "odd-advantages": odd_advantages,
     "small-advantage": small_advantage,
-    "overfitting": overfitting,
+    "overfitting": lambda case: overfitting(case) or held_out_fell(case),
     "gain": lambda case: no_gain(case) if by_stages(case) else noise(case),
     "missed-stop": missed_stop,
     "no-validation": no_validation,

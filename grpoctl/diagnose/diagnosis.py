@@ -22,6 +22,7 @@ from grpoctl.wording import plural, setting_text
 Outcome = Literal["findings", "sound", "unknown"]
 _LONGEST_TEXT = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
 _MOST_RULES = 4  # that could not run and are named by a report; the JSON has all
+_MOST_UNREAD = 3  # kinds of lines that were not understood and are shown by a report; the same
 _OF_ONE_LOG = ("first_update_lr", "stage", "max_steps")  # settings that another run of the setup need not have
 _MOST_TEXTS = 8  # under one key of the evidence
 _MAIN_FACTS = (
@@ -50,7 +51,7 @@ class Diagnosis:
     @property
     def coverage(self) -> Coverage:
         """What of the runs could be looked at."""
-        return pooled([one.case.once(_covered) for one in (self.reading, *self.others)])
+        return pooled([one.case.once(_covered) for one in self.readings])
 
     def counts(self) -> dict[Severity, int]:
         """How many findings there are of each severity, the gravest first; severities without one are left out."""
@@ -102,13 +103,31 @@ class Diagnosis:
         more = f"; and {len(lacking) - _MOST_RULES} more rules" if len(lacking) > _MOST_RULES else ""
         return "; ".join(lacking[:_MOST_RULES]) + more
 
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """All that was read: the run, and further ones of its setup."""
+        return (self.reading, *self.others)
+
+    @property
+    def not_understood(self) -> list[str]:
+        """Lines that look like metrics and were not read, the first kinds of them, and how many more there are."""
+        unread = [str(kind) for one in self.readings for kind in one.not_understood]
+        more = len(unread) - _MOST_UNREAD
+        return [*unread[:_MOST_UNREAD], *([f"and {more} more kinds of lines"] if more > 0 else [])]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the readers left out or took for granted."""
+        return [note for one in self.readings for note in one.notes]
+
     def fact_rows(self) -> list[tuple[str, str]]:
-        """(name, number) of every fact, those that say most first."""
-        names = [
-            *(name for name in _MAIN_FACTS if name in self.facts),
-            *(n for n in self.facts if n not in _MAIN_FACTS),
-        ]
-        return [(name, number_text(self.facts[name])) for name in names]
+        """(name, number) of every fact of the first source, those that say most first."""
+        return _fact_rows(self.facts)
+
+    def facts_by_source(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """(source, its facts) of each source."""
+        others = [(one.source, _fact_rows({**facts(one.case), **one.extra})) for one in self.others]
+        return [(self.reading.source, self.fact_rows()), *others]
 
     def main_facts(self) -> str:
         """The facts that say most, on one line."""
@@ -132,11 +151,11 @@ class Diagnosis:
             },
             "not_looked_at": [{"rule": rule, "lacks": list(what)} for rule, what in self.coverage.missing.items()],
             "open_questions": list(self.coverage.open_questions),
-            "not_understood": [str(unread) for one in (self.reading, *self.others) for unread in one.not_understood],
-            **({"runs": [_run_json(one) for one in (self.reading, *self.others)]} if self.others else {}),
+            "not_understood": [str(unread) for one in self.readings for unread in one.not_understood],
+            **({"runs": [_run_json(one) for one in self.readings]} if self.others else {}),
             "facts": dict(self.facts),
             "settings": self.settings,
-            "notes": [note for one in (self.reading, *self.others) for note in one.notes],
+            "notes": self.notes,
             "findings": [finding.as_json() for finding in self.findings],
         }
         plain = finite(document)
@@ -150,8 +169,8 @@ def diagnose(reading: Reading, name: str = "", others: Sequence[Reading] = ()) -
     `name` is how the user named the source, where that is not how the report names it; `others` are further runs of the
     same setup, whose evidence is pooled with this one's.
     """
-    readings = [_bounded(one) for one in (reading, *others)]
-    if others:
+    readings = _tables_of_one_run([_bounded(one) for one in (reading, *others)])
+    if len(readings) > 1:
         readings = _of_one_setup(readings)
     first, *rest = readings
     return Diagnosis(
@@ -179,6 +198,31 @@ def _bounded(reading: Reading) -> Reading:
     return replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))
 
 
+def _tables_of_one_run(readings: Sequence[Reading]) -> list[Reading]:
+    """The readings; as one where no two tell the same metric: tables of one run (rewards here, evaluations there)."""
+    names = [name for one in readings for name in {name for row in one.case.rows for name in row} - {"step", "update"}]
+    apart = len(set(names)) == len(names) and all(one.case.numbered and not one.case.samples for one in readings)
+    if len(readings) == 1 or not apart:
+        return list(readings)
+    by_step: dict[float, dict[str, float | None]] = {}
+    for one in readings:
+        for row in one.case.rows:
+            by_step.setdefault(row["step"] or 0.0, {}).update(row)
+    first = readings[0]
+    settings = _of_one_setup(readings)[0].case.settings
+    rows = [by_step[step] for step in sorted(by_step)]
+    shortest = min(one.case.averaged_over for one in readings)
+    note = f"{len(readings)} sources tell different metrics: they are read as tables of one run"
+    return [
+        replace(
+            first,
+            case=replace(first.case, rows=rows, settings=settings, averaged_over=shortest),
+            notes=tuple(dict.fromkeys([note, *(note for one in readings for note in one.notes)])),
+            not_understood=tuple(unread for one in readings for unread in one.not_understood),
+        )
+    ]
+
+
 def _of_one_setup(readings: Sequence[Reading]) -> list[Reading]:
     """The readings with the settings that only some of them state, where those agree."""
     shared: dict[str, Any] = {}
@@ -187,6 +231,11 @@ def _of_one_setup(readings: Sequence[Reading]) -> list[Reading]:
         if len(values) == 1 and field.name not in _OF_ONE_LOG:
             shared[field.name] = values.pop()
     return [replace(one, case=replace(one.case, settings=replace(one.case.settings, **shared))) for one in readings]
+
+
+def _fact_rows(facts: Mapping[str, float]) -> list[tuple[str, str]]:
+    names = [*(name for name in _MAIN_FACTS if name in facts), *(name for name in facts if name not in _MAIN_FACTS)]
+    return [(name, number_text(facts[name])) for name in names]
 
 
 def number_text(value: float) -> str:

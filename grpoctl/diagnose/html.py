@@ -20,6 +20,8 @@ from grpoctl.diagnose.figures import MOST, figure_svg, panels, updates
 from grpoctl.files import replace_text
 from grpoctl.version import __version__
 
+_MOST_FIGURES = 6  # sources that are drawn
+
 
 def write_html(diagnosis: Diagnosis, file: Path) -> None:
     """Put the page in the place of `file`, whole or not at all. Raises StorageError."""
@@ -34,21 +36,24 @@ def write_html(diagnosis: Diagnosis, file: Path) -> None:
 def page(diagnosis: Diagnosis) -> str:
     """The page: verdict, figure, findings, facts, settings, notes."""
     reading = diagnosis.reading
-    rows = reading.case.rows
-    figure = figure_svg(rows)
-    has_errors = any(panel.errors for panel in panels(rows))
+    drawn = {one.source: one.case.rows for one in diagnosis.readings[:_MOST_FIGURES]}
+    figures = [(source, svg) for source, rows in drawn.items() if (svg := figure_svg(rows))]
+    shown = "".join(svg for _, svg in figures)
+    has_errors = any(panel.errors for rows in drawn.values() for panel in panels(rows))
+    updated = sum(len(updates(rows)) for rows in drawn.values())
     legend = {  # class of the key -> what is drawn so
         "train": "training",
         "eval": "evaluation" + (", with its standard error" if has_errors else ""),
         "bad": "all completions invalid",
-        "mark": f"step with an update ({len(updates(rows))}); the others had none",
+        "mark": f"step with an update ({updated}); the others had none",
     }
     return _template().render(
         diagnosis=diagnosis,
         version=__version__,
-        figure=Markup(figure),
-        legend={key: text for key, text in legend.items() if f"var(--{key})" in figure},
-        thinned_to=MOST if len(rows) > MOST else None,
+        figures=[(source, Markup(svg)) for source, svg in figures],
+        not_drawn=[one.source for one in diagnosis.readings[_MOST_FIGURES:]],
+        legend={key: text for key, text in legend.items() if f"var(--{key})" in shown},
+        thinned_to=MOST if any(len(rows) > MOST for rows in drawn.values()) else None,
         command=partial(rerun.command, reading),
         decider_command=partial(rerun.decider_command, reading),
         next_step=rerun.next_step(diagnosis),

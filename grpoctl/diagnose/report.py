@@ -11,7 +11,6 @@ from grpoctl.diagnose.readers.base import Reading
 from grpoctl.sections import Line, Section, Tone
 
 _TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warn", "info": "plain", "ok": "good", "unknown": "warn"}
-_MOST_UNREAD = 3  # kinds of lines that the report shows
 _UNDER = " "  # a label of its own line under another's
 
 
@@ -19,20 +18,13 @@ def report(diagnosis: Diagnosis) -> list[Section]:
     """Verdict, source and facts; then the findings, the gravest and most certain first; then how to go on."""
     reading, worst = diagnosis.reading, diagnosis.worst
     facts, blind = diagnosis.main_facts(), diagnosis.not_looked_at
-    unread = [str(kind) for one in (reading, *diagnosis.others) for kind in one.not_understood]
     head = [
         Line(label="Verdict", tone=_TONES[worst], mark=worst.upper(), text=diagnosis.verdict),
-        *_listed("Source", [f"{one.source} ({one.kind})" for one in (reading, *diagnosis.others)]),
-        *([Line(label="Facts", text=facts)] if facts else []),
-        *(Line(label="Note", text=note) for one in (reading, *diagnosis.others) for note in one.notes),
+        *_listed("Source", [f"{one.source} ({one.kind})" for one in diagnosis.readings]),
+        *([Line(label="Facts", text=f"{facts} (of {reading.source})" if diagnosis.others else facts)] if facts else []),
+        *(Line(label="Note", text=note) for note in diagnosis.notes),
         *([Line(label="Not run", text=f"rules that lack a column or setting: {blind}")] if blind else []),
-        *_listed(
-            "Unread",
-            [
-                *unread[:_MOST_UNREAD],
-                *([f"and {len(unread) - _MOST_UNREAD} more kinds of lines"] if len(unread) > _MOST_UNREAD else []),
-            ],
-        ),
+        *_listed("Unread", diagnosis.not_understood),
     ]
     findings = [_finding(reading, finding) for finding in diagnosis.findings]
     return [Section(lines=tuple(head)), *findings, *_next(diagnosis)]

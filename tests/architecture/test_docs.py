@@ -86,6 +86,25 @@ def test_the_page_of_rules_is_the_generated_one() -> None:
     assert rules.PAGE.read_text(encoding="utf-8") == rules.page(), "run: python docs/generate_rules.py"
 
 
+@pytest.mark.parametrize(
+    ("text", "when"),
+    [
+        ("error (certain).", {"error": "always (certain)"}),
+        ("info.", {"info": "always"}),
+        (
+            "error (strong) where nothing moved; warning (weak) for less, else info.",
+            {"error": "(strong) where nothing moved", "warning": "(weak) for less", "info": "always"},
+        ),
+    ],
+)
+def test_when_a_finding_has_a_severity(text: str, when: dict[str, str]) -> None:
+    assert rules.severities(text) == when
+
+
+def test_every_finding_has_a_severity() -> None:
+    assert all(rules.severities(section.field("Severity")) for section in rules.sections())
+
+
 def test_every_finding_is_documented_once() -> None:
     documented = [section.id for section in rules.sections()]
     assert sorted(documented) == sorted(set(documented))

@@ -333,8 +333,8 @@ def reward_sign(case: Case) -> Sequence[Finding]:
 
     ## reward-sign
 
-    Severity: error (certain) by the samples' advantages; by curves alone error (moderate), warning (moderate) or
-    warning (weak).
+    Severity: error (certain) by the samples' advantages, (moderate) by curves alone; warning (moderate or weak) by
+    curves that say less.
 
     Means: the policy is taught to earn less: a sign is flipped between the reward function and the loss.
 

@@ -6,12 +6,13 @@ Not here: a reward that is one number elsewhere (core.health.rules.rewards) and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Confidence, Decider, Finding, Row, Severity
+from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Severity
 from core.health.rules.rollout_mode import rollout_mode
 from core.health.statistics import shown_p
 from core.health.steps import number, values_of
@@ -24,6 +25,7 @@ NEARLY_ALL = 0.95  # of the rows of a stretch: one that earned a little ends no 
 SPARED = 0.2  # of the rows before may be dead, too
 UNLIKELY = 1e-4  # of such a stretch by chance, at the rate at which steps earned something before
 RARE = 0.02  # the same, where it is worth a word
+BY_CHANCE = 1.3  # standard errors of a difference of counts: what earns so much more often later gets better
 ALL_CUT = 0.95  # share cut off: the reward cannot see an answer
 FAR = 0.1  # nats a token: the policy is another one
 REPLACED = "weight/supervised"
@@ -90,7 +92,8 @@ def _start(dead: Sequence[bool]) -> int:
 def _lost(rows: Sequence[Row], dead: Sequence[bool], stretch: Sequence[Row]) -> bool:
     """Whether dead rows among others leave one reading: no text ends, the policy is far, and it does not get better."""
     half = len(rows) // 2
-    no_better = dead[:half].count(False) >= dead[len(rows) - half :].count(False)
+    early, late = dead[:half].count(False), dead[len(rows) - half :].count(False)
+    no_better = late - early <= BY_CHANCE * math.sqrt(early + late)
     return no_better and len(stretch) >= max(ENOUGH, len(rows) / 2) and _cut(stretch) >= ALL_CUT and _far(stretch)
 
 
@@ -144,8 +147,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
 
     ## dead-run
 
-    Severity: error (strong from ten steps on, moderate from five); with fewer, all of them so, a warning (moderate,
-    weak for one), an error where no completion ends or none is valid either.
+    Severity: error (strong from ten steps on, moderate from five) and with fewer, all of them so, where no completion
+    ends or none is valid either; warning (moderate, weak for one) with fewer, all of them so, without that.
 
     Means: every completion of the last third of the run or more earned the least that the reward gives. All advantages
     are 0, so from there on nothing is learned from the reward: the run cannot recover by itself, since a policy that is
@@ -157,9 +160,9 @@ def dead_run(case: Case) -> Sequence[Finding]:
     something was earned before, the stretch must be no chance: with e of n steps before that earned something, m dead
     ones have the chance (1 - (e + 1) / (n + 2))^m, under 0.0001 for an error, under 0.02 for a warning. One row in
     twenty of it may earn a little. Steps that lie at the floor here and there, half of all or more and ten, count where
-    95 % of their completions are cut off, the KL is above 0.1 and the second half earned no more often than the first.
-    What killed it is said as far as columns tell: completions that never end, none valid, a function of the reward that
-    pays while the sum does not, a KL that left, good steps before.
+    95 % of their completions are cut off, the KL is above 0.1 and the second half did not earn clearly more often than
+    the first (by 1.3 standard errors of the counts). What killed it is said as far as columns tell: completions that
+    never end, none valid, a function of the reward that pays while the sum does not, a KL that left, good steps before.
 
     Confounder: rewards that are sparse: silent where as long a stretch is likely by the steps before. Penalties: a mean
     of 0 is no floor where rewards are negative, and where all functions are 0 or less. A solved task has the same
@@ -206,6 +209,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
                 **({"before": fmean(values_of(stretch.before, "reward/mean"))} if stretch.before else {}),
                 **_levels(dead),
             },
+            rules_out=(RuledOut(id="constant-reward", why="the one reward is the least there is"),),
             advice=(
                 "score a right answer with the reward function by itself; then easier prompts, a larger limit of "
                 "tokens or a supervised stage, until a few completions earn something"

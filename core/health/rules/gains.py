@@ -301,7 +301,7 @@ def no_gain(case: Case) -> Sequence[Finding]:
 
     ## no-gain
 
-    Severity: warning (strong; weak where no interval is known).
+    Severity: warning (strong; weak or moderate where no interval is known).
 
     Means: a stage of GRPO (or RCE) ends no better on held-out prompts than it began, beyond noise.
 
@@ -310,6 +310,9 @@ def no_gain(case: Case) -> Sequence[Finding]:
     GRPO -0.006. The 95 % interval is Student's t over prompts, paired by prompt (`eval/gain_se/<stage>`: all
     evaluations of a run ask the same prompts with the same draws). A run of an older version has no such error, and the
     errors of its two evaluations are added as if independent. Where stages are known it takes the place of `noise`.
+
+    In a log without errors of its evaluations: those that fall by 15 % and 0.04 or more, each below the one before or
+    with a trend (p < 0.001), where the training reward did not rise (else `overfitting`).
 
     Confounder: a small true gain that so few evaluation prompts cannot show. Not looked at: other seeds (`grpoctl
     compare`), and rewards on training prompts. A supervised stage is judged by its loss (`supervised-flat`).

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.health.case import Case
+from core.health.coverage import is_excerpt, learned
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Severity
-from core.health.steps import number
+from core.health.steps import number, values_of
 
 SAME = 1e-3  # relative: logs print rewards and advantages to three decimals
 ENOUGH = 3  # rows: fewer may be equal by chance
@@ -15,13 +16,14 @@ DEAD_ONES = ("advantage/max_abs", "advantage/std_all", "advantage/group_std")
 
 
 def group_of_one(case: Case) -> Sequence[Finding]:
-    """An error where groups are known to have one completion; a warning where only advantages say so.
+    """An error where groups are known to have one completion and nothing was learned; else a warning.
 
     ## group-of-one
 
-    Severity: error (certain) where `num_generations` is 1 and the baseline is the group's, or where advantages are the
-    rewards themselves although the settings say group baseline; warning (strong) where `num_generations` is 1 and the
-    baseline is not known, (moderate) where only the columns say that there is no baseline.
+    Severity: error where nothing was learned (every advantage is 0, or the reward did not rise beyond noise over ten
+    rows of twenty steps or more) and the settings say it: certain with `num_generations` 1 and the group's baseline,
+    strong where advantages are the rewards although the settings say otherwise. Warning where the reward rose, or the
+    log is too short to tell; of moderate confidence where only the columns say that there is no baseline.
 
     Means: a group of one completion has no other to compare with. A reward less its own mean is 0: nothing is learned.
     verl takes mean 0 and deviation 1 for such a group, so that the advantage is the reward itself: REINFORCE without a
@@ -48,11 +50,11 @@ def group_of_one(case: Case) -> Sequence[Finding]:
     nothing = _all_zero(case.stage_rows)
     if not raw and (k != 1 or _centred(case.stage_rows)):
         return ()
-    certain = by_group
-    severity: Severity = "error" if certain or (k == 1 and nothing) else "warning"
-    confidence: Confidence = "certain" if certain else "strong" if k == 1 else "moderate"
+    stood = nothing or (bool(values_of(case.stage_rows, "reward/mean")) and not is_excerpt(case) and not learned(case))
+    severity: Severity = "error" if stood and (by_group or (k == 1 and nothing)) else "warning"
+    confidence: Confidence = "certain" if by_group else "strong" if k == 1 else "moderate"
     if k is not None and k > 1:
-        severity, confidence = "warning" if not by_group else "error", "moderate" if not by_group else "strong"
+        confidence = "strong" if by_group else "moderate"
     seen = f"advantages equal the rewards on {len(raw)} rows" if raw else ""
     if k == 1:
         what = "num_generations=1: a group has one completion and nothing to compare it with"
@@ -74,7 +76,8 @@ def group_of_one(case: Case) -> Sequence[Finding]:
                 else ""
                 if nothing
                 else ": its advantage is 0, or (verl) the reward itself"
-            ),
+            )
+            + (", and the reward rose all the same" if learned(case) else ""),
             evidence={
                 **({} if k is None else {"num_generations": k}),
                 "rows_with_raw_advantages": len(raw),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 
 from core.health.case import Case
@@ -22,7 +23,8 @@ HUGE_KL = 1.0  # nats a token: what forbidden or forced tokens give
 CUT_OFF = 0.9  # share of completions: nearly all
 GROWN = 10.0  # times its early level
 FAR = 0.5  # nats a token: fewer are no runaway, however fast they grew
-FEWEST = 4  # values that show a course
+FEWEST = 4  # values that show a course; fewer are told with little confidence
+FLAT = 2.0  # times its least value: no more than this is no growth
 SUSTAINED = 3  # of the last rows, all of them high: one spike is none
 ROSE = 0.1  # of the reward's early level: less is no rise
 NEGATIVE = -1e-6  # an estimator that cannot be negative may be so by rounding
@@ -54,14 +56,15 @@ def kl_level(case: Case) -> Sequence[Finding]:
     ## reference-mismatch
 
     Severity: error (strong) from three times the limit on, else warning (moderate); warning (weak) where rows have no
-    step numbers, so that the first need not be the run's.
+    step numbers, so that the first need not be the run's, and where each row is of many steps.
 
     Means: the policy is not at its reference on the first rows, before anything could be learned: other weights (an
     adapter merged into one of the two, a wrong checkpoint, a quantised reference), another prompt template, or sampling
     is filtered (`top_p`, `top_k`, a temperature) and scoring is not.
 
     Looks at: `kl` (0.1 nats a token) or `kl/whole` (5 nats a completion) on the log's first three rows, where they are
-    among the first three steps and of one step each.
+    among the first three steps and of one step each. Of rows that are means of several steps: three times the limit on
+    every row, and no growth (at most twice the least).
 
     Confounder: a learning rate of 1e-4 or more without warm-up may move a policy so far in two updates: only the first
     row counts then. A resumed run and an adapter that was trained before start away from the base model on purpose; no
@@ -73,7 +76,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     ## constrained-sampling
 
-    Severity: error (moderate).
+    Severity: error (moderate); warning (moderate) where each row is of many steps.
 
     Means: completions were drawn from another distribution than the one that is scored: guided decoding, a forbidden
     end token, forced tokens.
@@ -87,7 +90,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     ## kl-runaway
 
-    Severity: error (strong) where the reward fell to half of its early level or less, else warning (strong).
+    Severity: error (strong) where the reward fell to half of its early level or less, else warning (strong; moderate
+    without a reward; weak with two or three values, each above the one before).
 
     Means: the KL grew by an order of magnitude or more, beyond what any gain pays for, while the reward stood or fell:
     the policy leaves the reference without being paid for it.
@@ -134,8 +138,10 @@ def _level(case: Case) -> Level | None:
 
 def _start(case: Case, level: Level) -> Finding | None:
     """What a KL that is high on the first rows says."""
-    if case.averaged_over > 1 or case.settings.offline or case.settings.old_is_reference:
+    if case.settings.offline or case.settings.old_is_reference:
         return None
+    if case.averaged_over > 1:
+        return _flat(case, level)
     rows = steps_of(case.rows)[:FIRST]
     fast = max([*values_of(rows, "learning_rate"), case.settings.learning_rate or 0.0]) >= FAST
     first = [value for step, value in level.points if step <= (1 if fast else FIRST)]
@@ -179,10 +185,36 @@ def _start(case: Case, level: Level) -> Finding | None:
     )
 
 
+def _flat(case: Case, level: Level) -> Finding | None:
+    """A hint where no row is of the start, and the KL is as high on the first as on all others."""
+    values = level.values
+    if len(values) < FIRST or min(values) < 3 * HIGH * level.far or max(values) > FLAT * min(values):
+        return None
+    cut = values_of(steps_of(case.rows), "completions/truncated")
+    forced = min(values) >= HUGE_KL * level.far and cut and fmean(cut) >= CUT_OFF
+    by = f", and {fmean(cut):.0%} of completions are cut off" if forced else ""
+    return Finding(
+        id="constrained-sampling" if forced else "reference-mismatch",
+        severity="warning",
+        summary=(
+            f"the KL is {fmean(values):.3g} {level.unit} on the first row as on the last ({len(values)} rows){by}: it "
+            "did not grow, so the policy may never have been at its reference, or sampling is "
+            + ("under constraints that scoring does not have" if forced else "filtered and scoring is not")
+            + "; a fast start that is held since looks the same"
+        ),
+        evidence={"kl": fmean(values), "rows": len(values), "column": level.column},
+        rules_out=(RuledOut(id="unsound-start", why="the KL tells why completions are cut off"),) if forced else (),
+        advice="score one batch with both models before the first update: the KL has to be 0",
+        confidence="moderate" if forced else "weak",
+        decider=Decider(question=_QUESTION, overrides=("top_p=1", "top_k=0")),
+    )
+
+
 def _runaway(case: Case, level: Level) -> Finding | None:
     """Whether the KL left its early level for good without being paid for it."""
     values = level.values
-    if len(values) < FEWEST:
+    few = len(values) < FEWEST
+    if len(values) < 2 or (few and any(b < a for a, b in pairwise(values))):
         return None
     last = values[-min(SUSTAINED, len(values) // 2) :]
     early = median(values[: max(1, len(values) // 5)])
@@ -193,7 +225,7 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
     if after - before > ROSE * abs(before):
         return None
-    fell = after <= before / 2 and before > 0
+    fell = after <= before / 2 and before > 0 and not few
     how = f" while the reward went from {before:.3g} to {after:.3g}" if rewards else ""
     return Finding(
         id="kl-runaway",
@@ -205,7 +237,7 @@ def _runaway(case: Case, level: Level) -> Finding | None:
         },
         suggest=("beta=0.01",) if not case.settings.beta else (),
         advice="a smaller learning rate, or a KL weight that holds it: no column tells which of the two is at fault",
-        confidence="strong" if rewards else "moderate",
+        confidence="weak" if few else "strong" if rewards else "moderate",
         decider=Decider(
             question="does the KL stay below 0.5 with a third of the learning rate at the same reward?",
             expects=(f"kl < {FAR}",),

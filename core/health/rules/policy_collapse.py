@@ -264,7 +264,8 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
 
     ## policy-collapse
 
-    Severity: error (strong or moderate); warning (moderate) for a break that no limit names, without a KL.
+    Severity: error (strong or moderate); warning (moderate) for a break that no limit names, without a KL, and
+    (moderate or weak) where only a few rows far apart show it.
 
     Means: the policy broke after sound steps and stayed broken, and validity or the reward suffered.
 
@@ -301,6 +302,10 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
     their own level. Error (moderate) where the KL jumped with it: its median over the next ten steps is above 0.1 nats
     a token and five times that of the ten before. A warning where no KL is known and something else changed there
     (entropy outside 0.1 to 3 times, length outside 0.3 to 3 times, cut-off completions up by 0.4).
+
+    Few rows that lie far apart (three to twenty): a reward that fell to a quarter or less of the level before and
+    stayed is a warning, moderate where the KL, gradients, entropy, length or cut-off completions left their level with
+    it, weak where rows are of five steps or more and nothing else is known to have changed.
 
     Confounder: a faulty sampler, whose collapse heals on steps without an update (`rollout-mode`); prompts that change,
     which look like a break where no KL is known (a smooth growth of the KL is no jump); a few hopeless prompts, which

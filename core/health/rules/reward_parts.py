@@ -18,6 +18,7 @@ from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Sev
 from core.health.statistics import chance_above, sample_sd, series, shown_p, trend
 from core.health.steps import number, values_of
 
+_SPREADS = ("reward/group_std", "groups/dead", "reward/std")
 PREFIX, STD = "rewards/", "reward/function_std/"
 NONE = 1e-6  # of a reward
 SIGNIFICANT = 1e-3
@@ -28,9 +29,9 @@ OFTEN = 10  # times as often
 LINE = 8  # rows that a line needs
 # Names by which reward functions say what they judge; any other may do either.
 _ANSWER = re.compile(
-    r"(?i)correct|accura|(?<![a-z])acc(?![a-z])|answer|exact|solve|match|verif|outcome|(?<![a-z])em(?![a-z])"
+    r"(?i)correct|正确|答对|准确|accura|(?<![a-z])acc(?![a-z])|answer|exact|solve|match|verif|outcome|(?<![a-z])em(?![a-z])"
 )
-_PLAINLY = re.compile(r"(?i)correct|accura|(?<![a-z])acc(?![a-z])|exact|solve|verif")
+_PLAINLY = re.compile(r"(?i)correct|正确|答对|准确|accura|(?<![a-z])acc(?![a-z])|exact|solve|verif")
 _SHAPE = re.compile(
     r"(?i)format|length|(?<![a-z])len(?![a-z])|(?<![a-z])tags?(?![a-z])|xml|json|think|reason|structure|step|brev|concis|repet|"
     r"partial|cosine|style|language|int(eger)?(?![a-z])|digit|penalt|overlong|bonus"
@@ -46,6 +47,14 @@ def is_answer(name: str) -> bool | None:
     """Whether a part judges the answer by its name; None where the name may mean either. `answer_format` is a form."""
     part = name.removeprefix(PREFIX)
     return False if _SHAPE.search(part) else True if _ANSWER.search(part) else None
+
+
+def _differ(rows: Sequence[Row], paid: Sequence[str]) -> list[Row]:
+    """The rows whose rewards differed; where no column tells the spread, those on which a part paid less than most."""
+    if any(name in row for row in rows for name in _SPREADS):
+        return [row for row in rows if _varied(row)]
+    most = {name: max(values_of(rows, name)) for name in paid}
+    return [row for row in rows if any(NONE < (number(row, name) or 0.0) < 0.98 * most[name] for name in paid)]
 
 
 def _varied(row: Row) -> bool:
@@ -70,10 +79,11 @@ def proxy_reward(case: Case) -> Sequence[Finding]:
     length, partial credit. The policy learns those, and the sum rises by them alone.
 
     Looks at: a `rewards/NAME` whose name says that it judges the answer (correct, accuracy, answer, exact, match, ...)
-    and is 0 on every row, while rewards differ (`reward/group_std`, live groups, else `reward/std`) on half of the rows
-    or more. Or that part is 0.05 at most on three rows or more and another is ten times as large (info). Where no name
-    says so: a part of another name that is 0 on every row while another part's rises. Or, on 8 rows or more, the
-    answer's part without a trend (|z| < 2) while the sum rises with another part (p < 0.001).
+    and is 0 on every row, while rewards differ (`reward/group_std`, live groups, else `reward/std`; without any of them
+    another part that pays more on some rows than on others) on half of the rows or more. Or that part is 0.05 at most
+    on three rows or more and another is ten times as large (info). Where no name says so: a part of another name that
+    is 0 on every row while another part's rises. Or, on 8 rows or more, the answer's part without a trend (|z| < 2)
+    while the sum rises with another part (p < 0.001).
 
     Confounder: the first steps of a sound run, which learns the form before the first right answer: the fewer the rows,
     the weaker. A part of the form that is never earned is no answer's (`idle-reward`). A part for the answer that
@@ -87,7 +97,7 @@ def proxy_reward(case: Case) -> Sequence[Finding]:
     idle = [name for name in names if (values := values_of(rows, name)) and max(map(abs, values)) <= NONE]
     judged = [name for name in names if is_answer(name)]
     judged = [name for name in judged if _PLAINLY.search(name)] or judged  # rather than whether there is an answer
-    varied = [row for row in rows if _varied(row)]
+    varied = _differ(rows, [name for name in names if name not in idle])
     if judged and all(name in idle for name in judged):
         return _only_shapes(case, judged, varied, named=True) if 2 * len(varied) >= len(rows) else ()
     if judged:
@@ -255,6 +265,8 @@ def _rises(rows: Sequence[Row], name: str) -> bool:
 
 FELT = 0.1  # of a part's size: less than this may be rounding, or a best value that is not quite kept
 IN_ORDER = 5  # rows that rise, or fall, one after another: 1 / 120 by chance
+FEW_IN_ORDER = 3  # enough where each part changes by half of its size, and one of them by MUCH
+MUCH = 0.25  # of a reward between 0 and 1: four standard errors of 64 answers
 
 
 def component_conflict(case: Case) -> Sequence[Finding]:
@@ -262,8 +274,8 @@ def component_conflict(case: Case) -> Sequence[Finding]:
 
     ## component-conflict
 
-    Severity: warning (moderate; strong where the sum does not rise either, so that one part pays for the other); with 5
-    to 7 rows, all in order, a warning (weak).
+    Severity: warning (moderate; strong where the sum does not rise either, so that one part pays for the other; weak
+    with 3 to 7 rows, all in order).
 
     Means: two reward functions pull against each other and one wins: one part rises at the other's cost, and the sum
     hides it.
@@ -271,7 +283,8 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     Looks at: the `rewards/NAME` columns over 8 rows or more: one with a rising and one with a falling trend, both p <
     0.001 after a correction for the number of pairs and for drift (the standard error times sqrt((1 + r) / (1 - r)), r
     the correlation of neighbours around the line), each by more than its noise between rows and by a tenth of its own
-    size. With 5 to 7 rows: every row of the one above the one before, every row of the other below.
+    size. With 5 to 7 rows: every row of the one above the one before, every row of the other below; with 3 or 4 also by
+    half of each one's size, and one of them by 0.25.
 
     Confounder: parts that wander by chance (the correction); a part that leaves its best value by a little (a tenth of
     its size); two names of one thing with opposite sign, and a part that is a price of another (a length penalty beside
@@ -292,6 +305,9 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     if few:
         up = [name for name in names if _in_order(values_of(rows, name), 1)]
         down = [name for name in names if _in_order(values_of(rows, name), -1)]
+        courses = [values_of(rows, name) for name in (*up, *down)]
+        if len(rows) < IN_ORDER and max((abs(c[-1] - c[0]) for c in courses), default=0.0) < MUCH:
+            return ()
     if not up or not down:
         return ()
     total = _line(rows, "reward/mean")
@@ -338,10 +354,11 @@ def _felt(line: Line, rows: Sequence[Row], name: str) -> bool:
 
 def _in_order(values: Sequence[float], sign: int) -> bool:
     size = max(map(abs, values), default=0.0)
+    felt = FELT if len(values) >= IN_ORDER else 0.5
     return (
-        len(values) >= IN_ORDER
+        len(values) >= FEW_IN_ORDER
         and all(sign * (b - a) > 0 for a, b in pairwise(values))
-        and (abs(values[-1] - values[0]) > FELT * size)
+        and (abs(values[-1] - values[0]) > felt * size)
     )
 
 

@@ -38,8 +38,8 @@ def constant_reward(case: Case) -> Sequence[Finding]:
     ## constant-reward
 
     Severity: error (strong) where valid and invalid completions earned the same, or where a reward function's own
-    column (`rewards/NAME`) differs from step to step and the sum does not; else, and on fewer than ten steps, warning
-    (moderate; weak on two).
+    column (`rewards/NAME`) differs from step to step and the sum does not; warning (moderate; weak on two) where not,
+    and on fewer than ten steps.
 
     Means: every completion of all steps, two or more, earned one and the same reward, although completions differ: the
     reward does not depend on the completion.

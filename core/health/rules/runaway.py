@@ -7,13 +7,14 @@ What is here: what a log without limits of ours says by its numbers alone. What 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, steps_of
-from core.health.steps import ends_of, number
+from core.health.steps import ends_of, number, values_of
 
-ROWS = 6  # fewer show no course
+ROWS = 6  # fewer show no course, but for one that is clear
 USED_UP = 0.05  # nats: hardly a token is still drawn
 OF_START = 0.2  # of the entropy at the start: a policy that began as sure is not one that lost it
 ROSE = 0.05  # of the reward's early level: what an entropy may be spent on
@@ -26,12 +27,13 @@ def runaway(case: Case) -> Sequence[Finding]:
 
     ## entropy-collapse
 
-    Severity: error (strong) where the reward fell to half or less as well; warning (strong), moderate without a reward.
+    Severity: error (strong) where the reward fell to half or less as well; warning (strong), moderate without a reward,
+    weak with two to five rows.
 
     Means: the policy got sure of its tokens before it learned: groups become equal, nothing is left to compare.
 
-    Looks at: `entropy` at the end (a fifth of the rows, six rows or more) below 0.05 nats and below a fifth of its
-    start, while `reward/mean` rose by less than a twentieth of its early level.
+    Looks at: `entropy` at the end (a fifth of the rows; of two to five rows the last, none above the one before) below
+    0.05 nats and below a fifth of its start, while `reward/mean` rose by less than a twentieth of its early level.
 
     Confounder: a policy that solves its task gets sure of it as well: with a reward that rose, nothing is said. One
     that was as sure from the start lost nothing.
@@ -40,12 +42,13 @@ def runaway(case: Case) -> Sequence[Finding]:
 
     ## grad-explosion
 
-    Severity: error (strong).
+    Severity: error (strong; moderate with two to five rows where the reward fell to half or less); warning (weak) with
+    as few rows otherwise.
 
     Means: gradients grew by two orders of magnitude and stayed there (`numerical`: they ended in no number).
 
-    Looks at: the median `grad_norm` of the last fifth of the rows (six or more) against the first, at least 100 times
-    it and at least 10.
+    Looks at: the median `grad_norm` of the last fifth of the rows against the first, at least 100 times it and at least
+    10; of two to five rows the last against the first, none below the one before.
 
     Confounder: single spikes (`grad-norm`); a norm that began at nearly 0 and is now usual.
 
@@ -55,14 +58,23 @@ def runaway(case: Case) -> Sequence[Finding]:
     return [finding for finding in (_entropy(rows), _gradient(rows)) if finding is not None]
 
 
+def _course(rows: Sequence[Row], metric: str, sign: int) -> tuple[list[float], list[float], bool]:
+    """The ends of a column, and whether that is all: of fewer rows than show a course, those that go one way."""
+    start, end = ends_of(rows, metric, least=2)
+    values = values_of(rows, metric)
+    few = len(values) < ROWS
+    in_order = all(sign * (b - a) >= 0 for a, b in pairwise(values))
+    return ([], [], few) if few and not in_order else (start, end, few)
+
+
 def _entropy(rows: Sequence[Row]) -> Finding | None:
-    start, end = ends_of(rows, "entropy", least=ROWS)
+    start, end, few = _course(rows, "entropy", -1)
     if not start or median(end) >= min(USED_UP, OF_START * median(start)):
         return None
-    early, late = ends_of(rows, "reward/mean", least=ROWS)
+    early, late = ends_of(rows, "reward/mean", least=2)
     if early and fmean(late) - fmean(early) > ROSE * abs(fmean(early)):
         return None
-    fell = bool(early) and fmean(early) > 0 and fmean(late) <= fmean(early) / 2
+    fell = bool(early) and fmean(early) > 0 and fmean(late) <= fmean(early) / 2 and not few
     reward = f", and the reward went from {fmean(early):.3g} to {fmean(late):.3g}" if early else ""
     return Finding(
         id="entropy-collapse",
@@ -73,24 +85,26 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
             **({"reward_start": fmean(early), "reward_end": fmean(late)} if early else {}),
         },
         advice="a smaller learning rate or a higher upper clip keeps it; more of the same steps cannot bring it back",
-        confidence="strong" if early else "moderate",
+        confidence="weak" if few else "strong" if early else "moderate",
         decider=Decider(question="does it stay with a third of the learning rate?", expects=("entropy > 0.1",)),
     )  # fmt: skip
 
 
 def _gradient(rows: Sequence[Row]) -> Finding | None:
-    start, end = ends_of(rows, "grad_norm", least=ROWS)
+    start, end, few = _course(rows, "grad_norm", 1)
     if not start or median(end) < max(ABSOLUTE, EXPLODED * median(start)):
         return None
     first = next(
         (int(row["step"] or 0) for row in rows if (number(row, "grad_norm") or 0.0) > EXPLODED * median(start)), 0
     )
+    early, late = ends_of(rows, "reward/mean", least=2)
+    fell = bool(early) and fmean(late) <= fmean(early) / 2
     return Finding(
         id="grad-explosion",
-        severity="error",
+        severity="warning" if few and not fell else "error",
         summary=f"the gradient norm grew from {median(start):.3g} to {median(end):.3g} for good from step {first}",
         evidence={"grad_norm_start": median(start), "grad_norm_end": median(end), "first_step": first},
         advice="a smaller learning rate, and max_grad_norm; what else changed on that step names the cause",
-        confidence="strong",
+        confidence="strong" if not few else "moderate" if fell else "weak",
         decider=Decider(question="do gradients stay with a third of the learning rate?", expects=("grad_norm < 10",)),
     )

@@ -161,7 +161,7 @@ def overfitting(case: Case) -> Sequence[Finding]:
 
     ## overfitting
 
-    Severity: warning (moderate).
+    Severity: warning (moderate; weak with fewer than eight evaluations whose error is not known).
 
     Means: from the best evaluation on, `eval/reward` falls while `reward/mean` rises: what is learned holds for the
     training prompts only.
@@ -171,6 +171,8 @@ def overfitting(case: Case) -> Sequence[Finding]:
     standard error is that of two evaluations, or the standard deviation of the steps from one evaluation to the next
     since the best, where that is larger: weights wander between evaluations, and an evaluation's own error knows
     nothing of it. The rise: a regression of `reward/mean` on the steps after the best evaluation.
+    Where no error of an evaluation is known: eight evaluations or more with a falling trend (p < 0.001), or three or
+    more, each below the one before, by 15 % and 0.04 in all, while the training reward rose by a tenth.
 
     Confounder: a reward that is gamed on the training prompts looks the same. So does minus the reward, which rises
     while the policy earns less on every prompt: `reward-sign` rules this out.

@@ -34,12 +34,13 @@ _A_HEAD = 4  # lines of one kind: a configuration that several processes print i
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
-FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs")
+FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs", "stretches")
 _WORDS = {
     "verl": "lines of verl",
     "dictionary": "dictionaries",
     "table": "a table's rows",
     "pairs": "lines with `name=value`",
+    "stretches": "values with arrows between them",
 }
 
 
@@ -94,7 +95,7 @@ class _Console:
             return False
         parser = LineParser(source.columns)
         lines = islice(_lines(source.path, []), _LOOKED_AT)
-        return any(logged.cells for line in lines for logged in parser.feed(line))
+        return any(logged.cells for line in lines for logged in parser.feed(line)) or any(parser.finish())
 
     def read(self, source: Source) -> Reading:
         """Rows from the surest form of metrics, numbered by the log's own steps, a progress bar, or their order."""
@@ -105,7 +106,9 @@ class _Console:
         form = _form_of(log)
         logged, averaged = log.logged[form], log.averaged[form]
         if form == "pairs":
-            logged = _joined(logged)
+            logged = _by_epoch(logged) or _joined(logged)
+        elif form == "table":
+            logged = _of_one_run(logged)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
         distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
         if copies > 1:
@@ -167,6 +170,8 @@ def _scan(source: Source, notes: list[str]) -> _Log:
         if not entries:
             settings.look(line.text, before_metrics=parser.first_line is None)
             notices.look(line.text, line.number, parser.bar)
+    for entry in parser.finish():
+        kept[entry.form].add(entry)
     for rows in kept.values():
         rows.flush()
     return _Log(
@@ -217,6 +222,48 @@ def _joined(logged: Sequence[Logged]) -> list[Logged]:
         else:
             entries.append(entry)
     return [entry for entry in entries if entry.cells]
+
+
+def _by_epoch(logged: Sequence[Logged]) -> list[Logged]:
+    """One entry an epoch, in their order, where lines say no other place in the run; [] where they say none."""
+    if any(entry.step is not None for entry in logged):
+        return []
+    entries: dict[float, Logged] = {}
+    for entry in logged:
+        if entry.epoch is not None:
+            before = entries.setdefault(entry.epoch, entry)
+            entries[entry.epoch] = replace(before, cells={**entry.cells, **before.cells})
+    return [entries[epoch] for epoch in sorted(entries)] if len(entries) > 1 else []
+
+
+def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
+    """Rows of several tables as one course: what they say of one step is joined, by order where no row has a step.
+
+    Of tables that tell the same metrics of the same steps again the one with the most rows stands: they are other runs,
+    or it was printed again.
+    """
+    tables = [list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)]
+    kept: list[list[Logged]] = []
+    for rows in sorted(tables, key=len, reverse=True):
+        if not any(_tells_again(rows, other) for other in kept):
+            kept.append(rows)
+    kept.sort(key=lambda rows: rows[0].line)
+    entries = [entry for rows in kept for entry in rows]
+    if len(kept) > 1 and all(entry.step is not None for entry in entries):
+        entries.sort(key=lambda entry: entry.step or 0)
+    return _joined(entries)
+
+
+def _tells_again(rows: Sequence[Logged], others: Sequence[Logged]) -> bool:
+    """Whether two tables have a metric in common, and places in the run."""
+    names = {name for row in rows for name in row.cells} & {name for row in others for name in row.cells}
+    steps = [row.step for row in rows if row.step is not None]
+    there = [row.step for row in others if row.step is not None]
+    if not names - set(STEPS):
+        return False
+    if not steps or not there:
+        return steps == there  # both without: by order from the first
+    return min(steps) <= max(there) and min(there) <= max(steps)
 
 
 def _continues(last: Logged, entry: Logged) -> bool:
@@ -271,7 +318,8 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
         steps, how = list(range(1, len(training) + 1)), _BY_ORDER
     number_of = {id(entry): step for entry, step in zip(training, steps, strict=True)}
     if steps and min(steps) == 0 and _trains_at_zero(training, steps):
-        number_of = {key: step + 1 for key, step in number_of.items()}
+        apart = 1 not in steps and len(steps) > 1  # one row in so many: only the first would be no step
+        number_of = {key: max(step, 1) if apart else step + 1 for key, step in number_of.items()}
         how += "; it counts from 0: its first row is step 1"
     entries, step = [], 0
     for entry in logged:

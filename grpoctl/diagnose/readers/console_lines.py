@@ -1,9 +1,10 @@
 """What the lines of a console log say of a run's metrics, whoever wrote them: a trainer, a notebook, somebody's print.
 
-Four forms: dictionaries (`{'loss': 0.0, 'reward': 0.5}`, Hugging Face, JSON lines), verl's `step:1 - key:value - ...`,
-tables (pasted with tabs, Markdown, boxes of lines), and pairs (`reward=0.5`, `KL: 0.02`, a progress bar's postfix). A
-dictionary is read with ast.literal_eval or json, never run. What is not here: which of the forms a log is taken by, and
-which line is which step (console), settings (log_settings).
+Five forms: dictionaries (`{'loss': 0.0, 'reward': 0.5}`, Hugging Face, JSON lines), verl's `step:1 - key:value - ...`,
+tables (pasted with tabs, Markdown, boxes of lines, columns of spaces), pairs (`reward=0.5`, `KL: 0.02`, `reward 0.5`,
+a progress bar's postfix), and stretches (`KL: 0.01 -> 12`, "reward fell from 0.5 to 0.1"). A dictionary is read with
+ast.literal_eval or json, never run. What is not here: what a table's cells mean (written_tables), which of the forms a
+log is taken by and which line is which step (console), settings (log_settings).
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import ast
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
 from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of
+from grpoctl.diagnose.readers.metric_words import part_by_words
+from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
 from grpoctl.diagnose.readers.trainer_log import flat_numbers
+from grpoctl.diagnose.readers.written_tables import Stretch, stretched
 
-Form = Literal["dictionary", "verl", "table", "pairs"]
+Form = Literal["dictionary", "verl", "table", "pairs", "stretches"]
 Cells = dict[str, float | None]
 
 _DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
@@ -40,23 +44,36 @@ _PAIR = re.compile(
     r"(?<![\w/.])(?P<name>[A-Za-z_][\w/.@-]*(?:\([^()=:]{1,20}\))?(?: [A-Za-z(][\w/.@()-]*){0,3})"
     rf"\**\s?(?:[=:]|->)\s?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
+_BARE = re.compile(
+    rf"(?<![\w/.-])(?P<name>[A-Za-z][\w@-]*(?: [A-Za-z][\w@-]*){{0,2}})\s+(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
+)
+_ARROWS = re.compile(rf"\s*(?:->|=>|→|⇒)\s*[~≈]?\s*(?P<value>{_NUMBER})")
+_TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
+_FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{_NUMBER}) to ~?(?P<last>{_NUMBER})(?![\w/])")
+_EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
     r"\b(?:global[ _])?(?:step|iter(?:ation)?|update|episode|batch)\b"
-    r"[ _]?(?:#|no\.?)?\s?[:=]?\s?\[?(\d{1,9})\b(?![.%\d])",
+    r"s?[ _]?(?:#|no\.?)?\s?[:=]?\s?\[?(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
     re.IGNORECASE,
 )
+_STEPS_APART = re.compile(
+    r"\bsteps?\s?\d+\s?(?:->|→|=>|to)|\b(?:by|over|after|within|in|at) (?:the )?[\w ]{0,12}\bstep", re.I
+)
 _CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
-_EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none", "no log"})
-_RULE = re.compile(r"[\s|:+\-─━═┼╪│┃╋┿╇┏┓┗┛┡┩└┘├┤┬┴╭╮╰╯]*")  # between a table's header and its rows
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
 _KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime"})  # of a dictionary, beside metrics
 _ROUNDED = (":0.00", ":0.000", ":0.0000")
 _SMALL = ("learning_rate", "grad_norm", "beta")
-_BOXES = str.maketrans("│┃║", "|||")
 _LONGEST_DICTIONARY = 20_000  # characters, over all lines it was wrapped into
 _MOST_LINES = 100  # of one dictionary
+_LONGEST_HEADER = 2000  # characters
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
+_OFTEN = re.compile(r"step|iter|epoch|reward|score|loss|kl\b|acc", re.IGNORECASE)  # a header has one of them
+_MOST_ROWS = 2000  # of a table that are held at once
+_MOST_CHARACTERS = 1 << 21  # the same
+_MOST_WORDS = 80  # of a header
+_MOST_STRETCHES = 50
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
@@ -69,6 +86,8 @@ class Logged:
     cells: Mapping[str, float | None]
     step: int | None = None
     bar: int | None = None
+    epoch: float | None = None  # where a line says no more than that
+    table: int = 0  # which of the log's tables a row is of, from 1
 
 
 class LineParser:
@@ -83,14 +102,30 @@ class LineParser:
         self.first_line: int | None = None  # the first with a metric
         self._held = ""  # a dictionary whose end is still to come
         self._held_lines = 0
-        self._header: list[str] | None = None  # of the table that the lines stand in
+        self._number = 0  # of the line that was read last
+        self._table = TableLines()  # that the lines stand in
+        self._tables = 0
+        self._stretches: dict[str, Stretch] = {}
         self._plan: list[tuple[int, str, str]] = []  # (place, "name:", name) of a verl line's metrics
         self._parts = 0  # that such a line has
 
     def feed(self, line: Line) -> Iterator[Logged]:
         """The metrics in a line, as soon as they are whole."""
+        self._number = line.number
         for part in line.text.split("\r") if "\r" in line.text else (line.text,):
             yield from self._part(line.number, part)
+
+    def finish(self) -> Iterator[Logged]:
+        """What the log's end makes whole: a table that stood last, and what was told of a stretch of the run."""
+        yield from self._end_table()
+        held, self._held = self._held, ""
+        if "," in held:  # a dictionary that was cut off: what is whole of it
+            yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
+        stretches, self._stretches = self._stretches, {}
+        if len(stretches) > 1 or any(self._has_metric([name]) for name in stretches):
+            line = min((stretch.line for stretch in stretches.values()), default=0)
+            values = {name: stretch.values for name, stretch in stretches.items()}
+            yield from (Logged(line=line, form="stretches", cells=cells) for cells in stretched(values))
 
     def _part(self, number: int, text: str) -> Iterator[Logged]:
         if " - " in text and "step:" in text and (cells := self._verl(text)) is not None:
@@ -105,9 +140,15 @@ class LineParser:
             yield from logged
             if logged or self._held:
                 return
-        if not text or not (any(map(str.isdigit, text)) or "\t" in text or "|" in text or self._header is None):
-            return
-        yield from self._table_or_pairs(number, text)
+        if not text.strip():
+            self._table.blank = True
+        elif self._table.is_open and is_rule(text):
+            if self._table.begins_another(text):
+                yield from self._new_table(self._table.last_as_header())
+        elif any(map(str.isdigit, text)) or "\t" in text or "|" in text or "  " in text or not self._table.is_open:
+            yield from self._table_or_pairs(number, text)
+        else:
+            yield from self._end_table()
 
     def _look_at_bars(self, text: str) -> None:
         """Where the last progress bar stands. Only the longest bar counts: loading a model has bars of its own."""
@@ -180,28 +221,58 @@ class LineParser:
 
     def _table_or_pairs(self, number: int, text: str) -> Iterator[Logged]:
         plain = without_prefix(text)
-        cells = _split(plain)
-        if cells is not None:
-            if (names := self._names_in(cells)) is not None:
-                self._header = names
-                return
-            if self._header is not None and (row := self._row(cells)) is not None:
-                self.first_line = self.first_line or number
-                yield Logged(line=number, form="table", cells=row, step=_own_step(row), bar=self.bar)
-                return
-        if _RULE.fullmatch(plain):
+        table = self._table
+        if is_rule(plain):
             return
-        if self._header is not None and cells is None and plain.strip():
-            words = plain.split()
-            if len(words) == len(self._header) and (row := self._row(words)) is not None:
-                self.first_line = self.first_line or number
-                yield Logged(line=number, form="table", cells=row, step=_own_step(row), bar=self.bar)
-                return
-            self._header = None
-        if cells is None and (names := self._names_in(plain.split(), all_known=True)) is not None:
-            self._header = names
+        cells = split_cells(plain)
+        if table.is_open and (row := table.row_of(plain, cells)) is not None:
+            if table.size > _MOST_CHARACTERS or len(table.rows) > _MOST_ROWS:
+                yield from self._new_table(table.rest(), again=True)
+            self._table.add(number, row, len(text))
+            return
+        yield from self._end_table()
+        begun = self._begun(plain, cells)
+        if begun is not None:
+            self._table = TableLines(begun[0])
+            self._table.add(number, begun[1], len(text))
             return
         yield from self._pairs(number, plain, cells)
+
+    def _begun(self, text: str, cells: list[str] | None) -> tuple[Cut, list[str]] | None:
+        """How a table is cut into cells, and its header, where the line may be one."""
+        if cells is not None:
+            pairs = any(self._is_known(self._spelled(match["name"])) for match in _PAIR.finditer(text))
+            if pairs or (self._is_pair(cells) and len(cells) % 2 == 0):
+                return None
+            return "bars", cells
+        if len(text) < _LONGEST_HEADER and (_OFTEN.search(text) or any(name in text for name in self.columns)):
+            for cut in ("gaps", "words", "commas"):
+                if (names := self._names_in(cut_cells(text, cut), all_known=cut == "words")) is not None:
+                    return cut, names
+            words = text.split()
+            if 2 < len(words) < _MOST_WORDS and (names := self._names_among(words)) is not None:
+                return "words", names
+        return None
+
+    def _names_among(self, words: list[str]) -> list[str] | None:
+        """The names of columns that stand with one space between all words (`Step Training Loss reward`)."""
+        ways: dict[int, list[str]] = {0: []}  # words that are used up -> the names they are
+        spans = [
+            (begin, end) for begin in range(len(words)) for end in range(begin + 1, min(begin + 5, len(words)) + 1)
+        ]
+        for begin, end in spans:
+            name = re.sub(r"\s*/\s*", "/", " ".join(words[begin:end]))
+            known = (self._is_known(name) or name.lower() in STEPS) and not _is_part(name)
+            if begin in ways and known and len(ways[begin]) >= len(ways.get(end, ())):
+                ways[end] = [*ways[begin], name]
+        return self._names_in(ways[len(words)], all_known=True) if len(words) in ways else None
+
+    def _is_pair(self, cells: list[str]) -> bool:
+        """Whether cells are names and values by turns (a box of one step)."""
+        return all(
+            _CELL.fullmatch(value) and not _CELL.fullmatch(name) and self._is_known(name.strip())
+            for name, value in zip(cells[::2], cells[1::2], strict=False)
+        )
 
     def _names_in(self, cells: list[str], *, all_known: bool = False) -> list[str] | None:
         """The cells as the names of columns, where they are a table's header: two that are known, and no number."""
@@ -210,36 +281,37 @@ class LineParser:
         metrics = [name for name in known if self._is_known(name)]
         if len(names) < 2 or len(known) < 2 or not metrics or any(_CELL.fullmatch(name) for name in names):
             return None
-        if all_known and len(known) < len(names):
-            return None
-        return [name.lower() if name.lower() in STEPS else name for name in names]
+        return None if all_known and len(known) < len(names) else names
 
-    def _row(self, cells: list[str]) -> Cells | None:
-        """The row's metrics by the header; None where it is no row of that table."""
-        header = self._header or []
-        if len(cells) != len(header):
-            return None
-        row: Cells = {}
-        numbers = 0
-        for name, cell in zip(header, cells, strict=True):
-            value = _value_of(cell)
-            if value is None and name in STEPS and (whole := re.findall(r"\d+", cell)):
-                value = float(whole[-1])  # a row of several steps (1-10): where it ends
-            if value is None and cell.strip().lower() not in _EMPTY:
-                continue
-            numbers += value is not None
-            if value is not None and (self._is_known(name) or name in STEPS):
-                row[name] = value
-            elif value is not None:
-                self._note_unknown([name])
-        return row if numbers and self._has_metric(row) else None
+    def _new_table(self, following: TableLines, *, again: bool = False) -> Iterator[Logged]:
+        """Ends the table; the next has begun."""
+        yield from self._end_table(whole=not again)
+        self._table = following
+
+    def _end_table(self, *, whole: bool = True) -> Iterator[Logged]:
+        """The rows of the table that has ended; where it was none, what its lines say by themselves."""
+        ended, self._table = self._table, TableLines()
+        if not ended.is_open:
+            return
+        rows, unknown = ended.written().course(self._is_metric)
+        if not any(self._is_metric(name) and name_of(name) not in _OF_SETTINGS for row in rows for name in row.cells):
+            for number, line in ended.rows:
+                yield from self._pairs(number, " | ".join(line), line)
+            return
+        self._tables += whole
+        self.first_line = self.first_line or ended.rows[0][0]
+        self._note_unknown(unknown)
+        for row in rows:
+            cells: Cells = {self._called(name): value for name, value in row.cells.items()}
+            cells |= {} if row.step is None else {"step": float(row.step)}
+            yield Logged(
+                line=row.line, form="table", cells=cells, step=row.step, bar=self.bar, table=self._tables + (not whole)
+            )
 
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
-        """`reward=0.5`, `KL: 0.02`, and a box's `| reward | 0.5 |`."""
-        named: Cells = {}
+        """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
         words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", text) if "(" in text else text
-        for match in _PAIR.finditer(words) if "=" in words or ":" in words or "->" in words else ():
-            named.setdefault(self._spelled(match["name"]), _value_of(match["value"]))
+        named = self._named_in(number, words)
         if cells is not None and not named and len(cells) % 2 == 0:
             for name, value in zip(cells[::2], cells[1::2], strict=True):
                 if _CELL.fullmatch(value) and name.strip() and not _CELL.fullmatch(name):
@@ -248,14 +320,70 @@ class LineParser:
         numbering = [value for name, value in named.items() if name.lower() in STEPS and _is_whole(value)]
         word = _STEP_WORD.search(text)
         step = int(numbering[0] or 0) if numbering else int(word[1]) if word else None
+        if not known and (bare := self._bare_in(words, at_least=2 if step is None else 1)):
+            known = bare
         if known and not self._has_metric(known) and self.first_line is None:
             return  # a head: the learning rate of a configuration, say
         if known or (step is not None and len(text) < _SHORT):
             self.first_line = self.first_line or (number if known else None)
             self._note_unknown(name for name in named if known and name not in known)
-            yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar)
+            epoch = _EPOCH.search(text) if step is None else None
+            at = float(epoch[1]) if epoch else None
+            yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at)
         elif len(named) > 1:
             self._not_read(number, text, named)
+
+    def _named_in(self, number: int, text: str) -> Cells:
+        """Name -> value of the text's pairs; values with arrows between them are a stretch of the run, and no step."""
+        named: Cells = {}
+        stretches: dict[str, list[float | None]] = {}
+        for match in _PAIR.finditer(text) if "=" in text or ":" in text or "->" in text else ():
+            name, values, end = self._spelled(match["name"]), [_value_of(match["value"])], match.end()
+            while (more := _ARROWS.match(text, end)) is not None:
+                values.append(_value_of(more["value"]))
+                end = more.end()
+            first = values[0]
+            if len(values) > 1 and self._is_known(name):
+                stretches[name] = values
+            elif len(values) == 1 and first is not None and first >= 0 and self._is_metric(name):
+                other = _TO.match(text, end)
+                named.setdefault(name, first if other is None else (first + (_value_of(other["value"]) or 0.0)) / 2)
+            else:
+                named.setdefault(name, first)
+        for match in _FROM_TO.finditer(text) if "from " in text else ():
+            if (known_name := self._any_known(match["name"].split())) is not None:
+                stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
+        at_one_place = (_STEP_WORD.search(text) or _EPOCH.search(text)) and not _STEPS_APART.search(text)
+        for name, values in stretches.items():
+            known = [value for value in values if value is not None]
+            if at_one_place and known:  # inside of that epoch, say
+                named.setdefault(name, math.fsum(known) / len(known))
+            else:
+                self._note_stretch(number, name, values)
+        return named
+
+    def _note_stretch(self, number: int, name: str, values: list[float | None]) -> None:
+        if len(self._stretches) < _MOST_STRETCHES:
+            self._stretches.setdefault(name, Stretch(line=number, values=tuple(values)))
+
+    def _any_known(self, words: Sequence[str]) -> str | None:
+        """The longest and last of the words that are a metric's name."""
+        runs = [words[end - size : end] for size in (3, 2, 1) for end in range(len(words), size - 1, -1)]
+        names = [" ".join(run) for run in runs]
+        return next((name for name in names if self._is_known(name) and not _is_part(name)), None)
+
+    def _bare_in(self, text: str, *, at_least: int) -> Cells:
+        """`reward 0.35 kl 0.02`: names with a number behind them; {} for fewer, since prose has such, too."""
+        found: Cells = {}
+        for match in _BARE.finditer(text) if len(text) < _LONGEST_HEADER else ():
+            name = self._spelled(match["name"])
+            if self._is_known(name):
+                found.setdefault(name, _value_of(match["value"]))
+        return found if len(found) >= at_least and self._has_metric(found) else {}
+
+    def _is_metric(self, name: str) -> bool:
+        """Whether a table's column is a metric, and not what numbers its rows."""
+        return (self._is_known(name) or part_by_words(name) is not None) and name.lower() not in STEPS
 
     def _spelled(self, name: str) -> str:
         """The name as it is known: whole, or what is left of it behind words that are none of it (`INFO reward`)."""
@@ -268,6 +396,10 @@ class LineParser:
 
     def _is_known(self, name: str) -> bool:
         return name in self.columns or ((ours := name_of(name)) is not None and ours not in ("step", "update"))
+
+    def _called(self, name: str) -> str:
+        """What a table's column is called from here on: a part of the reward by its words."""
+        return name if self._is_known(name) else part_by_words(name) or name
 
     def _has_metric(self, cells: Collection[str]) -> bool:
         """Whether there is more than what a configuration has, too."""
@@ -290,21 +422,17 @@ class LineParser:
 
 
 def without_prefix(text: str) -> str:
-    """The text without what Ray puts before a line, and without colours whose escape character was lost."""
+    """The text without a quote's mark, what Ray puts before a line, and colours whose escape character was lost."""
+    if text.startswith(">"):
+        text = text.lstrip("> ")  # quoted
     if "pid=" in text or "ip=" in text:
         text = _RAY.sub("", text)
     return _LOST_ESCAPE.sub("", text) if "m" in text and "[" in text else text
 
 
-def _split(text: str) -> list[str] | None:
-    """The cells of a table's line: by tabs, or between bars; None where it has neither."""
-    if "\t" in text:
-        return text.rstrip("\n").split("\t")
-    text = text.translate(_BOXES)
-    if text.count("|") >= 2 and "%|" not in text:
-        stripped = text.strip()
-        return stripped.removeprefix("|").removesuffix("|").split("|")
-    return None
+def _is_part(name: str) -> bool:
+    """Whether a name of several words is that of a part of the reward: in prose any word may stand before `reward`."""
+    return " " in name and (name_of(name) or "").startswith("rewards/")
 
 
 def _value_of(text: str) -> float | None:

@@ -21,6 +21,7 @@ from functools import lru_cache
 
 from core.health.case import FOREIGN
 from core.metrics import declared
+from grpoctl.diagnose.readers.metric_words import metric_by_words
 
 Cells = Mapping[str, float | None]
 
@@ -257,7 +258,7 @@ def name_of(theirs: str) -> str | None:
             return name
         if (family := _of_family(name)) is not None:
             return family
-    return _home_made(theirs)
+    return _home_made(theirs) or (None if is_aside(theirs) else metric_by_words(theirs))
 
 
 def _spellings(theirs: str) -> list[str]:

@@ -140,3 +140,18 @@ def test_facts_and_settings(diagnosed: Diagnosed) -> None:
     assert known.setting_rows() == [("beta", "0.04"), ("dynamic_sampling", "false")]
     assert known.fact_rows() == [("steps", "9"), ("updates", "3")]
     assert known.main_facts() == "steps 9, updates 3"
+
+
+def test_sources_that_tell_different_metrics_are_tables_of_one_run() -> None:
+    def read(name: str, *rows: dict[str, float]) -> Reading:
+        return Reading(case=Case(rows=list(rows)), kind="console", source=name)
+
+    rewards = read("reward.md", {"step": 1, "reward/mean": 0.5}, {"step": 2, "reward/mean": 0.6})
+    held_out = read("eval.md", {"step": 2, "eval/reward": 0.4})
+    together = diagnose(rewards, others=[held_out])
+    assert together.others == ()
+    assert together.reading.case.rows == [
+        {"step": 1, "reward/mean": 0.5},
+        {"step": 2, "reward/mean": 0.6, "eval/reward": 0.4},
+    ]
+    assert len(diagnose(rewards, others=[rewards]).others) == 1  # another run: it tells the same metric

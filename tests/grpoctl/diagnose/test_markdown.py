@@ -15,7 +15,7 @@ def test_a_whole_report(diagnosed: Diagnosed) -> None:
     lines = text.splitlines()
     assert [line for line in lines if line.startswith("#")] == [
         "# Diagnosis of old.log", "## ERROR: rollout-mode", "## WARNING: dead-groups", "## Facts", "## Settings",
-        "## Notes", "## Next",
+        "## Notes", "## Not looked at", "## Next",
     ]  # fmt: skip
     assert "- after_update 3, p 1.25e-09, metric completions/valid" in lines
     assert "  - `` line 7: `use_cache=True` ``" in lines
@@ -52,5 +52,5 @@ def test_code(text: str, quoted: str) -> None:
 def test_a_log_line_ends_no_list(diagnosed: Diagnosed) -> None:
     evil = Finding(id="a", severity="error", summary="x\n\n# y", evidence={"k": ["```\n# z"]})
     assert [line for line in markdown(diagnosed(evil)).splitlines() if line.startswith("#")] == [
-        "# Diagnosis of old.log", "## ERROR: a", "## Facts",
+        "# Diagnosis of old.log", "## ERROR: a", "## Facts", "## Not looked at",
     ]  # fmt: skip

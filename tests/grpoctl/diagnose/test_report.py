@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
+
 import pytest
 
 from core.health.finding import Finding
 from grpoctl import console
+from grpoctl.diagnose.diagnosis import Diagnosis
+from grpoctl.diagnose.html import page
+from grpoctl.diagnose.markdown import markdown
+from grpoctl.diagnose.readers.base import Unread
 from grpoctl.diagnose.report import report
 from tests.grpoctl.diagnose.conftest import GRAVE, MILD, Diagnosed
 
@@ -15,6 +24,17 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def _piped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+def of_terminal(diagnosis: Diagnosis) -> str:
+    return "\n".join(line.text for section in report(diagnosis) for line in section.lines)
+
+
+def of_page(diagnosis: Diagnosis) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", page(diagnosis)))
+
+
+FORMS = pytest.mark.parametrize("form", [of_terminal, markdown, of_page])
 
 
 def test_a_whole_report(diagnosed: Diagnosed, capsys: Capture) -> None:
@@ -68,3 +88,31 @@ def test_a_log_drives_no_terminal(diagnosed: Diagnosed, capsys: Capture) -> None
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert out.count("[red]x[/red]") == 5
+
+
+@FORMS
+def test_every_report_says_what_was_not_looked_at(form: Callable[[Diagnosis], str], diagnosed: Diagnosed) -> None:
+    unread = tuple(Unread(line=place, text=f"zork={place}") for place in range(1, 6))
+    text = form(diagnosed(MILD, not_understood=unread))
+    assert "ules that lack a column or setting" in text
+    assert "line 1: zork=1" in text
+    assert "zork=4" not in text
+    assert "and 2 more kinds of lines" in text
+
+
+@FORMS
+def test_every_report_names_all_sources_and_whose_facts_it_shows(
+    form: Callable[[Diagnosis], str], diagnosed: Diagnosed
+) -> None:
+    both = replace(diagnosed(MILD), others=(diagnosed(source="new.log", notes=("its own note",)).reading,))
+    text = form(both)
+    assert "old.log" in text
+    assert "new.log" in text
+    assert "its own note" in text
+
+
+def test_each_source_has_its_curves_on_the_page(diagnosed: Diagnosed) -> None:
+    both = replace(diagnosed(MILD), others=(diagnosed(source="new.log").reading,))
+    assert page(both).count("<svg") == 2
+    assert page(diagnosed(MILD)).count("<svg") == 1
+    assert "Facts of new.log" in page(both)

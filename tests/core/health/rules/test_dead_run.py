@@ -50,6 +50,20 @@ def test_what_is_dead(rewards: list[float], more: Row, expected: list[tuple[str,
     assert graded([{**row, **more} for row in rows(*rewards)]) == expected
 
 
+def test_dead_steps_among_others_where_no_text_ends_and_the_policy_is_far() -> None:
+    """20 of 30 steps earn nothing; in the halves 3 and 7 earn: no clear gain. 1 and 9 would be one."""
+    lost: Row = {"completions/truncated": 1.0, "kl": 1.0}
+
+    def earning(early: int, late: int) -> list[Row]:
+        first, second = [0.1] * early + [0.0] * (15 - early), [0.0] * (15 - late) + [0.1] * late
+        return [{**row, **lost} for row in rows(*first, *second, 0.0)]
+
+    assert graded(earning(3, 7)) == [("error", "strong")]
+    assert graded(earning(7, 3)) == [("error", "strong")]
+    assert graded(earning(1, 9)) == []
+    assert graded([{**row, "kl": 0.01} for row in earning(5, 5)]) == []  # the policy is near: hard prompts
+
+
 def test_the_chance_of_the_stretch() -> None:
     """2 of 10 steps earned something: (1 - 3 / 12)^m is 0.0563 at m = 10, 0.0134 at 15, 0.00003 at 36."""
     before = [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5]

@@ -35,11 +35,12 @@ def graded(table: list[Row], **settings: object) -> list[tuple[str, str]]:
     [
         (RAW, {}, [("warning", "moderate")]),  # or a method without a baseline
         (RAW, {"num_generations": 1}, [("warning", "strong")]),
-        (RAW, {"num_generations": 1, "baseline": "group"}, [("error", "certain")]),
+        (RAW, {"num_generations": 1, "baseline": "group"}, [("warning", "certain")]),  # too short to say it stood
         (RAW, {"baseline": "none"}, []),  # by intent
         (RAW, {"num_generations": 1, "baseline": "running"}, []),
-        (RAW, {"num_generations": 8, "baseline": "group"}, [("error", "strong")]),  # each completion an id of its own
-        ([{"step": 1}], {"num_generations": 1, "baseline": "group"}, [("error", "certain")]),
+        (RAW, {"num_generations": 8, "baseline": "group"}, [("warning", "strong")]),  # each completion an id of its own
+        ([{"step": 1}], {"num_generations": 1, "baseline": "group"}, [("warning", "certain")]),
+        ([{"step": 1, "advantage/std_all": 0.0}], {"num_generations": 1, "baseline": "group"}, [("error", "certain")]),
         ([{"step": 1}], {"num_generations": 1}, [("warning", "strong")]),
         ([{"step": 1, "advantage/max_abs": 0.0}], {"num_generations": 1}, [("error", "strong")]),
         ([{"step": 1}], {"num_generations": 2, "baseline": "group"}, []),
@@ -70,4 +71,15 @@ def test_advantages_below_the_worst_reward_are_of_a_group_whatever_k_says() -> N
 
     settings = Settings(num_generations=1, baseline="group", scale_rewards="group")
     assert group_of_one(Case(rows=rows(-0.7), settings=settings)) == ()
-    assert [one.severity for one in group_of_one(Case(rows=rows(0.0), settings=settings))] == ["error"]
+    assert [one.severity for one in group_of_one(Case(rows=rows(0.0), settings=settings))] == ["warning"]
+
+
+@pytest.mark.parametrize(("slope", "severity"), [(0.0, "error"), (0.01, "warning")])
+def test_an_error_only_where_nothing_was_learned(slope: float, severity: str) -> None:
+    """Rewards scatter by 0.1 around a line: one that rises is learned without a baseline, as verl's K=1 can."""
+    table: list[Row] = [
+        {"step": step, "update": 1.0, "reward/mean": 0.3 + slope * step + (0.05 if step % 2 else -0.05)}
+        for step in range(1, 41)
+    ]
+    (finding,) = group_of_one(Case(rows=table, settings=Settings(num_generations=1, baseline="group")))
+    assert (finding.severity, finding.confidence) == (severity, "certain")

@@ -40,6 +40,28 @@ def test_a_start_away_from_the_reference() -> None:
     assert named(table([0.15]))["reference-mismatch"].severity == "warning"  # one row decides
 
 
+def averaged(case: Case) -> Case:
+    return replace(case, averaged_over=25)
+
+
+def test_rows_of_many_steps_hint_by_a_kl_that_never_grew() -> None:
+    finding = named(averaged(table([0.5, 0.55, 0.5])))["reference-mismatch"]
+    assert (finding.severity, finding.confidence) == ("warning", "weak")
+    assert named(averaged(table([0.1, 0.3, 0.5]))) == {}  # it grew
+    assert named(averaged(table([0.1, 0.12, 0.1]))) == {}  # where many sound runs end
+    forced = named(averaged(table([3.0, 3.2, 3.1], **{"completions/truncated": [1.0] * 3})))["constrained-sampling"]
+    assert (forced.severity, forced.confidence) == ("warning", "moderate")
+
+
+def test_the_first_and_the_last_value_of_a_kl() -> None:
+    finding = named(table([0.002, 8.0]))["kl-runaway"]
+    assert (finding.severity, finding.confidence) == ("warning", "weak")
+    paid = {"reward/mean": [0.2, 0.6]}
+    assert named(table([0.002, 8.0], **paid)) == {}  # the policy was paid for it
+    assert named(table([0.01, 0.09])) == {}
+    assert named(table([0.002, 8.0, 0.6])) == {}  # a spike
+
+
 def test_without_step_numbers_the_first_row_need_not_be_the_runs() -> None:
     case = replace(table([0.6, 0.62]), numbered=False)
     finding = named(case)["reference-mismatch"]

@@ -85,6 +85,12 @@ def test_what_is_not_that(changes: Row) -> None:
     assert proxy([{**row, **changes} for row in SHAPED]) == []
 
 
+def test_without_a_spread_a_part_that_pays_differently_says_that_rewards_differ() -> None:
+    climbing = table(rewards__accuracy=[0.0] * 12, rewards__format=climb(0.1, 0.9, 12))
+    assert proxy(climbing) == [("warning", "strong")]
+    assert proxy(table(rewards__accuracy=[0.0] * 12, rewards__format=[1.0] * 12)) == []  # all earn all of it
+
+
 def test_a_form_that_is_never_earned_is_no_answer() -> None:
     assert proxy(table(rewards__format=[0.0] * 12, rewards__accuracy=climb(0.1, 0.9, 12), reward__std=[0.3] * 12)) == []
     unnamed = table(rewards__f1=[0.0] * 12, rewards__f2=climb(0.1, 0.9, 12), reward__std=[0.3] * 12)
@@ -122,12 +128,28 @@ UP, DOWN = climb(0.2, 0.8), climb(0.7, 0.3)
             [("warning", "strong")],  # and the sum stands still
         ),
         (table(rewards__a=climb(0.2, 0.8, 5), rewards__b=climb(0.7, 0.3, 5)), [("warning", "weak")]),  # five in order
-        (table(rewards__a=climb(0.2, 0.8, 4), rewards__b=climb(0.7, 0.3, 4)), []),
+        (table(rewards__a=climb(0.2, 0.8, 3), rewards__b=climb(0.7, 0.3, 3)), [("warning", "weak")]),  # and far apart
+        (table(rewards__a=climb(0.2, 0.3, 4), rewards__b=climb(0.7, 0.3, 4)), []),  # one changes by a third
+        (table(rewards__a=climb(0.02, 0.08, 3), rewards__b=climb(0.1, 0.04, 3)), []),  # a few answers of a hundred
         (table(rewards__a=climb(0.2, 0.8, 5, 0.2), rewards__b=climb(0.7, 0.3, 5)), []),  # one of the two is not
     ],
 )
 def test_parts_that_pull_against_each_other(rows: list[Row], expected: list[tuple[str, str]]) -> None:
     assert conflict(rows) == expected
+
+
+def test_three_rows_of_noise_are_rarely_accused() -> None:
+    """2,000 excerpts of four parts, each row a mean of 64 answers with one pass rate each: 1 in 100 at most."""
+    random = Random(5)
+    accused = 0
+    for _ in range(2000):
+        rates = [random.choice((0.05, 0.1, 0.3, 0.5, 0.9)) for _ in range(4)]
+        parts = {
+            f"rewards__p{i}": [sum(random.random() < rate for _ in range(64)) / 64 for _ in range(3)]
+            for i, rate in enumerate(rates)
+        }
+        accused += bool(conflict(table(**parts)))
+    assert accused <= 20
 
 
 def test_parts_that_wander_are_rarely_accused() -> None:

@@ -42,6 +42,20 @@ def test_a_policy_that_learned_or_was_sure_is_not_accused() -> None:
     assert runaway(table(entropy=[0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.3, 0.3], reward=[0.4] * 8)) == []
 
 
+def test_few_rows_that_go_one_way_are_a_hint() -> None:
+    (finding,) = runaway(table(entropy=[0.8, 0.1, 0.02], reward=[0.4, 0.4, 0.4]))
+    assert (finding.id, finding.severity, finding.confidence) == ("entropy-collapse", "warning", "weak")
+    (ends,) = runaway(table(entropy=[0.8, 0.02]))
+    assert (ends.severity, ends.confidence) == ("warning", "weak")
+    assert runaway(table(entropy=[0.8, 0.01, 0.3, 0.02])) == []  # up and down
+    assert runaway(table(entropy=[0.8, 0.1, 0.02], reward=[0.4, 0.5, 0.6])) == []  # it bought something
+    (alone,) = runaway(table(grad_norm=[0.4, 0.6, 35.0, 1240.0]))
+    assert (alone.id, alone.severity, alone.confidence) == ("grad-explosion", "warning", "weak")
+    (fell,) = runaway(table(grad_norm=[0.4, 0.6, 35.0, 1240.0], reward=[0.2, 0.2, 0.02, 0.01]))
+    assert (fell.severity, fell.confidence) == ("error", "moderate")
+    assert runaway(table(grad_norm=[0.4, 1240.0, 0.5, 0.4])) == []
+
+
 def test_gradients_that_explode() -> None:
     (finding,) = runaway(table(grad_norm=[0.5, 0.6, 0.5, 20.0, 90.0, 400.0, 900.0, 1000.0]))
     assert (finding.id, finding.severity, finding.evidence["first_step"]) == ("grad-explosion", "error", 5)

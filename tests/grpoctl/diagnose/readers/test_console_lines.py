@@ -13,7 +13,8 @@ from grpoctl.diagnose.readers.text import Line
 
 def parse(*lines: str, columns: dict[str, str] | None = None) -> tuple[list[Logged], LineParser]:
     parser = LineParser(columns or {})
-    return [entry for number, text in enumerate(lines, 1) for entry in parser.feed(Line(number, text))], parser
+    entries = [entry for number, text in enumerate(lines, 1) for entry in parser.feed(Line(number, text))]
+    return [*entries, *parser.finish()], parser
 
 
 def cells(entries: Iterable[Logged]) -> list[dict[str, float | None]]:

@@ -1,0 +1,189 @@
+"""Which metric of ours a column's words mean: `avg reward`, `resp len`, `KL div`, `truncated %`, `平均 reward`.
+
+People call the columns of a table as they like. A name is read word by word: words that say nothing (avg, train, per)
+are left out, and what is left has to be all of one row below, or nobody knows. What is not here: names that trainers
+log under (metric_names), which go first.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_MARKS = re.compile(r"[*`_~\\]+")
+_REMARK = re.compile(r"[(\[{（]([^()\[\]{}（）]*)[)\]}）]")
+_WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+@?|@|\d+|%|[Δδ]|[^\W\d_a-z]+")
+_COUNTED = re.compile(r"\b(tokens|toks?) ?/ ?(completion|response|sample|rollout|answer)s?\b", re.IGNORECASE)
+_NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_CHINESE = {
+    "平均": " avg ", "均值": " mean ", "奖励": " reward ", "得分": " score ", "分数": " score ", "熵": " entropy ",
+    "损失": " loss ", "学习率": " lr ", "梯度范数": " grad norm ", "梯度": " grad ", "回复": " response ",
+    "响应": " response ", "回答": " response ", "输出": " output ", "长度": " length ", "准确率": " accuracy ",
+    "正确率": " accuracy ", "成功率": " success rate ", "截断": " truncated ", "比例": " ratio ", "验证": " val ",
+    "测试": " test ", "步数": " step ", "训练": " train ", "标准差": " std ", "最大": " max ", "最小": " min ",
+    "散度": " divergence ", "答对": " correct ", "正确": " correct ", "惩罚": " penalty ",
+}  # fmt: skip
+_SAYS_NOTHING = frozenset({
+    "avg", "mean", "average", "averaged", "train", "training", "batch", "rollout", "policy", "the", "of", "per",
+    "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
+    "total", "overall", "raw", "actor", "rolling", "smoothed", "ema", "running", "approx", "estimated", "est",
+    "ref", "reference", "all", "group",
+})  # fmt: skip
+_HELD_OUT = frozenset({
+    "eval", "val", "validation", "test", "dev", "heldout", "held", "out", "evaluation", "benchmark",
+})  # fmt: skip
+_SETS = frozenset({
+    "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "mbpp", "humaneval", "olympiad",
+    "minerva", "livecodebench",
+})  # fmt: skip
+_ASIDE = _SAYS_NOTHING | _HELD_OUT | _SETS
+# A word -> the word that stands for it below.
+_SAME = {
+    "rewards": "reward", "rew": "reward", "score": "reward", "scores": "reward", "return": "reward",
+    "returns": "reward",
+    "acc": "accuracy", "correct": "accuracy", "correctness": "accuracy", "solved": "accuracy", "pass": "accuracy",
+    "pass@": "accuracy", "avg@": "accuracy", "mean@": "accuracy", "maj@": "accuracy", "success": "accuracy",
+    "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy",
+    "kld": "kl", "ent": "entropy", "gradient": "grad", "grads": "grad", "gnorm": "gradnorm",
+    "lengths": "length", "len": "length", "resp": "response", "responses": "response", "completions": "response",
+    "completion": "response", "comp": "response", "output": "response", "outputs": "response", "gen": "response",
+    "generation": "response", "generated": "response", "generations": "response", "answer": "response",
+    "seq": "response", "sequence": "response", "cot": "response", "toks": "tokens", "tok": "tokens",
+    "trunc": "truncated", "truncation": "truncated", "truncations": "truncated", "cutoff": "truncated",
+    "overlong": "truncated", "clipped": "clip", "clipping": "clip", "clipfrac": "clipshare", "clipratio": "clipshare",
+    "frac": "share", "fraction": "share", "ratio": "share", "rate": "share", "proportion": "share", "percent": "share",
+    "%": "share", "pct": "share", "percentage": "share", "deviation": "std", "sd": "std", "stdev": "std",
+    "stddev": "std", "groups": "group", "prompts": "group", "prompt": "group", "variance": "var",
+    "advantages": "advantage", "adv": "advantage", "unique": "distinct", "div": "divergence", "losses": "loss",
+    "minimum": "min", "maximum": "max", "highest": "max", "lowest": "min", "learning": "learn", "logp": "logprob",
+    "logprobs": "logprob", "formatting": "format", "formatted": "format",
+}  # fmt: skip
+# What is left of a name, in any order -> the metric.
+_MEANS: dict[frozenset[str], str] = {
+    frozenset(words.split()): metric
+    for metric, names in {
+        "reward/mean": ("reward",),
+        "reward/std": ("reward std",),
+        "reward/max": ("reward max",),
+        "reward/min": ("reward min",),
+        "rewards/accuracy": ("accuracy", "accuracy share", "accuracy reward", "accuracy response", "exact match",
+                             "exact match share"),
+        "rewards/format": ("format", "format share", "format reward", "format accuracy"),
+        "kl": ("kl", "kl divergence", "kl loss", "kl penalty"),
+        "sampler/kl": ("mismatch kl", "kl mismatch", "sampler kl", "vllm kl", "inference kl"),
+        "rollout/logprob_gap": ("logprob diff", "logprob gap", "logprob difference", "logprob mismatch"),
+        "entropy": ("entropy",),
+        "grad_norm": ("grad norm", "gradnorm"),
+        "learning_rate": ("lr", "learn share"),
+        "loss": ("loss",),
+        "policy/loss": ("pg loss",),
+        "policy/clip_share": ("clip share", "clipshare"),
+        "completions/length": ("response length", "length", "response"),
+        "completions/longest": ("max length", "max response length"),
+        "completions/shortest": ("min length", "min response length"),
+        "completions/truncated": ("truncated", "truncated share", "truncated response", "truncated response share",
+                                  "response clip share", "clip response", "clip length", "length clip share",
+                                  "response length clip share", "response clipshare", "hit max length",
+                                  "cut off", "cut off share", "hitting max length", "max length hit share"),
+        "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity"),
+        "completions/distinct": ("distinct", "distinct share", "distinct response", "distinct response share"),
+        "groups/dead": ("zero std", "zero std share", "zero var", "zero var share", "dead", "dead share",
+                        "zero advantage", "zero advantage share", "degenerate", "degenerate share",
+                        "zero signal", "no signal", "uniform", "uniform share", "zero reward std",
+                        "zero reward std share", "zero grad", "zero reward var"),
+        "advantage/std_all": ("advantage std",),
+        "advantage/max": ("advantage max",),
+        "advantage/min": ("advantage min",),
+    }.items()
+    for words in names
+}  # fmt: skip
+_OF_HELD_OUT = {
+    "reward/mean": "eval/reward", "loss": "eval/loss", "completions/length": "eval/length",
+    "completions/truncated": "eval/truncated", "completions/valid": "eval/valid",
+}  # fmt: skip
+_SCORES = frozenset({
+    "reward", "accuracy", "penalty", "bonus", "precision", "recall", "f1", "bleu", "rouge", "coverage",
+})  # fmt: skip
+_NO_PARTS = (
+    frozenset(
+        [
+            "best",
+            "threshold",
+            "weight",
+            "coef",
+            "coefficient",
+            "std",
+            "min",
+            "max",
+            "delta",
+            "Δ",
+            "δ",
+            "target",
+            "baseline",
+            "base",
+            "old",
+            "new",
+            "var",
+            "time",
+            "total",
+        ]
+    )
+    | _HELD_OUT
+)
+_LONGEST = 60  # characters of a name
+
+
+@lru_cache(maxsize=20_000)
+def metric_by_words(name: str) -> str | None:
+    """The metric that the words mean; None where a word is left that nobody knows. Paths (`a/b`) have no words."""
+    if len(name) > _LONGEST:
+        return None
+    plain = _COUNTED.sub("response tokens", _MARKS.sub(" ", name))
+    if plain.partition("/")[0].lower() in _HELD_OUT:
+        plain = plain.replace("/", " ")  # eval/pass_at_1
+    remarks = " ".join(_REMARK.findall(plain))
+    if (metric := _of_words(_REMARK.sub(" ", plain))) is not None:
+        return metric
+    return "reward/mean" if set(_words(remarks)) - _SAYS_NOTHING == {"reward"} else None  # `strict match (the reward)`
+
+
+@lru_cache(maxsize=20_000)
+def part_by_words(name: str) -> str | None:
+    """`rewards/NAME` where a table's column is called a score of something (`strict acc`, `tool reward`, `recall`)."""
+    plain = _REMARK.sub(" ", _MARKS.sub(" ", name))
+    words = _words(plain)
+    if len(name) > _LONGEST or _NO_NAME.search(plain) or not _NO_PARTS.isdisjoint(words) or _SCORES.isdisjoint(words):
+        return None
+    slug = "_".join(re.findall(r"\w+", plain.lower()))
+    return f"rewards/{slug}" if slug else None
+
+
+def _of_words(text: str) -> str | None:
+    words = _words(text)
+    left = frozenset(word for word in words if word not in _ASIDE and not word.isdigit() and word != "@")
+    named = [word for word in words if word in _SETS]
+    held_out = bool(named or not _HELD_OUT.isdisjoint(words))
+    counted = any(word.endswith("@") for word in _raw_words(text))  # pass@1 is measured on a benchmark
+    if named and not left:
+        return f"eval/slices/{named[0]}"
+    metric = _MEANS.get(left)
+    twice = any(words.count(word) > 1 for word in left)  # two names, one behind the other
+    numbered = any(word.isdigit() for word in words) and not (held_out or counted)
+    a_text = left == {"response"} and "tokens" not in words
+    if metric is None or "/" in text or twice or numbered or a_text:
+        return None
+    if metric == "rewards/accuracy" and (held_out or counted):
+        return f"eval/slices/{'_'.join(named) or 'accuracy'}"
+    return _OF_HELD_OUT.get(metric) if held_out else metric
+
+
+def _words(text: str) -> list[str]:
+    return [_SAME.get(word, word) for word in _raw_words(text)]
+
+
+def _raw_words(text: str) -> list[str]:
+    text = _CAMEL.sub(" ", text)
+    for word, english in _CHINESE.items():
+        text = text.replace(word, english)
+    return _WORD.findall(text.lower().replace("-", " ").replace("|g|", "grad norm"))

@@ -1,0 +1,288 @@
+"""Tables that people write by hand: what a cell says, what numbers a row, and which way round the table is.
+
+A cell may be bold, rounded (`~0.5`), a percentage, `12,345`, `1.2k`, `0.1 -> 0.4` (the first and the last value of what
+the row stands for), `0.3±0.1` or `3/20`. A row may be a step (`step 50`), several (`1-10`), or a stage of the run
+(`start`, `end`). A table may have one column a step. What is not here: which line belongs to a table (console_lines).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from grpoctl.diagnose.readers.metric_names import STEPS, name_of
+
+Cells = dict[str, float | None]
+
+_EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none", "no log", "?", "…", "...", "tbd"})
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
+_ONE = re.compile(
+    rf"(?P<number>{_NUMBER})\s*(?P<unit>%|k|m|tok(?:en)?s?|nats?(?:/tok(?:en)?)?|chars?|steps?|words?)?", re.IGNORECASE
+)
+_FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
+_DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))\s*%?")
+_ARROW = re.compile(r"\s*(?:->|=>|→|⇒|➜|➔|⟶)\s*")
+_RANGE = re.compile(rf"({_NUMBER})\s*(%?)\s*(?:-|to|\.\.+|until)\s*\+?({_NUMBER})\s*(%?)", re.IGNORECASE)
+_MARKS = re.compile(r"[*`_]{1,3}(?=\S)|(?<=\S)[*`_]{1,3}|<[^<>]{1,40}>|[~≈≃≲≳<>≤≥↑↓▲▼✅❌⚠🔥✓✗️]|\\")
+_REMARK = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*|\s*(?:±|\+/-|\+-).*$")
+_POWER = re.compile(r"\s*[x×·*]\s*10\s*(?:\^|\*\*)?\s*\{?([-+]?\d+)\}?", re.IGNORECASE)
+_SCALE = re.compile(r"[(\[]\s*[x×*·]?\s*(?:1e([-+]?\d+)|10\s*\^?\{?([-+]\d+)\}?)\s*[)\]]", re.IGNORECASE)
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u2011", "0123456789-+----")
+_NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
+
+_STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
+_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
+_STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?")
+_STEP_INSIDE = re.compile(rf"\b(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
+_STEP_RANGE = re.compile(
+    rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}\s*(?:-|to|\.\.+|until|through)\s*"
+    rf"(?:{_STEP_WORDS}\s*)?{_COUNT}(?:\s*{_STEP_WORDS})?"
+)
+_BEFORE = frozenset({"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft"})
+_STAGES = _BEFORE | {
+    "first", "early", "begin", "beginning", "mid", "middle", "halfway", "late", "later", "last", "end", "ending",
+    "final", "after", "peak", "now", "early training", "mid training", "late training", "after training", "at start",
+    "at end", "early steps", "late steps", "first steps", "last steps",
+}  # fmt: skip
+_NUMBERING = frozenset({*STEPS, "steps", "iterations", "step range", "range", "window", "ckpt", "checkpoint", "updates",
+                        "update", "phase", "stage", "when", "interval", "epoch", "窗口", "步数", "step(s)", "#", "it",
+                        "batch", "global step", "training step", "train step", "training steps"})  # fmt: skip
+_OF_RUNS = frozenset({
+    "model", "run", "config", "configuration", "method", "setting", "settings", "experiment", "variant", "name",
+    "arm", "setup", "algorithm", "approach", "seed", "id", "version", "trial",
+})  # fmt: skip
+_SHARES = (
+    "groups/dead", "completions/truncated", "completions/valid", "completions/distinct", "policy/clip_share",
+)  # fmt: skip
+
+
+def cell_values(text: str) -> list[float | None]:
+    """The numbers along a cell: one, or those between arrows; [None] for what is none."""
+    parts = [_plain(part) for part in _ARROW.split(text.translate(_RAISED))]
+    return [None] if parts[0] in _EMPTY else [_one(part) for part in parts]
+
+
+def _plain(text: str) -> str:
+    """The text without marks and remarks, in small letters."""
+    return " ".join(_REMARK.sub(" ", _MARKS.sub("", text)).lower().split())
+
+
+def _one(word: str) -> float | None:
+    """A number as people write it; of a range its middle."""
+    if (known := _NO_NUMBERS.get(word)) is not None:
+        return known
+    if power := _POWER.search(word):
+        word = f"{word[: power.start()]}e{power[1]}{word[power.end() :]}"
+    if _DECIMAL_COMMA.fullmatch(word):
+        word = word.replace(",", ".")
+    if match := _ONE.fullmatch(word):
+        return _scaled(match["number"], (match["unit"] or "").lower())
+    if (match := _FRACTION.fullmatch(word)) and int(match[2]) > 0:
+        return int(match[1]) / int(match[2])
+    if match := _RANGE.fullmatch(word):
+        unit = match[2] or match[4]
+        first, last = _scaled(match[1], unit), _scaled(match[3], unit)
+        return (first + last) / 2
+    return None
+
+
+def _scaled(number: str, unit: str) -> float:
+    factor = {"%": 0.01, "k": 1e3, "m": 1e6}.get(unit, 1.0)
+    return float(number.replace(",", "")) * factor
+
+
+def steps_of_label(text: str) -> tuple[int, int] | None:
+    """(first, last) step that a label stands for: `50`, `step 50`, `1-10`, `step 100 to 200`, `baseline` (0)."""
+    plain = _plain(_ARROW.sub(" to ", text.translate(_RAISED)))
+    if plain in _BEFORE or plain.split(" ")[0] in ("baseline", "base"):
+        return 0, 0
+    if match := _STEP_RANGE.fullmatch(plain):
+        first, last = _count(match[1], match[2] or match[4]), _count(match[3], match[4])
+        return (first, last) if first is not None and last is not None and first <= last else None
+    if match := _STEP_LABEL.fullmatch(plain) or _STEP_INSIDE.search(plain):
+        step = _count(match[1], match[2])
+        return None if step is None else (step, step)
+    return None
+
+
+def _count(number: str, unit: str) -> int | None:
+    value = float(number.replace(",", "")) * (1000 if unit else 1)
+    return int(value) if value.is_integer() and 0 <= value < 1e12 else None
+
+
+def is_stage(text: str) -> bool:
+    """Whether a label names a part of the run in its order: start, mid, end."""
+    return _plain(text) in _STAGES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenRow:
+    """A row as it was meant. `step` is None where its place in the order is all that is known."""
+
+    line: int
+    step: int | None
+    cells: Cells
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenTable:
+    """A table's lines as cells, its header first; every row has as many cells."""
+
+    lines: Sequence[int]
+    rows: Sequence[Sequence[str]]
+
+    def course(self, is_known: Callable[[str], bool]) -> tuple[list[WrittenRow], list[str]]:
+        """The rows of a run's course, whichever way round they stand, and names that are no metric.
+
+        [] where the table has no metric, or where its rows or columns are different runs.
+        """
+        header, *body = [[_named(cell) for cell in row] for row in self.rows[:1]] + [list(row) for row in self.rows[1:]]
+        across = [place for place, name in enumerate(header) if is_known(name)]
+        down = [place for place, row in enumerate(body) if is_known(_named(row[0]))]
+        if down and len(down) >= len(across) and not is_known(header[0]):
+            return self._transposed(header, body, down)
+        return self._upright(header, body, across) if across and body else ([], header)
+
+    def _upright(
+        self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int]
+    ) -> tuple[list[WrittenRow], list[str]]:
+        """One row a step."""
+        unknown = [name for place, name in enumerate(header) if place not in known and name]
+        labels = next((place for place, name in enumerate(header) if _numbers(name)), None)
+        if labels is None and 0 not in known:
+            labels = 0
+        told = [None if labels is None else steps_of_label(row[labels]) for row in body]
+        if labels is not None and not _are_of_one_run(header[labels], [row[labels] for row in body], told):
+            return [], list(header)
+        names = [(place, header[place]) for place in known if place != labels]
+        scales = {name: _scale_of(name) for _, name in names}
+        rows: list[WrittenRow] = []
+        numbered = any(span is not None and span != (0, 0) for span in told)
+        for line, row, span in zip(self.lines[1:], body, told, strict=True):
+            if numbered and span is None:
+                continue  # a total, another run
+            rows += _expanded(line, span, {name: _times(scales[name], row[place]) for place, name in names})
+        return _with_shares(rows), [name for name in unknown if labels is None or name != header[labels]]
+
+    def _transposed(
+        self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int]
+    ) -> tuple[list[WrittenRow], list[str]]:
+        """One column a step; with one column of values (metric, value) that is one row, or the ends of an arrow."""
+        unknown = [_named(row[0]) for place, row in enumerate(body) if place not in known]
+        told = [steps_of_label(label) for label in header[1:]]
+        if len(told) > 1 and not _are_of_one_run(header[0], header[1:], told):
+            return [], unknown
+        rows: list[WrittenRow] = []
+        if len(header) == 2 and len({body[place][0].strip() for place in known}) < len(known):
+            return _boxes(self.lines, body, known), unknown
+        numbered = any(span is not None and span != (0, 0) for span in told)
+        for column, span in enumerate(told, 1):
+            if numbered and span is None:
+                continue
+            cells = {_named(body[place][0]): cell_values(body[place][column]) for place in known}
+            if any(value is not None for values in cells.values() for value in values):
+                rows += _expanded(self.lines[0], span, cells)
+        return _with_shares(rows), unknown
+
+
+def _boxes(lines: Sequence[int], body: Sequence[Sequence[str]], known: Sequence[int]) -> list[WrittenRow]:
+    """The rows of names and values that come again and again: one for each time."""
+    rows: list[WrittenRow] = []
+    cells: Cells = {}
+    for place in known:
+        name, value = _named(body[place][0]), cell_values(body[place][1])[-1]
+        if name in cells:
+            rows.append(WrittenRow(line=lines[place], step=None, cells=cells))
+            cells = {}
+        cells[name] = value
+    rows.append(WrittenRow(line=lines[-1], step=None, cells=cells))
+    return _with_shares([row for row in rows if row.cells])
+
+
+def _named(cell: str) -> str:
+    """The cell as a name: without marks, and without spaces around a path's bars."""
+    return re.sub(r"\s*/\s*", "/", re.sub(r"\*+|`+|<[^<>]{1,40}>", "", cell)).strip().strip("_")
+
+
+def _scale_of(name: str) -> float:
+    """What the values of a column are to be multiplied with: `LR (x1e-6)`."""
+    match = _SCALE.search(name.translate(_RAISED))
+    return 1.0 if match is None else float(f"1e{match[1] or match[2]}")
+
+
+def _times(scale: float, text: str) -> list[float | None]:
+    return [value if value is None else value * scale for value in cell_values(text)]
+
+
+def _numbers(name: str) -> bool:
+    word = name.strip().lower().replace("_", " ")
+    return word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(name) == "step"
+
+
+def _are_of_one_run(over: str, labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether labels are steps or stages of a run, and not names of runs."""
+    if over.strip().lower() in _OF_RUNS:
+        return any(_STEP_INSIDE.search(label) for label in labels)
+    numbered = sum(span is not None for span in told)
+    return 2 * max(numbered, sum(is_stage(label) for label in labels)) > len(labels)
+
+
+def _expanded(
+    line: int, span: tuple[int, int] | None, values: Mapping[str, Sequence[float | None]]
+) -> Iterator[WrittenRow]:
+    """One row, or as many as its longest cell has values: their ends are the row's first and last step."""
+    count = max(map(len, values.values()), default=1)
+    for index in range(count):
+        cells = {name: _at(course, index, count) for name, course in values.items()}
+        kept: Cells = {name: value for name, value in cells.items() if value is not None}
+        if kept or count == 1:
+            yield WrittenRow(line=line, step=_step_at(span, index, count), cells=kept)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """What was told of a metric along the run: its first value, perhaps some between, its last."""
+
+    line: int
+    values: tuple[float | None, ...]
+
+
+def stretched(values: Mapping[str, Sequence[float | None]]) -> list[Cells]:
+    """The rows of several metrics' stretches: their ends stand together."""
+    return [row.cells for row in _expanded(0, None, values) if row.cells]
+
+
+def _at(course: Sequence[float | None], index: int, count: int) -> float | None:
+    """The value at a place of a course that may be shorter: its ends stand at the ends."""
+    if len(course) in (1, count):
+        return course[min(index, len(course) - 1)]
+    if index in (0, count - 1):
+        return course[0 if index == 0 else -1]
+    return course[index] if index < len(course) - 1 else None
+
+
+def _step_at(span: tuple[int, int] | None, index: int, count: int) -> int | None:
+    if span is None:
+        return None
+    first, last = span
+    return last if count == 1 else round(first + (last - first) * index / (count - 1))
+
+
+def _with_shares(rows: Sequence[WrittenRow]) -> list[WrittenRow]:
+    """The rows; a share whose values are up to 100 was written in percent, as its header may say, too."""
+    percent: set[str] = set()
+    for name in {name for row in rows for name in row.cells}:
+        values = [value for row in rows if (value := row.cells.get(name)) is not None and math.isfinite(value)]
+        is_share = name_of(name) in _SHARES or "%" in name
+        if values and is_share and 1 < max(values) <= 100 and min(values) >= 0:
+            percent.add(name)
+    return [
+        WrittenRow(
+            line=row.line,
+            step=row.step,
+            cells={n: v / 100 if n in percent and v is not None else v for n, v in row.cells.items()},
+        )
+        for row in rows
+    ]

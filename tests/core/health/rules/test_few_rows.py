@@ -1,0 +1,94 @@
+"""What a few rows that lie far apart say of a fall, and what they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from core.health.case import Case, Settings
+from core.health.rules.few_rows import fell_in_few, held_out_fell
+
+
+def case(reward: Sequence[float], *, apart: int = 25, **columns: Sequence[float]) -> Case:
+    names = {"truncated": "completions/truncated", "held_out": "eval/reward"}
+    rows = [
+        {
+            "step": float(apart * (i + 1)),
+            "update": 1.0,
+            "reward/mean": value,
+            **{names.get(name, name): values[i] for name, values in columns.items()},
+        }
+        for i, value in enumerate(reward)
+    ]
+    return Case(rows=rows, averaged_over=apart)
+
+
+FELL = [0.538, 0.608, 0.442, 0.361, 0.418, 0.120, 0.029, 0.006]
+
+
+def test_a_reward_that_fell_between_a_few_rows_and_stayed() -> None:
+    (finding,) = fell_in_few(case(FELL))
+    assert (finding.id, finding.severity, finding.confidence) == ("policy-collapse", "warning", "weak")
+    assert finding.evidence["first_step"] == 175
+    (with_kl,) = fell_in_few(case([0.5, 0.5, 0.02], kl=[0.01, 0.02, 4.0]))
+    assert with_kl.confidence == "moderate"
+    (cut,) = fell_in_few(case([0.5, 0.4, 0.02], apart=1, truncated=[0.0, 0.1, 0.9]))
+    assert cut.confidence == "moderate"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        case([0.5, 0.5, 0.2]),  # less than half, not a quarter
+        case([0.5, 0.1, 0.5, 0.5]),  # it came back
+        case([0.25, 0.25, 0.0], apart=1),  # single steps: a batch of eight without a right answer
+        case([0.5, 0.5, 0.5, 0.5, 0.5, 0.0]),  # one row of six
+        case([-0.5, -0.5, -2.0]),  # penalties have no quarter
+        case([0.5] * 15 + [0.0] * 15),  # a course: level-break has it
+    ],
+)
+def test_no_fall(table: Case) -> None:
+    assert fell_in_few(table) == ()
+
+
+def test_short_excerpts_of_noise_are_rarely_accused() -> None:
+    """2,000 excerpts of 3 to 8 single steps of eight groups of eight, half right, KL and length as usual."""
+    random = Random(7)
+    accused = 0
+    for _ in range(2000):
+        length = random.randint(3, 8)
+        rewards = [sum(random.random() < 0.2 for _ in range(64)) / 64 for _ in range(length)]
+        kl = [abs(random.gauss(0.01, 0.005)) for _ in range(length)]
+        accused += bool(fell_in_few(case(rewards, apart=1, kl=kl)))
+    assert accused == 0
+
+
+def test_evaluations_that_fall_one_after_another() -> None:
+    (finding,) = held_out_fell(case([0.3, 0.5, 0.7], held_out=[0.41, 0.38, 0.3]))
+    assert (finding.id, finding.severity, finding.confidence) == ("overfitting", "warning", "weak")
+    (flat,) = held_out_fell(case([0.3, 0.3, 0.3], held_out=[0.254, 0.226, 0.168]))
+    assert flat.id == "no-gain"
+    rewards = [0.3 + 0.02 * i for i in range(12)]
+    (long,) = held_out_fell(case(rewards, held_out=[0.5 - 0.02 * i + 0.01 * (i % 2) for i in range(12)]))
+    assert (long.id, long.confidence) == ("overfitting", "moderate")
+
+
+@pytest.mark.parametrize(
+    "held_out",
+    [
+        [0.41, 0.40, 0.39],  # two of a hundred questions
+        [0.41, 0.30, 0.35],  # up again
+        [0.30, 0.35, 0.41],
+        [0.41, 0.3, 0.41, 0.32, 0.4, 0.31, 0.42, 0.3],  # no trend
+    ],
+)
+def test_evaluations_that_do_not(held_out: list[float]) -> None:
+    assert held_out_fell(case([0.3] * len(held_out), held_out=held_out)) == ()
+
+
+def test_evaluations_whose_error_is_known_are_judged_by_it() -> None:
+    table = case([0.3, 0.5, 0.7], held_out=[0.41, 0.38, 0.3])
+    known = Case(rows=table.rows, settings=Settings(eval_completions=50))
+    assert held_out_fell(known) == ()

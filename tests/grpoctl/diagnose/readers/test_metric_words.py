@@ -1,0 +1,84 @@
+"""Names that people give to columns: which metric their words mean, and which they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpoctl.diagnose.readers.metric_names import name_of
+from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        ("avg reward", "reward/mean"),
+        ("**Mean Reward**", "reward/mean"),
+        ("平均奖励", "reward/mean"),
+        ("last_f1 (the reward)", "reward/mean"),
+        ("success rate", "rewards/accuracy"),
+        ("acc", "rewards/accuracy"),
+        ("Format reward", "rewards/format"),
+        ("resp len", "completions/length"),
+        ("Avg. length", "completions/length"),
+        ("tokens/completion", "completions/length"),
+        ("KL div", "kl"),
+        ("KL (nats)", "kl"),
+        ("Mismatch KL", "sampler/kl"),
+        ("grad norm", "grad_norm"),
+        ("LR", "learning_rate"),
+        ("clip frac", "policy/clip_share"),
+        ("truncated %", "completions/truncated"),
+        ("截断比例", "completions/truncated"),
+        ("zero-var groups", "groups/dead"),
+        ("unique_answer_rate", "completions/distinct"),
+        ("reward std", "reward/std"),
+        ("eval reward", "eval/reward"),
+        ("Avg@4", "eval/slices/accuracy"),
+        ("GSM8K", "eval/slices/gsm8k"),
+        ("Val acc", "eval/slices/accuracy"),
+    ],
+)
+def test_words_that_mean_a_metric(name: str, metric: str) -> None:
+    assert metric_by_words(name) == metric
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "best reward",  # a maximum over the run
+        "reward threshold",
+        "KL coef",
+        "entropy loss",  # minus the entropy, or the entropy
+        "Δ reward",
+        "correct/rollout",  # a count
+        "answer",
+        "reward reward std",  # two columns
+        "loss 3",
+        "step time",
+        "x" * 100,
+    ],
+)
+def test_words_that_do_not(name: str) -> None:
+    assert metric_by_words(name) is None
+
+
+def test_times_and_counters_stay_aside() -> None:
+    assert name_of("timing_s/reward") is None
+    assert name_of("train_loss_time") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("strict acc", "rewards/strict_acc"),
+        ("**tool reward**", "rewards/tool_reward"),
+        ("recall proxy (pred/gt)", "rewards/recall_proxy"),
+        ("最终答对", "rewards/最终答对"),
+        ("p − precision", None),  # a difference
+        ("best reward", None),
+        ("val precision", None),
+        ("notes", None),
+    ],
+)
+def test_parts_of_a_reward(name: str, part: str | None) -> None:
+    assert part_by_words(name) == part

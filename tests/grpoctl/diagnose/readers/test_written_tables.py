@@ -1,0 +1,255 @@
+"""Tables and lists as people paste them into issues: which rows they are read as."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from core.errors import GrpoError
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import open_source
+from grpoctl.diagnose.readers.written_tables import cell_values, steps_of_label
+
+Row = dict[str, float]
+
+
+def rows_of(text: str, folder: Path) -> list[Row]:
+    file = folder / "comment.md"
+    file.write_text(text)
+    rows = open_source(Source(name=str(file), path=file)).case.rows
+    return [{name: value for name, value in row.items() if value is not None and name != "update"} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("cell", "values"),
+    [
+        ("**0.42**", [0.42]),
+        ("`0.5`", [0.5]),
+        ("≈ 12", [12.0]),
+        ("~0.3", [0.3]),
+        ("0.1 → 0.4", [0.1, 0.4]),
+        ("0.1->0.2 -> 0.4", [0.1, 0.2, 0.4]),
+        ("12,345", [12345.0]),
+        ("1.2k", [1200.0]),
+        ("**−0.022**", [-0.022]),
+        ("1×10⁻⁶", [1e-6]),
+        ("0.033±0.038", [0.033]),
+        ("−0.0151 (p = 5.7e-07)", [-0.0151]),
+        ("3/20", [0.15]),
+        ("0,35", [0.35]),
+        ("0.25-0.75", [0.5]),
+        ("<0.01", [0.01]),
+        ("0.64 ✅", [0.64]),
+        ("512 tokens", [512.0]),
+        ("1% → 3%", [0.01, 0.03]),
+        ("—", [None]),
+        ("yes", [None]),
+        ("2025-01-02", [None]),
+    ],
+)
+def test_a_cell(cell: str, values: list[float | None]) -> None:
+    assert cell_values(cell) == pytest.approx(values)
+
+
+def test_a_cell_that_is_no_number_was_measured() -> None:
+    assert [math.isnan(value or 0.0) for value in cell_values("NaN (diverged)")] == [True]
+
+
+@pytest.mark.parametrize(
+    ("label", "span"),
+    [
+        ("50", (50, 50)),
+        ("step 50", (50, 50)),
+        ("0-50", (0, 50)),
+        ("1–10", (1, 10)),
+        ("Step 100 to 200", (100, 200)),
+        ("0 → 100", (0, 100)),
+        ("1.5k", (1500, 1500)),
+        ("ckpt-200", (200, 200)),
+        ("36 *(first run)*", (36, 36)),
+        ("arm C4 step 50", (50, 50)),
+        ("baseline `exp199`", (0, 0)),
+        ("final", None),
+        ("0.5", None),
+        ("100-50", None),
+    ],
+)
+def test_a_label(label: str, span: tuple[int, int] | None) -> None:
+    assert steps_of_label(label) == span
+
+
+TABLES: dict[str, tuple[str, list[Row]]] = {
+    "metrics as rows, start and end as columns": (
+        "After:\n\n| metric | start | end |\n|---|---|---|\n| mean reward | 0.12 | 0.61 |\n| KL div | 0.001 | "
+        "**0.043** |\n| clip frac | 0.1% | 0.3% |\n",
+        [
+            {"step": 1, "reward/mean": 0.12, "kl": 0.001, "policy/clip_share": 0.001},
+            {"step": 2, "reward/mean": 0.61, "kl": 0.043, "policy/clip_share": 0.003},
+        ],
+    ),
+    "steps as columns": (
+        "| | step 10 | step 50 | step 100 |\n|---|---|---|---|\n| **avg reward** | 0.41 | 0.12 | 0.00 |\n"
+        "| truncated % | 2 | 64 | 100 |\n",
+        [
+            {"step": 10, "reward/mean": 0.41, "completions/truncated": 0.02},
+            {"step": 50, "reward/mean": 0.12, "completions/truncated": 0.64},
+            {"step": 100, "reward/mean": 0.0, "completions/truncated": 1.0},
+        ],
+    ),
+    "ranges of steps, thousands": (
+        "| Steps | Avg. Reward | Grad norm |\n|:-|--:|--:|\n| 0-50 | 0.21 | 0.4 |\n| 50–100 | 0.24 | 1,240.5 |\n",
+        [
+            {"step": 50, "reward/mean": 0.21, "grad_norm": 0.4},
+            {"step": 100, "reward/mean": 0.24, "grad_norm": 1240.5},
+        ],
+    ),
+    "arrows inside of ranges": (
+        "| phase | reward | KL |\n|--|--|--|\n| step 10 → 100 | 0.10 → 0.45 | 0.01 → 0.02 |\n"
+        "| step 101 → 200 | 0.45 → 0.03 | 0.02 → 14.7 |\n",
+        [
+            {"step": 10, "reward/mean": 0.1, "kl": 0.01},
+            {"step": 100, "reward/mean": 0.45, "kl": 0.02},
+            {"step": 101, "reward/mean": 0.45, "kl": 0.02},
+            {"step": 200, "reward/mean": 0.03, "kl": 14.7},
+        ],
+    ),
+    "metric and value": (
+        "| Metric | Value |\n|---|---|\n| reward | 0.1 → 0.4 |\n| completions/clipped_ratio | ~0.98 |\n",
+        [
+            {"step": 1, "reward/mean": 0.1, "completions/truncated": 0.98},
+            {"step": 2, "reward/mean": 0.4, "completions/truncated": 0.98},
+        ],
+    ),
+    "a list with arrows": (
+        "After ~300 steps:\n\n- reward: 0.52 -> 0.08\n- KL: 0.003 -> 8.1\n- mean completion length: 380 -> 12\n",
+        [
+            {"step": 1, "reward/mean": 0.52, "kl": 0.003, "completions/length": 380},
+            {"step": 2, "reward/mean": 0.08, "kl": 8.1, "completions/length": 12},
+        ],
+    ),
+    "prose": (
+        "When I train on my dataset the reward drops from 0.62 to 0.05 while the KL explodes from 0.01 to 15.3.\n",
+        [{"step": 1, "reward/mean": 0.62, "kl": 0.01}, {"step": 2, "reward/mean": 0.05, "kl": 15.3}],
+    ),
+    "bars between names and values": (
+        "step 1 | reward 0.12 | kl 0.0004 | len 201\nstep 2 | reward 0.15 | kl 0.0006 | len 203\n",
+        [
+            {"step": 1, "reward/mean": 0.12, "kl": 0.0004, "completions/length": 201},
+            {"step": 2, "reward/mean": 0.15, "kl": 0.0006, "completions/length": 203},
+        ],
+    ),
+    "names and values in a sentence": (
+        "[Step 1] avg reward 0.31, acc 25.0%, KL 0.012\n[Step 2] avg reward 0.35, acc 28.0%, KL 0.015\n",
+        [
+            {"step": 1, "reward/mean": 0.31, "rewards/accuracy": 0.25, "kl": 0.012},
+            {"step": 2, "reward/mean": 0.35, "rewards/accuracy": 0.28, "kl": 0.015},
+        ],
+    ),
+    "columns of spaces": (
+        "step    mean_reward    grad norm\n1       0.25           0.51\n2       0.31           0.48\n",
+        [
+            {"step": 1, "reward/mean": 0.25, "grad_norm": 0.51},
+            {"step": 2, "reward/mean": 0.31, "grad_norm": 0.48},
+        ],
+    ),
+    "pandas": (
+        "    step  reward      kl\n0      1   0.125  0.0001\n1      2   0.250  0.0004\n",
+        [{"step": 1, "reward/mean": 0.125, "kl": 0.0001}, {"step": 2, "reward/mean": 0.25, "kl": 0.0004}],
+    ),
+    "one space between all words": (
+        "Step Training Loss reward completions / mean_length\n1 0.0001 0.125 200.5\n2 0.0002 0.250 210.5\n",
+        [
+            {"step": 1, "loss": 0.0001, "reward/mean": 0.125, "completions/length": 200.5},
+            {"step": 2, "loss": 0.0002, "reward/mean": 0.25, "completions/length": 210.5},
+        ],
+    ),
+    "a CSV in a comment": (
+        "My log:\nstep,reward,kl\n1,0.1,0.001\n2,0.2,0.002\n",
+        [{"step": 1, "reward/mean": 0.1, "kl": 0.001}, {"step": 2, "reward/mean": 0.2, "kl": 0.002}],
+    ),
+    "Chinese": (
+        "| 步数 | 平均奖励 | 平均回复长度 | 熵 |\n|-|-|-|-|\n| 1 | 0.10 | 800 | 0.9 |\n| 2 | 0.35 | 1024 | 0.2 |\n",
+        [
+            {"step": 1, "reward/mean": 0.1, "completions/length": 800, "entropy": 0.9},
+            {"step": 2, "reward/mean": 0.35, "completions/length": 1024, "entropy": 0.2},
+        ],
+    ),
+    "two tables of one run": (
+        "| step | reward |\n|---|---|\n| 10 | 0.2 |\n| 20 | 0.3 |\n\n### KL\n\n| step | KL |\n|--|--|\n| 10 | 0.01 |\n"
+        "| 20 | 0.5 |\n",
+        [{"step": 10, "reward/mean": 0.2, "kl": 0.01}, {"step": 20, "reward/mean": 0.3, "kl": 0.5}],
+    ),
+    "two tables behind each other": (
+        "| step | reward |\n|---|---|\n| 10 | 0.2 |\n\n| step | KL |\n|---|---|\n| 10 | 0.01 |\n",
+        [{"step": 10, "reward/mean": 0.2, "kl": 0.01}],
+    ),
+    "HTML": (
+        "<table><tr><th>Step</th><th>Reward (avg)</th><th>Zero-std groups</th></tr><tr><td>100</td><td><b>0.02</b></td>"
+        "<td>97%</td></tr></table>",
+        [{"step": 100, "reward/mean": 0.02, "groups/dead": 0.97}],
+    ),
+    "a box of ASCII": (
+        "+------+--------+\n| step | reward |\n"
+        "+======+========+\n| 5    | 0.5    |\n+------+--------+\n| 6    | 0.0    |\n",
+        [{"step": 5, "reward/mean": 0.5}, {"step": 6, "reward/mean": 0.0}],
+    ),
+    "a box for each step": (
+        "-----------------------\n| train/       |      |\n|    kl        | 0.02 |\n| rollout/     |      |\n"
+        "|  mean_reward | 0.5  |\n-----------------------\n-----------------------\n| train/       |      |\n"
+        "|    kl        | 0.03 |\n| rollout/     |      |\n|  mean_reward | 0.6  |\n-----------------------\n",
+        [{"step": 1, "kl": 0.02, "reward/mean": 0.5}, {"step": 2, "kl": 0.03, "reward/mean": 0.6}],
+    ),
+    "a list for each step": (
+        "Step 100:\n  - Reward: 0.45\n  - Truncated: 12%\nStep 200:\n  - Reward: 0.01\n  - Truncated: 99%\n",
+        [
+            {"step": 100, "reward/mean": 0.45, "completions/truncated": 0.12},
+            {"step": 200, "reward/mean": 0.01, "completions/truncated": 0.99},
+        ],
+    ),
+    "lists by epoch": (
+        "Epoch 0.01: entropy = 0.2-0.6 (fine)\nEpoch 0.02: entropy = 0.1\n\nEpoch 0.01: reward = 0.03±0.04\n"
+        "Epoch 0.02: reward = 0.04\n",
+        [{"step": 1, "entropy": 0.4, "reward/mean": 0.03}, {"step": 2, "entropy": 0.1, "reward/mean": 0.04}],
+    ),
+    "decimal commas": (
+        "| step | Reward | KL |\n|---|---|---|\n| 10 | 0,25 | 0,003 |\n",
+        [{"step": 10, "reward/mean": 0.25, "kl": 0.003}],
+    ),
+    "quoted, and a scale in the header": (
+        "> | iter | Reward | LR (×1e-6) |\n> |---|---|---|\n> | iter 1 | 0.31 ± 0.2 | 1.0 |\n",
+        [{"step": 1, "reward/mean": 0.31, "learning_rate": 1e-6}],
+    ),
+    "rows that are of no step": (
+        "| step | avg reward | notes |\n|---|---|---|\n| 0 (baseline) | 0.1 | - |\n| 50 | 0.2 | ok |\n| Δ | +0.1 | |\n",
+        [{"step": 1, "reward/mean": 0.1}, {"step": 50, "reward/mean": 0.2}],
+    ),
+    "parts of a reward by their names": (
+        "| step | reward | strict acc | tool reward |\n|---|---|---|---|\n| 10 | 0.08 | 0% | 0.5 |\n",
+        [{"step": 10, "reward/mean": 0.08, "rewards/strict_acc": 0.0, "rewards/tool": 0.5}],
+    ),
+    "the same table twice: the longer one": (
+        "| step | reward |\n|---|---|\n| 1 | 0.9 |\n\nmore\n\n| step | reward |\n|---|---|\n| 1 | 0.1 |\n| 2 | 0.2 |\n",
+        [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table(name: str, tmp_path: Path) -> None:
+    text, expected = TABLES[name]
+    rows = rows_of(text, tmp_path)
+    assert rows == [pytest.approx(row) for row in expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| config | reward | kl |\n|---|---|---|\n| ours, lr 1e-6 | 0.45 | 0.01 |\n| theirs | 0.10 | 3.2 |\n",
+        "| metric | Qwen 1.5B | Llama 8B |\n|---|---|---|\n| reward | 0.4 | 0.5 |\n| kl | 0.1 | 0.2 |\n",
+    ],
+)
+def test_a_table_of_different_runs_is_no_course(text: str, tmp_path: Path) -> None:
+    with pytest.raises(GrpoError):
+        rows_of(text, tmp_path)
