@@ -54,6 +54,10 @@ class _WrappedPolicy:
         """As the wrapped policy."""
         return self._policy.canary(example)
 
+    def probe(self, examples: Sequence[Example], key: RowKey) -> Mapping[str, float]:
+        """As the wrapped policy."""
+        return self._policy.probe(examples, key)
+
     def keep(self, which: Keep) -> None:
         """As the wrapped policy."""
         self._policy.keep(which)

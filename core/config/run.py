@@ -323,6 +323,8 @@ def _unfit_losses(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str,
         yield "consistency_weight", f"{whose} has no consistency loss; allowed: 0"
     if stage.consistency_weight.ever and "consistency" in stage.loss_weights:
         yield "loss_weights.consistency", "is set by consistency_weight too; allowed: one of the two"
+    if stage.supervised_weight.ever and "supervised" in stage.loss_weights:
+        yield "supervised_weight", f"the policy {policy.kind} has a loss of its own of that name; allowed: 0 beside it"
     if policy.density and stage.surrogate == "dppo":
         yield "surrogate", f"got dppo, which compares probabilities; the policy {policy.kind} has densities"
 

@@ -48,7 +48,8 @@ def _content(value: Any) -> str:
 class Outcome:
     """One scored output. `reward` is NaN where it could not be computed: missing, never 0.
 
-    `parts` are what it is made of, or other scores of the same output, by name: logged as `rewards/<name>`.
+    `parts` are what it is made of, or other scores of the same output, by name: logged as `rewards/<name>`. `measured`
+    is in units of its own (dB): evaluations report it as `eval/<name>`, which is a declared metric (core.metrics).
     """
 
     reward: float
@@ -56,6 +57,7 @@ class Outcome:
     valid: bool
     parts: Mapping[str, float] = field(default_factory=dict)  # NaN where missing
     right: bool | None = None  # whether the answer is right; None where the task does not know
+    measured: Mapping[str, float] = field(default_factory=dict)  # NaN where missing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,10 +118,17 @@ class Task(Protocol):
     def baselines(self) -> Mapping[str, Mapping[str, float]]:
         """What can be had on the held-out problems without training, by name: random outputs, the best possible, ...
 
-        Each as the metrics that an evaluation of it would have (`eval/reward`, `eval/rewards/<part>`). A run records
-        them before its first step. None here.
+        Each as the metrics that an evaluation of it would have (`eval/reward`, `eval/rewards/<part>`, what is
+        measured). A run records them before its first step. None here.
         """
         return {}
+
+    def picture(self, examples: Sequence[Example], outputs: Sequence[Any]) -> bytes | None:
+        """A PNG image of what an evaluation answered, one output for each example; None where there is none to look at.
+
+        A run keeps that of each evaluation in its `pictures` folder.
+        """
+        return None
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """What the rows of samples.jsonl show (`step`, `prompt_id`, what `record` keeps, `valid`, `reward`).
@@ -193,6 +202,10 @@ class WrappedTask(Task):
     def baselines(self) -> Mapping[str, Mapping[str, float]]:
         """As the wrapped task."""
         return self.task.baselines()
+
+    def picture(self, examples: Sequence[Example], outputs: Sequence[Any]) -> bytes | None:
+        """As the wrapped task."""
+        return self.task.picture(examples, outputs)
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """As the wrapped task."""

@@ -31,6 +31,7 @@ from grpoctl.files import (
     RowWriter,
     read_json,
     read_rows,
+    replace_bytes,
     replace_json,
     replace_rows,
     storage_errors,
@@ -304,6 +305,7 @@ class Recorder:
     """
 
     def __init__(self, run: RunDir, watcher: Watcher) -> None:
+        self._run = run
         self._watcher = watcher
         self._samples = RowWriter(run.samples)
         self._metrics = RowWriter(run.metrics)
@@ -314,8 +316,11 @@ class Recorder:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
+        picture: bytes | None = None,
     ) -> None:
         """Record one step."""
+        if picture is not None:
+            replace_bytes(self._run.picture(int(row["step"] or 0)), picture)
         self._samples.append(*samples)
         self._timings.append({"step": row["step"], **timings})
         self._metrics.append(row)
@@ -346,6 +351,10 @@ def rewind(run: RunDir, step: int) -> None:
     """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes."""
     for path in (run.metrics, run.samples, run.timings):
         truncate_after(path, step)
+    for picture in run.pictures.glob("step-*.png"):
+        if picture > run.picture(step):
+            with storage_errors("remove", picture):
+                picture.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
