@@ -44,9 +44,7 @@ class AdvantageSpec(Part):
     weighting: Weighting = "rows"  # whether batch statistics count a completion once, or once per token
     running_decay: Decay = 0.9
     running_rule: Annotated[RunningRule, LATE] = "decay"  # count: document 003's, by the rewards so far
-    running_after: Annotated[Count, LATE] = (
-        0  # rewards of the stage that running statistics wait for
-    )
+    running_after: Annotated[Count, LATE] = 0  # rewards of the stage that running statistics wait for
 
     @model_validator(mode="after")
     def _ranks_have_no_history(self) -> AdvantageSpec:
