@@ -226,6 +226,12 @@ def _of_run(spec: RunSpec) -> Iterator[Finding]:
             ),
             evidence={"reward_mode": task.reward_mode, "equals": other},
         )
+    yield from deviations(spec)
+
+
+def deviations(spec: RunSpec) -> Iterator[Finding]:
+    """Where a task cannot pay what its document says: told before a run, and among the findings of its result."""
+    task = spec.task
     if isinstance(task, RestorationTaskSpec) and task.w_psnr + task.w_ssim < 1 - 1e-9:
         w_psnr, w_ssim = task.weights
         yield Finding(

@@ -124,20 +124,13 @@ def built_in(patch: int) -> Pictures:
 
 
 def of_folder(folder: Path, patch: int) -> Pictures:
-    """A user's PNG and JPEG files by name, their headers looked at; what else lies there is counted. Raises SpecError.
-
-    Links are not followed, folders inside not entered.
-    """
+    """The pictures of a user's folder by name, their headers looked at. Raises SpecError."""
     need("skimage")
     key = "task.pictures"
     try:
-        entries = sorted(folder.iterdir())
+        files, ignored = picture_files(folder)
     except OSError as error:
         raise SpecError(f"{in_words(error)}; allowed: a folder with PNG or JPEG files", key=key) from None
-    files = [
-        entry for entry in entries if entry.suffix.lower() in SUFFIXES and not entry.is_symlink() and entry.is_file()
-    ]
-    ignored = len(entries) - len(files)
     if not files:
         others = f" ({ignored} other entries; links and folders are not followed)" if ignored else ""
         raise SpecError(f"no PNG or JPEG file in {folder}{others}; allowed: a folder with some", key=key)
@@ -150,6 +143,18 @@ def of_folder(folder: Path, patch: int) -> Pictures:
             raise SpecError(f"{size}; take it out of the folder, or lower task.patch", file=file)
         pictures.append(Picture(name=file.name, path=file, width=width, height=height))
     return Pictures(pictures, ignored)
+
+
+def picture_files(folder: Path) -> tuple[list[Path], int]:
+    """A folder's PNG and JPEG files by name, and how many other entries it has. Raises OSError.
+
+    Links are not followed, folders inside not entered.
+    """
+    entries = sorted(folder.iterdir())
+    files = [
+        entry for entry in entries if entry.suffix.lower() in SUFFIXES and not entry.is_symlink() and entry.is_file()
+    ]
+    return files, len(entries) - len(files)
 
 
 def need(*packages: str) -> dict[str, Path]:

@@ -55,6 +55,14 @@ def test_paths_count_from_their_file(project: Path) -> None:
     ]
 
 
+def test_a_folder_of_pictures_is_a_path(project: Path) -> None:
+    (project / "experiments" / "mine.yaml").write_text(
+        "name: mine\nextends: p31\ntask: {name: restoration, pictures: photos}\n"
+    )
+    layer = read_authored(project / "experiments" / "mine.yaml", Library()).layer
+    assert layer.tree["task"]["pictures"] == str(project / "experiments" / "photos")  # type: ignore[index, call-overload]
+
+
 def test_embeddings_are_paths_too(project: Path) -> None:
     files = "{path: x.json, query_embeddings: q.npy, candidate_embeddings: /there/c.npy}"
     (project / "experiments" / "picks.yaml").write_text(

@@ -266,6 +266,31 @@ def test_the_names_of_documents_001_and_004(experiment: str, key: str, meant: st
     assert f"did you mean {meant}?" in caught.value.message or meant is None
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("GRPO_GROUP", "stages.grpo.num_generations"),
+        ("grpo_lambda_sup", "stages.grpo.loss_weights.supervised"),
+        ("grpo_schedule_sup", "stages.grpo.loss_weights.supervised"),
+        ("GRPO_LAMBDA_CONSISTENCY", "stages.grpo.loss_weights.consistency"),
+        ("grpo_beta_kl", "stages.grpo.loss_weights.penalty"),
+        ("stages.grpo.lambda_sup", "stages.grpo.loss_weights.supervised"),
+        ("grpo_warmup_epochs", "stages.grpo.policy_weight"),
+        ("grpo_global_norm", "stages.grpo.advantage.scale_rewards"),
+        ("grpo_clip_range", "stages.grpo.epsilon"),
+        ("grpo_adv_clip_max", "stages.grpo.advantage.clip"),
+        ("grpo_max_grad_norm", "stages.grpo.max_grad_norm"),
+        ("grpo_w_psnr", "task.w_psnr"),
+        ("grpo_w_ssim", "task.w_ssim"),
+        ("task.w_psnrr", "task.w_psnr"),
+    ],
+)
+def test_the_names_of_document_003(key: str, meant: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load("p31", overrides=["task.name=restoration", f"{key}=0.3"])
+    assert caught.value.message.startswith(f"unknown key; did you mean {meant}?")
+
+
 def test_every_name_from_elsewhere_leads_to_a_key_there_is() -> None:
     known = fields({"stages": {"grpo": {"kind": "grpo"}, "rce": {"kind": "rce"}}}, all_tasks=True)
     for theirs in ALIASES:
