@@ -212,7 +212,7 @@ def _absolute_value(keys: Keys, value: str, folder: Path) -> str:
     may be `package.module:length`.
     """
     match keys:
-        case ("task", "path"):
+        case ("task", "path" | "pictures"):
             return _absolute(value, folder)
         case ("task", data, "path") if data in _DATA:
             return _absolute(value, folder)

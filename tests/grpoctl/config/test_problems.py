@@ -90,15 +90,15 @@ VALUES = [
         "task: {name: workflows-dsl}",
         3,
         "task.name",
-        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom, example-selection; "
-        "did you mean workflow-dsl?",
+        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom, example-selection, "
+        "restoration; did you mean workflow-dsl?",
     ),
     (
         "task: 3",
         3,
         "task",
         "got 3; allowed: a mapping that names its task "
-        "(name: workflow-dsl or arithmetic or gsm8k or custom or example-selection)",
+        "(name: workflow-dsl or arithmetic or gsm8k or custom or example-selection or restoration)",
     ),
     ("task: {domains: {maths: 1}}", 3, "task.domains.maths", "got the name 'maths'; allowed: one of math, qa, code"),
     (
