@@ -155,7 +155,7 @@ class Task(Protocol):
         """The problem that a file of the user's is; `change` is done to it first, drawn by `seed`.
 
         Without a change nobody knows a good answer, and it cannot be scored. Raises TaskError where the task reads no
-        files, and for a file that it cannot read.
+        files, SpecError for a file that it cannot read and a change that it does not know.
         """
         raise TaskError("the problems of this task are no files")
 

@@ -37,11 +37,11 @@ class Patch:
     degraded: Floats
 
 
-def dice(data_seed: int, purpose: int, split: int, index: int) -> np.random.Generator:
-    """The stream of one purpose of one example."""
+def dice(seed: int, *key: int) -> np.random.Generator:
+    """The stream of a seed and a key: purpose, split, index."""
     import numpy as np
 
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([data_seed, purpose, split, index])))
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *key])))
 
 
 def by_split(pictures: Sequence[Picture], spec: RestorationTaskSpec) -> dict[PatchSplit, list[Picture]]:

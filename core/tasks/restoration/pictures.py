@@ -168,6 +168,12 @@ def need(*packages: str) -> dict[str, Path]:
     return folders
 
 
+def read_picture(path: Path) -> Floats:
+    """One PNG or JPEG file as (H, W, 3) float32 in [0, 1]. Raises SpecError with its name."""
+    need()
+    return as_floats(decoded(path))
+
+
 def as_floats(pixels: Whole) -> Floats:
     """Whole numbers as float32 in [0, 1]."""
     import numpy as np

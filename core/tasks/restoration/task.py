@@ -10,16 +10,17 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from core.config.task import RestorationTaskSpec
+from core.config.task import Degradation, RestorationTaskSpec
 from core.errors import SpecError, TaskError
 from core.tasks.base import Example, Outcome, Split, Table, Task
 from core.tasks.restoration.patches import Patches
-from core.tasks.restoration.pictures import Pictures, built_in, need, of_folder
+from core.tasks.restoration.pictures import Pictures, built_in, need, of_folder, read_picture
 
 ROWS = 6  # of a sheet
 QUARTERS = 4
+SMALLEST = 16  # pixels of a side of a picture that is restored by itself: SSIM looks at 11
 
 
 class RestorationTask(Task):
@@ -145,6 +146,37 @@ class RestorationTask(Task):
         spans = (f"steps {part[0]} to {part[-1]}" if len(part) > 1 else f"step {part[0]}" for part in quarters)
         columns = ("degradation", "samples", *spans)
         return [Table(title="PSNR (dB) and SSIM of the samples", columns=columns, rows=tuple(lines))]
+
+    def from_file(self, file: Path, *, change: str | None = None, seed: int = 0) -> Example:
+        """A user's picture in its own size, degraded first where `change` names how. Raises SpecError."""
+        from core.tasks.restoration.degradations import degrade
+        from core.tasks.restoration.patches import dice
+
+        known: tuple[Degradation, ...] = get_args(Degradation)
+        degradation = next((name for name in known if name == change), None)
+        if change is not None and degradation is None:
+            raise SpecError(f"got the degradation {change!r}; allowed: {', '.join(known)}")
+        picture = read_picture(file)
+        height, width = picture.shape[:2]
+        if min(height, width) < SMALLEST:
+            raise SpecError(f"has {width} x {height} pixels; allowed: at least {SMALLEST} a side", file=file)
+        if degradation is None:
+            return Example(
+                id=file.name, inputs={"degraded": picture}, facts={"picture": file.name, "degradation": "as it is"}
+            )
+        return Example(
+            id=file.name,
+            inputs={"degraded": degrade(picture, degradation, dice(seed))},
+            facts={"picture": file.name, "degradation": degradation, "clean": picture},
+        )
+
+    def drawn(self, example: Example, output: Any) -> Mapping[str, bytes]:
+        """`degraded`, `restored` and `difference` of one picture."""
+        from core.tasks.restoration.reward import clipped
+        from core.tasks.restoration.sheets import difference, png
+
+        degraded, restored = clipped(example.inputs["degraded"]), clipped(output)
+        return {"degraded": png(degraded), "restored": png(restored), "difference": difference(degraded, restored)}
 
     def picture(self, examples: Sequence[Example], outputs: Sequence[Any]) -> bytes | None:
         """Degraded, restored and clean patches of up to ROWS problems, one of each degradation first."""

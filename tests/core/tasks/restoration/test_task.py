@@ -229,3 +229,46 @@ def test_a_spec_is_looked_at_without_anything_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_file_of_the_users_is_a_problem_of_its_own_size(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (41, 50, 3), dtype=np.uint8)
+    file = tmp_path / "photo.png"
+    Image.fromarray(pixels).save(file)
+    plain = TASK.from_file(file)
+    assert np.array_equal(np.rint(255 * np.asarray(plain.inputs["degraded"])), pixels)
+    assert "clean" not in plain.facts
+    assert TASK.shown(plain) == "photo.png, as it is"
+    noisy, same, other = (TASK.from_file(file, change="noise-25", seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(arrays(noisy)[1], np.asarray(plain.inputs["degraded"]))
+    assert arrays(noisy)[0].tobytes() == arrays(same)[0].tobytes() != arrays(other)[0].tobytes()
+    assert TASK.score([noisy], [arrays(noisy)[1]])[0].reward == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [("dot.png", None, "dot.png: has 1 x 1 pixels"), ("text.png", None, "text.png: is no PNG or JPEG"),
+     ("gone.png", None, "gone.png"), ("dot.png", "snow", "got the degradation 'snow'; allowed: noise-15, ")],
+)  # fmt: skip
+def test_a_file_that_cannot_be_restored_is_refused(name: str, change: str | None, why: str, tmp_path: Path) -> None:
+    Image.new("RGB", (1, 1)).save(tmp_path / "dot.png")
+    (tmp_path / "text.png").write_text("text")
+    with pytest.raises(SpecError, match=why):
+        TASK.from_file(tmp_path / name, change=change)
+
+
+def test_what_a_restoration_changed_is_drawn_amplified() -> None:
+    """A change of +.11, and of -.06 in a tenth of the picture: x 4 is the most that keeps .11 within .5."""
+    degraded = np.full((200, 200, 3), 0.5, dtype=np.float32)
+    restored = degraded + np.float32(0.11)
+    restored[:20] = 0.44
+    drawn = TASK.drawn(Example(id="x", inputs={"degraded": degraded}), restored)
+    images = {name: np.asarray(Image.open(io.BytesIO(content))) for name, content in drawn.items()}
+    assert list(images) == ["degraded", "restored", "difference"]
+    assert np.array_equal(images["restored"], np.rint(255 * restored).astype(np.uint8))
+    difference = images["difference"]
+    assert difference.shape == (220, 200, 3)  # 20 pixels of text
+    assert difference[20 + 100, 100].tolist() == [240] * 3  # 255 x (.5 + 4 x .11) = 239.7
+    assert difference[20 + 10, 100].tolist() == [66] * 3  # 255 x (.5 - 4 x .06) = 66.3
+    small = TASK.drawn(FIRST, arrays(FIRST)[1])["difference"]
+    assert Image.open(io.BytesIO(small)).width > 100  # the text has its place
