@@ -219,7 +219,26 @@ def limits(name: str, reward_range: tuple[float, float] | None = None) -> tuple[
     return (0.0, None) if metric.unit in ("count", "tokens") else (None, None)
 
 
+# What document 003 calls metrics -> ours. For messages only: a second name would be a second column.
+_ELSEWHERE = {
+    "loss_pg": "policy/loss",
+    "loss_sup": "losses/supervised",
+    "loss_cons": "losses/consistency",
+    "loss_kl": "losses/penalty",
+    "advantages_mean": "advantage/mean",
+    "advantages_std": "advantage/std",
+    "rewards_mean": "reward/mean",
+    "rewards_std": "reward/std",
+    "lambda_sup": "weight/supervised",
+    "lambda_pg": "weight/policy",
+    "global_reward_mean": "reward/running_mean",
+    "global_reward_std": "reward/running_std",
+}
+
+
 def unknown_metric(name: str) -> str:
-    """What to say of a name that is no metric: the nearest one that is, or where to look."""
+    """What to say of a name that is no metric: what it is called here, the nearest one that is, or where to look."""
+    if (ours := _ELSEWHERE.get(name.lower().rpartition("/")[2])) is not None:
+        return f"did you mean {ours}?"
     near = difflib.get_close_matches(name, METRICS, n=1)
     return f"did you mean {near[0]}?" if near else f"{len(METRICS)} are declared, e.g. eval/reward"

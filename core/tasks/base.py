@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from core.errors import TaskError
@@ -150,6 +151,18 @@ class Task(Protocol):
         columns = ("prompt id", "completion", "reward", "valid")
         return [Table(title=f"Step {last}: {many}", columns=columns, rows=tuple(cells))]
 
+    def from_file(self, file: Path, *, change: str | None = None, seed: int = 0) -> Example:
+        """The problem that a file of the user's is; `change` is done to it first, drawn by `seed`.
+
+        Without a change nobody knows a good answer, and it cannot be scored. Raises TaskError where the task reads no
+        files, and for a file that it cannot read.
+        """
+        raise TaskError("the problems of this task are no files")
+
+    def drawn(self, example: Example, output: Any) -> Mapping[str, bytes]:
+        """PNG images of one problem and its answer, by a word for each; none where there is nothing to look at."""
+        return {}
+
     def make_ready(self) -> None:
         """Have what scoring needs before a run begins. Raises SpecError where something is missing."""
         return
@@ -210,6 +223,14 @@ class WrappedTask(Task):
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """As the wrapped task."""
         return self.task.tables(samples)
+
+    def from_file(self, file: Path, *, change: str | None = None, seed: int = 0) -> Example:
+        """As the wrapped task."""
+        return self.task.from_file(file, change=change, seed=seed)
+
+    def drawn(self, example: Example, output: Any) -> Mapping[str, bytes]:
+        """As the wrapped task."""
+        return self.task.drawn(example, output)
 
     def make_ready(self) -> None:
         """As the wrapped task."""

@@ -41,6 +41,7 @@ class Loaded:
     chain: tuple[Path, ...]  # the file and its parents, upwards
     applied: Mapping[str, Change]  # dotted key -> what profile and overrides changed, the seed left out
     profiles: tuple[str, ...]
+    restated: Mapping[str, object]  # dotted key -> value that the file sets and its parents have already, in this spec
 
 
 def load(
@@ -75,7 +76,7 @@ def resolve(
     spec = _validated(layer, profile)
     return Loaded(
         spec=spec, authored=authored.layer.tree, file=authored.file, chain=authored.chain,
-        applied=_changes(base, spec), profiles=authored.profiles,
+        applied=_changes(base, spec), profiles=authored.profiles, restated=_still(authored.restated, spec),
     )  # fmt: skip
 
 
@@ -110,6 +111,12 @@ def _changes(base: RunSpec, spec: RunSpec) -> dict[str, Change]:
     keys = [key for key in {**after, **before} if key not in ("profile", "seed")]
     changes = {key: Change(before.get(key), after.get(key)) for key in keys}
     return {key: change for key, change in changes.items() if change.base != change.value}
+
+
+def _still(restated: Mapping[str, object], spec: RunSpec) -> dict[str, object]:
+    """Those that neither a profile nor an override has changed."""
+    now = leaves(plain(spec))
+    return {key: value for key, value in restated.items() if now.get(key) == value}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -225,6 +225,7 @@ def _write_cards(run: RunDir) -> None:
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:
     """result.json: what was reached, by the rows of metrics.jsonl; also for a run that failed before its first step."""
+    from core.health.before.pitfalls import deviations
     from core.health.rules.gains import Ruler, gain_since, stage_gains
     from core.training.outcome import baselines, check_expectations, outcome
 
@@ -251,7 +252,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "eval_prompts": spec.task.eval_prompts,
         "reward_range": spec.task.reward_range,
         "expects": check_expectations(spec.expects, reached.final, whole, stages),
-        "findings": [finding.as_json() for finding in _findings(run, rows)],
+        "findings": [finding.as_json() for finding in (*_findings(run, rows), *deviations(spec))],
     }
 
 
