@@ -122,6 +122,7 @@ class Update:
     def __init__(self, policy: Policy, stage: StageBase) -> None:
         self._policy = policy
         self._max_grad_norm = stage.max_grad_norm
+        self.clip: Callable[[list[Tensor], float], Tensor] = torch.nn.utils.clip_grad_norm_
         named = sorted(policy.trainable().items())
         self._names = [name for name, _ in named]
         parameters = [parameter for _, parameter in named]
@@ -156,7 +157,7 @@ class Update:
 
         batch = backward()
         grad_shares = self._shares(batch, backward, world) if shares else {}
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self._max_grad_norm)
+        norm = self.clip(self._parameters(), self._max_grad_norm)
         metrics = batch.metrics(world, norm)
         sound = math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])
         if sound:
