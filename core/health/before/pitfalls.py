@@ -237,6 +237,7 @@ def deviations(spec: RunSpec) -> Iterator[Finding]:
         yield Finding(
             id="lpips-left-out",
             severity="info",
+            confidence="certain",
             summary=(
                 f"document 003's third term of the reward, LPIPS, needs pretrained weights: its share of "
                 f"{number(1 - task.w_psnr - task.w_ssim)} is spread over the others, so PSNR counts {number(w_psnr)} "

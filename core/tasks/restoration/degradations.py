@@ -77,8 +77,8 @@ def _rained_on(clean_HWC: Floats, dice: np.random.Generator) -> NDArray[np.float
 def _hazy(clean_HWC: Floats, dice: np.random.Generator) -> NDArray[np.floating]:
     """The atmospheric scattering model; depth is a slope from below to above plus smooth noise, scaled to [0, 1]."""
     height, width = clean_HWC.shape[:2]
-    hills_HW = ndimage.zoom(dice.standard_normal((5, 5)), (height / 5, width / 5), order=3)
-    depth_HW = np.linspace(1, 0, height)[:, None] + 0.3 * hills_HW / hills_HW.std()
+    hills_HW = ndimage.zoom(dice.standard_normal((4, 4)), (height / 4, width / 4), order=3)
+    depth_HW = np.linspace(1, 0, height)[:, None] + 0.2 * hills_HW / hills_HW.std()
     depth_HW = (depth_HW - depth_HW.min()) / (depth_HW.max() - depth_HW.min())
     through_HW = np.exp(-dice.uniform(0.6, 1.8) * depth_HW)[..., None]
     hazy: NDArray[np.floating] = clean_HWC * through_HW + dice.uniform(0.7, 1) * (1 - through_HW)

@@ -204,11 +204,8 @@ def _opened(path: Path) -> Iterator[Any]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        # The header alone is read here, and Pillow's own warning about its size would stand beside our refusal.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            image = Image.open(path, formats=("PNG", "JPEG"))
-        with image:
+        # Pillow warns of what is refused here, and of EXIF data that are damaged and then not followed.
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=("PNG", "JPEG")) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise _too_large(path, f"{image.width} x {image.height}")
             yield image

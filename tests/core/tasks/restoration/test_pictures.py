@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 import tracemalloc
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,14 @@ def test_a_picture_is_turned_upright(suffix: str, tmp_path: Path) -> None:
     assert pixels.shape == (32, 16, 3)
     assert pixels[:8].min() > 240
     assert pixels[8:].max() < 15
+
+
+def test_damaged_exif_data_are_not_followed_and_nobody_is_warned(tmp_path: Path) -> None:
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x02\0\x12\x01\x03"  # two entries are announced, and the first is cut short
+    file = save(tmp_path / "photo.jpg", np.full((16, 32, 3), 77, dtype=np.uint8), exif=exif)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert decoded(file).shape == (16, 32, 3)
 
 
 @pytest.mark.parametrize("name", ["short.png", "short.jpg"])

@@ -65,12 +65,12 @@ def test_every_degradation_has_an_equal_share() -> None:
 
 def test_no_picture_is_in_both_splits() -> None:
     for seed in range(4):
-        seeded = task(data_seed=seed, held_out=5, eval_prompts=15)
+        seeded = task(data_seed=seed, held_out=6, eval_prompts=18)
         trained, held_out = ({example.facts["picture"] for example in seeded.examples(split)} for split in SPLITS)
-        assert len(held_out) == 5
+        assert len(held_out) == 6
         assert trained.isdisjoint(held_out)
         pairs = {(example.facts["picture"], example.facts["degradation"]) for example in seeded.examples("eval")}
-        assert len(pairs) == 15  # each held-out picture with each degradation
+        assert len(pairs) == 18  # each held-out picture with each degradation
     assert {names_of(example)[1] for example in TRAIN}.isdisjoint(names_of(example)[1] for example in HELD_OUT)
     assert TASK.examples("test") == ()
 
