@@ -113,7 +113,13 @@ class Rows:
     def __init__(self) -> None:
         self.rows: list[Row] = []
 
-    def step_done(self, row: Row, samples: Sequence[Mapping[str, object]], timings: Mapping[str, float]) -> None:
+    def step_done(
+        self,
+        row: Row,
+        samples: Sequence[Mapping[str, object]],
+        timings: Mapping[str, float],
+        picture: bytes | None = None,
+    ) -> None:
         """One more."""
         self.rows.append(row)
 
@@ -231,7 +237,13 @@ class CanaryClock:
         self._trainer = seconds[len(rows)] - self._again
         return scores[len(rows)]
 
-    def step_done(self, row: Row, samples: Sequence[Mapping[str, object]], timings: Mapping[str, float]) -> None:
+    def step_done(
+        self,
+        row: Row,
+        samples: Sequence[Mapping[str, object]],
+        timings: Mapping[str, float],
+        picture: bytes | None = None,
+    ) -> None:
         """A step, unless it was evaluated or the canary was not in it."""
         if self._sampler and "evaluate" not in timings:
             rest = timings["total"] - self._sampler - self._trainer - self._again

@@ -33,6 +33,7 @@ class Timings:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
+        picture: bytes | None = None,
     ) -> None:
         """One finished step; the evaluation before the first is none."""
         if row["step"]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,11 @@ from core.tasks.base import Example, Outcome, Split, Task, WrappedTask
 from core.training.grpo import GrpoLoss
 from core.training.requests import Answer, Groups, Learn, Request, Reward, Sample
 from core.training.trainer import Parts, Steps, Trainer
-from core.training.update import Batch
+from core.training.update import Batch, LossParts
 
 if TYPE_CHECKING:
     from core.policies.lm.causal_lm import CausalLMPolicy
+    from core.policies.restoration.policy import RestorationPolicy
 
 _TRAINING = "fault.training"  # in a checkpoint: the mode the model was left in
 _STALE = "fault.stale."  # in a checkpoint: before the name of a weight, what the sampler has of it
@@ -53,6 +54,10 @@ class _WrappedPolicy:
     def canary(self, example: Example) -> Rollout | None:
         """As the wrapped policy."""
         return self._policy.canary(example)
+
+    def probe(self, examples: Sequence[Example], key: RowKey) -> Mapping[str, float]:
+        """As the wrapped policy."""
+        return self._policy.probe(examples, key)
 
     def keep(self, which: Keep) -> None:
         """As the wrapped policy."""
@@ -299,6 +304,45 @@ def _dropped(_module: object, _inputs: object, embedded: Tensor) -> Tensor:
     return torch.nn.functional.dropout(embedded, NOISE)
 
 
+def dead_masks(policy: RestorationPolicy) -> Policy:
+    """The size of the frequency box is an integer division by the size of a training patch: 0 whatever the rates."""
+
+    def nothing(rate_h: Tensor, _rate_w: Tensor, height: int, width: int) -> Tensor:
+        return rate_h.new_zeros(len(rate_h), 1, height, width // 2 + 1)
+
+    from core.policies.restoration.network import FrequencyModule
+
+    for module in policy.network.modules():
+        if isinstance(module, FrequencyModule):
+            module.box = nothing
+    return policy
+
+
+def leaking_samples(policy: RestorationPolicy) -> Policy:
+    """Samples are not detached: the log-probs' gradient flows through the factors as well (rsample)."""
+    policy.given_factors = reparametrised
+    return policy
+
+
+def reparametrised(betas_NT2: Tensor, factors_NT: Tensor) -> Tensor:
+    """The same factors, as functions of their Betas' parameters at the quantiles they were drawn at."""
+    from torch.distributions.dirichlet import _Dirichlet_backward
+
+    with torch.no_grad():  # a Beta's factor is the first of two shares
+        shares_NT2 = torch.stack([factors_NT, 1 - factors_NT], -1).double()
+        of_first = torch.zeros_like(shares_NT2)
+        of_first[..., 0] = 1.0
+        slopes_NT2: Tensor = _Dirichlet_backward(shares_NT2, betas_NT2.double(), of_first)  # type: ignore[no-untyped-call]
+    moved: Tensor = factors_NT + (slopes_NT2.to(betas_NT2) * (betas_NT2 - betas_NT2.detach())).sum(-1)
+    return moved
+
+
+def unused_heads(policy: RestorationPolicy) -> Policy:
+    """Inference ignores the heads that were trained: every factor is a half."""
+    policy.greedy_factors = lambda betas_NT2: torch.full_like(betas_NT2[..., 0], 0.5)
+    return policy
+
+
 # In the task: what it pays, and what it gives to train on.
 
 
@@ -376,6 +420,41 @@ def _shifted(batch: Batch) -> Batch:
     return replace(batch, loss=replace(batch.loss, mask_NT=torch.nn.functional.pad(mask_NT[:, 1:], (0, 1))))
 
 
+def clipped_before_backward(request: Request) -> Request:
+    """The gradient is clipped before there is one: it is learned from at any length, and the norm that is seen is 0."""
+    if isinstance(request, Learn):
+        request.update.clip = _clip_nothing
+    return request
+
+
+def _clip_nothing(parameters: list[Tensor], _max_norm: float) -> Tensor:
+    return torch.zeros((), device=parameters[0].device)
+
+
+class FrozenLogProbs(GrpoLoss):
+    """The loss with its old log-probs overwritten by the new ones, detached: a ratio of 1 whatever was learned."""
+
+    def __call__(self, scores: Scores, rows: Sequence[int]) -> LossParts:
+        """As the loss, at a ratio of 1."""
+        old_NT = self.old_NT.clone()
+        old_NT[list(rows)] = scores.logprobs_NT.detach().to(old_NT)
+        return GrpoLoss.__call__(replace(self, old_NT=old_NT), scores, rows)
+
+
+def with_frozen_log_probs(request: Request) -> Request:
+    """Old and new log-probs are the same numbers on every optimiser step of a rollout: the clip never acts."""
+    if not isinstance(request, Learn):
+        return request
+    return replace(request, batches=[_frozen(batch) for batch in request.batches])
+
+
+def _frozen(batch: Batch) -> Batch:
+    if not isinstance(batch.loss, GrpoLoss):
+        return batch
+    values = {field.name: getattr(batch.loss, field.name) for field in fields(batch.loss)}
+    return replace(batch, loss=FrozenLogProbs(**values))
+
+
 IN_THE_POLICY: Mapping[str, Callable[[Any], Policy]] = {
     "rollout-in-train-mode": RolloutInTrainMode,
     "stale-sampler-weights": StaleSamplerWeights,
@@ -383,12 +462,19 @@ IN_THE_POLICY: Mapping[str, Callable[[Any], Policy]] = {
     "wrong-adapter": WrongAdapter,
     "dropout-in-scoring": DropoutInScoring,
     "missing-eos": MissingEos,
+    "dead-masks": dead_masks,
+    "leaking-samples": leaking_samples,
+    "unused-heads": unused_heads,
 }
 IN_THE_TASK: Mapping[str, Callable[[Task], Task]] = {
     "constant-reward": ConstantReward,
     "evaluation-in-training": EvaluationInTraining,
 }
-IN_REQUESTS: Mapping[str, Callable[[Request], Request]] = {"completion-mask-off-by-one": without_last_token}
+IN_REQUESTS: Mapping[str, Callable[[Request], Request]] = {
+    "completion-mask-off-by-one": without_last_token,
+    "clip-before-backward": clipped_before_backward,
+    "frozen-log-probs": with_frozen_log_probs,
+}
 IN_ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "wrong-group-order": interleaved,
     "reward-sign-flipped": negated,

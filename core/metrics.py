@@ -125,6 +125,8 @@ EVAL = _declare(
     eval/temperature | 1 | neither | sampling temperature of the evaluation
     eval/logprob_gap | nats | lower | as rollout/logprob_gap, over some rows of the evaluation
     eval/truncated | fraction | lower | share of truncated completions on held-out prompts
+    eval/psnr | dB | higher | mean peak signal-to-noise ratio of restored held-out pictures, values within 0 and 1
+    eval/ssim | 1 | higher | mean structural similarity of restored held-out pictures (Gaussian window, sigma 1.5)
     """,
 )
 RUN = _declare(
@@ -141,6 +143,8 @@ RUN = _declare(
     """,
 )
 
+MEASURED = ("eval/psnr", "eval/ssim")  # in units of their own: what a task may say of an output beside rewards
+
 METRICS: dict[str, Metric] = {metric.name: metric for metric in [*START, *STEP, *EVAL, *RUN]}
 
 # Metrics of which a run may have any number: what stands for `*` is a task's own word.
@@ -149,6 +153,7 @@ FAMILIES = [
         "start",
         """
         baseline/* | reward | neither | eval/reward of one of the task's baselines; `*.<part>`: its eval/rewards/<part>
+        probe/* | 1 | neither | what the policy measured of itself before step 1
         """,
     ),
     *_declare(
@@ -166,6 +171,8 @@ FAMILIES = [
         eval/rewards/* | reward | higher | the same on held-out prompts
         eval/gain_se/* | reward | neither | standard error over prompts of eval/reward's change since that stage began
         eval/slices/* | reward | higher | expected reward on the held-out prompts with one value of evaluation.slice_by
+        eval/psnr/* | dB | higher | eval/psnr of the held-out pictures with one value of evaluation.slice_by
+        eval/ssim/* | 1 | higher | eval/ssim of the same
         """,
     ),
 ]
@@ -186,7 +193,8 @@ _BASELINE, _REWARD, _PART = "baseline/", "eval/reward", "eval/rewards/"
 
 def baseline_metric(baseline: str, metric: str) -> str:
     """The name under which a baseline's `metric` of an evaluation is recorded: baseline/random.accuracy_1."""
-    return f"{_BASELINE}{baseline}" + ("" if metric == _REWARD else f".{metric.removeprefix(_PART)}")
+    part = metric.removeprefix("eval/") if metric in MEASURED else metric.removeprefix(_PART)
+    return f"{_BASELINE}{baseline}" + ("" if metric == _REWARD else f".{part}")
 
 
 def baseline_of(name: str) -> tuple[str, str] | None:
@@ -194,6 +202,8 @@ def baseline_of(name: str) -> tuple[str, str] | None:
     if not name.startswith(_BASELINE):
         return None
     baseline, _, part = name.removeprefix(_BASELINE).partition(".")
+    if f"eval/{part}" in MEASURED:
+        return baseline, f"eval/{part}"
     return baseline, f"{_PART}{part}" if part else _REWARD
 
 
@@ -209,7 +219,26 @@ def limits(name: str, reward_range: tuple[float, float] | None = None) -> tuple[
     return (0.0, None) if metric.unit in ("count", "tokens") else (None, None)
 
 
+# What document 003 calls metrics -> ours. For messages only: a second name would be a second column.
+_ELSEWHERE = {
+    "loss_pg": "policy/loss",
+    "loss_sup": "losses/supervised",
+    "loss_cons": "losses/consistency",
+    "loss_kl": "losses/penalty",
+    "advantages_mean": "advantage/mean",
+    "advantages_std": "advantage/std",
+    "rewards_mean": "reward/mean",
+    "rewards_std": "reward/std",
+    "lambda_sup": "weight/supervised",
+    "lambda_pg": "weight/policy",
+    "global_reward_mean": "reward/running_mean",
+    "global_reward_std": "reward/running_std",
+}
+
+
 def unknown_metric(name: str) -> str:
-    """What to say of a name that is no metric: the nearest one that is, or where to look."""
+    """What to say of a name that is no metric: what it is called here, the nearest one that is, or where to look."""
+    if (ours := _ELSEWHERE.get(name.lower().rpartition("/")[2])) is not None:
+        return f"did you mean {ours}?"
     near = difflib.get_close_matches(name, METRICS, n=1)
     return f"did you mean {near[0]}?" if near else f"{len(METRICS)} are declared, e.g. eval/reward"

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TRAIN, EVALUATE, INIT, DROPOUT, ORDER, PREVIEW, CHOICE = range(7)
+TRAIN, EVALUATE, INIT, DROPOUT, ORDER, PREVIEW, CHOICE, PROBE = range(8)
 
 
 class RowKey(NamedTuple):

@@ -130,6 +130,13 @@ def replace_text(path: Path, text: str, *, durable: bool = True) -> None:
     _replace(path, text.encode("utf-8"), durable)
 
 
+def replace_bytes(path: Path, data: bytes) -> None:
+    """Make `data` the content of the file, whole or not at all; its folder is made where it is missing."""
+    with storage_errors("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path, data, durable=False)
+
+
 def replace_json(path: Path, document: Mapping[str, object], *, durable: bool = True) -> None:
     """`replace_text` with the document as indented JSON."""
     _replace(path, _json(document, indent=1) + b"\n", durable)

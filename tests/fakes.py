@@ -284,6 +284,7 @@ class Recorder:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
+        picture: bytes | None = None,
     ) -> None:
         self.rows.append(dict(row))
         self.samples += [dict(sample) for sample in samples]

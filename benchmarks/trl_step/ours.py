@@ -81,7 +81,11 @@ class Ours:
         self.done[-1] = replace(self.done[-1], seconds=seconds, cpu=cpu)
 
     def step_done(
-        self, row: Mapping[str, float | None], samples: Sequence[Mapping[str, object]], timings: Mapping[str, float]
+        self,
+        row: Mapping[str, float | None],
+        samples: Sequence[Mapping[str, object]],
+        timings: Mapping[str, float],
+        picture: bytes | None = None,
     ) -> None:
         """Keeps the step."""
         generated = int(row["tokens"] or 0) - self._tokens

@@ -23,7 +23,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.algorithms.names import BASELINES, Baseline, CandidateChoice, Normaliser
+from core.algorithms.names import BASELINES, Baseline, CandidateChoice, Normaliser, RunningRule
 
 RELATIVE_TOLERANCE = 1e-9
 
@@ -130,13 +130,14 @@ def ranks_by_order(rewards_PC: Array, counts_PC: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
-    """Moving averages of each step's mean and variance, raw, after `count` updates.
+    """Moving averages of each step's mean and variance, raw, after `count` updates with `rewards` rewards in all.
 
     A plain average started at 0 is too small for the first 1 / (1 - decay) steps; `weight` is the same average of the
     constant 1, 1 - decay ** count, and dividing by it removes exactly that.
     """
 
     count: int = 0
+    rewards: int = 0
     weight: float = 0.0
     mean: float = 0.0
     variance: float = 0.0
@@ -149,22 +150,36 @@ class Running:
         return Level(mean=self.mean / self.weight, std=sqrt(self.variance / self.weight))
 
 
-def updated(running: Running, rewards_PC: ArrayLike, decay: float) -> Running:
-    """The state after one more step: x <- decay * x + (1 - decay) * batch, for mean and variance (divisor n).
+MOST_COUNTED = (
+    0.1  # of a step under the rule `count`: document 003's bound, reached while fewer than 10 rewards were seen
+)
 
-    A step's advantages are made with the state from BEFORE it. The batch's variance is taken about the mean of the
-    steps before it (the first one's about its own): the spread between steps belongs to it. With one prompt a step, the
-    variance inside each step would be far too small, and every advantage would end at its clip; document 003 has it
-    that way. A step without a present reward changes nothing.
+
+def updated(running: Running, rewards_PC: ArrayLike, decay: float, rule: RunningRule = "decay") -> Running:
+    """The state after one more step: x <- (1 - w) * x + w * batch, for mean and variance (divisor n).
+
+    A step's advantages are made with the state from BEFORE it. Under the rule `decay` w is 1 - decay, and the batch's
+    variance is taken about the mean of the steps before it (the first one's about its own): the spread between steps
+    belongs to it. With one prompt a step, the variance inside each step is far too small, and every advantage ends at
+    its clip. The rule `count` is document 003's, which has it that way: the variance about the batch's own mean, and
+    w = min(0.1, 1 / rewards so far), so that the statistics stand ever stiller. A step without a present reward changes
+    nothing.
     """
     rewards_1N, counts_1N = (line.reshape(1, -1) for line in _present(rewards_PC, None))
     if not counts_1N.any():
         return running
-    mean = float(moments(rewards_1N, counts_1N, 0)[0].item())
-    about = mean if running.level is None else running.level.mean
+    mean, counted = float(moments(rewards_1N, counts_1N, 0)[0].item()), running.rewards + int(counts_1N.sum())
+    match rule:
+        case "decay":
+            about = mean if running.level is None else running.level.mean
+        case "count":
+            about, decay = mean, 1.0 - min(MOST_COUNTED, 1.0 / counted)
+        case _:
+            assert_never(rule)
     variance = float((line_sum((rewards_1N - about) ** 2 * counts_1N) / counts_1N.sum()).item())
     return Running(
         count=running.count + 1,
+        rewards=counted,
         weight=decay * running.weight + (1.0 - decay),
         mean=decay * running.mean + (1.0 - decay) * mean,
         variance=decay * running.variance + (1.0 - decay) * variance,

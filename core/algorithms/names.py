@@ -22,10 +22,12 @@ OldPolicy = Literal["sampler", "reference", "start_of_epoch"]  # whose log-probs
 CandidateChoice = Literal["best", "random", "stratified"]
 
 
+LossRows = Literal["all", "best"]  # of a group, that a policy's own losses are of
 Transform = Literal["none", "rank", "rank_by_order"]
 Baseline = Literal["group", "leave_one_out", "batch", "running", "none"]
 Scale = Literal["none", "group", "batch", "batch_centred", "running"]
 Weighting = Literal["rows", "tokens"]
+RunningRule = Literal["decay", "count"]  # how much a step moves the running statistics
 Scope = Literal["none", "group", "batch", "history"]  # whose rewards a statistic is of; history: of the steps before
 
 

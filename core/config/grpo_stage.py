@@ -11,8 +11,10 @@ from core.algorithms.names import (
     Baseline,
     CandidateChoice,
     KlEstimator,
+    LossRows,
     OldPolicy,
     Reduction,
+    RunningRule,
     Scale,
     SurrogateKind,
     Transform,
@@ -41,6 +43,8 @@ class AdvantageSpec(Part):
     )
     weighting: Weighting = "rows"  # whether batch statistics count a completion once, or once per token
     running_decay: Decay = 0.9
+    running_rule: Annotated[RunningRule, LATE] = "decay"  # count: document 003's, by the rewards so far
+    running_after: Annotated[Count, LATE] = 0  # rewards of the stage that running statistics wait for
 
     @model_validator(mode="after")
     def _ranks_have_no_history(self) -> AdvantageSpec:
@@ -118,6 +122,7 @@ class GrpoStage(StageBase):
     policy_weight: Schedule = constant(1.0)
     supervised_weight: Schedule = constant(0.0)
     consistency_weight: Schedule = constant(0.0)
+    loss_rows: Annotated[LossRows, LATE] = "all"  # best: the policy's own losses are of each group's highest reward
 
     dynamic_sampling: DynamicSamplingSpec | None = None
     overlong: OverlongSpec | None = None

@@ -100,8 +100,8 @@ def _needs_float32(source: object, lora: object) -> bool:
     return lora is None or (isinstance(source, str) and source.startswith("builtin:"))
 
 
-LM, POINTER = "lm", "pointer"
-BUILT_IN = (LM, POINTER)
+LM, POINTER, RESTORATION = "lm", "pointer", "restoration"
+BUILT_IN = (LM, POINTER, RESTORATION)
 
 
 class PolicyConfig(Part):
@@ -113,6 +113,7 @@ class PolicyConfig(Part):
     entropies: it gives the entropy of each factor where asked.
     density: its log-probs are of continuous actions, so they may be above 0 and its entropies below.
     greedy: asked for the likeliest (a temperature of 0) it gives that; else it can only draw.
+    tempered: its draws can be at another temperature than 1.
     keeps: it can keep the weights of an epoch's beginning, and have its reference set anew after a supervised stage.
     losses: names of further differentiable losses that it gives for each row; stages weigh them (`loss_weights`).
     """
@@ -124,6 +125,7 @@ class PolicyConfig(Part):
     entropies: ClassVar[bool] = False
     density: ClassVar[bool] = False
     greedy: ClassVar[bool] = False
+    tempered: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
 
@@ -141,6 +143,11 @@ class PolicyConfig(Part):
     def update_dropout(self) -> float:
         """The dropout of an update's forward, which sampling does not have."""
         return 0.0
+
+    @property
+    def untrained(self) -> tuple[str, str] | None:
+        """(key, problem) where a run would train from nothing what is only ever fine-tuned; a spec may say so."""
+        return None
 
 
 class LmPolicyConfig(PolicyConfig):
@@ -184,6 +191,68 @@ class PointerConfig(PolicyConfig):
         return self
 
 
+class ConvLora(Part):
+    """LoRA on convolutions; names follow peft's LoraConfig. Which convolutions, the policy knows."""
+
+    r: PositiveInt = 4
+    lora_alpha: Positive = 8.0
+
+
+ORIGINAL_WIDTH = 48  # of document 003's network, whose learning rates fine-tune it
+Levels = Annotated[tuple[PositiveInt, PositiveInt, PositiveInt, PositiveInt], Field(strict=False)]
+
+
+class RestorationConfig(PolicyConfig):
+    """A picture-restoring network whose twelve gates are drawn from Beta distributions (core.policies.restoration).
+
+    With `lora`, only the adapters on the 1x1 convolutions of its attentions and the heads that give the Beta
+    distributions are trained; without, every weight.
+    """
+
+    kind: Literal["restoration"]
+    width: PositiveInt = ORIGINAL_WIDTH  # channels at full size; twice as many at each halving
+    blocks: Levels = (4, 6, 6, 8)  # transformer blocks at full size, 1/2, 1/4 and 1/8
+    refinement: PositiveInt = 4  # blocks after the decoder
+    heads: Levels = (1, 2, 4, 8)  # of the attentions at each size
+    expansion: Positive = 2.66  # of the feed-forward layers
+    weights: Annotated[str, Field(min_length=1)] | None = None  # a safetensors file to start from
+    lora: ConvLora | None = None
+
+    output: ClassVar[str] = "image"
+    entropies: ClassVar[bool] = True
+    density: ClassVar[bool] = True
+    greedy: ClassVar[bool] = True
+    tempered: ClassVar[bool] = False
+    keeps: ClassVar[bool] = True
+    losses: ClassVar[frozenset[str]] = frozenset({"supervised", "consistency", "penalty"})
+
+    @property
+    def untrained(self) -> tuple[str, str] | None:
+        """The original's size from random weights: the document's learning rates would not move it in its epochs."""
+        if self.width < ORIGINAL_WIDTH or self.weights is not None:
+            return None
+        why = f"is null at a width of {self.width}, and the documents' learning rates fine-tune a trained network"
+        return "weights", f"{why}; give policy.weights, or the profile tiny or small"
+
+    @model_validator(mode="after")
+    def _widths_are_divisible(self) -> RestorationConfig:
+        if self.width % 2:
+            raise refusal("width", f"got {self.width}; allowed: an even number, which is halved on the way down")
+        for level, heads in enumerate(self.heads):
+            if (width := self.width << level) % heads:
+                raise refusal(
+                    "heads", f"got {heads} heads for {width} channels at 1/{1 << level} size; allowed: a divisor"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_are_no_pickle(self) -> RestorationConfig:
+        if self.weights is not None and not self.weights.endswith(".safetensors"):
+            why = "other formats may run code when they are read"
+            raise refusal("weights", f"got {self.weights}; allowed: a .safetensors file ({why})")
+        return self
+
+
 def policy_config(kind: str) -> type[PolicyConfig] | None:
     """The settings' class of a kind of policy, built-in or added by a package; None for an unknown kind.
 
@@ -193,6 +262,8 @@ def policy_config(kind: str) -> type[PolicyConfig] | None:
         return LmPolicyConfig
     if kind == POINTER:
         return PointerConfig
+    if kind == RESTORATION:
+        return RestorationConfig
     return plugins.config_class("grpoctl.policies", kind, BUILT_IN, PolicyConfig)
 
 

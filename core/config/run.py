@@ -16,8 +16,16 @@ from pydantic_core import PydanticCustomError
 from core.config.expectation import Expectation, parse
 from core.config.grpo_stage import GrpoStage
 from core.config.part import LATE, Count, Fraction, Name, NonNegative, Part, Positive, PositiveInt, refusal
-from core.config.policy import AnyPolicy, Dtype, LmPolicyConfig, ModelSpec, PolicyConfig, policy_kinds
-from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase, kind_of, steps_of_epochs
+from core.config.policy import (
+    AnyPolicy,
+    Dtype,
+    LmPolicyConfig,
+    ModelSpec,
+    PolicyConfig,
+    RestorationConfig,
+    policy_kinds,
+)
+from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase, constant, kind_of, steps_of_epochs
 from core.config.task import AnyTask, CustomTaskSpec, task_names
 from core.errors import SpecError
 from core.metrics import declared, unknown_metric
@@ -52,10 +60,16 @@ Fault = Literal[
     "completion-mask-off-by-one",
     "constant-reward",
     "evaluation-in-training",
+    "dead-masks",
+    "leaking-samples",
+    "unused-heads",
+    "clip-before-backward",
+    "frozen-log-probs",
 ]
-# One of these at a time; all but old weights are faults of a language model and of no other policy.
+# One of these at a time; all but old weights are faults of one kind of policy and of no other.
 IN_A_LANGUAGE_MODEL = ("rollout-in-train-mode", "stale-prefix", "wrong-adapter", "dropout-in-scoring", "missing-eos")
-IN_THE_POLICY = ("stale-sampler-weights", *IN_A_LANGUAGE_MODEL)
+IN_A_RESTORATION = ("dead-masks", "leaking-samples", "unused-heads")
+IN_THE_POLICY = ("stale-sampler-weights", *IN_A_LANGUAGE_MODEL, *IN_A_RESTORATION)
 IN_THE_TASK = ("constant-reward", "evaluation-in-training")  # of built-in tasks only
 
 
@@ -259,7 +273,9 @@ def check_fit(spec: RunSpec) -> None:
     """
     policy_kinds()
     task_names()
-    _check_greedy(spec)
+    if spec.init_from is None and (lack := spec.policy.untrained) is not None:
+        raise SpecError(lack[1], key=f"policy.{lack[0]}")
+    _check_temperatures(spec)
     unanswered = isinstance(spec.task, CustomTaskSpec) and spec.task.answer is None
     for name, stage in spec.stages.items():
         imitates = isinstance(stage, SftStage) or (isinstance(stage, GrpoStage) and stage.supervised_weight.ever)
@@ -269,22 +285,36 @@ def check_fit(spec: RunSpec) -> None:
             )
         for key, problem in _unfit(spec, stage):
             raise SpecError(problem, key=f"stages.{name}.{key}")
+    _check_faults(spec)
     if isinstance(spec.policy, LmPolicyConfig):
-        if "wrong-adapter" in spec.faults and spec.model is not None and spec.model.lora is None:
-            raise SpecError("got wrong-adapter, and the model has none; allowed: with model.lora", key="faults")
         return
     kind = spec.policy.kind
-    if faults := [fault for fault in spec.faults if fault in IN_A_LANGUAGE_MODEL]:
-        raise SpecError(f"got {faults[0]}, a fault of language models, and the policy is {kind}", key="faults")
     if spec.export.merged:
         raise SpecError(f"got true, and the policy {kind} has no adapter to merge; allowed: false", key="export.merged")
     if spec.budget is not None and spec.budget.tokens is not None and not spec.policy.tokens:
         raise SpecError(f"the policy {kind} draws no tokens; allowed: budget.completions", key="budget.tokens")
 
 
-def _check_greedy(spec: RunSpec) -> None:
+def _check_faults(spec: RunSpec) -> None:
+    """Those of one kind of policy."""
+    kind = spec.policy.kind
+    if isinstance(spec.policy, LmPolicyConfig):
+        if "wrong-adapter" in spec.faults and spec.model is not None and spec.model.lora is None:
+            raise SpecError("got wrong-adapter, and the model has none; allowed: with model.lora", key="faults")
+    elif faults := [fault for fault in spec.faults if fault in IN_A_LANGUAGE_MODEL]:
+        raise SpecError(f"got {faults[0]}, a fault of language models, and the policy is {kind}", key="faults")
+    faults = [fault for fault in spec.faults if fault in IN_A_RESTORATION]
+    if faults and not isinstance(spec.policy, RestorationConfig):
+        raise SpecError(f"got {faults[0]}, a fault of the policy restoration, and this one is {kind}", key="faults")
+
+
+def _check_temperatures(spec: RunSpec) -> None:
+    """An evaluation's; those of stages are looked at with them."""
     evaluation = spec.evaluation
     if evaluation.temperature > 0:
+        if not spec.policy.tempered and evaluation.temperature != 1:
+            problem = f"got {evaluation.temperature:g}, and the draws of the policy {spec.policy.kind} have none"
+            raise SpecError(f"{problem}; allowed: 1, or 0 for no draws", key="evaluation.temperature")
         return
     if not spec.policy.greedy:
         problem = f"got 0, which is greedy, and the policy {spec.policy.kind} can only draw; allowed: a number > 0"
@@ -300,6 +330,8 @@ def _unfit(spec: RunSpec, stage: StageBase) -> Iterator[tuple[str, str]]:
     for loss in [loss for loss, weight in stage.loss_weights.items() if weight.ever and loss not in policy.losses]:
         have = f"one of {', '.join(sorted(policy.losses))}" if policy.losses else "none"
         yield f"loss_weights.{loss}", f"the policy {policy.kind} has no loss of this name; allowed: {have}"
+    if isinstance(stage, (GrpoStage, RceStage)) and not policy.tempered and stage.temperature != constant(1.0):
+        yield "temperature", f"the draws of the policy {policy.kind} have none; allowed: 1"
     if isinstance(stage, (GrpoStage, RceStage)) and stage.groups == "offline" and not spec.task.stores_outputs:
         yield "groups", f"got offline, and the task {spec.task.name} has no stored outputs; allowed: online"
     if isinstance(stage, (GrpoStage, RceStage)) and stage.candidate_choice != "best":
@@ -323,6 +355,8 @@ def _unfit_losses(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str,
         yield "consistency_weight", f"{whose} has no consistency loss; allowed: 0"
     if stage.consistency_weight.ever and "consistency" in stage.loss_weights:
         yield "loss_weights.consistency", "is set by consistency_weight too; allowed: one of the two"
+    if stage.supervised_weight.ever and "supervised" in stage.loss_weights:
+        yield "supervised_weight", f"the policy {policy.kind} has a loss of its own of that name; allowed: 0 beside it"
     if policy.density and stage.surrogate == "dppo":
         yield "surrogate", f"got dppo, which compares probabilities; the policy {policy.kind} has densities"
 

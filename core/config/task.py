@@ -274,7 +274,59 @@ class ExampleSelectionTaskSpec(TaskConfig):
         return self
 
 
-BuiltInTask = WorkflowDslTaskSpec | ArithmeticTaskSpec | Gsm8kTaskSpec | CustomTaskSpec | ExampleSelectionTaskSpec
+Degradation = Literal["noise-15", "noise-25", "noise-50", "blur", "rain", "haze", "low-light"]
+
+
+class RestorationTaskSpec(TaskConfig):
+    """Undo a degradation of a photograph's patch (document 003); see core.tasks.restoration."""
+
+    name: Literal["restoration"]
+
+    scores: ClassVar[str] = "image"
+
+    pictures: Annotated[str, Field(min_length=1)] | None = None  # a folder of PNG and JPEG; null: built-in photographs
+    held_out: PositiveInt = 4  # pictures that no training patch comes from
+    patch: Annotated[int, Field(ge=16, multiple_of=8)] = 64  # pixels of a side
+    degradations: Annotated[tuple[Degradation, ...], Field(strict=False, min_length=1)] = (
+        "noise-15",
+        "noise-25",
+        "noise-50",
+    )
+    w_psnr: Fraction = 0.5
+    w_ssim: Fraction = 0.3
+    w_lpips: float | None = None  # its share, what the others leave of 1, is spread over them in proportion
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """Of the PSNR term and of the SSIM term, 1 together: .625 and .375 of the document's .5, .3 and .2."""
+        total = self.w_psnr + self.w_ssim
+        return self.w_psnr / total, self.w_ssim / total
+
+    @model_validator(mode="after")
+    def _weights_there_are(self) -> RestorationTaskSpec:
+        if self.w_lpips is not None:
+            got = f"got {self.w_lpips:g}, and LPIPS needs pretrained weights that grpoctl does not have"
+            raise refusal("w_lpips", f"{got}; allowed: null, which spreads its share over w_psnr and w_ssim")
+        if not 0 < self.w_psnr + self.w_ssim <= 1 + 1e-9:
+            got = f"got w_psnr {self.w_psnr:g} and w_ssim {self.w_ssim:g}"
+            raise refusal("w_psnr", f"{got}; allowed: together above 0 and at most 1")
+        return self
+
+    @model_validator(mode="after")
+    def _degradations_differ(self) -> RestorationTaskSpec:
+        if twice := next((name for name in self.degradations if self.degradations.count(name) > 1), None):
+            raise refusal("degradations", f"got {twice} twice; allowed: each once")
+        return self
+
+
+BuiltInTask = (
+    WorkflowDslTaskSpec
+    | ArithmeticTaskSpec
+    | Gsm8kTaskSpec
+    | CustomTaskSpec
+    | ExampleSelectionTaskSpec
+    | RestorationTaskSpec
+)
 BUILT_IN: tuple[str, ...] = tuple(get_args(task.model_fields["name"].annotation)[0] for task in get_args(BuiltInTask))
 
 

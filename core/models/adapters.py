@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from core.config import LoraSpec
+from core.config.policy import ConvLora
 from core.errors import ModelError, SpecError, StorageError
 from core.models.messages import first_line, no_progress_bars
 from core.randomness import INIT, RowKey, seeded
@@ -49,6 +50,16 @@ def with_lora(model: Any, lora: LoraSpec, *, seed: int) -> Any:
     with seeded(RowKey(seed, INIT, 0, 0, 0)), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that 5.23 deprecates
         return get_peft_model(model, config)
+
+
+def adapt_layers(network: Any, lora: ConvLora, targets: Sequence[str]) -> None:
+    """Put fresh adapters into the network, on its layers of these names; all its other weights are frozen."""
+    from peft import LoraConfig, inject_adapter_in_model  # importing peft costs a second: others do not pay it
+
+    config = LoraConfig(r=lora.r, lora_alpha=lora.lora_alpha, target_modules=list(targets))
+    inject_adapter_in_model(config, network)
+    for name, weight in network.named_parameters():
+        weight.requires_grad_(".lora_" in name)
 
 
 def train_only(model: Any, patterns: Sequence[str]) -> Any:

@@ -189,6 +189,13 @@ class Policy(Protocol):
         """
         return None
 
+    def probe(self, examples: Sequence[Example], key: RowKey) -> Mapping[str, float]:
+        """What it measures of itself on some held-out problems before a run's first step, as metrics `probe/<name>`.
+
+        Whether what it draws acts, for one: no table of rewards can tell that. Nothing here.
+        """
+        return {}
+
     def join(self, rollouts: Sequence[Rollout]) -> Rollout:
         """The rollouts one after another as one; all were sampled in the same way."""
         return joined(rollouts)

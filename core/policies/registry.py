@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core import plugins
 from core.config import LmPolicyConfig, RunSpec
-from core.config.policy import BUILT_IN, PointerConfig
+from core.config.policy import BUILT_IN, PointerConfig, RestorationConfig
 from core.errors import SpecError
 from core.models.sources.base import Origin
 from core.policies.base import Policy
@@ -24,6 +24,10 @@ def build(spec: RunSpec) -> tuple[Policy, Origin | None]:
             from core.policies.pointer.policy import PointerPolicy
 
             return PointerPolicy(settings, seed=spec.seed), None
+        case RestorationConfig() as settings:
+            from core.policies.restoration.policy import RestorationPolicy
+
+            return RestorationPolicy(settings, seed=spec.seed), None
         case _:
             added = plugins.load("grpoctl.policies", spec.policy.kind, BUILT_IN)
             if added is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from core.errors import TaskError
@@ -48,7 +49,8 @@ def _content(value: Any) -> str:
 class Outcome:
     """One scored output. `reward` is NaN where it could not be computed: missing, never 0.
 
-    `parts` are what it is made of, or other scores of the same output, by name: logged as `rewards/<name>`.
+    `parts` are what it is made of, or other scores of the same output, by name: logged as `rewards/<name>`. `measured`
+    is in units of its own (dB): evaluations report it as `eval/<name>`, which is a declared metric (core.metrics).
     """
 
     reward: float
@@ -56,6 +58,7 @@ class Outcome:
     valid: bool
     parts: Mapping[str, float] = field(default_factory=dict)  # NaN where missing
     right: bool | None = None  # whether the answer is right; None where the task does not know
+    measured: Mapping[str, float] = field(default_factory=dict)  # NaN where missing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,10 +119,17 @@ class Task(Protocol):
     def baselines(self) -> Mapping[str, Mapping[str, float]]:
         """What can be had on the held-out problems without training, by name: random outputs, the best possible, ...
 
-        Each as the metrics that an evaluation of it would have (`eval/reward`, `eval/rewards/<part>`). A run records
-        them before its first step. None here.
+        Each as the metrics that an evaluation of it would have (`eval/reward`, `eval/rewards/<part>`, what is
+        measured). A run records them before its first step. None here.
         """
         return {}
+
+    def picture(self, examples: Sequence[Example], outputs: Sequence[Any]) -> bytes | None:
+        """A PNG image of what an evaluation answered, one output for each example; None where there is none to look at.
+
+        A run keeps that of each evaluation in its `pictures` folder.
+        """
+        return None
 
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """What the rows of samples.jsonl show (`step`, `prompt_id`, what `record` keeps, `valid`, `reward`).
@@ -140,6 +150,18 @@ class Task(Protocol):
         many = f"the first {SHOWN} of {len(rows)} samples" if len(rows) > SHOWN else f"all {len(rows)} samples"
         columns = ("prompt id", "completion", "reward", "valid")
         return [Table(title=f"Step {last}: {many}", columns=columns, rows=tuple(cells))]
+
+    def from_file(self, file: Path, *, change: str | None = None, seed: int = 0) -> Example:
+        """The problem that a file of the user's is; `change` is done to it first, drawn by `seed`.
+
+        Without a change nobody knows a good answer, and it cannot be scored. Raises TaskError where the task reads no
+        files, SpecError for a file that it cannot read and a change that it does not know.
+        """
+        raise TaskError("the problems of this task are no files")
+
+    def drawn(self, example: Example, output: Any) -> Mapping[str, bytes]:
+        """PNG images of one problem and its answer, by a word for each; none where there is nothing to look at."""
+        return {}
 
     def make_ready(self) -> None:
         """Have what scoring needs before a run begins. Raises SpecError where something is missing."""
@@ -194,9 +216,21 @@ class WrappedTask(Task):
         """As the wrapped task."""
         return self.task.baselines()
 
+    def picture(self, examples: Sequence[Example], outputs: Sequence[Any]) -> bytes | None:
+        """As the wrapped task."""
+        return self.task.picture(examples, outputs)
+
     def tables(self, samples: Sequence[Mapping[str, object]]) -> list[Table]:
         """As the wrapped task."""
         return self.task.tables(samples)
+
+    def from_file(self, file: Path, *, change: str | None = None, seed: int = 0) -> Example:
+        """As the wrapped task."""
+        return self.task.from_file(file, change=change, seed=seed)
+
+    def drawn(self, example: Example, output: Any) -> Mapping[str, bytes]:
+        """As the wrapped task."""
+        return self.task.drawn(example, output)
 
     def make_ready(self) -> None:
         """As the wrapped task."""

@@ -15,6 +15,7 @@ from core.config.task import (
     CustomTaskSpec,
     ExampleSelectionTaskSpec,
     Gsm8kTaskSpec,
+    RestorationTaskSpec,
     TaskConfig,
     WorkflowDslTaskSpec,
 )
@@ -35,29 +36,34 @@ def build(spec: TaskConfig) -> Task:
 
 def build_without_data(spec: TaskConfig) -> Task:
     """The task, its data not read: they may be gone by now, and samples are shown without them. Raises SpecError."""
+    task: Task
     match spec:
         case WorkflowDslTaskSpec():
-            return WorkflowDslTask(spec)
+            task = WorkflowDslTask(spec)
         case ArithmeticTaskSpec():
-            return ArithmeticTask(spec)
+            task = ArithmeticTask(spec)
         case Gsm8kTaskSpec():
             from core.tasks.gsm8k import Gsm8kTask
 
-            return Gsm8kTask(spec)
+            task = Gsm8kTask(spec)
         case CustomTaskSpec():
             from core.tasks.custom.task import CustomTask
 
-            return CustomTask(spec)
+            task = CustomTask(spec)
         case ExampleSelectionTaskSpec():
             from core.tasks.selection.task import ExampleSelectionTask
 
-            return ExampleSelectionTask(spec)
+            task = ExampleSelectionTask(spec)
+        case RestorationTaskSpec():
+            from core.tasks.restoration.task import RestorationTask
+
+            task = RestorationTask(spec)
         case _:
             added = plugins.load("grpoctl.tasks", spec.name, BUILT_IN)
             if added is None:
                 raise SpecError(f"the task {spec.name} is no longer installed", key="task.name")
-            task: Task = added.build(spec)
-            return task
+            task = added.build(spec)
+    return task
 
 
 def is_local(spec: TaskConfig) -> bool:
@@ -66,6 +72,8 @@ def is_local(spec: TaskConfig) -> bool:
         return all(data is None or data.path is not None for data in (spec.data, spec.eval_data, spec.test_data))
     if isinstance(spec, ExampleSelectionTaskSpec):
         return spec.data is not None
+    if isinstance(spec, RestorationTaskSpec):
+        return True  # built-in photographs lie in the packages' folders
     return isinstance(spec, Gsm8kTaskSpec) and spec.path is not None
 
 
@@ -79,6 +87,8 @@ def check_task(spec: RunSpec) -> None:
         check_slices(task, spec.evaluation.slice_by)
     if isinstance(spec.task, CustomTaskSpec):
         _check_reward_files(spec.task)
+    if isinstance(spec.task, RestorationTaskSpec):
+        task.make_ready()
     if isinstance(spec.policy, PointerConfig) and isinstance(spec.task, ExampleSelectionTaskSpec):
         _check_embeddings(spec.policy, spec.task, task)
 

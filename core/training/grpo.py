@@ -31,7 +31,7 @@ from core.algorithms.schedules import (
 )
 from core.algorithms.shaping import entropy_sequence_weights, entropy_token_weights, overlong_penalty
 from core.algorithms.surrogates import Trust, surrogate, truncated_weights
-from core.config import GrpoStage, Schedule
+from core.config import AdvantageSpec, GrpoStage, Schedule
 from core.models.devices import to_device
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores
 from core.training.imitation import ImitationLoss
@@ -66,23 +66,25 @@ def grpo_step(context: StepContext) -> StepRun:
     # Advantages inside each group, by the running statistics as they stood before this step.
     before: dict[str, Any] = {name: carried.get(f"running.{name}", start) for name, start in asdict(Running()).items()}
     running = Running(**before)
+    normaliser = _normaliser(stage, running.rewards)
     advantages_PK = torch.zeros_like(rewards_PK)  # stays 0 where nothing is learned from a group
     if chosen:
         lengths_PK = groups.rollout.mask_NT.sum(-1).view(rewards_PK.shape)
         of_chosen = advantages(
             rewards_PK[chosen].numpy(),
-            stage.advantage,
+            normaliser,
             lengths_PC=lengths_PK[chosen].numpy(),
             before=running.level,
         )
         advantages_PK[chosen] = torch.from_numpy(of_chosen)
     row = step_groups.row(advantages_PK, ~rewards_PK.isnan())
     if "history" in scopes(stage.advantage):
-        if (level := running.level) is not None and BASELINES[stage.advantage.baseline].scope == "history":
+        if (level := running.level) is not None and BASELINES[normaliser.baseline].scope == "history":
             row["reward/running_mean"] = level.mean
-        if level is not None and SCALES[stage.advantage.scale_rewards].scope == "history":
+        if level is not None and SCALES[normaliser.scale_rewards].scope == "history":
             row["reward/running_std"] = level.std
-        after = updated(running, rewards_PK[chosen].numpy(), stage.advantage.running_decay)
+        how_far, rule = stage.advantage.running_decay, stage.advantage.running_rule
+        after = updated(running, rewards_PK[chosen].numpy(), how_far, rule)
         carried |= {f"running.{name}": value for name, value in asdict(after).items()}
     row["temperature"] = how.temperature
 
@@ -92,6 +94,14 @@ def grpo_step(context: StepContext) -> StepRun:
         row |= yield from _learn(context, step_groups, batches, advantages_PK, scores, beta)
         carried |= _adapted(context, row, beta, len(rows))
     return step_groups.result(context, row, advantages_PK, carried)
+
+
+def _normaliser(stage: GrpoStage, rewards: int) -> AdvantageSpec:
+    """The stage's, or the group's z-score where running statistics have seen too few rewards before this step."""
+    settings = stage.advantage
+    if rewards >= settings.running_after or "history" not in scopes(settings):
+        return settings
+    return settings.model_copy(update={"baseline": "group", "scale_rewards": "group"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,14 +160,15 @@ def _optimiser_batches(context: StepContext, step_groups: StepGroups, advantages
     """The groups of each optimiser step: the chosen ones in `minibatches` runs of about one size, num_iterations times.
 
     Groups are not split, so there are never more minibatches than groups. One without signal is left out where the
-    stage says so: its gradient is 0, but the optimiser's momentum would move the weights. A supervised part comes with
-    each, and where none is left, with an empty one.
+    stage says so: its gradient is 0, but the optimiser's momentum would move the weights. It is not where the policy's
+    own losses are learned from, which need no advantage. A supervised part comes with each, and where none is left,
+    with an empty one.
     """
     stage: GrpoStage = context.stage
     parts = min(stage.minibatches, len(step_groups.chosen))
     cuts = [len(step_groups.chosen) * part // parts for part in range(parts + 1)] if parts else []
     batches = [step_groups.chosen[start:end] for start, end in pairwise(cuts)]
-    if stage.skip_without_signal:
+    if stage.skip_without_signal and not own_losses(stage, context.now):
         learnable_PK = _learnable(stage, step_groups.groups.rollout).any(-1).view(advantages_PK.shape)
         signal_P = ((advantages_PK != 0) & learnable_PK).any(-1)
         batches = [batch for batch in batches if bool(signal_P[list(batch)].any())]
@@ -205,6 +216,7 @@ def _learn(
         advantages=_token_advantages(stage, rollout, advantages_PK, scores.entropies_NT),
         reference_NT=reference_NT,
         importance_NT=importance_NT,
+        counted_N=_rows_of_own_losses(stage, step_groups.groups),
     )
     supervised: list[Batch] = []
     if supervised_weight := context.now(stage.supervised_weight):
@@ -249,6 +261,20 @@ def _old_log_probs(
             return (yield from context.score(rollout, rows, "epoch")).logprobs_NT
         case _:
             assert_never(stage.old_policy)
+
+
+def _rows_of_own_losses(stage: GrpoStage, groups: Groups) -> Tensor | None:
+    """(N,) bool, the rows that the policy's own losses are of; None for all."""
+    match stage.loss_rows:
+        case "all":
+            return None
+        case "best":  # the first of equal rewards; none of a group whose rewards are all missing
+            rewards_PK = groups.rewards_PK.nan_to_num(-math.inf)
+            best_P = rewards_PK.argmax(-1, keepdim=True)
+            best_PK = torch.zeros_like(rewards_PK, dtype=torch.bool).scatter(-1, best_P, True)
+            return (best_PK & (rewards_PK > -math.inf)).flatten()
+        case _:
+            assert_never(stage.loss_rows)
 
 
 def _token_advantages(stage: GrpoStage, rollout: Rollout, advantages_PK: Tensor, entropies_NT: Tensor | None) -> Tensor:
@@ -314,7 +340,8 @@ def _weights_used(loss: GrpoLoss, supervised: float, rows: Sequence[int]) -> dic
         "weight/entropy": now.entropy_coef,
         **{f"weight/{name}": weight for name, weight in now.own_losses.items()},
     }
-    weights = {**(of_rows if rows else {}), "weight/supervised": supervised}
+    weights = of_rows if rows else {}
+    weights.setdefault("weight/supervised", supervised)  # the policy's own loss of that name, or the imitated answers
     row = {name: weight for name, weight in weights.items() if weight > 0}
     if rows and loss.importance_NT is not None and cap is not None:
         drawn = loss.importance_NT[rows][loss.mask_NT[rows]].double()
@@ -365,6 +392,7 @@ class GrpoLoss:
     reference_NT: Tensor | None = None
     importance_NT: Tensor | None = None
     rows: Sequence[int] | None = None
+    counted_N: Tensor | None = None  # bool: the rows that the policy's own losses are means over; None: all
 
     @property
     def wants(self) -> frozenset[str]:
@@ -438,7 +466,10 @@ class GrpoLoss:
             entropies_NT = scores.entropies_NT.masked_fill(outside_NT, 0.0)
             terms["entropy"] = -now.entropy_coef * weighted_sum(entropies_NT, weights_NT)
         parts = LossParts(total=torch.stack(list(terms.values())).sum(), sums=sums, maxima=maxima, terms=terms)
-        return add_own_losses(parts, scores, now.own_losses, len(self._batch()))
+        if self.counted_N is None:
+            return add_own_losses(parts, scores, now.own_losses, len(self._batch()))
+        counted = int(self.counted_N[self._batch()].sum())
+        return add_own_losses(parts, scores, now.own_losses, counted, self.counted_N[index])
 
     def _batch(self) -> list[int]:
         return list(range(len(self.mask_NT))) if self.rows is None else list(self.rows)

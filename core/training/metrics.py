@@ -195,6 +195,7 @@ def sample_rows(
             "valid": outcome.valid,
             "reward": outcome.reward,
             **({"rewards": dict(outcome.parts)} if outcome.parts else {}),
+            **({"measured": dict(outcome.measured)} if outcome.measured else {}),
             "advantage": advantages[row],
         }
         for row, (prompt, outcome) in enumerate(zip(rollout.prompt_N.tolist(), groups.outcomes, strict=True))
@@ -208,8 +209,9 @@ SLUG = re.compile(r"[^\w.-]+")  # what a of a slice may not stand in a metric's 
 def evaluation_metrics(groups: Groups, slice_by: str | None = None, *, tokens: bool = True) -> dict[str, float]:
     """`eval/*` of one evaluation: expected reward with its standard error over prompts (not over completions).
 
-    Lengths only where outputs are made of `tokens`. Parts, too, are means over prompts. `slice_by` is a fact of the
-    prompts; `eval/slices/<value>` is then the mean over the prompts with that value.
+    Lengths only where outputs are made of `tokens`. Parts and what is measured, too, are means over prompts. `slice_by`
+    is a fact of the prompts; `eval/slices/<value>` is then the mean reward over the prompts with that value, and
+    `eval/<measured>/<value>` that of what is measured.
     """
     k = groups.rewards_PK.shape[1]
     means = [reward for reward in prompt_rewards(groups) if reward is not None]
@@ -218,7 +220,8 @@ def evaluation_metrics(groups: Groups, slice_by: str | None = None, *, tokens: b
         "eval/reward_se": stdev(means) / math.sqrt(len(means)) if len(means) > 1 else 0.0,
         "eval/valid": fmean(outcome.valid for outcome in groups.outcomes),
         **(lengths("eval", groups.rollout) if tokens else {}),
-        **_parts(groups, k),
+        **_over_prompts("eval/rewards/", [outcome.parts for outcome in groups.outcomes], k),
+        **_over_prompts("eval/", [outcome.measured for outcome in groups.outcomes], k),
         **(_slices(groups, slice_by) if slice_by is not None else {}),
     }
 
@@ -243,20 +246,26 @@ def gain_errors(begun: Mapping[str, Sequence[float | None]], now: Sequence[float
 
 
 def _slices(groups: Groups, slice_by: str) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
+    """Means over the prompts with each value of the fact: of the expected reward, and of whatever is measured."""
     k = groups.rewards_PK.shape[1]
+    of_value: dict[str, list[Outcome]] = {}
     for index, example in enumerate(groups.rollout.prompts):
         name = SLUG.sub("_", str(example.facts.get(slice_by)))
-        expected = [outcome.expected for outcome in groups.outcomes[index * k : (index + 1) * k]]
-        values.setdefault(name, []).extend(_prompt_means(expected, k))
-    return {f"eval/slices/{name}": fmean(means) if means else math.nan for name, means in sorted(values.items())}
+        of_value.setdefault(name, []).extend(groups.outcomes[index * k : (index + 1) * k])
+    sliced = {}
+    for name, outcomes in sorted(of_value.items()):
+        means = _prompt_means([outcome.expected for outcome in outcomes], k)
+        sliced[f"eval/slices/{name}"] = fmean(means) if means else math.nan
+        measured = _over_prompts("eval/", [outcome.measured for outcome in outcomes], k)
+        sliced |= {f"{metric}/{name}": value for metric, value in measured.items()}
+    return sliced
 
 
-def _parts(groups: Groups, k: int) -> dict[str, float]:
-    names = dict.fromkeys(name for outcome in groups.outcomes for name in outcome.parts)
-    values = {name: [outcome.parts.get(name, math.nan) for outcome in groups.outcomes] for name in names}
-    by_part = {name: _prompt_means(part, k) for name, part in values.items()}
-    return {f"eval/rewards/{name}": fmean(means) if means else math.nan for name, means in by_part.items()}
+def _over_prompts(prefix: str, of_outcomes: Sequence[Mapping[str, float]], k: int) -> dict[str, float]:
+    """`<prefix><name>` of every name that k outcomes a prompt have values under: means over prompts."""
+    names = dict.fromkeys(name for values in of_outcomes for name in values)
+    columns = {name: _prompt_means([values.get(name, math.nan) for values in of_outcomes], k) for name in names}
+    return {f"{prefix}{name}": fmean(means) if means else math.nan for name, means in columns.items()}
 
 
 def _prompt_means(values: Sequence[float], k: int) -> list[float]:

@@ -224,14 +224,32 @@ class Learn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """What the policy measures of itself; the answer is a mapping of metrics."""
+
+    policy: Policy
+    examples: Sequence[Example]
+    key: RowKey
+    name: str = "probe"
+
+    def run(self, machine: Machine | None = None) -> Mapping[str, float]:
+        """The metrics; each rank measures the same."""
+        return self.policy.probe(self.examples, self.key)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StepDone:
-    """A step is finished: its row of metrics and its samples, to be recorded before anything else happens."""
+    """A step is finished: its row of metrics and its samples, to be recorded before anything else happens.
+
+    `picture` is a PNG image of what its evaluation answered, where it had one and the task has pictures.
+    """
 
     row: Mapping[str, float | None]
     samples: Sequence[Mapping[str, object]]
+    picture: bytes | None = None
 
 
-Request = Sample | Replay | Reward | Score | Learn | StepDone
+Request = Sample | Replay | Reward | Score | Learn | Probe | StepDone
 Answer = Rollout | Groups | Scores | Mapping[str, float] | None
 
 

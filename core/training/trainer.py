@@ -19,11 +19,11 @@ from core.errors import CheckpointError
 from core.health.finding import Row
 from core.health.own_noise import noise_factor, noise_of
 from core.health.rules.integrity import evaluation_integrity
-from core.metrics import baseline_metric
+from core.metrics import MEASURED, baseline_metric
 from core.models.sources.base import Origin
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores
 from core.policies.savings import Savings
-from core.randomness import EVALUATE, RowKey
+from core.randomness import EVALUATE, PROBE, RowKey
 from core.tasks.base import Task, names_of
 from core.training.callbacks import Callback
 from core.training.checkpoint import Progress, Snapshot
@@ -33,14 +33,15 @@ from core.training.imitation import rce_step, sft_step
 from core.training.metrics import evaluation_metrics, gain_errors, integrity_metrics, noise_metrics, prompt_rewards
 from core.training.outcome import Ending
 from core.training.parallel import Machine
-from core.training.requests import Request, Reward, Sample, Score, StepDone
+from core.training.requests import Probe, Request, Reward, Sample, Score, StepDone
 from core.training.step import NOTHING, HeldOut, StepContext, StepResult, StepRun
 from core.training.update import Update
 
 # Of an unsound evaluation these would tell of the sampler.
-OF_THE_POLICY = ("eval/reward", "eval/gain_se/", "eval/slices/")
+OF_THE_POLICY = ("eval/reward", "eval/gain_se/", "eval/slices/", *MEASURED)
 EVALUATION_CHECKED = 8  # rows of an evaluation that are scored to see whether its rollout is sound
 CALIBRATED_ON = 16  # held-out prompts, a row of each, that the run's own noise is measured on
+PROBED = 2  # held-out prompts that a policy may measure itself on
 STEPS: Mapping[str, Callable[[StepContext], StepRun]] = {"grpo": grpo_step, "sft": sft_step, "rce": rce_step}
 Steps = Generator[Request, Any, Ending]
 
@@ -71,6 +72,7 @@ class Trainer:
         self._start = parts.start
         self._canary: Rollout | None = None
         self._prompt_rewards: Sequence[float | None] | None = None  # each held-out prompt's, where just evaluated
+        self._picture: bytes | None = None  # of what was just evaluated
         self._stages: Sequence[Stage] = list(parts.spec.stages.values())
         self.update = Update(self.policy, self._stages[0])
         self._held_out = parts.task.examples("eval")
@@ -85,7 +87,10 @@ class Trainer:
                 for metric, value in reached.items()
             }
             evaluated = yield from self._evaluate(done=0)
-            row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **beside, **evaluated}
+            key = RowKey(self.spec.seed, PROBE, 0, 0, 0)
+            probed = yield Probe(policy=self.policy, examples=self._held_out[:PROBED], key=key)
+            of_itself = {f"probe/{name}": value for name, value in probed.items()}
+            row = {"step": 0, "completions": 0, "tokens": 0, **self._start, **beside, **evaluated, **of_itself}
             self._begin_stage()
             yield from self._finish_step(row, StepResult(row={}))
         elif (ending := self._ask(lambda callback: callback.after_step(self.table))) is not None:
@@ -123,7 +128,7 @@ class Trainer:
             canary=self._canary,
             noise=noise_of(self.table[0], self.spec.computes_in, noise_factor(self.spec.guards)),
         )
-        self._prompt_rewards = None
+        self._prompt_rewards = self._picture = None
         done = yield from STEPS[stage.kind](context)
         row = {
             "step": context.step,
@@ -149,6 +154,7 @@ class Trainer:
         kind = self.spec.policy
         metrics = evaluation_metrics(groups, evaluation.slice_by, tokens=kind.tokens)
         self._prompt_rewards = prompt_rewards(groups)
+        self._picture = self.task.picture(self._held_out, rollout.outputs[::k])
         metrics |= gain_errors(self.progress.begun, self._prompt_rewards)
         rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
         wants = frozenset({ENTROPY}) if kind.entropies else NOTHING
@@ -160,7 +166,7 @@ class Trainer:
         guards, dtype = self.spec.guards, self.spec.computes_in
         if evaluation_integrity(metrics, dtype=dtype, override=guards.max_logprob_gap):
             metrics = {name: value for name, value in metrics.items() if not name.startswith(OF_THE_POLICY)}
-            self._prompt_rewards = None
+            self._prompt_rewards = self._picture = None
         return metrics
 
     def _resample(self) -> Generator[Request, Any, dict[str, float]]:
@@ -203,7 +209,7 @@ class Trainer:
         if value is not None and (before.best_value is None or value > before.best_value):
             self.progress = replace(self.progress, best_step=step, best_value=value)
         self._leave_stage()
-        yield StepDone(row=recorded, samples=done.samples)
+        yield StepDone(row=recorded, samples=done.samples, picture=self._picture)
         return done.ending or self._ask(lambda callback: callback.after_step(self.table))
 
     def greedy_records(self) -> list[dict[str, object]]:
@@ -294,6 +300,7 @@ class Observer(Protocol):
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
+        picture: bytes | None = None,
     ) -> None:
         """Called once a step; what it raises ends the run."""
         ...
@@ -317,7 +324,7 @@ def drive(steps: Steps, observer: Observer, machine: Machine | None = None) -> E
         began = time.perf_counter()
         if isinstance(request, StepDone):
             total, started = began - started, began  # so recording a step counts towards the next one
-            observer.step_done(request.row, request.samples, {**timings, "total": total})
+            observer.step_done(request.row, request.samples, {**timings, "total": total}, request.picture)
             answer, timings = None, {}
             continue
         answer = request.run(machine)

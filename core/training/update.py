@@ -11,6 +11,7 @@ from torch import Tensor
 
 from core.config import GrpoStage, Schedule, StageBase
 from core.errors import CheckpointError
+from core.models.devices import to_device
 from core.policies.base import Policy, Rollout, Scores
 from core.randomness import RowKey, seeded
 from core.training.parallel import LEARN, Machine, World, add_gradients, own_rows
@@ -40,11 +41,21 @@ def own_losses(stage: StageBase, now: Callable[[Schedule], float]) -> dict[str, 
     return {name: weight for name, schedule in schedules.items() if (weight := now(schedule))}
 
 
-def add_own_losses(parts: LossParts, scores: Scores, weights: Mapping[str, float], rows: int) -> LossParts:
-    """The parts with the policy's own losses added, each times its weight: means over the `rows` of the whole batch."""
+def add_own_losses(
+    parts: LossParts, scores: Scores, weights: Mapping[str, float], rows: int, counted_R: Tensor | None = None
+) -> LossParts:
+    """The parts with the policy's own losses added, each times its weight: means over the `rows` of the whole batch.
+
+    `counted_R` says which of the scored rows they are means over (None: all).
+    """
     if not weights:
         return parts
-    values = {name: scores.losses_N[name].sum() / rows for name in weights}
+
+    def mean(losses_R: Tensor) -> Tensor:
+        counted = losses_R if counted_R is None else losses_R[to_device(counted_R, losses_R.device)]
+        return counted.sum() / max(1, rows)
+
+    values = {name: mean(scores.losses_N[name]) for name in weights}
     terms = {name: weights[name] * value for name, value in values.items()}
     return replace(
         parts,
@@ -111,6 +122,7 @@ class Update:
     def __init__(self, policy: Policy, stage: StageBase) -> None:
         self._policy = policy
         self._max_grad_norm = stage.max_grad_norm
+        self.clip: Callable[[list[Tensor], float], Tensor] = torch.nn.utils.clip_grad_norm_
         named = sorted(policy.trainable().items())
         self._names = [name for name, _ in named]
         parameters = [parameter for _, parameter in named]
@@ -145,7 +157,7 @@ class Update:
 
         batch = backward()
         grad_shares = self._shares(batch, backward, world) if shares else {}
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self._max_grad_norm)
+        norm = self.clip(self._parameters(), self._max_grad_norm)
         metrics = batch.metrics(world, norm)
         sound = math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])
         if sound:

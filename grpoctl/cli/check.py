@@ -16,12 +16,14 @@ from core.algorithms.schedules import learning_rate
 from core.config import RunSpec, StageBase
 from core.config.run import check_fit
 from core.health.before.advantages import AdvantageRow, DeadGroups, kept
+from core.health.before.inert import Inert
 from core.health.before.report import K_PASS_RATES, StageForesight, foresee
 from core.tasks import registry
 from grpoctl import console
 from grpoctl.cli import check_data, check_resources, check_simulation, check_sweep
 from grpoctl.cli.options import Json, Overrides, Profile
 from grpoctl.config import load, spec_sha
+from grpoctl.config.loading import Loaded
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.profile import full_of, resolve_or_full
 from grpoctl.runs.run_dir import Home
@@ -91,7 +93,7 @@ def check(
             check_resources.require_language_model(spec)
         if reward_model is not None:
             check_simulation.require_simulable(spec)
-        document = check_experiment(spec, json=json)
+        document = check_experiment(spec, restated(loaded), json=json)
         if of_data is not None:
             document["data"] = check_data.check(spec, of_data, json=json)
         if of_resources is not None:
@@ -104,17 +106,36 @@ def check(
         console.print_json(document)
 
 
-def check_experiment(spec: RunSpec, *, json: bool) -> dict[str, Any]:
+def restated(loaded: Loaded) -> list[Inert]:
+    """The settings that the experiment's file names and its parents have already: they change nothing."""
+    if len(loaded.chain) < 2:
+        return []
+    parent = loaded.chain[1].stem
+    return [
+        Inert(
+            key=key,
+            value=value,
+            reason=f"{parent}, which this extends, has the same value",
+            acts="another value than its",
+            exact=True,
+        )
+        for key, value in loaded.restated.items()
+    ]
+
+
+def check_experiment(spec: RunSpec, restated: Sequence[Inert] = (), *, json: bool) -> dict[str, Any]:
     """The JSON document of an experiment; printed as text unless `json`. Raises what the task and its data raise."""
     check_fit(spec)
     registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
     foresight, sha = foresee(spec), spec_sha(spec)
+    named = {knob.key for knob in foresight.inert}
+    without_effect = [*foresight.inert, *(knob for knob in restated if knob.key not in named)]
     if not json:
         console.print_text(f"{spec.name}@{spec.revision}, profile {spec.profile}, sha {sha[:8]}\n")
         for stage in foresight.stages:
             _print_stage(stage)
-        console.print_text("Settings without effect" + ("" if foresight.inert else ": none"))
-        for knob in foresight.inert:
+        console.print_text("Settings without effect" + ("" if without_effect else ": none"))
+        for knob in without_effect:
             value = "" if isinstance(knob.value, dict) else f" = {setting_text(knob.value)}"
             console.print_paragraph(f"{knob.key}{value}: {knob.reason}. To make it act: {knob.acts}.", "  ")
         console.print_text("\nWarnings")
@@ -126,7 +147,7 @@ def check_experiment(spec: RunSpec, *, json: bool) -> dict[str, Any]:
         "profile": spec.profile,
         "spec_sha": sha,
         "stages": {stage.view.name: _stage_document(stage) for stage in foresight.stages},
-        "inert": [asdict(knob) for knob in foresight.inert],
+        "inert": [asdict(knob) for knob in without_effect],
         "warnings": [finding.as_json() for finding in foresight.warnings],
     }
 

@@ -17,12 +17,12 @@ import typer
 from core.config import ModelSpec, RunSpec
 from core.errors import NotFoundError, UserError
 from core.tasks import registry
-from core.tasks.base import Example, Task
+from core.tasks.base import Example, Outcome, Task
 from core.tasks.text import text_example
 from grpoctl import console
 from grpoctl.cli.lookup import Weights, find_weights, print_choice
 from grpoctl.cli.options import Json
-from grpoctl.files import storage_errors
+from grpoctl.files import replace_bytes, storage_errors
 from grpoctl.runs.run_dir import Home
 from grpoctl.wording import metric_text
 
@@ -37,7 +37,7 @@ def sample(
     prompt: Annotated[
         str,
         typer.Argument(
-            metavar="PROMPT", help="The prompt (- reads standard input); of no language model, a problem's id."
+            metavar="PROMPT", help="Prompt (- reads standard input); of no language model, a problem's id or a picture."
         ),
     ],
     count: Annotated[int, typer.Option("-n", help="Number of completions.", min=1, max=10_000, metavar="K")] = 1,
@@ -48,6 +48,10 @@ def sample(
         int | None, typer.Option(help="Longest completion. Default: the run's, else 256.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="Sampling seed.", min=0)] = 0,
+    degrade: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Degrade the picture first, e.g. noise-25; then it is scored.")
+    ] = None,
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where pictures are written.")] = Path(),
     json: Json = False,
 ) -> None:
     if temperature is not None and not math.isfinite(temperature):
@@ -62,8 +66,11 @@ def sample(
     if spec is not None and spec.model is None:
         if max_tokens is not None:
             raise UserError(f"got --max-tokens, and the policy {spec.policy.kind} draws no tokens; leave it out")
-        _answer_problem(weights, spec, prompt, Draws(count=count, temperature=temperature, seed=seed), json=json)
+        draws = Draws(count=count, temperature=temperature, seed=seed)
+        _answer_problem(weights, spec, Asked(problem=prompt, degrade=degrade, folder=to), draws, json=json)
         return
+    if degrade is not None:
+        raise UserError("got --degrade, and this is a language model; leave it out")
     limit = max_tokens or (spec.max_completion_length if spec else LONGEST)
     text = _prompt(prompt)
     policy = weights.language_model(weights.model(spec.language_model if spec else ModelSpec(source=weights.source)))
@@ -98,6 +105,15 @@ class Draws:
     seed: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A problem's id or a file, what is done to the file's picture first, and where pictures of answers go."""
+
+    problem: str
+    degrade: str | None
+    folder: Path
+
+
 def _document(
     weights: Weights,
     prompt: str,
@@ -121,12 +137,16 @@ def _document(
     }
 
 
-def _answer_problem(weights: Weights, spec: RunSpec, name: str, draws: Draws, *, json: bool) -> None:
-    """Print what a policy that is no language model answers to a problem of its run's own task, and what that earns."""
+def _answer_problem(weights: Weights, spec: RunSpec, asked: Asked, draws: Draws, *, json: bool) -> None:
+    """Print what a policy that is no language model answers to a problem of its run's own task, and what that earns.
+
+    Of a file that was not degraded here nobody knows the right answer, so nothing is scored. Pictures are written.
+    """
+    name = asked.problem
     if draws.temperature == 0 and not spec.policy.greedy:
         raise UserError(f"got a greedy choice, and the policy {spec.policy.kind} can only draw; give --temperature")
     with closing(registry.build(spec.task)) as task:
-        example = _problem(task, spec, name)
+        example, scored = _problem(task, spec, asked, draws.seed)
         task.make_ready()
         policy = weights.trained()
         from core.policies.base import Sampling
@@ -136,46 +156,81 @@ def _answer_problem(weights: Weights, spec: RunSpec, name: str, draws: Draws, *,
         keys = [RowKey(draws.seed, PREVIEW, 0, 0, row) for row in range(draws.count)]
         how = Sampling.at(draws.temperature, spec.max_completion_length)
         rollout = policy.sample([example], draws.count, how, keys)
-        outcomes = task.score([example] * draws.count, rollout.outputs, rollout.tokens)
+        outcomes = task.score([example] * draws.count, rollout.outputs, rollout.tokens) if scored else []
         seconds = time.perf_counter() - started
         logprobs = rollout.drawn_NT.double().sum(-1).tolist() if rollout.drawn_NT is not None else [None] * draws.count
-        completions = [
-            {
-                "output": dict(task.record(output)),
-                "logprob": logprob,
+        completions: list[dict[str, Any]] = [
+            {"output": dict(task.record(output)), "logprob": logprob}
+            for output, logprob in zip(rollout.outputs, logprobs, strict=True)
+        ]
+        for completion, outcome in zip(completions, outcomes or [UNSCORED] * draws.count, strict=True):
+            completion |= {
                 "reward": outcome.reward,
                 "expected": outcome.expected,
                 "valid": outcome.valid,
                 "rewards": dict(outcome.parts),
+                **({"measured": dict(outcome.measured)} if outcome.measured else {}),
             }
-            for output, logprob, outcome in zip(rollout.outputs, logprobs, outcomes, strict=True)
-        ]
+        files = _write_pictures(task, example, rollout.outputs, asked)
+        for completion, written in zip(completions, files, strict=True):
+            completion.update({"files": written} if written else {})
         if json:
             console.print_json(_document(weights, name, draws, completions, seconds, max_tokens=None))
             return
         rows = [
             (
-                task.shown_output(one["output"]),
+                task.shown_output({**one["output"], **({"measured": one["measured"]} if "measured" in one else {})}),
                 console.short(one["logprob"]),
                 *map(_score, (one["reward"], one["expected"])),
             )
             for one in completions
         ]
         console.print_table(f"{name}: {task.shown(example)}", ("output", "log-prob", "reward", "expected"), rows)
+        for file in dict.fromkeys(file for written in files for file in written.values()):
+            console.print_text(f"wrote {file}")
+
+
+UNSCORED = Outcome(reward=math.nan, expected=math.nan, valid=True)
+
+
+def _write_pictures(task: Task, example: Example, outputs: Sequence[Any], asked: Asked) -> list[dict[str, str]]:
+    """The files of each output's pictures, by what they show: FOLDER/NAME-restored.png, of the second output -2.png.
+
+    Raises StorageError where they cannot be written.
+    """
+    stem, written = Path(asked.problem).stem, []
+    for number, output in enumerate(outputs, start=1):
+        end = "" if number == 1 else f"-{number}"
+        files = {}
+        for what, image in task.drawn(example, output).items():
+            file = asked.folder / f"{stem}-{what}{end}.png"
+            replace_bytes(file, image)
+            files[what] = str(file)
+        written.append(files)
+    return written
 
 
 def _score(value: float) -> str:
     return "missing" if math.isnan(value) else metric_text("eval/reward", value)
 
 
-def _problem(task: Task, spec: RunSpec, name: str) -> Example:
-    """The training or held-out problem of this id. Raises NotFoundError, which says how ids look."""
+def _problem(task: Task, spec: RunSpec, asked: Asked, seed: int) -> tuple[Example, bool]:
+    """The training or held-out problem of this id, or the one that the file is; and whether answers can be scored.
+
+    Raises NotFoundError, which says how ids look, UserError, and what the task raises of the file.
+    """
+    name = asked.problem
     problems = [*task.examples("train"), *task.examples("eval")]
     example = next((problem for problem in problems if problem.id == name), None)
-    if example is None:
-        ids = f"a problem's id, {problems[0].id} to {problems[-1].id}"
-        raise NotFoundError(f"the task {spec.task.name} of this run has no problem {name!r}; allowed: {ids}")
-    return example
+    if example is not None:
+        if asked.degrade is not None:
+            raise UserError(f"got --degrade with the problem {name}, which is degraded; give a picture's file")
+        return example, True
+    if Path(name).is_file():
+        return task.from_file(Path(name), change=asked.degrade, seed=seed), asked.degrade is not None
+    ids = f"a problem's id, {problems[0].id} to {problems[-1].id}"
+    files = ", or a picture's file" if spec.task.scores == "image" else ""
+    raise NotFoundError(f"the task {spec.task.name} of this run has no problem {name!r}; allowed: {ids}{files}")
 
 
 def _print(completions: Sequence[Mapping[str, Any]], limit: int) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.errors import NotFoundError, SpecError
 from grpoctl.config.documents import read_document
-from grpoctl.config.layers import Keys, Layer, merge
+from grpoctl.config.layers import Keys, Layer, leaves, merge
 from grpoctl.config.library import Library
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -24,6 +24,7 @@ FULL = "full"  # the spec as it is written: always there, never redefined
 RESERVED = (FULL, "auto")  # `--profile auto` asks the command line to choose
 OF_THE_FILE = ("name", "revision", "source", "profile", "extends", "profiles")  # not for profiles and overrides
 _NOT_INHERITED = ("revision", "recorded", "extends")  # they tell of one file: its version and its history
+_NOT_SETTINGS = (*OF_THE_FILE, "title", "question", "expects", "recorded")
 _DATA = ("data", "eval_data", "test_data")  # parts of a task that name a file
 _EXPLICIT = ("./", "../", "~", "/")  # beginnings of a path
 
@@ -35,6 +36,7 @@ class Authored:
     layer: Layer
     file: Path
     chain: tuple[Path, ...]
+    restated: Mapping[str, object] = field(default_factory=dict)  # dotted key -> value that the parents have already
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -69,10 +71,34 @@ def read_authored(file: Path, library: Library) -> Authored:
         check_file(at, document)
         documents.append((at, document))
         at = _parent(documents, library)
-    merged = documents[-1][1]
+    merged, restated = documents[-1][1], dict[str, object]()
     for _, child in reversed(documents[:-1]):
+        restated = _restated(merged, child)
         merged = _extend(merged, child)
-    return Authored(layer=merged.without(["extends"]), file=file, chain=tuple(path for path, _ in documents))
+    chain = tuple(path for path, _ in documents)
+    return Authored(layer=merged.without(["extends"]), file=file, chain=chain, restated=restated)
+
+
+def _restated(parents: Layer, child: Layer) -> dict[str, object]:
+    """What the child sets as its parents have it, by dotted key: left out, it would have the same value."""
+    before, own = leaves(parents.without(_NOT_SETTINGS).tree), leaves(child.without(_NOT_SETTINGS).tree)
+    same = [key for key, value in own.items() if key in before and before[key] == value]
+
+    def value_without(key: str) -> object:  # not the parents' where the child starts the part anew
+        shorter = Layer(tree=_less(child.tree, key.split(".")), places={})
+        return leaves(_extend(parents, shorter).tree).get(key)
+
+    return {key: own[key] for key in same if value_without(key) == own[key]}
+
+
+def _less(tree: Mapping[str, object], path: Sequence[str]) -> dict[str, object]:
+    """The tree without the value at this path."""
+    first, *rest = path
+    below = tree[first]
+    if not rest:
+        return {name: value for name, value in tree.items() if name != first}
+    assert isinstance(below, Mapping)
+    return {**tree, first: _less(below, rest)}
 
 
 def check_file(file: Path, document: Layer) -> None:
@@ -186,7 +212,7 @@ def _absolute_value(keys: Keys, value: str, folder: Path) -> str:
     may be `package.module:length`.
     """
     match keys:
-        case ("task", "path"):
+        case ("task", "path" | "pictures"):
             return _absolute(value, folder)
         case ("task", data, "path") if data in _DATA:
             return _absolute(value, folder)

@@ -41,6 +41,7 @@ class Loaded:
     chain: tuple[Path, ...]  # the file and its parents, upwards
     base: RunSpec  # the spec as it is written, before profile and overrides
     profiles: tuple[str, ...]
+    repeated: Mapping[str, object]  # dotted key -> value that the file sets and its parents have already
 
     @property
     def applied(self) -> dict[str, Change]:
@@ -49,6 +50,12 @@ class Loaded:
         keys = [key for key in {**after, **before} if key not in ("profile", "seed")]
         changes = {key: Change(before.get(key), after.get(key)) for key in keys}
         return {key: change for key, change in changes.items() if change.base != change.value}
+
+    @property
+    def restated(self) -> dict[str, object]:
+        """What the file sets as its parents have it, less what a profile or an override has changed."""
+        now = leaves(plain(self.spec))
+        return {key: value for key, value in self.repeated.items() if now.get(key) == value}
 
 
 def load(
@@ -83,7 +90,7 @@ def resolve(
     spec = _validated(layer, profile)
     return Loaded(
         spec=spec, authored=authored.layer.tree, file=authored.file, chain=authored.chain,
-        base=base, profiles=authored.profiles,
+        base=base, profiles=authored.profiles, repeated=authored.restated,
     )  # fmt: skip
 
 

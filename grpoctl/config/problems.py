@@ -48,6 +48,7 @@ _ELSEWHERE: dict[str, str] = {
     "generate_max_len max_output_length",
     "keep_candidates": "grpo_early_top_k grpo_late_top_k grpo_top_k grpo_topk",
     "positive_reward": "require_positive_query",
+    "policy_weight": "grpo_lambda_pg lambda_pg grpo_warmup_epochs",
     "max_steps": "total_steps num_steps train_steps training_steps num_training_iterations",
     "max_grad_norm": "grad_clip clip_grad clip_grad_norm gradient_clip grpo_max_grad_norm",
     "weight_decay": "wd",
@@ -68,7 +69,7 @@ _ELSEWHERE: dict[str, str] = {
     "adaptive_beta": "kl_ctrl_type adaptive_kl use_adaptive_kl",
     "entropy_coef": "entropy_coeff entropy_loss_coef ent_coef",
     "adaptive_entropy": "use_adaptive_entropy use_adaptive_ent",
-    "supervised_weight": "grpo_lambda_sup lambda_sup sft_loss_coef",
+    "supervised_weight": "grpo_lambda_sup lambda_sup grpo_schedule_sup sft_loss_coef",
     "consistency_weight": "grpo_lambda_consistency lambda_consistency",
     "rewards": "reward_funcs reward_functions reward_funcs_names reward_fn custom_reward_function",
     "data": "dataset dataset_name train_dataset train_files train_file prompt_data",
@@ -78,7 +79,7 @@ _ELSEWHERE: dict[str, str] = {
     "init_from": "resume_ckpt init_checkpoint ckpt_path",
     "epochs": "num_train_epochs total_epochs num_epochs grpo_epochs rce_epochs sft_epochs",
     "reduction": "loss_type loss_agg_mode loss_aggregation",
-    "advantage.scale_rewards": "norm_adv_by_std_in_grpo norm_adv use_std normalize_rewards",
+    "advantage.scale_rewards": "norm_adv_by_std_in_grpo norm_adv use_std normalize_rewards grpo_global_norm",
     "advantage.clip": "advantage_clip adv_clip grpo_adv_clip_max",
     "advantage.transform": "use_rank_advantage",
     "advantage.ddof": "std_unbiased",
@@ -97,6 +98,10 @@ _ELSEWHERE: dict[str, str] = {
     "model.lora.target_modules": "lora_target_modules",
     "task.domains": "domain_ratios domain_weights",
     "task.data_seed": "dataset_seed",
+    "task.w_psnr": "grpo_w_psnr",
+    "task.w_ssim": "grpo_w_ssim",
+    "task.w_lpips": "grpo_w_lpips",
+    "task.patch": "patch_size crop_size",
     "evaluation.eval_steps": "eval_every eval_interval eval_freq eval_frequency test_freq val_check_interval",
     "evaluation.num_generations_eval": "eval_num_generations val_n",
     "checkpoints.save_steps": "save_every save_freq save_interval checkpoint_every",
@@ -107,6 +112,13 @@ _ELSEWHERE: dict[str, str] = {
     "guards.max_kl": "kl_threshold target_kl",
     "seed": "random_seed manual_seed rng_seed",
 }
+
+# Losses of the policy that restores pictures -> what document 003 calls their weights.
+_OF_PICTURES = {
+    "grpo_lambda_sup": "supervised", "lambda_sup": "supervised", "grpo_schedule_sup": "supervised",
+    "grpo_lambda_consistency": "consistency", "lambda_consistency": "consistency", "lambda_cons": "consistency",
+    "grpo_beta_kl": "penalty", "beta_kl": "penalty",
+}  # fmt: skip
 
 ALIASES: dict[str, str] = {theirs: ours for ours, names in _ELSEWHERE.items() for theirs in names.split()}
 
@@ -120,10 +132,22 @@ def hint(keys: Keys, tree: Tree) -> str:
         task = tree["task"]
         assert isinstance(task, Mapping)
         return f"{name} is a key of the task {elsewhere.task}, this one is {task.get('name')}"
+    if (weight := _of_picture_loss(keys, known, tree)) is not None:
+        return f"did you mean {dotted(weight)}?"
     if (meant := nearest(keys, _of_kind(name, known, tree))) is not None:
         return f"did you mean {dotted(meant)}?"
     siblings = [str(path[-1]) for path in known if path[:-1] == keys[:-1]]
     return f"known here: {', '.join(siblings)}" if siblings else "`grpoctl show` prints the known keys"
+
+
+def _of_picture_loss(keys: Keys, known: Mapping[Keys, Field], tree: Tree) -> Keys | None:
+    """Where a spec of pictures weighs a loss by document 003's name; None of other names and tasks."""
+    task = tree.get("task")
+    loss = _OF_PICTURES.get(str(keys[-1]).lower())
+    if loss is None or not isinstance(task, Mapping) or task.get("name") != "restoration":
+        return None
+    weights = _ending("loss_weights", keys, known)
+    return None if weights is None else (*weights, loss)
 
 
 def _of_kind(name: str, known: Mapping[Keys, Field], tree: Tree) -> Mapping[Keys, Field]:

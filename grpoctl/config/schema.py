@@ -207,8 +207,8 @@ def _mapping_words(model: type[BaseModel], *, positive: bool) -> str:
 
 
 def _bounds(metadata: tuple[Any, ...]) -> str:
-    """` > 0 and <= 1`, from annotated-types' constraints."""
-    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    """` > 0 and <= 1`, ` >= 16 and a multiple of 8`, from annotated-types' constraints."""
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "multiple_of": "a multiple of"}
     limits = [
         f"{sign} {getattr(item, name)}" for item in metadata for name, sign in signs.items() if hasattr(item, name)
     ]

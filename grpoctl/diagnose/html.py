@@ -5,6 +5,7 @@ What the page looks like is in templates/page.html.jinja and page.css.
 
 from __future__ import annotations
 
+import base64
 import re
 from functools import cache, partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from core.text import harmless
 from grpoctl.diagnose import rerun
 from grpoctl.diagnose.diagnosis import Diagnosis, evidence_numbers, evidence_texts
 from grpoctl.diagnose.figures import MOST, figure_svg, panels, updates
-from grpoctl.files import replace_text
+from grpoctl.files import replace_text, storage_errors
 from grpoctl.version import __version__
 
 _MOST_FIGURES = 6  # sources that are drawn
@@ -54,10 +55,17 @@ def page(diagnosis: Diagnosis) -> str:
         not_drawn=[one.source for one in diagnosis.readings[_MOST_FIGURES:]],
         legend={key: text for key, text in legend.items() if f"var(--{key})" in shown},
         thinned_to=MOST if any(len(rows) > MOST for rows in drawn.values()) else None,
+        pictures=[(file.stem.replace("-", " "), _as_text(file)) for file in reading.pictures],
         command=partial(rerun.command, reading),
         decider_command=partial(rerun.decider_command, reading),
         next_step=rerun.next_step(diagnosis),
     )
+
+
+def _as_text(file: Path) -> str:
+    """A PNG image as an address that holds all of it, so that the page needs no other file. Raises StorageError."""
+    with storage_errors("read", file):
+        return f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode('ascii')}"
 
 
 @cache

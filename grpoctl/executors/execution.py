@@ -31,6 +31,7 @@ from grpoctl.files import (
     RowWriter,
     read_json,
     read_rows,
+    replace_bytes,
     replace_json,
     replace_rows,
     storage_errors,
@@ -224,6 +225,7 @@ def _write_cards(run: RunDir) -> None:
 
 def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Sequence[Row]) -> dict[str, Any]:
     """result.json: what was reached, by the rows of metrics.jsonl; also for a run that failed before its first step."""
+    from core.health.before.pitfalls import deviations
     from core.health.rules.gains import Ruler, gain_since, stage_gains
     from core.training.outcome import baselines, check_expectations, outcome
 
@@ -250,7 +252,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "eval_prompts": spec.task.eval_prompts,
         "reward_range": spec.task.reward_range,
         "expects": check_expectations(spec.expects, reached.final, whole, stages),
-        "findings": [finding.as_json() for finding in _findings(run, rows)],
+        "findings": [finding.as_json() for finding in (*_findings(run, rows), *deviations(spec))],
     }
 
 
@@ -304,6 +306,7 @@ class Recorder:
     """
 
     def __init__(self, run: RunDir, watcher: Watcher) -> None:
+        self._run = run
         self._watcher = watcher
         self._samples = RowWriter(run.samples)
         self._metrics = RowWriter(run.metrics)
@@ -314,8 +317,11 @@ class Recorder:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
+        picture: bytes | None = None,
     ) -> None:
         """Record one step."""
+        if picture is not None:
+            replace_bytes(self._run.picture(int(row["step"] or 0)), picture)
         self._samples.append(*samples)
         self._timings.append({"step": row["step"], **timings})
         self._metrics.append(row)
@@ -346,6 +352,10 @@ def rewind(run: RunDir, step: int) -> None:
     """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes."""
     for path in (run.metrics, run.samples, run.timings):
         truncate_after(path, step)
+    for picture in run.pictures.glob("step-*.png"):
+        if picture > run.picture(step):
+            with storage_errors("remove", picture):
+                picture.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -216,6 +216,7 @@ class Silent:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
+        picture: bytes | None = None,
     ) -> None:
         """Rank 0 records it."""
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from core.config import RunSpec
-from core.config.task import CustomTaskSpec, DataSpec, ExampleSelectionTaskSpec, Gsm8kTaskSpec
+from core.config.task import CustomTaskSpec, DataSpec, ExampleSelectionTaskSpec, Gsm8kTaskSpec, RestorationTaskSpec
+from core.tasks.restoration.pictures import picture_files
 from grpoctl.config.authored import is_file
 from grpoctl.credentials import without_credentials
 from grpoctl.files import read_json, replace_json
@@ -184,6 +185,9 @@ def inputs_of(spec: RunSpec) -> dict[str, Any]:
     if isinstance(task, ExampleSelectionTaskSpec) and (named := task.data) is not None:
         paths = (named.path, named.query_embeddings, named.candidate_embeddings)
         return {path: sha256(Path(path)) for path in paths}
+    if isinstance(task, RestorationTaskSpec) and task.pictures is not None:
+        with contextlib.suppress(OSError):  # a folder that is gone
+            return {str(file): sha256(file) for file in picture_files(Path(task.pictures).expanduser())[0]}
     if not isinstance(task, CustomTaskSpec):
         return {}
     parts = (task.data, task.eval_data, task.test_data)

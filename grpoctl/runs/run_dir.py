@@ -120,6 +120,15 @@ class RunDir(HeldDir):
         return self.path / "samples.jsonl"
 
     @property
+    def pictures(self) -> Path:
+        """Folder of a PNG image of each evaluation, where the task has something to look at."""
+        return self.path / "pictures"
+
+    def picture(self, step: int) -> Path:
+        """The image of the evaluation after so many steps."""
+        return self.pictures / f"step-{step:06d}.png"
+
+    @property
     def greedy(self) -> Path:
         """One row per held-out problem: the likeliest output of the weights at the end; not of language models."""
         return self.path / "greedy.jsonl"

@@ -46,6 +46,7 @@ YARDSTICK = (
     "task.name", "task.data_seed", "task.eval_prompts", "task.domains", "task.operator_cost", "task.digits",
     "task.path", "task.score", "task.format_reward", "task.data", "task.eval_data", "task.rewards",
     "task.shots", "task.pool", "task.world",
+    "task.pictures", "task.held_out", "task.patch", "task.degradations", "task.w_psnr", "task.w_ssim",
     "evaluation.num_generations_eval", "evaluation.temperature",
 )  # fmt: skip
 LOOKING = "evaluation.eval_steps"  # how often is measured, which alone changes no run

@@ -166,6 +166,7 @@ class RunWriter:
         self._upload(self._run.spec, self._run.provenance)
         if record.status.ended:
             self._upload(self._run.result)
+        self._upload(*sorted(self._run.pictures.glob("step-*.png")), folder=self._run.pictures.name)
         self._state = dataclasses.replace(
             self._state,
             state="done" if record.status.ended else "live",
@@ -237,9 +238,9 @@ class RunWriter:
             self._client.update_run(run_id, status=wanted)
         self._mlflow_status = wanted
 
-    def _upload(self, *files: Path) -> None:
+    def _upload(self, *files: Path, folder: str | None = None) -> None:
         """Log each file as an artifact, once. Last of all: an artifact store out of reach must not hold up metrics."""
         for file in files:
             if file not in self._uploaded and file.exists():
-                self._client.log_artifact(self._state.mlflow_run_id, str(file))
+                self._client.log_artifact(self._state.mlflow_run_id, str(file), folder)
                 self._uploaded.add(file)

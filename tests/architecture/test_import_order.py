@@ -35,10 +35,11 @@ OWNERS = {
 }
 # Whatever costs seconds to import; only these parts may have it loaded with them.
 HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pandas", "matplotlib", "scipy", "numpy",
-         "safetensors", "tokenizers", "huggingface_hub")  # fmt: skip
+         "safetensors", "tokenizers", "huggingface_hub", "PIL", "skimage", "sklearn")  # fmt: skip
 MAY_BE_HEAVY = ("core.algorithms", "core.randomness", "core.policies", "core.models", "core.training", "core.faults",
                 "core.assemble", "grpoctl.tracking", "core.tasks.selection.files", "core.tasks.selection.rewards",
-                "core.tasks.selection.world")  # fmt: skip
+                "core.tasks.selection.world", "core.tasks.restoration.degradations", "core.tasks.restoration.reward",
+                "core.tasks.restoration.sheets")  # fmt: skip
 
 
 def part(name: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from core.config import EarlyStoppingSpec, GuardSpec
 from core.health.case import FOREIGN
 from core.health.guard import collapse_finding
 from core.health.rules.integrity import rollout_integrity
-from core.metrics import EVAL, FAMILIES, METRICS, RUN, START, STEP, Metric, declared
+from core.metrics import EVAL, FAMILIES, MEASURED, METRICS, RUN, START, STEP, Metric, declared
 from core.training.checkpoint import initial_weights
 from core.training.outcome import run_metrics
 from core.training.trainer import Parts, Trainer, drive
@@ -24,6 +25,14 @@ from tests.fakes import ConsistentPolicy, PricedTask, Recorder, grpo_stage, run_
 PREFIXES = {family.name.removesuffix("/*") for family in FAMILIES}
 FIRSTS = sorted({name.partition("/")[0] for name in METRICS if "/" in name})
 LOOKS_LIKE_ONE = re.compile(rf"(?:{'|'.join(FIRSTS)})/[a-z_]+")
+
+
+class Measured(PricedTask):
+    """A task whose outputs have everything that can be measured beside a reward."""
+
+    def score(self, *given: Any, **more: Any) -> Any:
+        measured = {name.removeprefix("eval/"): 1.0 for name in MEASURED}
+        return [replace(outcome, measured=measured) for outcome in super().score(*given, **more)]
 
 
 def recorded_rows() -> list[dict[str, float | None]]:
@@ -40,7 +49,7 @@ def recorded_rows() -> list[dict[str, float | None]]:
         "stored": {**group, "beta": 0.1, "kl_estimator": "forward_k3", "old_policy": "reference", "max_steps": 1},
         "rce": {**group, "kind": "rce", "max_completion_length": 1},  # all are cut off
     }  # fmt: skip
-    task = PricedTask(lambda problem, output: float(int(output) == problem % 4))
+    task = Measured(lambda problem, output: float(int(output) == problem % 4))
     policy, recorder = ConsistentPolicy(), Recorder()
     start = initial_weights(policy, {"logits": torch.tensor([0.1, 0.0, 0.0, 0.0])})
     parts = Parts(spec=run_spec(stages=stages), policy=policy, task=task, start=start)

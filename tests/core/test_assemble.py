@@ -11,7 +11,7 @@ import torch
 from core import faults
 from core.assemble import assemble, build_policy, open_checkpoints
 from core.config import RunSpec
-from core.config.run import IN_THE_POLICY, IN_THE_TASK, Fault
+from core.config.run import IN_A_RESTORATION, IN_THE_POLICY, IN_THE_TASK, Fault
 from core.errors import CheckpointError, SpecError
 from core.faults import RolloutInTrainMode
 from core.policies.lm.causal_lm import CausalLMPolicy
@@ -75,10 +75,15 @@ def test_a_fault_is_there_only_where_the_spec_asks_for_it(tmp_path: Path) -> Non
     assert isinstance(assembled(spec, tmp_path).policy, RolloutInTrainMode)
 
 
-@pytest.mark.parametrize("fault", get_args(Fault))
-def test_every_fault_that_a_spec_can_name_is_planted_somewhere(fault: str, tmp_path: Path) -> None:
+def test_every_fault_that_a_spec_can_name_is_planted_somewhere() -> None:
     places = (faults.IN_THE_POLICY, faults.IN_THE_TASK, faults.IN_REQUESTS, faults.IN_ANSWERS)
-    assert sum(fault in place for place in places) == 1
+    assert {fault: sum(fault in place for place in places) for fault in get_args(Fault)} == dict.fromkeys(
+        get_args(Fault), 1
+    )
+
+
+@pytest.mark.parametrize("fault", [fault for fault in get_args(Fault) if fault not in IN_A_RESTORATION])
+def test_a_fault_of_a_language_model_or_of_any_policy_is_where_it_belongs(fault: str, tmp_path: Path) -> None:
     model = {"model": {"source": "builtin:tiny", "lora": LORA}} if fault == "wrong-adapter" else {}
     trainer = assembled(spec_of(faults=[fault], **model), tmp_path)
     assert isinstance(trainer, faults.FaultyTrainer)

@@ -68,3 +68,22 @@ def test_the_range_of_rewards_may_be_unknown() -> None:
 def test_a_near_miss_is_named() -> None:
     assert "eval/reward?" in unknown_metric("eval/rewrad")
     assert "?" not in unknown_metric("zzzzzz")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("loss_pg", "policy/loss"),
+        ("loss_sup", "losses/supervised"),
+        ("loss_cons", "losses/consistency"),
+        ("train/loss_kl", "losses/penalty"),
+        ("advantages_mean", "advantage/mean"),
+        ("rewards_std", "reward/std"),
+        ("lambda_pg", "weight/policy"),
+        ("lambda_sup", "weight/supervised"),
+        ("global_reward_std", "reward/running_std"),
+    ],
+)
+def test_document_003s_names_of_metrics_lead_to_ours(theirs: str, ours: str) -> None:
+    assert unknown_metric(theirs) == f"did you mean {ours}?"
+    assert declared(ours) is not None

@@ -235,10 +235,23 @@ def _transform(view: StageView) -> Why | None:
     )
 
 
-def _running_decay(view: StageView) -> Why | None:
+def _running(view: StageView) -> Why | None:
     if view.grpo is None or "history" in scopes(view.grpo.advantage):
         return None
     return Why(reason="no running statistics are used", acts="advantage.baseline or scale_rewards: running")
+
+
+def _running_decay(view: StageView) -> Why | None:
+    if view.grpo is not None and view.grpo.advantage.running_rule == "count":
+        return _running(view) or Why(reason="the rule count has weights of its own", acts="running_rule: decay")
+    return _running(view)
+
+
+def _loss_rows(view: StageView) -> Why | None:
+    losses = [*view.stage.loss_weights.values(), *([] if view.grpo is None else [view.grpo.consistency_weight])]
+    if view.grpo is None or any(weight.ever for weight in losses):
+        return None
+    return Why(reason="no loss of the policy's own has a weight", acts="loss_weights")
 
 
 def _weighting(view: StageView) -> Why | None:
@@ -269,9 +282,12 @@ _ADVANTAGE_RULES: Mapping[str, Rule] = {
     "advantage.eps": _eps,
     "advantage.transform": _transform,
     "advantage.running_decay": _running_decay,
+    "advantage.running_rule": _running,
+    "advantage.running_after": _running,
     "advantage.weighting": _weighting,
     "entropy_share": _entropy_share,
     "entropy_weighting": _entropy_weighting,
+    "loss_rows": _loss_rows,
 }
 
 

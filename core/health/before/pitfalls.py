@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from core.algorithms.names import BASELINES, SCALES
 from core.config import GrpoStage, RunSpec, Schedule
-from core.config.task import ExampleSelectionTaskSpec, RewardMode
+from core.config.task import ExampleSelectionTaskSpec, RestorationTaskSpec, RewardMode
 from core.health.before.advantages import largest_std, of_identical_groups, silent_step, smallest_std
 from core.health.before.budget import evaluation_error, least_value, room, steps
 from core.health.before.inert import acts_on_noise, floor_covers_all, never_leaves_warmup, noise, number, ratio_is_one
@@ -225,6 +225,25 @@ def _of_run(spec: RunSpec) -> Iterator[Finding]:
                 "soft_weight x accuracy + 2 x hard_weight x correctness; a comparison of the two compares nothing"
             ),
             evidence={"reward_mode": task.reward_mode, "equals": other},
+        )
+    yield from deviations(spec)
+
+
+def deviations(spec: RunSpec) -> Iterator[Finding]:
+    """Where a task cannot pay what its document says: told before a run, and among the findings of its result."""
+    task = spec.task
+    if isinstance(task, RestorationTaskSpec) and task.w_psnr + task.w_ssim < 1 - 1e-9:
+        w_psnr, w_ssim = task.weights
+        yield Finding(
+            id="lpips-left-out",
+            severity="info",
+            confidence="certain",
+            summary=(
+                f"document 003's third term of the reward, LPIPS, needs pretrained weights: its share of "
+                f"{number(1 - task.w_psnr - task.w_ssim)} is spread over the others, so PSNR counts {number(w_psnr)} "
+                f"and SSIM {number(w_ssim)}"
+            ),
+            evidence={"w_psnr": w_psnr, "w_ssim": w_ssim},
         )
 
 

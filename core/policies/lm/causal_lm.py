@@ -18,7 +18,7 @@ from torch.nn import Parameter
 
 from core.errors import CheckpointError, TaskError
 from core.models.adapters import save, using_weights
-from core.policies.base import ENTROPY, Keep, Rollout, Sampling, Scores, Weights, joined
+from core.policies.base import ENTROPY, Keep, Policy, Rollout, Sampling, Scores, Weights, joined
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.lm.decoding import decode, sampler_logprobs, stack_draws
 from core.policies.lm.fast.fused_layers import checkpoint_contexts, folded_adapter
@@ -34,7 +34,7 @@ CANARY_PROMPT, CANARY_TOKENS = 16, 8  # tokens: the end of a prompt is a prompt,
 CANARY_EVERY, LARGE = 4, 1_000_000_000
 
 
-class CausalLMPolicy:
+class CausalLMPolicy(Policy):
     """A transformers causal LM and its tokenizer as a Policy.
 
     `reference` are the weights that the KL term compares with, copies of those that are trained; None where `model` is

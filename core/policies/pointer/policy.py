@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.nn import Parameter
 from torch.nn.functional import pad
 
 from core.config.policy import PointerConfig
-from core.errors import CheckpointError, TaskError
-from core.models.devices import set_threads
-from core.policies.base import ENTROPY, Keep, Policy, Rollout, Sampling, Scores, Weights
+from core.errors import TaskError
+from core.policies.base import ENTROPY, Keep, Rollout, Sampling, Scores, Weights
+from core.policies.network import KEPT, NetworkPolicy
 from core.policies.pointer.network import BACKBONE, PointerNetwork, draw_picks, log_probs_of_picks
 from core.randomness import INIT, RowKey, seeded, uniforms
 from core.tasks.base import Example
@@ -29,7 +28,7 @@ from core.tasks.base import Example
 AT_ONCE = 1 << 24  # numbers of candidates' embeddings that are put together at once: 64 MB
 
 
-class PointerPolicy(Policy):
+class PointerPolicy(NetworkPolicy):
     """Picks S of a query's candidates without replacement; log pi is the sum of the picks' log-probs.
 
     Drawn greedily (top_k 1) it gives `shots` picks, the best one first, or the most probable of the example's `choices`
@@ -40,19 +39,15 @@ class PointerPolicy(Policy):
 
     def __init__(self, settings: PointerConfig, *, seed: int) -> None:
         with seeded(RowKey(seed, INIT, 0, 0, 0)):
-            self.network = PointerNetwork(settings)
-        self.network.eval()
+            network = PointerNetwork(settings)
         self.settings = settings
-        self._kept: dict[Keep, dict[str, Tensor]] = {}
         self._kept_logits: dict[Keep, dict[str, Tensor]] = {}  # of queries by id: the weights stay, so they do too
         self._canary: tuple[Example, Tensor] | None = None
-        for which in ("reference", "epoch"):
-            self.keep(which)
-        set_threads(sum(weight.numel() for weight in self.network.parameters()))
+        super().__init__(network)
 
     def keep(self, which: Keep) -> None:
         """Let the weights as they are now be the reference, or those that an epoch began with."""
-        self._kept[which] = {name: weight.detach().clone() for name, weight in self.network.named_parameters()}
+        super().keep(which)
         self._kept_logits[which] = {}
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
@@ -117,24 +112,10 @@ class PointerPolicy(Policy):
         frozen = BACKBONE if self.settings.frozen else ()
         return {name: weight for name, weight in self.network.named_parameters() if not name.startswith(frozen)}
 
-    def state(self) -> Mapping[str, Tensor]:
-        """The network, and the weights it keeps, under their names."""
-        now = {name: weight.detach().clone() for name, weight in self.network.named_parameters()}
-        for which, kept in self._kept.items():
-            now |= {f"{which}.{name}": weight.clone() for name, weight in kept.items()}
-        return now
-
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state()`. Raises CheckpointError where names or shapes differ."""
-        mine = self.state()
-        if odd := next((name for name in sorted(set(mine) | set(state)) if not _fits(mine, state, name)), None):
-            raise CheckpointError(f"weights do not fit this policy: {odd!r} is missing, unknown or of another shape")
-        with torch.no_grad():
-            for name, weight in self.network.named_parameters():
-                weight.copy_(state[name])
-        for which, kept in self._kept.items():
-            self._kept[which] = {name: state[f"{which}.{name}"].clone() for name in kept}
-            self._kept_logits[which] = {}
+        super().load(state)
+        self._kept_logits = {which: {} for which in KEPT}
 
     def _logits(self, queries: Sequence[Example], weights: Weights) -> Tensor:
         """(P, K) logits over each query's candidates, -inf beyond those of a query with fewer."""
@@ -175,11 +156,8 @@ class PointerPolicy(Policy):
         if candidates.shape[-1] != self.settings.width:
             got = f"got embeddings of {candidates.shape[-1]} numbers, and policy.width is {self.settings.width}"
             raise TaskError(f"{got}; set it to the embeddings' width")
-        inputs = (query, candidates, absent)
-        if weights == "current":
-            logits: Tensor = self.network(*inputs)
-            return logits
-        return functional_call(self.network, self._kept[weights], inputs)  # type: ignore[no-any-return]
+        logits: Tensor = self.forward(weights, query, candidates, absent)
+        return logits
 
 
 def _best(query: Example, logits_K: Tensor, size: int) -> tuple[int, ...]:
@@ -225,7 +203,3 @@ def _embedding(query: Example) -> np.ndarray[Any, np.dtype[np.float32]]:
     """(D,) the query's own."""
     embedding: Any = query.inputs["query"]
     return embedding  # type: ignore[no-any-return]
-
-
-def _fits(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor], name: str) -> bool:
-    return name in mine and name in theirs and mine[name].shape == theirs[name].shape

@@ -66,6 +66,7 @@ class Reading:
     extra: Mapping[str, float] = field(default_factory=dict)
     not_understood: tuple[Unread, ...] = ()
     document: Mapping[str, Any] | None = None  # result.json of a run of ours; before that, what it was started as
+    pictures: tuple[Path, ...] = ()  # PNG images of what evaluations answered, of a run that keeps some: first and last
 
 
 class Reader(Protocol):

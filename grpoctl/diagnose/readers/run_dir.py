@@ -80,10 +80,15 @@ class _RunDirectory:
             spec=str(experiment) if experiment else None,
             notes=tuple(_notes(place, case, document)),
             document=document or identity,
+            pictures=_first_and_last(sorted(place.pictures.glob("step-*.png"))),
         )
 
 
 READER = _RunDirectory()
+
+
+def _first_and_last(files: Sequence[Path]) -> tuple[Path, ...]:
+    return (*files[:1], *files[1:][-1:])
 
 
 def _place(source: Source) -> RunDir | StudyDir | None:

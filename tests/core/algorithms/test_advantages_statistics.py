@@ -172,3 +172,21 @@ def test_the_spread_between_steps_counts() -> None:
     for step in range(200):
         running = updated(running, [[step % 2 + 0.0, step % 2 + 0.01]], 0.9)
     assert 0.4 < level(running)[1] < 0.7
+
+
+def test_the_rule_of_counts_by_hand() -> None:
+    # Two rewards a step. Step 1: 1 3, mean 2, variance 1 about its own mean, weight min(0.1, 1 / 2). Step 2: 4 8, mean
+    # 6, variance 4 about its own mean, weight min(0.1, 1 / 4). So they weigh 0.09 : 0.1.
+    one = updated(Running(), [[1.0, 3.0]], 0.5, "count")
+    assert (one.rewards, one.weight, one.mean, one.variance) == pytest.approx((2, 0.1, 0.2, 0.1))
+    two = updated(one, [[4.0, 8.0]], 0.5, "count")
+    assert two.rewards == 4
+    assert level(two) == pytest.approx(((0.09 * 2 + 0.1 * 6) / 0.19, sqrt((0.09 * 1 + 0.1 * 4) / 0.19)))
+
+
+def test_counted_statistics_stand_ever_stiller() -> None:
+    running = updated(Running(), [[0.0, 0.0]], 0.9, "count")
+    for _ in range(499):
+        running = updated(running, [[0.0, 0.0]], 0.9, "count")
+    moved = updated(running, [[1.0, 1.0]], 0.9, "count")  # the 1,001st and 1,002nd reward: a weight of 1 / 1002
+    assert moved.mean == pytest.approx(1 / 1002)

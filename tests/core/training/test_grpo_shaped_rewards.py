@@ -268,3 +268,18 @@ def test_a_kl_of_rounding_is_no_signal(method: str) -> None:
     rows = ran(trainer_of(policy, task, grpo_stage(**changes))).rows[1:]
     assert [row["advantage/max_abs"] for row in rows] == [0.0]
     assert [row["update"] for row in rows] == [0]
+
+
+def test_until_enough_rewards_were_seen_the_group_is_the_measure() -> None:
+    # Prompt n pays n more than the arm; one prompt of 4 rows a step, running statistics after 8 rewards: two steps.
+    task = PricedTask(lambda prompt, output: prompt + float(output))
+    rule = {"baseline": "running", "scale_rewards": "none", "running_rule": "count", "running_after": 8}
+    stage = grpo_stage(max_steps=3, prompts_per_step=1, advantage=rule, learning_rate=1e-9)
+    recorder = ran(trainer_of(ScriptedPolicy(), task, stage))
+    assert recorder.column("advantage/mean")[:2] == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert ["reward/running_mean" in row for row in recorder.rows[1:]] == [False, False, True]
+    rewards = [[float(str(s["reward"])) for s in recorder.samples if s["step"] == step] for step in (1, 2, 3)]
+    means = [sum(of) / 4 for of in rewards]
+    running = (0.09 * means[0] + 0.1 * means[1]) / 0.19  # 4 and 8 rewards so far: the bound of 0.1 twice
+    assert recorder.rows[3]["reward/running_mean"] == pytest.approx(running)
+    assert recorder.rows[3]["advantage/mean"] == pytest.approx(means[2] - running)

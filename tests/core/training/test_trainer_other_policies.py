@@ -17,6 +17,7 @@ from core.errors import SpecError
 from core.policies.base import Policy, Rollout, Sampling
 from core.randomness import RowKey
 from core.tasks.base import Example
+from core.training.outcome import baselines
 from core.training.requests import Learn
 from core.training.trainer import Trainer, drive
 from tests.bandit import PACKAGE, bandit_spec
@@ -186,3 +187,81 @@ def test_one_that_is_given_a_language_models_loss_still_says_so() -> None:
                        task={"name": "arithmetic"})  # fmt: skip
     with pytest.raises(SpecError, match="a causal language model has no consistency loss"):
         check_fit(spec)
+
+
+class OwnLossPolicy(ScriptedPolicy):
+    """Each row's own loss is the number of the arm it drew, times the logit of arm 0 plus 1."""
+
+    def score(self, rollout: Rollout, rows: Sequence[int], **how: Any) -> Any:
+        scores = super().score(rollout, rows, **how)
+        arms_R = torch.tensor([float(rollout.outputs[row]) for row in rows])
+        return replace(scores, losses_N={"supervised": arms_R * (1 + self.logits[0])})
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_the_policys_own_losses_can_be_of_the_best_rows_alone(split: int) -> None:
+    task = PricedTask(lambda _, output: -abs(float(output) - 1))  # arm 1 is the best, then 0 and 2
+    stage = {"max_steps": 1, "loss_weights": {"supervised": 1.0}, "gradient_accumulation_steps": split}
+    best, everything = (
+        ran(trainer_of(OwnLossPolicy(), task, grpo_stage(**stage, loss_rows=of))) for of in ("best", "all")
+    )
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for sample in best.samples:
+        group = groups.setdefault(str(sample["prompt_id"]), [])
+        group.append((float(str(sample["reward"])), float(str(sample["text"]))))
+    best_arms = [max(group, key=lambda pair: pair[0])[1] for group in groups.values()]
+    assert best.rows[1]["losses/supervised"] == pytest.approx(sum(best_arms) / len(best_arms))
+    arms = [arm for group in groups.values() for _, arm in group]
+    assert everything.rows[1]["losses/supervised"] == pytest.approx(sum(arms) / len(arms))
+    assert best.rows[1]["weight/supervised"] == 1.0
+
+
+def test_groups_without_a_signal_still_learn_by_the_policys_own_losses() -> None:
+    stage = grpo_stage(max_steps=1, loss_weights={"penalty": 2.0}, learning_rate=0.5)
+    row = ran(trainer_of(PenalisedPolicy(), NOTHING_TO_LEARN, stage)).rows[1]
+    assert (row["groups/dead"], row["update"], row["losses/penalty"]) == (1.0, 1, 0.0)
+
+
+class MeasuredTask(PricedTask):
+    """Its outputs have a signal-to-noise ratio of ten times the arm, and an evaluation can be looked at."""
+
+    def score(self, *given: Any, **more: Any) -> Any:
+        outcomes = super().score(*given, **more)
+        return [replace(one, measured={"psnr": 10 * one.reward}) for one in outcomes]
+
+    def picture(self, examples: Sequence[Example], outputs: Sequence[Any]) -> bytes:
+        return f"{len(examples)} {len(outputs)}".encode()
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        return {"degraded": {"eval/reward": 0.1, "eval/psnr": 20.0}}
+
+
+class ProbingPolicy(ScriptedPolicy):
+    def probe(self, examples: Sequence[Example], key: RowKey) -> dict[str, float]:
+        return {"effect": float(len(examples))}
+
+
+def test_what_is_measured_probed_and_pictured_is_recorded() -> None:
+    pictures: list[bytes | None] = []
+
+    class Looking(Recorder):
+        def step_done(self, row: Any, samples: Any, timings: Any, picture: bytes | None = None) -> None:
+            super().step_done(row, samples, timings)
+            pictures.append(picture)
+
+    trainer = trainer_of(ProbingPolicy(), MeasuredTask(lambda _, output: float(output)), grpo_stage(max_steps=3))
+    recorder = Looking()
+    drive(trainer.steps(), recorder)
+    first, *others = recorder.rows
+    assert first["probe/effect"] == 2.0  # of the first two held-out prompts
+    assert first["baseline/degraded.psnr"] == 20.0
+    assert all("probe/effect" not in row for row in others)
+    evaluated = [row for row in recorder.rows if "eval/reward" in row]
+    assert [row["eval/psnr"] for row in evaluated] == pytest.approx(
+        [10 * (row["eval/reward"] or 0.0) for row in evaluated]
+    )
+    assert [picture is not None for picture in pictures] == ["eval/psnr" in row for row in recorder.rows]
+    assert all(sample["measured"] == {"psnr": 10 * float(str(sample["reward"]))} for sample in recorder.samples)
+    named = baselines(recorder.rows, ["grpo"])
+    assert named["degraded"]["eval/psnr"] == 20.0
+    assert named["final"]["eval/psnr"] == evaluated[-1]["eval/psnr"]

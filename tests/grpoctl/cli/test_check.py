@@ -190,3 +190,12 @@ def test_groups_that_are_not_the_best_of_samples_have_no_chances_of_being_dead(g
     printed = grpoctl("check", "p40").out
     assert "Probability of a dead group" not in printed
     assert "--data" in printed
+
+
+def test_a_setting_that_the_parent_has_already_is_without_effect(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    file = tmp_path / "again.yaml"
+    file.write_text("name: again\nextends: p31\nstages: {grpo: {num_generations: 8, beta: 0.5}}\n")
+    inert = {knob["key"]: knob for knob in grpoctl("check", str(file), "--json").document["inert"]}
+    assert inert["stages.grpo.num_generations"]["value"] == 8
+    assert "p31" in inert["stages.grpo.num_generations"]["reason"]
+    assert "stages.grpo.beta" not in inert

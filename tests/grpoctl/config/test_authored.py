@@ -55,6 +55,14 @@ def test_paths_count_from_their_file(project: Path) -> None:
     ]
 
 
+def test_a_folder_of_pictures_is_a_path(project: Path) -> None:
+    (project / "experiments" / "mine.yaml").write_text(
+        "name: mine\nextends: p31\ntask: {name: restoration, pictures: photos}\n"
+    )
+    layer = read_authored(project / "experiments" / "mine.yaml", Library()).layer
+    assert layer.tree["task"]["pictures"] == str(project / "experiments" / "photos")  # type: ignore[index, call-overload]
+
+
 def test_embeddings_are_paths_too(project: Path) -> None:
     files = "{path: x.json, query_embeddings: q.npy, candidate_embeddings: /there/c.npy}"
     (project / "experiments" / "picks.yaml").write_text(
@@ -115,3 +123,26 @@ def test_what_is_no_path_stays_what_it_is(project: Path) -> None:
     assert load("other").spec.task.path == str(project / "experiments" / "data")  # type: ignore[union-attr]
     (project / "experiments" / "other.yaml").write_text("name: other\nextends: p31\ntask: {name: gsm8k}\n")
     assert load("other").spec.task.path is None  # type: ignore[union-attr]
+
+
+RESTATES = """
+name: again
+extends: p31
+stages:
+  grpo:
+    num_generations: 8
+    prompts_per_step: 4
+    learning_rate: 2.0e-6
+"""
+
+
+def test_what_a_file_sets_as_its_parents_have_it_is_restated(project: Path) -> None:
+    file = project / "experiments" / "again.yaml"
+    file.write_text(RESTATES)
+    loaded = load("again")
+    assert loaded.restated == {"stages.grpo.num_generations": 8, "stages.grpo.learning_rate": 2e-6}
+    assert load("again", overrides=["num_generations=4"]).restated == {"stages.grpo.learning_rate": 2e-6}
+    # Named anew, a method sets aside what was said of its axes: then the same value has to be said again.
+    file.write_text(RESTATES + "    method: gtpo\n    epsilon_high: 0.28\n")
+    assert load("p36").restated == {}
+    assert "stages.grpo.epsilon_high" not in load("again").restated

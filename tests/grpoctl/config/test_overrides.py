@@ -54,9 +54,14 @@ SPECIAL: dict[str, Any] = {
 }
 
 
+LEFT_OUT = {"stages.grpo.loss_rows": "all", "stages.grpo.advantage.running_rule": "decay"}  # at these, of two values
+
+
 def value_of(key: str, spec: RunSpec) -> Any:
     node: Any = plain(spec)
     for name in key.split("."):
+        if name not in node and key in LEFT_OUT:
+            return LEFT_OUT[key]
         node = node[name]
     return node
 

@@ -90,15 +90,15 @@ VALUES = [
         "task: {name: workflows-dsl}",
         3,
         "task.name",
-        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom, example-selection; "
-        "did you mean workflow-dsl?",
+        "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom, example-selection, "
+        "restoration; did you mean workflow-dsl?",
     ),
     (
         "task: 3",
         3,
         "task",
         "got 3; allowed: a mapping that names its task "
-        "(name: workflow-dsl or arithmetic or gsm8k or custom or example-selection)",
+        "(name: workflow-dsl or arithmetic or gsm8k or custom or example-selection or restoration)",
     ),
     ("task: {domains: {maths: 1}}", 3, "task.domains.maths", "got the name 'maths'; allowed: one of math, qa, code"),
     (
@@ -264,6 +264,31 @@ def test_the_names_of_documents_001_and_004(experiment: str, key: str, meant: st
         load(experiment, overrides=[f"{key}=3"])
     assert caught.value.message.startswith("unknown key; did you mean ") == (meant is not None)
     assert f"did you mean {meant}?" in caught.value.message or meant is None
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("GRPO_GROUP", "stages.grpo.num_generations"),
+        ("grpo_lambda_sup", "stages.grpo.loss_weights.supervised"),
+        ("grpo_schedule_sup", "stages.grpo.loss_weights.supervised"),
+        ("GRPO_LAMBDA_CONSISTENCY", "stages.grpo.loss_weights.consistency"),
+        ("grpo_beta_kl", "stages.grpo.loss_weights.penalty"),
+        ("stages.grpo.lambda_sup", "stages.grpo.loss_weights.supervised"),
+        ("grpo_warmup_epochs", "stages.grpo.policy_weight"),
+        ("grpo_global_norm", "stages.grpo.advantage.scale_rewards"),
+        ("grpo_clip_range", "stages.grpo.epsilon"),
+        ("grpo_adv_clip_max", "stages.grpo.advantage.clip"),
+        ("grpo_max_grad_norm", "stages.grpo.max_grad_norm"),
+        ("grpo_w_psnr", "task.w_psnr"),
+        ("grpo_w_ssim", "task.w_ssim"),
+        ("task.w_psnrr", "task.w_psnr"),
+    ],
+)
+def test_the_names_of_document_003(key: str, meant: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load("p31", overrides=["task.name=restoration", f"{key}=0.3"])
+    assert caught.value.message.startswith(f"unknown key; did you mean {meant}?")
 
 
 def test_every_name_from_elsewhere_leads_to_a_key_there_is() -> None:

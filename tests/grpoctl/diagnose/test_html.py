@@ -158,3 +158,16 @@ def colours(picture: Path) -> int:
 
     pixels = imread(picture)[:, :, :3].reshape(-1, 3)
     return len({tuple(pixel) for pixel in pixels.tolist()})
+
+
+def test_pictures_of_a_run_stand_in_the_page_itself(diagnosed: Diagnosed, tmp_path: Path) -> None:
+    files = (tmp_path / "step-000000.png", tmp_path / "step-000090.png")
+    for file in files:
+        file.write_bytes(bytes(range(9)))
+    found = Tags(page(diagnosed(pictures=files)))
+    images = [attributes for tag, attributes in found.tags if tag == "img"]
+    assert [image["src"] for image in images] == ["data:image/png;base64,AAECAwQFBgcI"] * 2
+    assert "step 000000" in found.text
+    assert "step 000090" in found.text
+    with pytest.raises(StorageError, match="gone"):
+        page(diagnosed(pictures=(tmp_path / "gone.png",)))

@@ -93,3 +93,13 @@ def test_a_step_that_draws_nothing_needs_no_samples(run: RunDir) -> None:
         recorder.step_done({"step": 5, **drawn}, [], {"total": 1.0})
         recorder.step_done({"step": 6}, [], {"total": 1.0})
     assert last_recorded(run) == 4
+
+
+def test_pictures_are_kept_whole_and_rewound_with_their_steps(run: RunDir) -> None:
+    with Recorder(run, lambda row: None) as recorder:
+        for step, picture in enumerate((b"start", None, b"second", b"third")):
+            recorder.step_done(metrics(step), [], {"total": 1.0}, picture)
+    assert [file.name for file in sorted(run.pictures.iterdir())] == [f"step-00000{step}.png" for step in (0, 2, 3)]
+    assert run.picture(2).read_bytes() == b"second"
+    rewind(run, 2)
+    assert [file.name for file in sorted(run.pictures.iterdir())] == ["step-000000.png", "step-000002.png"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.config import ExampleSelectionTaskSpec
+from core.config import ExampleSelectionTaskSpec, RestorationTaskSpec
 from grpoctl.config import load
 from grpoctl.files import read_json
 from grpoctl.runs import provenance
@@ -193,6 +193,19 @@ def test_a_task_without_files_has_none(run: RunDir) -> None:
 def test_a_dataset_of_the_hub_is_known_by_its_revision() -> None:
     found = provenance.inputs_of(custom(hub="owner/set", revision="abc"))
     assert found["hub:owner/set[train]"] == {"config": None, "split": "train", "revision": "abc"}
+
+
+def test_pictures_are_known_by_their_content(tmp_path: Path) -> None:
+    for name in ("b.jpg", "a.PNG", "notes.txt"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    spec = load("p31").spec
+
+    def inputs(folder: Path | None) -> dict[str, object]:
+        task = RestorationTaskSpec(name="restoration", pictures=None if folder is None else str(folder))
+        return provenance.inputs_of(spec.model_copy(update={"task": task}))
+
+    assert inputs(tmp_path) == {str(tmp_path / name): sha(name) for name in ("a.PNG", "b.jpg")}
+    assert inputs(tmp_path / "gone") == inputs(None) == {}
 
 
 def test_scored_picks_and_their_embeddings_are_known_by_their_content(tmp_path: Path) -> None:

@@ -167,3 +167,15 @@ def test_runs_of_one_experiment_share_it(home: Home, new_run: Any) -> None:
         new_writer(new_run(name)).catch_up()
     assert sorted(stored.experiment for stored in runs_of(home)) == ["p30", "p31", "p31"]
     assert len(open_client(home).search_experiments()) == 3  # with MLflow's own Default
+
+
+def test_the_pictures_of_evaluations_are_artifacts_in_a_folder_of_their_own(home: Home, run: Any) -> None:
+    writer = new_writer(run)
+    for step in (0, 20):
+        run.dir.pictures.mkdir(exist_ok=True)
+        run.dir.picture(step).write_bytes(b"png %d" % step)
+        writer.catch_up()
+    folder = Path(unquote(urlparse(only(home).artifact_uri).path)) / "pictures"
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {
+        "step-000000.png": b"png 0", "step-000020.png": b"png 20",
+    }  # fmt: skip

@@ -212,6 +212,11 @@ def test_knobs_of_an_unused_part() -> None:
         assert reason(f"adaptive_beta.{key}", **other) is None
     assert reason("advantage.running_decay") is not None
     assert reason("advantage.running_decay", advantage={"baseline": "running"}) is None
+    assert reason("advantage.running_decay", advantage={"baseline": "running", "running_rule": "count"}) is not None
+    assert reason("advantage.running_after", advantage={"running_after": 9}) is not None
+    assert reason("advantage.running_after", advantage={"running_after": 9, "baseline": "running"}) is None
+    assert reason("loss_rows", loss_rows="best") is not None
+    assert reason("loss_rows", loss_rows="best", loss_weights={"penalty": 0.1}) is None
     assert reason("entropy_share") is not None
     assert reason("entropy_share", method="gtpo") is None
     assert reason("entropy_weighting", method="gtpo", entropy_share=0.0) is not None
@@ -305,7 +310,8 @@ def test_a_sweep_is_asked_about_its_points() -> None:
 def test_every_rule_is_about_a_setting_that_exists() -> None:
     adaptive = {"beta": 0.1, "adaptive_beta": {"rule": "threshold"}}
     parts = {"lr_plateau": {"patience": 1}, "early_stopping": {"patience": 1}}
-    tree = of(run_spec(**adaptive, **parts)).model_dump()
+    late = {"loss_rows": "best", "advantage": {"running_rule": "count", "running_after": 1}}  # at a default: left out
+    tree = of(run_spec(**adaptive, **parts, **late)).model_dump()
     for key in RULES:
         name, _, rest = key.partition(".")
         if rest == "plateau":  # of a schedule, which is a plain number where it has none

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from core.config import RunSpec
-from core.health.before.pitfalls import warnings
+from core.config.task import RestorationTaskSpec
+from core.health.before.pitfalls import deviations, warnings
 from tests.core.health.before.conftest import BFLOAT16, DROPOUT, FAULT, STAGE, run_spec
 
 FALLING = {"start": 1.0, "end": 0.0, "steps": 25}
@@ -98,6 +99,18 @@ def test_reward_modes_that_are_one_are_told() -> None:
         assert (found.severity, found.evidence) == ("info", {"reward_mode": mode, "equals": other})
     for mode in ("hard_plus_soft", "hard_plus_gtprob_plus_rel", "alpha_beta"):
         assert "equal-reward-modes" not in {one.id for one in warnings(selection(mode))}
+
+
+@pytest.mark.parametrize(("w_psnr", "w_ssim", "said"), [(0.5, 0.3, ["lpips-left-out"]), (0.6, 0.4, [])])
+def test_a_reward_without_the_documents_third_term_is_told(w_psnr: float, w_ssim: float, said: list[str]) -> None:
+    spec = run_spec()
+    task = RestorationTaskSpec(name="restoration", w_psnr=w_psnr, w_ssim=w_ssim)
+    found = [*deviations(spec.model_copy(update={"task": task}))]
+    assert [finding.id for finding in found] == said
+    for finding in found:  # .5 and .3 of .8
+        assert finding.severity == "info"
+        assert finding.evidence == {"w_psnr": pytest.approx(0.625), "w_ssim": pytest.approx(0.375)}
+    assert [*deviations(spec)] == []
 
 
 def selection(mode: str) -> RunSpec:
