@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+from core.config.run import check_start
 from core.errors import GrpoError, StorageError, UserError
 from grpoctl import console
 from grpoctl.analysis.sweeps.report import head
@@ -26,6 +27,7 @@ from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
+from grpoctl.sweeps.candidates import Candidates
 from grpoctl.sweeps.driver import GO_ON, Driver, Plan, conclude, end_status
 from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.preview import notes
@@ -114,7 +116,10 @@ def resolve(request: SweepRequest, home: Home) -> SweepSpec:
     profile, why = profiles.resolve(request.profile, lambda: base_of(request.name, overrides, revisions))
     if request.profile == profiles.AUTO and not request.json:
         console.print_text(f"profile {profile} ({why})")
-    return load_sweep(request.name, profile=profile, overrides=overrides, revisions=revisions).spec
+    sweep = load_sweep(request.name, profile=profile, overrides=overrides, revisions=revisions).spec
+    if not sweep.ladder:  # whose rungs may have bases of their own: then their runs say it
+        check_start(Candidates.of(sweep, revisions=revisions).reference({}))
+    return sweep
 
 
 def run(request: SweepRequest) -> int:
