@@ -25,8 +25,12 @@ def build(spec: RunSpec) -> tuple[Policy, Origin | None]:
 
             return PointerPolicy(settings, seed=spec.seed), None
         case RestorationConfig() as settings:
-            from core.policies.restoration.policy import RestorationPolicy
-
+            try:
+                from core.policies.restoration.policy import RestorationPolicy
+            except ModuleNotFoundError as error:
+                raise SpecError(
+                    f"{error.name} is not installed: pip install 'grpoctl[images]'", key="policy.kind"
+                ) from error
             return RestorationPolicy(settings, seed=spec.seed), None
         case _:
             added = plugins.load("grpoctl.policies", spec.policy.kind, BUILT_IN)

@@ -51,6 +51,7 @@ class RestorationNetwork(nn.Module):
         self.finest = blocks(width << 1, 0, settings.blocks[0])  # full size: the skip is not reduced, as in the family
         self.refinement = blocks(width << 1, 0, settings.refinement)
         self.output = nn.Conv2d(width << 1, 3, 3, padding=1, bias=False)
+        nn.init.xavier_uniform_(self.output.weight, gain=0.1)  # a fresh network leaves pictures about as they are
 
     def forward(
         self, pixels_P3HW: Tensor, place_N: Tensor, decide: Decide, modules: int | None = None

@@ -8,7 +8,8 @@ Shape suffixes as in network; T factors, R some of the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,23 @@ from core.models.adapters import adapt_layers
 from core.models.devices import to_device
 from core.policies.base import ENTROPY, Rollout, Sampling, Scores, Weights, read_weights
 from core.policies.network import KEPT, NetworkPolicy
-from core.policies.restoration.network import ADAPTED, FACTORS, HEADS, MODULES, MULTIPLE, OF_MODULE, RestorationNetwork
+from core.policies.restoration.network import (
+    ADAPTED,
+    FACTORS,
+    HEADS,
+    MODULES,
+    MULTIPLE,
+    OF_MODULE,
+    Decide,
+    RestorationNetwork,
+)
 from core.randomness import INIT, RowKey, seeded, uniforms
 from core.tasks.base import Example
 
 EDGE = 1e-4  # factors stay this far from 0 and 1: there a Beta with a parameter below 1 has no finite density
-PROBE_LOW, PROBE_HIGH = 0.2, 0.8
-PROBE_DRAWS = 1024  # of one picture: a gradient that flows through the draw is then 10 standard errors from 0
-RATES, GATES_1 = (0, 1, 4, 5, 8, 9), (2, 6, 10)  # positions among the factors
+MOVED = 0.2, 0.8  # a factor, to see what it does
+PROBE_DRAWS = 512  # of one picture
+RATES, GATES = (0, 1, 4, 5, 8, 9), (2, 6, 10)  # among the factors: the sides of the boxes, and the gates behind them
 WITH_PICTURES = frozenset({"supervised", "consistency", "penalty"})
 
 Image = np.ndarray[Any, np.dtype[np.float32]]  # (H, W, 3)
@@ -68,8 +78,7 @@ class RestorationPolicy(NetworkPolicy):
         def decide(betas_NT2: Tensor, module: int) -> Tensor:
             if uniforms_NT is None:
                 return self.greedy_factors(betas_NT2)
-            own = slice(module * OF_MODULE, (module + 1) * OF_MODULE)
-            return draw(betas_NT2, uniforms_NT[:, own])
+            return draw(betas_NT2, uniforms_NT[:, of_module(module)])
 
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         with torch.no_grad():
@@ -107,8 +116,7 @@ class RestorationPolicy(NetworkPolicy):
 
         def decide(betas_NT2: Tensor, module: int) -> Tensor:
             """Of the rows what is given, of the deterministic pictures behind them the means."""
-            own = slice(module * OF_MODULE, (module + 1) * OF_MODULE)
-            given = self.given_factors(betas_NT2[:count], given_RT[:, own])
+            given = self._given(given_RT)(betas_NT2[:count], module)
             return torch.cat([given, means(betas_NT2[count:])]) if beside else given
 
         pixels_P3HW, size = self._pixels(prompts)
@@ -133,6 +141,65 @@ class RestorationPolicy(NetworkPolicy):
             losses_N=losses_R,
         )
 
+    def probe(self, examples: Sequence[Example], key: RowKey) -> Mapping[str, float]:
+        """Whether factors act, whether greedy draws are the means, whether log pi is differentiated as a score.
+
+        `rate_effect` and `gate_effect`: the root mean square change of the picture when a rate, or a gate of the
+        frequencies, goes from .2 to .8, all others at a half: of the one that changes least. `greedy_gap`: the largest
+        distance of a factor that a greedy sample used from the mean the trainer computes. `score_z`: the mean gradient
+        of log pi over many draws, in standard errors, of the parameter that is furthest from the 0 it should be.
+        """
+        with torch.no_grad():
+            return {
+                "rate_effect": min(self._effect(examples, factor) for factor in RATES),
+                "gate_effect": min(self._effect(examples, factor) for factor in GATES),
+                "greedy_gap": self._greedy_gap(examples, key),
+                "score_z": self._score_z(examples[0], key),
+            }
+
+    def _effect(self, examples: Sequence[Example], factor: int) -> float:
+        """The RMS change of the examples' pictures when this factor moves."""
+        count = len(examples)
+        moved_NT = torch.full((2 * count, FACTORS), 0.5, device=self.device)
+        moved_NT[:count, factor], moved_NT[count:, factor] = MOVED
+        pixels_P3HW, size = self._pixels(examples)
+        place_N = torch.arange(count).repeat(2)
+        restored_N3HW, *_ = self.forward("current", pixels_P3HW, place_N, self._given(moved_NT))
+        low_P3HW, high_P3HW = _cropped(restored_N3HW, size).double().chunk(2)
+        return float((high_P3HW - low_P3HW).square().mean().sqrt())
+
+    def _greedy_gap(self, examples: Sequence[Example], key: RowKey) -> float:
+        rollout = self.sample(examples, 1, Sampling.at(0.0, FACTORS), [key] * len(examples))
+        used_NT = rollout.actions["factors"].to(self.device)
+        pixels_P3HW, _ = self._pixels(examples)
+        _, _, betas_NT2 = self.forward("current", pixels_P3HW, rollout.prompt_N, self._given(used_NT), MODULES)
+        return float((used_NT - means(betas_NT2)).abs().max())
+
+    def _score_z(self, example: Example, key: RowKey) -> float:
+        """Of the first module's parameters on a log scale, whose gradients have lighter tails; draws of one picture."""
+        pixels_1, _ = self._pixels([example])
+        keys = [key._replace(row=row) for row in range(PROBE_DRAWS)]
+        place_N, uniforms_NT = torch.zeros(PROBE_DRAWS, dtype=torch.long), uniforms(keys, OF_MODULE)
+        _, factors_NT, _ = self.forward("current", pixels_1, place_N, lambda betas, _: draw(betas, uniforms_NT), 1)
+        first: list[Tensor] = []
+
+        def decide(betas_NT2: Tensor, module: int) -> Tensor:
+            first.append(betas_NT2)
+            return self._given(factors_NT)(betas_NT2, module)
+
+        with torch.enable_grad():
+            _, scored_NT, betas_NT2 = self.forward("current", pixels_1, place_N, decide, 1)
+            if not betas_NT2.requires_grad:  # nothing before the factors is trained
+                return 0.0
+            (slopes_NT2,) = torch.autograd.grad(log_densities(scored_NT, betas_NT2).sum(), first)
+        slopes_NT2 = (slopes_NT2 * betas_NT2.detach()).double()
+        errors_T2 = slopes_NT2.std(0) / math.sqrt(PROBE_DRAWS)
+        return float((slopes_NT2.mean(0) / errors_T2).abs().max())
+
+    def _given(self, factors_NT: Tensor) -> Decide:
+        """The rows' factors as the trainer takes them, whatever their distributions are now."""
+        return lambda betas_NT2, module: self.given_factors(betas_NT2, factors_NT[:, of_module(module)])
+
     def _pixels(self, prompts: Sequence[Example]) -> tuple[Tensor, tuple[int, int]]:
         """The degraded pictures (P, 3, H, W), their sides filled up to a multiple of 8, and the size they have."""
         pixels_P3HW = self._stacked([_degraded(example) for example in prompts])
@@ -147,6 +214,11 @@ class RestorationPolicy(NetworkPolicy):
         """(P, 3, H, W) on the policy's device."""
         pixels_PHW3 = torch.from_numpy(np.stack(pictures))
         return to_device(pixels_PHW3.permute(0, 3, 1, 2).contiguous(), self.device)
+
+
+def of_module(number: int) -> slice:
+    """Where a module's factors stand among all."""
+    return slice(number * OF_MODULE, (number + 1) * OF_MODULE)
 
 
 def draw(betas_NT2: Tensor, uniforms_NT: Tensor) -> Tensor:
