@@ -115,6 +115,16 @@ START = _declare(
     rollout/rescoring_gap | nats | neither | the same between the trainer's scores of those rows together and each alone
     """,
 )
+# What the policy `restoration` measures of itself; other policies may have others.
+PROBES = _declare(
+    "start",
+    """
+    probe/rate_effect | 1 | neither | RMS change of a held-out picture when a frequency rate moves, of six the least
+    probe/gate_effect | 1 | neither | the same of the gates behind the frequencies, of three the least
+    probe/greedy_gap | 1 | lower | largest distance of a factor that a greedy sample used from its distribution's mean
+    probe/score_z | 1 | lower | mean gradient of log pi over draws, which should be 0, in standard errors: the largest
+    """,
+)
 EVAL = _declare(
     "eval",
     """
@@ -145,7 +155,7 @@ RUN = _declare(
 
 MEASURED = ("eval/psnr", "eval/ssim")  # in units of their own: what a task may say of an output beside rewards
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in [*START, *STEP, *EVAL, *RUN]}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in [*START, *PROBES, *STEP, *EVAL, *RUN]}
 
 # Metrics of which a run may have any number: what stands for `*` is a task's own word.
 FAMILIES = [

@@ -24,6 +24,7 @@ from core.health.rules.learning_rate import initial_weights, learning_rate, no_g
 from core.health.rules.level_break import level_break
 from core.health.rules.live_groups import few_live_groups, killed_by_choice
 from core.health.rules.numerical import numerical
+from core.health.rules.optimiser_step import clip_before_backward, frozen_log_probs
 from core.health.rules.other_losses import consistency, supervised_flat
 from core.health.rules.policy_collapse import policy_collapse
 from core.health.rules.ratio import inert_live, policy_loss
@@ -32,6 +33,7 @@ from core.health.rules.rewards import constant_reward, idle_reward, lost_rewards
 from core.health.rules.rollout_mode import contrast, rollout_mode
 from core.health.rules.runaway import runaway
 from core.health.rules.sampler_mismatch import sampler_mismatch
+from core.health.rules.self_probe import self_probe
 from core.health.rules.truncation import truncation
 from core.health.rules.validation import leakage, missed_stop, no_validation, overfitting, reward_hacking
 from core.health.rules.zero_loss import zero_loss
@@ -50,6 +52,9 @@ RULES: Mapping[str, Rule] = {
     "rollout-mode": lambda case: rollout_mode(case) or collapse_at_first_update(case),
     "integrity": lambda case: integrity(case) or drifting_gap(case),
     "completion-mask": completion_mask,
+    "self-probe": self_probe,
+    "clip-before-backward": clip_before_backward,
+    "frozen-log-probs": frozen_log_probs,
     "advantages": lambda case: advantage_mismatch(case) or reward_sign(case),
     "leakage": leakage,
     "missing-eos": missing_eos,
