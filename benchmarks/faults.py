@@ -143,7 +143,8 @@ def passes(planted: Planted, found: Sequence[Judged]) -> bool:
     return sum(one.as_itself(planted.ids) for one in found) >= ENOUGH * len(found)
 
 
-def _seeds(text: str) -> range:
+def seeds_of(text: str) -> range:
+    """`0-9` or `3` as a range."""
     first, _, last = text.partition("-")
     return range(int(first), int(last or first) + 1)
 
@@ -152,8 +153,8 @@ def main() -> int:
     """Run what is missing, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=_seeds, default=range(10))
-    parser.add_argument("--healthy-seeds", type=_seeds, default=range(4))
+    parser.add_argument("--seeds", type=seeds_of, default=range(10))
+    parser.add_argument("--healthy-seeds", type=seeds_of, default=range(4))
     parser.add_argument("--only", nargs="*", default=None)
     asked = parser.parse_args()
     chosen = [p for p in (*PLANTED, *HEALTHY) if asked.only is None or p.name in asked.only]

@@ -63,7 +63,7 @@ def frozen_log_probs(case: Case) -> Sequence[Finding]:
 
     ## frozen-log-probs
 
-    Severity: error (strong).
+    Severity: error (certain).
 
     Means: old and new log-probs are the same numbers: the old ones are taken from the update's own forward, detached.
     The ratio is 1 on every optimiser step, so the clip never acts, and a rollout's later updates learn from it as if
@@ -105,7 +105,7 @@ def frozen_log_probs(case: Case) -> Sequence[Finding]:
             evidence={"steps": len(rows), "updates_per_rollout": float(updates or 0)},
             rules_out=(RuledOut(id="inert-clip", why="the ratio cannot be 1 after a first update"),),
             advice="take old log-probs before a rollout's first update, and keep them for all of its updates",
-            confidence="strong",
+            confidence="certain",
             decider=Decider(
                 question="does the ratio leave 1 once old log-probs are kept from before the first update?",
                 expects=("policy/ratio_max > 1.000001",),

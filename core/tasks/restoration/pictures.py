@@ -19,6 +19,7 @@ Pillow and numpy are imported where they are used: validating a spec looks at th
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import warnings
 import zlib
@@ -95,9 +96,17 @@ class Pictures:
         return self._decoded[picture.name]
 
     def check(self) -> None:
-        """Read every file to its end. Raises SpecError with the name of one that is damaged."""
+        """Read every file to its end. Raises SpecError with the name of one that is damaged, or a copy of another.
+
+        A copy could be trained on while the other is held out.
+        """
+        first: dict[str, str] = {}
         for picture in self.pictures:
             with _opened(picture.path) as image:
+                with picture.path.open("rb") as stream:
+                    other = first.setdefault(hashlib.file_digest(stream, "sha256").hexdigest(), picture.name)
+                if other != picture.name:
+                    raise SpecError(f"is a copy of {other}; take one of them away", file=picture.path)
                 if image.format == "PNG":
                     image.verify()  # the checksums of all its parts
                 else:
@@ -148,12 +157,11 @@ def of_folder(folder: Path, patch: int) -> Pictures:
 def picture_files(folder: Path) -> tuple[list[Path], int]:
     """A folder's PNG and JPEG files by name, and how many other entries it has. Raises OSError.
 
-    Links are not followed, folders inside not entered.
+    Links are not followed, folders inside not entered, and hidden files (a Mac's `._photo.jpg`) left alone.
     """
     entries = sorted(folder.iterdir())
-    files = [
-        entry for entry in entries if entry.suffix.lower() in SUFFIXES and not entry.is_symlink() and entry.is_file()
-    ]
+    named = (entry for entry in entries if entry.suffix.lower() in SUFFIXES and not entry.name.startswith("."))
+    files = [entry for entry in named if not entry.is_symlink() and entry.is_file()]
     return files, len(entries) - len(files)
 
 

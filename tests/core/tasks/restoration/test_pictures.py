@@ -139,6 +139,12 @@ def test_a_file_that_is_cut_short_is_refused(name: str, tmp_path: Path) -> None:
     assert "mend it or take it away" in refusal(file)
 
 
+def test_a_copy_is_refused_since_it_could_be_in_both_splits(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        save(tmp_path / name, RGB)
+    assert "b.png: is a copy of a.png" in refusal(tmp_path / "b.png")
+
+
 def test_a_damaged_byte_is_seen(tmp_path: Path) -> None:
     file = save(tmp_path / "bit.png", RGB)
     content = bytearray(file.read_bytes())
@@ -188,14 +194,14 @@ def test_a_picture_that_is_smaller_than_a_patch_is_refused(size: tuple[int, int]
 
 
 def test_what_lies_beside_the_pictures_is_left_alone_and_counted(tmp_path: Path) -> None:
-    for name in ("b.PNG", "a.jpeg", "c.JPG"):
-        save(tmp_path / name, RGB)
+    for name in ("b.PNG", "a.jpeg", "c.JPG", ".d.png"):
+        save(tmp_path / name, RGB if name < "c" else 255 - RGB)
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "link.png").symlink_to(tmp_path / "b.PNG")
     there = of_folder(tmp_path, 16)
     assert [picture.name for picture in there.pictures] == ["a.jpeg", "b.PNG", "c.JPG"]
-    assert there.ignored == 3
+    assert there.ignored == 4
     there.check()
 
 
