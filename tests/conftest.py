@@ -6,9 +6,10 @@ And the real small model, where it can be had.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from grpoctl.runs import status
 from grpoctl.runs.launch import Launch, identity_of, prepare
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
+from tests.logs import Logged
 
 Recorded = Callable[..., RunDir]
 
@@ -79,6 +81,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """What is logged from here to the end of the test."""
+    handler, root = Logged(), logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
 
 
 @pytest.fixture

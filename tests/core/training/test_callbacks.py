@@ -28,6 +28,7 @@ from core.training.checkpoint import Checkpoints
 from core.training.outcome import Ending
 from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, trainer_of
+from tests.logs import Logged
 
 TASK = PricedTask(lambda prompt, output: float(output))
 GUARDS = GuardSpec(patience=3, min_length=None)  # a table's outputs are one factor long
@@ -128,13 +129,13 @@ def test_told_only_to_warn_a_guard_lets_the_run_go_on(action: str) -> None:
     assert drive(trainer.steps(), Recorder()).status == "COMPLETED"
 
 
-def test_told_to_warn_a_guard_logs_the_first_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
+def test_told_to_warn_a_guard_logs_the_first_of_each_kind(logged: Logged) -> None:
     guards = GUARDS.model_copy(update={"rollout_integrity": "warn"})
     guard = RolloutIntegrity(guards, "float32")
     for step in (1, 2, 3):
         assert guard.before_update({"step": step, "rollout/logprob_gap": 0.5}, []) is None
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "rollout-integrity" in caplog.records[0].getMessage()
+    assert [record.levelname for record in logged.records] == ["WARNING"]
+    assert "rollout-integrity" in logged.records[0].getMessage()
 
 
 # In bf16 a gap of 0.02 is far below what any model may round (0.3), and twice what this run measured of itself.

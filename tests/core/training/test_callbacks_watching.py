@@ -12,6 +12,7 @@ from core.health.finding import Finding, Row
 from core.training import callbacks
 from core.training.callbacks import Watching, looks
 from tests.fakes import PricedTask, TabularPolicy, ran, run_spec, trainer_of
+from tests.logs import Logged
 
 BROKEN = 2.0  # nats between what was drawn and what is scored: rounding explains 1e-4
 
@@ -25,13 +26,13 @@ def table(steps: int, broken_from: int) -> list[Row]:
     return rows
 
 
-def said(caplog: pytest.LogCaptureFixture, rows: list[Row]) -> list[tuple[int, str]]:
+def said(logged: Logged, rows: list[Row]) -> list[tuple[int, str]]:
     """What is logged while the table grows step by step: (step, the finding's id)."""
-    caplog.clear()
+    logged.records.clear()
     callback = Watching(run_spec())
-    with caplog.at_level(logging.WARNING, logger=callbacks.__name__):
+    with logged.at_level(logging.WARNING, logger=callbacks.__name__):
         assert all(callback.after_step(rows[: step + 1]) is None for step in range(len(rows)))
-    found = [record.getMessage().split(": ")[:2] for record in caplog.records]
+    found = [record.getMessage().split(": ")[:2] for record in logged.records]
     return [(int(step.removeprefix("step ")), id_) for step, id_ in found]
 
 
@@ -43,26 +44,26 @@ def test_when_it_looks() -> None:
     assert sum(looks(10_000)) < 10 * 10_000  # all looks together: some times the table, not its square
 
 
-def test_a_finding_is_said_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    assert said(caplog, table(130, broken_from=60)) == [(75, "rollout-integrity")]
-    assert said(caplog, table(130, broken_from=999)) == []
+def test_a_finding_is_said_once_and_ends_nothing(logged: Logged) -> None:
+    assert said(logged, table(130, broken_from=60)) == [(75, "rollout-integrity")]
+    assert said(logged, table(130, broken_from=999)) == []
 
 
-def test_completions_that_are_cut_off_are_told_on_the_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_completions_that_are_cut_off_are_told_on_the_way(logged: Logged) -> None:
     cut = [{**row, **({"completions/truncated": 0.4} if row["step"] else {})} for row in table(60, broken_from=999)]
-    assert said(caplog, cut) == [(25, "truncation")]
+    assert said(logged, cut) == [(25, "truncation")]
 
 
-def test_what_a_resumed_run_says_is_what_the_undisturbed_one_says(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_resumed_run_says_is_what_the_undisturbed_one_says(logged: Logged) -> None:
     rows = table(130, broken_from=60)
     callback = Watching(run_spec())  # begins at step 90: nothing is remembered, and nothing is said again
-    with caplog.at_level(logging.WARNING, logger=callbacks.__name__):
+    with logged.at_level(logging.WARNING, logger=callbacks.__name__):
         for step in range(90, 131):
             callback.after_step(rows[: step + 1])
-    assert caplog.records == []
+    assert logged.records == []
 
 
-def test_what_comes_and_goes_is_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_and_goes_is_said_once(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning on the looks at 25, 75 and 125, and not on those between."""
 
     def flaps(case: Case) -> list[Finding]:
@@ -71,33 +72,31 @@ def test_what_comes_and_goes_is_said_once(caplog: pytest.LogCaptureFixture, monk
 
     flapping = [Finding(id="flaps", severity="warning", summary="bad")]
     monkeypatch.setattr(callbacks, "examine", flaps)
-    assert said(caplog, table(130, broken_from=999)) == [(25, "flaps")]
-    assert caplog.records[0].getMessage() == "step 25: flaps: bad (so far)"
+    assert said(logged, table(130, broken_from=999)) == [(25, "flaps")]
+    assert logged.records[0].getMessage() == "step 25: flaps: bad (so far)"
 
 
-def test_what_only_a_whole_run_can_show_is_not_said_on_the_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_only_a_whole_run_can_show_is_not_said_on_the_way(logged: Logged) -> None:
     # 125 steps, the evaluation before them the best so far, the last as good: at the end two infos.
     rows = table(125, broken_from=999)
     for step in range(0, 126, 25):
         rows[step] = {**rows[step], "eval/reward": 0.4 if step % 125 else 0.5, "eval/reward_se": 0.05}
     assert {"noise", "missed-stop"} <= {one.id for one in callbacks.examine(case_of(run_spec(), rows))}
-    with caplog.at_level(logging.INFO, logger=callbacks.__name__):
+    with logged.at_level(logging.INFO, logger=callbacks.__name__):
         callback = Watching(run_spec())
         for step in range(126):
             callback.after_step(rows[: step + 1])
-    assert not [record for record in caplog.records if "noise" in record.message or "missed-stop" in record.message]
+    assert not [message for message in logged.messages if "noise" in message or "missed-stop" in message]
 
 
-def test_a_rule_that_fails_does_not_end_a_run(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_that_fails_does_not_end_a_run(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(case: object) -> list[object]:
         raise ZeroDivisionError
 
     monkeypatch.setattr(callbacks, "examine", fails)
-    with caplog.at_level(logging.INFO, logger=callbacks.__name__):
+    with logged.at_level(logging.INFO, logger=callbacks.__name__):
         assert Watching(run_spec()).after_step(table(25, broken_from=1)) is None
-    assert "could not be asked: ZeroDivisionError()" in caplog.text
+    assert "could not be asked: ZeroDivisionError()" in "\n".join(logged.messages)
 
 
 def test_a_watched_run_records_what_an_unwatched_one_records(monkeypatch: pytest.MonkeyPatch) -> None:

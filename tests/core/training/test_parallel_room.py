@@ -20,6 +20,7 @@ from core.training.parallel import LEARN, SAMPLE, SCORE, Machine, Room, out_of_m
 from core.training.requests import Sample, Score
 from core.training.trainer import drive
 from tests.fakes import PricedTask, Recorder, grpo_stage, small_policy, trainer_of
+from tests.logs import Logged
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB"
 CPU = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate"
@@ -81,7 +82,7 @@ def test_what_counts_as_out_of_memory(error: BaseException, expected: bool) -> N
     assert out_of_memory(error) is expected
 
 
-def test_half_as_many_until_it_fits_and_no_more_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_half_as_many_until_it_fits_and_no_more_from_then_on(logged: Logged) -> None:
     tried: list[int] = []
 
     def attempt(rows: int) -> int:
@@ -91,12 +92,12 @@ def test_half_as_many_until_it_fits_and_no_more_from_then_on(caplog: pytest.LogC
         return rows
 
     room = Room()
-    with caplog.at_level(logging.WARNING, "core.training"):
+    with logged.at_level(logging.WARNING, "core.training"):
         assert room.whole(LEARN, 13, attempt) == 3  # 13 -> 6 -> 3
         assert room.whole(LEARN, 13, attempt) == 3
         assert room.whole(LEARN, 2, attempt) == 2
     assert tried == [13, 6, 3, 3, 2]
-    assert [record.args[1:3] for record in caplog.records if record.args] == [(13, 6), (6, 3)]
+    assert [record.args[1:3] for record in logged.records if record.args] == [(13, 6), (6, 3)]
     assert room.most(SAMPLE, 13) == 13  # each kind of work by itself
 
 
@@ -163,15 +164,15 @@ def assert_same(found: dict[str, torch.Tensor], moments: dict[str, torch.Tensor]
 
 
 @pytest.mark.parametrize("stage", [{"beta": 0.1}, {"beta": 0.1, "supervised_weight": 0.5}])
-def test_an_update_done_again_has_the_same_gradient(stage: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_update_done_again_has_the_same_gradient(stage: dict[str, Any], logged: Logged) -> None:
     wide, moments = run(narrow(), **stage)
     policy = narrow(**{LEARN: 3})
-    with caplog.at_level(logging.WARNING, "core.training"):
+    with logged.at_level(logging.WARNING, "core.training"):
         recorder, found = run(policy, **stage)
     learned = [rows for kind, rows in policy.asked if kind == LEARN]
     assert learned[:3] == [8, 4, 2]  # the first micro-batch fails twice, and nothing of it is kept
     assert set(learned[2:]) == {2}
-    assert len(caplog.records) == 2
+    assert len(logged.records) == 2
     for row, expected in zip(recorder.rows, wide.rows, strict=True):
         assert row == pytest.approx(expected, rel=1e-5, abs=1e-5, nan_ok=True)
     assert_same(found, moments)

@@ -10,6 +10,7 @@ from core.errors import NotFoundError, StorageError
 from grpoctl.runs.run_dir import Home
 from grpoctl.tracking.reading import is_store, read_run
 from grpoctl.tracking.store import open_client
+from tests.logs import Logged
 
 
 def logged(home: Home, *names: str) -> list[str]:
@@ -56,12 +57,10 @@ def test_a_folder_that_is_not_there_is_not_created(form: str, tmp_path: Path) ->
     assert not (tmp_path / "gone").exists()
 
 
-def test_a_damaged_experiment_is_not_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_experiment_is_not_logged(tmp_path: Path, logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     (tmp_path / "mlruns" / "0").mkdir(parents=True)
     (tmp_path / "mlruns" / "0" / "meta.yaml").touch()
     with pytest.raises((NotFoundError, StorageError)):
         read_run((tmp_path / "mlruns").as_uri(), None)
-    assert caplog.records == []
+    assert logged.records == []

@@ -9,6 +9,7 @@ import pytest
 from core.tasks.rewards import judge
 from core.tasks.rewards.judge import Notes, Reward, gist
 from tests.core.tasks.rewards.judging import reward
+from tests.logs import Logged
 
 RAISED = """Traceback (most recent call last):
   File "{dir}/mine.py", line 4, in f
@@ -41,39 +42,37 @@ def test_an_error_in_one_line(error: str, line: str) -> None:
     assert gist(error) == line
 
 
-def test_an_error_is_told_in_full_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_is_told_in_full_once(logged: Logged) -> None:
     note = Notes()
     for _ in range(3):
         note.losses(reward("f"), 8, {2: RAISED}, RAISED)
     note.losses(reward("f"), 8, {}, HUNG)
-    texts = [record.getMessage() for record in caplog.records]
+    texts = logged.messages
     assert sum("in full" in text for text in texts) == 2
     # whose, of how many, why and where, and how many were lost
     facts = ("reward f", "8 completions", "ValueError: no ({dir}/mine.py line 4)", "1 of them")
     assert [fact for fact in facts if fact not in texts[0]] == []
-    assert {record.name for record in caplog.records} == {"core.tasks.rewards"}
+    assert {record.name for record in logged.records} == {"core.tasks.rewards"}
 
 
-def test_what_is_printed_is_noted_up_to_a_limit(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_printed_is_noted_up_to_a_limit(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "PRINTED", 30)
     note = Notes()
-    with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
+    with logged.at_level(logging.INFO, logger="core.tasks.rewards"):
         for _ in range(5):
             note.printed("0123456789\n", 11)
         note.printed("tail", 5_000_000)
-    texts = [record.getMessage() for record in caplog.records]
+    texts = logged.messages
     *noted, last = texts
     assert len(noted) == 3
     assert all(text.endswith("0123456789") for text in noted)
     assert "30 bytes" in last
 
 
-def test_text_that_was_cut_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
+def test_text_that_was_cut_says_so(logged: Logged) -> None:
+    with logged.at_level(logging.INFO, logger="core.tasks.rewards"):
         Notes().printed("tail", 5_000_000)
-    text = caplog.records[0].getMessage()
+    text = logged.records[0].getMessage()
     assert "5000000 bytes" in text
     assert text.endswith("tail")
 

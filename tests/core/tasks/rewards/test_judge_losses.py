@@ -10,6 +10,7 @@ import pytest
 
 from core.errors import TaskError
 from tests.core.tasks.rewards.judging import STUCK, Judging, values
+from tests.logs import Logged
 
 pytestmark = pytest.mark.process
 
@@ -72,10 +73,10 @@ HANGS = {
 
 
 @pytest.mark.parametrize("deed", HANGS)
-def test_a_hang_ends_at_its_timeout(judging: Judging, deed: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hang_ends_at_its_timeout(judging: Judging, deed: str, logged: Logged) -> None:
     judge = judging(SOURCE.format(deed=deed), timeout=1)
     assert values(judge, ["a", "bad", "cc"]) == [1.0, None, 2.0]
-    text = caplog.records[0].getMessage()
+    text = logged.records[0].getMessage()
     assert "no answer within 1 s" in text
     assert HANGS[deed] in text
 
@@ -119,7 +120,7 @@ def test_one_function_does_not_cost_the_others(judging: Judging) -> None:
     assert (found["dies"].failed, found["lives"].failed, list(found["lives"].values)) == (2, 0, [1.0, 1.0])
 
 
-def test_megabytes_of_output_stay_out_of_the_answers(judging: Judging, caplog: pytest.LogCaptureFixture) -> None:
+def test_megabytes_of_output_stay_out_of_the_answers(judging: Judging, logged: Logged) -> None:
     judge = judging("""
         import os, subprocess, sys
         def f(completions, **kwargs):
@@ -129,10 +130,10 @@ def test_megabytes_of_output_stay_out_of_the_answers(judging: Judging, caplog: p
             subprocess.run(["head", "-c", "20000000", "/dev/zero"])
             return [1.0]
     """)
-    with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
+    with logged.at_level(logging.INFO, logger="core.tasks.rewards"):
         assert [values(judge, ["c"]) for _ in range(2)] == [[1.0], [1.0]]
-    assert all("(the end of 40" in record.getMessage() for record in caplog.records)
-    assert sum(len(record.getMessage()) for record in caplog.records) < 20_000
+    assert all("(the end of 40" in record.getMessage() for record in logged.records)
+    assert sum(len(record.getMessage()) for record in logged.records) < 20_000
 
 
 def test_a_long_traceback_is_cut(judging: Judging) -> None:
@@ -209,9 +210,7 @@ def test_each_function_is_counted_by_itself(judging: Judging) -> None:
         judge.judge(["p"], ["a"], [], {})
 
 
-def test_a_file_that_breaks_while_the_run_goes_on(
-    judging: Judging, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_breaks_while_the_run_goes_on(judging: Judging, tmp_path: Path, logged: Logged) -> None:
     """The process dies, and the file it comes back with has changed, then cannot be imported: losses, not errors."""
     judge = judging(
         "import os\ndef f(completions):\n  if 'bad' in completions: os._exit(1)\n  return [1.0] * len(completions)"
@@ -220,7 +219,7 @@ def test_a_file_that_breaks_while_the_run_goes_on(
     source = (tmp_path / "mine.py").read_text()
     (tmp_path / "mine.py").write_text(source.replace("[1.0]", "[2.0]"))
     assert values(judge, ["a", "bad"]) == [2.0, None]
-    assert "mine.py has changed since the run began; the new content counts from now on" in caplog.text
+    assert "mine.py has changed since the run began; the new content counts from now on" in "\n".join(logged.messages)
     (tmp_path / "mine.py").write_text("def f(")
     assert values(judge, ["bad"]) == [None]
     assert values(judge, ["a"]) == [None]

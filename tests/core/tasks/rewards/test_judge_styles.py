@@ -12,6 +12,7 @@ import pytest
 from core.config.task import RewardSpec
 from core.tasks.rewards.judge import Judge
 from tests.core.tasks.rewards.judging import Judging, values
+from tests.logs import Logged
 
 pytestmark = pytest.mark.process
 
@@ -196,7 +197,7 @@ def test_large_and_odd_arguments_arrive(judging: Judging) -> None:
     assert values(judge, ["y"] * 50_000) == [float(i) for i in range(50_000)]
 
 
-def test_what_it_prints_is_in_the_log(judging: Judging, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_it_prints_is_in_the_log(judging: Judging, logged: Logged) -> None:
     judge = judging("""
         import os, sys
         print("at import")
@@ -204,9 +205,9 @@ def test_what_it_prints_is_in_the_log(judging: Judging, caplog: pytest.LogCaptur
             print("hello"); print("there", file=sys.stderr); os.system("echo from below"); log_metric("depth", 2)
             return [1.0]
     """)
-    with caplog.at_level(logging.INFO, logger="core.tasks.rewards"):
+    with logged.at_level(logging.INFO, logger="core.tasks.rewards"):
         assert values(judge, ["c"]) == [1.0]
-    texts = [record.getMessage() for record in caplog.records]
+    texts = logged.messages
     first, second = texts
     assert first.endswith("at import")
     assert second.endswith("hello\nthere\nfrom below\nlog_metric depth = 2")
@@ -238,12 +239,12 @@ def test_no_rows_are_no_call(judging: Judging) -> None:
     assert judging("raise SystemExit").judge([], [], [], {})["f"].values == ()
 
 
-def test_a_step_that_nobody_tells_is_noted_once(judging: Judging, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_nobody_tells_is_noted_once(judging: Judging, logged: Logged) -> None:
     judge = judging(
         "def f(completions, trainer_state): return [trainer_state.global_step]\ndef g(**kw): return [1]", "f", "g"
     )
     for _ in range(2):
         assert judge.judge(["p"], ["c"], [], {})["f"].values == [0.0]
     assert judge.judge(["p"], ["c"], [], {}, step=3)["f"].values == [3.0]
-    (record,) = caplog.records
+    (record,) = logged.records
     assert record.getMessage().startswith("reward f: asks for trainer_state, whose global_step is 0 here")

@@ -23,6 +23,7 @@ from core.policies.lm.fast.decoder_step import Launch
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from tests.fakes import VOCABULARY, small_llama
+from tests.logs import Logged
 from tests.replayed import replayed
 
 K, LIMIT = 4, 24
@@ -106,17 +107,17 @@ def test_nothing_is_recorded_for_a_few_tokens_or_where_that_is_switched_off(
 
 
 def test_where_it_cannot_be_recorded_it_is_run_anew_and_that_is_said_once(
-    on_device: Callable[[Recorder], Recorder], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    on_device: Callable[[Recorder], Recorder], logged: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = decoded(savings=Savings().without("recorded_steps"))
     monkeypatch.setitem(kv_cache.FIRST_ROOM, "cpu", 6)
     recorder = on_device(Recorder(RuntimeError("CUDA error: operation not permitted when stream is capturing")))
-    with caplog.at_level(logging.WARNING, logger="core.policies"):
+    with logged.at_level(logging.WARNING, logger="core.policies"):
         found = decoded()
         decoded()
     assert found.ids_NT.equal(expected.ids_NT)
     assert recorder.recorded == 1  # it is not tried again, neither in this rollout nor in the next
-    (said,) = caplog.messages
+    (said,) = logged.messages
     assert "goes on, slower, without" in said
     assert "not permitted" in said
 
