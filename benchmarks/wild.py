@@ -5,6 +5,8 @@
 FOLDER has the logs; the CSV has a row for each case: file (or several with `;` between: runs of one setup), cause (ids
 of findings that name it, the best first, with `;` between; empty for a healthy run), healthy (yes or no), and, where it
 is known, settings (`KEY=VALUE;...` as --set takes them) and trainer. Of a case only its log and its settings are read.
+Where the CSV has the columns averaged_over and numbered, its files are tables of numbers that benchmarks/wild_cases.py
+wrote, and are judged as the logs are that they come from; with a column half each half is counted by itself.
 
 A failed case is *named first* where the first finding that is no info names its cause, *named* where one of the first
 two does, *late* where a later one does, else *missed*; a verdict of `sound` is a *false all-clear*. A healthy case is
@@ -16,14 +18,20 @@ from __future__ import annotations
 import argparse
 import csv
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import GrpoError
+from core.health.case import Case, Settings
+from core.health.finding import StepTable
 from grpoctl.diagnose.diagnosis import diagnose
-from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.registry import open_source
+from grpoctl.diagnose.readers.user_settings import typed_settings
 
+COLUMNS = ("file", "cause", "healthy", "settings", "trainer", "half", "source", "averaged_over", "numbered")
 OUTCOMES = ("named first", "named", "late", "missed", "false all-clear", "not read", "clean", "falsely accused")
 
 
@@ -36,6 +44,8 @@ class WildCase:
     healthy: bool
     settings: tuple[tuple[str, str], ...]
     trainer: str
+    half: str = ""  # which half of a collection it is of
+    tables: tuple[tuple[int, bool], ...] = ()  # (steps a row stands for, whether steps are the log's) of each file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +68,7 @@ def cases_of(table: Path) -> list[WildCase]:
             if not healthy and not causes:
                 raise ValueError(f"{table}: {row['file']} is neither healthy nor has a cause")
             settings = tuple(tuple(part.split("=", 1)) for part in _parts(row.get("settings")))
+            spans, numbered = _parts(row.get("averaged_over")), _parts(row.get("numbered"))
             cases.append(
                 WildCase(
                     files=_parts(row["file"]),
@@ -65,6 +76,8 @@ def cases_of(table: Path) -> list[WildCase]:
                     healthy=healthy,
                     settings=settings,  # type: ignore[arg-type]
                     trainer=(row.get("trainer") or "").strip(),
+                    half=(row.get("half") or "").strip(),
+                    tables=tuple((int(span), own == "yes") for span, own in zip(spans, numbered, strict=True)),
                 )
             )
     return cases
@@ -77,11 +90,31 @@ def _parts(text: str | None) -> tuple[str, ...]:
 def judged(case: WildCase, folder: Path) -> Judged:
     """The case as `grpoctl diagnose` sees it."""
     readings = []
-    for name in case.files:
-        try:
-            readings.append(open_source(Source(name=str(folder / name), path=None, settings=dict(case.settings))))
-        except GrpoError:
+    for place, name in enumerate(case.files):
+        if case.tables:
+            with (folder / name).open(newline="", encoding="utf-8") as file:
+                readings.append(numbers_read(case, place, rows_of(csv.DictReader(file))))
             continue
+        with suppress(GrpoError):
+            readings.append(open_source(Source(name=str(folder / name), path=None, settings=dict(case.settings))))
+    return judged_readings(case, readings)
+
+
+def rows_of(table: Iterable[Mapping[str, str]]) -> list[dict[str, float | None]]:
+    """The rows of a table of numbers: `nan` was measured and is no number, an empty cell was not measured."""
+    return [{name: None if cell == "nan" else float(cell) for name, cell in row.items() if cell} for row in table]
+
+
+def numbers_read(case: WildCase, place: int, rows: StepTable) -> Reading:
+    """A file's numbers as the log was read that they come from."""
+    span, numbered = case.tables[place]
+    settings = Settings(**typed_settings(dict(case.settings)))
+    known = Case(rows=rows, settings=settings, averaged_over=span, numbered=numbered)
+    return Reading(case=known, kind="numbers", source=case.files[place])
+
+
+def judged_readings(case: WildCase, readings: Sequence[Reading]) -> Judged:
+    """What the diagnosis makes of the case's logs."""
     if not readings:
         return Judged(case=case, outcome="not read", verdict="unknown", findings=())
     diagnosis = diagnose(readings[0], others=readings[1:])
@@ -113,9 +146,11 @@ def table(results: list[Judged], *, markdown: bool) -> str:
         ids = ", ".join(f"{id_} ({severity})" for id_, severity in one.findings[:3]) or "-"
         cells = [one.case.files[0], one.case.trainer, told, one.verdict, ids, one.outcome]
         lines.append(f"| {' | '.join(cells)} |" if markdown else "  ".join(cells))
-    counts = Counter(one.outcome for one in results)
     lines.append("")
-    lines.append(", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name]))
+    for half in sorted({one.case.half for one in results}):
+        counts = Counter(one.outcome for one in results if one.case.half == half)
+        told = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name])
+        lines.append(f"{half}: {told}" if half else told)
     return "\n".join(lines)
 
 

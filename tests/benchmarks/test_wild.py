@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from pathlib import Path
 
 import pytest
 
 from benchmarks.wild import WildCase, cases_of, judged, outcome, table
+from benchmarks.wild_cases import kept_cases, write
 
 FAILED = WildCase(files=("a.log",), causes=("dead-run", "truncation"), healthy=False, settings=(), trainer="t")
 HEALTHY = WildCase(files=("b.log",), causes=(), healthy=True, settings=(), trainer="t")
@@ -49,3 +52,35 @@ def test_a_case_without_a_cause(tmp_path: Path) -> None:
     (tmp_path / "cases.csv").write_text("file,cause,healthy\na.log,,no\n")
     with pytest.raises(ValueError, match="neither healthy nor has a cause"):
         cases_of(tmp_path / "cases.csv")
+
+
+def test_numbers_that_are_kept_are_judged_as_their_logs(tmp_path: Path) -> None:
+    logs, numbers = tmp_path / "logs", tmp_path / "numbers"
+    for name, rewards in (("dead", [0.0] * 700), ("nan", [0.5, 0.6, math.nan, math.nan])):
+        (logs / name).mkdir(parents=True)
+        lines = [f"{{'loss': {0.1 * reward}, 'reward': {reward}, 'kl': 0.01}}\n" for reward in rewards]
+        (logs / name / "log.txt").write_text("".join(lines))
+        (logs / name / "case.json").write_text('{"url": "https://example.org/issues/1"}')
+    (logs / "cases.csv").write_text(
+        "file,cause,healthy,settings,trainer\ndead/log.txt,dead-run,no,num_generations=8;beta=0.1,TRL\n"
+        "nan/log.txt,lost-rewards;numerical,no,,TRL\ngone/log.txt,dead-run,no,,x\n"
+    )
+    kept = list(kept_cases(logs, "developed"))
+    write(kept, numbers)
+    assert sorted(file.name for file in numbers.iterdir()) == ["cases.csv", "dead--log.csv", "nan--log.csv"]
+    assert len((numbers / "dead--log.csv").read_text().splitlines()) <= 301
+    cases = cases_of(numbers / "cases.csv")
+    assert dict(cases[0].settings)["beta"] == "0.1"
+    assert cases[0].tables == ((3, False),)
+    again = [judged(case, numbers) for case in cases]
+    assert [one.outcome for one in again] == ["named first", "named first"]
+    assert table(again, markdown=False).splitlines()[-1] == "developed: 2 named first"
+
+
+def test_the_kept_cases_are_read_and_name_their_source() -> None:
+    folder = Path("benchmarks/wild_cases")
+    cases = cases_of(folder / "cases.csv")
+    assert {case.half for case in cases} == {"developed", "counted"}
+    assert all(one.outcome != "not read" for one in (judged(case, folder) for case in cases))
+    with (folder / "cases.csv").open(newline="", encoding="utf-8") as file:
+        assert all(row["source"].startswith("https://") for row in csv.DictReader(file))

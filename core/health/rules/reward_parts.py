@@ -265,7 +265,8 @@ def _rises(rows: Sequence[Row], name: str) -> bool:
 
 FELT = 0.1  # of a part's size: less than this may be rounding, or a best value that is not quite kept
 IN_ORDER = 5  # rows that rise, or fall, one after another: 1 / 120 by chance
-FEW_IN_ORDER = 3  # enough where each part changes by half of its size, and one of them by MUCH
+FEW_IN_ORDER = 3  # enough where each part changes by FELT_BY_FEW of its size, and one of them by MUCH
+FELT_BY_FEW = 0.4
 MUCH = 0.25  # of a reward between 0 and 1: four standard errors of 64 answers
 
 
@@ -284,7 +285,7 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     0.001 after a correction for the number of pairs and for drift (the standard error times sqrt((1 + r) / (1 - r)), r
     the correlation of neighbours around the line), each by more than its noise between rows and by a tenth of its own
     size. With 5 to 7 rows: every row of the one above the one before, every row of the other below; with 3 or 4 also by
-    half of each one's size, and one of them by 0.25.
+    0.4 of each one's size, and one of them by 0.25.
 
     Confounder: parts that wander by chance (the correction); a part that leaves its best value by a little (a tenth of
     its size); two names of one thing with opposite sign, and a part that is a price of another (a length penalty beside
@@ -354,7 +355,7 @@ def _felt(line: Line, rows: Sequence[Row], name: str) -> bool:
 
 def _in_order(values: Sequence[float], sign: int) -> bool:
     size = max(map(abs, values), default=0.0)
-    felt = FELT if len(values) >= IN_ORDER else 0.5
+    felt = FELT if len(values) >= IN_ORDER else FELT_BY_FEW
     return (
         len(values) >= FEW_IN_ORDER
         and all(sign * (b - a) > 0 for a, b in pairwise(values))

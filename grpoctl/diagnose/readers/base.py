@@ -100,13 +100,13 @@ def impossible(metric: str, value: float) -> str | None:
 def without_impossible(rows: StepTable) -> tuple[StepTable, list[str]]:
     """The rows without values that their metric cannot have, and a note for each such metric."""
     values: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if value is not None:
-                values.setdefault(name, []).append(value)
     why: dict[str, str] = {}  # of the metrics with such a value: a bound is crossed by the least or the greatest
-    for name, known in values.items():
-        if reason := impossible(name, min(known)) or impossible(name, max(known)):
+    names: dict[str, float | None] = {}  # in the order of the rows
+    for row in rows:
+        names.update(row)
+    for name in names:
+        values[name] = known = [value for row in rows if (value := row.get(name)) is not None]
+        if known and (reason := impossible(name, min(known)) or impossible(name, max(known))):
             why[name] = reason
     if not why:
         return rows, []

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -300,13 +301,7 @@ def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
 def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[list[Entry], str]:
     """The entries with their steps and with --map's names, and how they were numbered."""
 
-    def is_evaluation(entry: Logged) -> bool:
-        return _SUMMARY in entry.cells or (
-            any(name.startswith("eval_") for name in entry.cells)
-            and not any(name_of(name) == "reward/mean" for name in entry.cells)
-        )
-
-    training = [entry for entry in logged if not is_evaluation(entry)]
+    training = [entry for entry in logged if not _of_evaluation(tuple(entry.cells))]
     own = [entry.step for entry in training]
     bars = [entry.bar for entry in training]
     goes_back = sum((after or 0) < (before or 0) for before, after in pairwise(own))
@@ -324,8 +319,17 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     entries, step = [], 0
     for entry in logged:
         step = number_of.get(id(entry), step)  # an evaluation stands behind the step it was made after
-        entries.append(Entry(step=step, cells={mapped.get(name, name): value for name, value in entry.cells.items()}))
+        cells = {mapped.get(name, name): value for name, value in entry.cells.items()} if mapped else entry.cells
+        entries.append(Entry(step=step, cells=cells))
     return entries, how
+
+
+@lru_cache(maxsize=1000)
+def _of_evaluation(names: tuple[str, ...]) -> bool:
+    """Whether an entry with these names is an evaluation, or a run's summary."""
+    return _SUMMARY in names or (
+        any(name.startswith("eval_") for name in names) and not any(name_of(name) == "reward/mean" for name in names)
+    )
 
 
 def _trains_at_zero(training: Sequence[Logged], steps: Sequence[int]) -> bool:

@@ -106,7 +106,7 @@ class LineParser:
         self._table = TableLines()  # that the lines stand in
         self._tables = 0
         self._stretches: dict[str, Stretch] = {}
-        self._plan: list[tuple[int, str, str]] = []  # (place, "name:", name) of a verl line's metrics
+        self._plan: list[tuple[int, str, int, str]] = []  # (place, "name:", where its value begins, name), of verl
         self._parts = 0  # that such a line has
 
     def feed(self, line: Line) -> Iterator[Logged]:
@@ -160,31 +160,35 @@ class LineParser:
 
     def _verl(self, text: str) -> Cells | None:
         """The metrics of `step:1 - key:value - ...`; None for other lines. A line has its keys where the last had."""
-        if (match := _VERL.search(text)) is None:
+        at = text.find("step:")  # what Ray puts before it is short; a line of text with that word is looked through
+        if (match := _VERL.match(text, at) or _VERL.search(text, at)) is None:
             return None
-        parts = text[match.end() :].split(" - ")
         cells: Cells = {"step": float(match[1])}
-        if len(parts) != self._parts:
-            self._learn(parts)
-        for index, prefix, name in self._plan:
+        rest = text[match.end() :]
+        if rest.count(" - ") + 1 != self._parts:
+            self._learn(rest.split(" - "))
+        parts = rest.split(" - ", self._plan[-1][0] + 1 if self._plan else 0)  # timings stand behind the metrics
+        for index, prefix, begin, name in self._plan:
             part = parts[index]
             if not part.startswith(prefix):
-                self._learn(parts)
-                return self._verl(text) if self._fits(parts) else cells
-            cells[name] = _value_of(part[len(prefix) :])
-            if cells[name] == 0.0 and part.endswith(_ROUNDED) and name_of(name) in _SMALL:
+                self._learn(rest.split(" - "))
+                return self._verl(text)
+            try:
+                value: float | None = float(part[begin:])
+            except ValueError:
+                value = _value_of(part[begin:])
+            cells[name] = value
+            if value == 0.0 and part.endswith(_ROUNDED) and name_of(name) in _SMALL:
                 del cells[name]  # older versions print three decimals: 0.000 may be 1e-06
         return cells
 
     def _learn(self, parts: list[str]) -> None:
         """Which parts of a line are metrics, for the lines to come."""
-        names = [part.rpartition(":")[0].strip() for part in parts]
+        names = [part.rpartition(":")[0] for part in parts]
         self._parts = len(parts)
-        self._plan = [(i, f"{name}:", name) for i, name in enumerate(names) if name and self._is_known(name)]
+        known = [(place, name) for place, name in enumerate(names) if name and self._is_known(name)]
+        self._plan = [(place, f"{name}:", len(name) + 1, name) for place, name in known]
         self._note_unknown(name for name in names if name and not self._is_known(name))
-
-    def _fits(self, parts: list[str]) -> bool:
-        return all(parts[index].startswith(prefix) for index, prefix, _ in self._plan)
 
     # dictionaries
 
@@ -250,7 +254,8 @@ class LineParser:
                 if (names := self._names_in(cut_cells(text, cut), all_known=cut == "words")) is not None:
                     return cut, names
             words = text.split()
-            if 2 < len(words) < _MOST_WORDS and (names := self._names_among(words)) is not None:
+            numbers = any(map(_CELL.fullmatch, words))
+            if not numbers and 2 < len(words) < _MOST_WORDS and (names := self._names_among(words)) is not None:
                 return "words", names
         return None
 
@@ -261,9 +266,10 @@ class LineParser:
             (begin, end) for begin in range(len(words)) for end in range(begin + 1, min(begin + 5, len(words)) + 1)
         ]
         for begin, end in spans:
+            if begin not in ways or len(ways[begin]) < len(ways.get(end, ())):
+                continue
             name = re.sub(r"\s*/\s*", "/", " ".join(words[begin:end]))
-            known = (self._is_known(name) or name.lower() in STEPS) and not _is_part(name)
-            if begin in ways and known and len(ways[begin]) >= len(ways.get(end, ())):
+            if (self._is_known(name) or name.lower() in STEPS) and not _is_part(name):
                 ways[end] = [*ways[begin], name]
         return self._names_in(ways[len(words)], all_known=True) if len(words) in ways else None
 
@@ -276,10 +282,12 @@ class LineParser:
 
     def _names_in(self, cells: list[str], *, all_known: bool = False) -> list[str] | None:
         """The cells as the names of columns, where they are a table's header: two that are known, and no number."""
+        if len(cells) < 2 or any(map(_CELL.fullmatch, cells)):
+            return None
         names = [re.sub(r"\s*/\s*", "/", cell.strip().strip("*`")) for cell in cells]
         known = [name for name in names if self._is_known(name) or name.lower() in STEPS]
         metrics = [name for name in known if self._is_known(name)]
-        if len(names) < 2 or len(known) < 2 or not metrics or any(_CELL.fullmatch(name) for name in names):
+        if len(known) < 2 or not metrics:
             return None
         return None if all_known and len(known) < len(names) else names
 

@@ -294,14 +294,24 @@ def _home_made(theirs: str) -> str | None:
 def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
     """The row's metrics in our names, what is not a finite number as None; what has no name of ours is left out."""
     metrics: dict[str, float | None] = {}
-    for theirs, value in row.items():
-        name = name_of(theirs)
-        if name is None or name in ("step", "update") or (theirs in _SECOND and name in metrics):
-            continue
+    for theirs, name in _ours_of(tuple(row)):
+        value = row[theirs]
         metrics[name] = value if value is not None and math.isfinite(value) else None
     if older and "reward/std" in metrics:
         metrics["reward/group_std"] = metrics.pop("reward/std")
     return metrics
+
+
+@lru_cache(maxsize=1000)
+def _ours_of(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """(theirs, ours) of a row's names; what trainers log twice, once."""
+    pairs: list[tuple[str, str]] = []
+    for theirs in names:
+        ours = name_of(theirs)
+        twice = theirs in _SECOND and any(ours == other for _, other in pairs)
+        if ours is not None and ours not in ("step", "update") and not twice:
+            pairs.append((theirs, ours))
+    return tuple(pairs)
 
 
 def is_older(names: Iterable[str]) -> bool:

@@ -184,6 +184,6 @@ def _words(text: str) -> list[str]:
 
 def _raw_words(text: str) -> list[str]:
     text = _CAMEL.sub(" ", text)
-    for word, english in _CHINESE.items():
+    for word, english in _CHINESE.items() if not text.isascii() else ():
         text = text.replace(word, english)
     return _WORD.findall(text.lower().replace("-", " ").replace("|g|", "grad norm"))

@@ -115,7 +115,7 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
 
 def _rows(entries: Sequence[Entry]) -> StepTable:
     """One row a step: an evaluation's values stand in the row of its step."""
-    names = {name for entry in entries for name in entry.cells}
+    names = set[str]().union(*(entry.cells for entry in entries))
     older = is_older(names)
     by_step: dict[int, dict[str, float | None]] = {}
     for entry in entries:
@@ -140,8 +140,9 @@ def bounded_by(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
         said |= {"reward/std": 0.0, "reward/group_std": 0.0, "groups/dead": 1.0}
     if metrics.get("advantage/max") == 0.0 == metrics.get("advantage/min"):
         said["groups/dead"] = 1.0
-    if slices := [v for name, v in metrics.items() if name.startswith("eval/slices/") and v is not None]:
-        said["eval/reward"] = fmean(slices)
+    slices = [name for name in metrics if name.startswith("eval/slices/")]
+    if known := [value for name in slices if (value := metrics[name]) is not None]:
+        said["eval/reward"] = fmean(known)
     return said
 
 
@@ -168,7 +169,7 @@ def _rounded(entries: Sequence[Entry], rows: StepTable) -> int:
 def _with_constants(rows: StepTable, settings: Mapping[str, Any]) -> StepTable:
     """The rows of training, with what this trainer keeps as it is for a whole run."""
     known = {name: float(settings[name]) for name in ("beta", "temperature") if settings.get(name)}
-    return [{**known, **row} if "update" in row else row for row in rows]
+    return [{**known, **row} if "update" in row else row for row in rows] if known else rows
 
 
 def _span(rows: StepTable) -> int:
@@ -185,10 +186,11 @@ def _notes(entries: Sequence[Entry], span: int) -> list[str]:
     steps = Counter(entry.step for entry in entries if "loss" in entry.cells)
     if repeated := sum(count > 1 for count in steps.values()):
         notes.append(f"{repeated} steps were logged more than once (a resumed run): the last value stands")
-    if lost := left_out(name for entry in entries for name in entry.cells):
+    names = set[str]().union(*(entry.cells for entry in entries))
+    if lost := left_out(names):
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         notes.append(f"columns left out, for no rule reads them: {', '.join(lost[:_NAMED])}{more}")
-    if is_older(name for entry in entries for name in entry.cells):
+    if is_older(names):
         notes.append("an older TRL: its reward_std is taken for the mean deviation inside groups")
     return notes
 

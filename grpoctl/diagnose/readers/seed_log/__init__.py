@@ -23,6 +23,7 @@ from grpoctl.diagnose.readers.seed_log.parser import Log, parse
 from grpoctl.diagnose.readers.text import CUT_OFF, Line, is_text, text_lines
 
 _SIGNS = ("📍 Step ", "[QWEN] Workflow 代码 S", "DSL质量: fallback=", "初始化GRPO训练器")
+_CHARACTERS = 1 << 24  # the same, where lines are long
 _LOOKED_AT = 200_000  # lines in which one of them is looked for: other output may come first
 _ACCUMULATED = 8  # completions the trainer puts into one optimiser step: a step of no more makes one
 
@@ -39,8 +40,13 @@ class _SeedLog:
         if path is None or not path.is_file() or not is_text(path):
             return False
         with suppress(StorageError):
-            lines = (line.text for line in islice(text_lines(path), _LOOKED_AT))
-            return any(sign in text for text in lines if not text.isascii() for sign in _SIGNS)
+            size = 0
+            for line in islice(text_lines(path), _LOOKED_AT):
+                if not line.text.isascii() and any(sign in line.text for sign in _SIGNS):
+                    return True
+                size += len(line.text)
+                if size > _CHARACTERS:
+                    break
         return False
 
     def read(self, source: Source) -> Reading:

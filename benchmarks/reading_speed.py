@@ -1,0 +1,92 @@
+"""How long `grpoctl diagnose` takes to read a long log of verl's, beside a plain loop over its lines.
+
+    python benchmarks/reading_speed.py [--steps 10000] [--times 3]      seconds, and how many times the loop's
+    python benchmarks/reading_speed.py --steps 200000 --peak            the peak memory of reading it, too (1 GB of log)
+
+Seconds are of the processor, so that other work on the machine does not count.
+
+The log is made up: `step:N - key:value - ...` with 80 metrics a line, of which the rules know twenty, 5 KB a step, and
+every tenth line something else. The plain loop opens the file, decodes it and splits each line at its dashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import open_source
+
+KNOWN = (
+    "critic/score/mean", "critic/score/max", "critic/score/min", "critic/rewards/mean", "critic/advantages/max",
+    "critic/advantages/min", "actor/kl_loss", "actor/entropy", "actor/pg_loss", "actor/ppo_kl", "actor/pg_clipfrac",
+    "actor/grad_norm", "actor/lr", "response_length/mean", "response_length/max", "response_length/min",
+    "response_length/clip_ratio", "training/rollout_probs_diff_mean", "training/rollout_probs_diff_max",
+    "training/global_step",
+)  # fmt: skip
+OTHERS = tuple(f"timing_per_token_ms/some_longer_name_of_a_timing_{place:03}" for place in range(60))
+MIB = 1 << 20
+
+
+def write_log(file: Path, steps: int) -> None:
+    """A log of so many steps."""
+    noise = random.Random(0)
+    with file.open("w", encoding="utf-8") as out:
+        for step in range(1, steps + 1):
+            values = {name: noise.random() for name in (*KNOWN, *OTHERS)}
+            line = " - ".join(f"{name}:{value}" for name, value in values.items())
+            out.write(f"\x1b[36m(TaskRunner pid=1234)\x1b[0m step:{step} - {line}\n")
+            if step % 10 == 0:
+                out.write(f"(WorkerDict pid=77) INFO 2026-01-01 saved a checkpoint of step {step} to /tmp/run\n")
+
+
+def plain_loop(file: Path) -> None:
+    """What any reader has to do."""
+    with file.open(encoding="utf-8") as lines:
+        for line in lines:
+            line.rstrip("\n").split(" - ")
+
+
+def seconds(work: Callable[[], object], times: int) -> float:
+    """The median CPU time of so many."""
+    taken = []
+    for _ in range(times):
+        start = time.process_time()
+        work()
+        taken.append(time.process_time() - start)
+    return median(taken)
+
+
+def main() -> None:
+    """Print a line of Markdown's table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--peak", action="store_true", help="read it once, and say the most memory that took")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "verl.log"
+        write_log(file, arguments.steps)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        source = Source(name=str(file), path=file)
+        times = 1 if arguments.peak else arguments.times
+        read = seconds(lambda: open_source(source), times)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        loop = seconds(lambda: plain_loop(file), times)
+        print("| steps | size | read | plain loop | times | peak memory (before reading) | torch imported |")
+        print("|---|---|---|---|---|---|---|")
+        print(
+            f"| {arguments.steps} | {file.stat().st_size / MIB:.0f} MiB | {read:.2f} s | {loop:.2f} s "
+            f"| {read / loop:.1f} | {peak:.0f} MiB ({before:.0f}) | {'yes' if 'torch' in sys.modules else 'no'} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
