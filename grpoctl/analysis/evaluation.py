@@ -21,6 +21,7 @@ class Scored:
     reward: float
     valid: bool
     parts: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
     slice: str | None = None
     length: int = 0
     truncated: bool = False
@@ -38,11 +39,13 @@ class Quantity:
 
 
 def summary(rows: Sequence[Scored], reward_range: Interval | None = None) -> dict[str, Any]:
-    """reward, valid, parts, slices (None where no row has one), missing, length, truncated of the rows.
+    """reward, valid, parts, measured, slices (None where no row has one), missing, length, truncated of the rows.
 
-    `reward_range` is the least and the most that a completion can earn, which no interval of a reward leaves.
+    `reward_range` is the least and the most that a completion can earn, which no interval of a reward leaves. What is
+    measured is there for all rows and for those of each slice, `<name>/<slice>`.
     """
     names = dict.fromkeys(name for row in rows for name in row.parts)
+    measures = dict.fromkeys(name for row in rows for name in row.measured)
     values = sorted({row.slice for row in rows if row.slice is not None})
     rewards = [(row.prompt, row.reward) for row in rows]
     return {
@@ -50,6 +53,13 @@ def summary(rows: Sequence[Scored], reward_range: Interval | None = None) -> dic
         "valid": asdict(quantity([(row.prompt, float(row.valid)) for row in rows], (0.0, 1.0))),
         "parts": {
             name: asdict(quantity([(row.prompt, row.parts.get(name, math.nan)) for row in rows])) for name in names
+        },
+        "measured": {
+            name if value is None else f"{name}/{value}": asdict(
+                quantity([(row.prompt, row.measured.get(name, math.nan)) for row in rows if value in (None, row.slice)])
+            )
+            for name in measures
+            for value in (None, *values)
         },
         "slices": {
             value: asdict(quantity([(row.prompt, row.reward) for row in rows if row.slice == value], reward_range))

@@ -302,6 +302,7 @@ def _scored(groups: Groups, first: int, plan: EvalPlan, task: Task) -> tuple[lis
             reward=outcome.expected,
             valid=outcome.valid,
             parts=outcome.parts,
+            measured=outcome.measured,
             slice=None if slice_by is None else str(example.facts.get(slice_by)),
             length=lengths[row],
             truncated=truncated[row],
@@ -311,6 +312,7 @@ def _scored(groups: Groups, first: int, plan: EvalPlan, task: Task) -> tuple[lis
         sample |= task.record(rollout.outputs[row])
         sample |= {"reward": outcome.reward, "expected": outcome.expected, "valid": outcome.valid}
         sample |= {"rewards": dict(outcome.parts)} if outcome.parts else {}
+        sample |= {"measured": dict(outcome.measured)} if outcome.measured else {}
         sample |= {"slice": scored.slice} if scored.slice is not None else {}
         sample |= {"tokens": scored.length, "truncated": scored.truncated} if rollout.tokens else {}
         samples.append(sample)
@@ -327,6 +329,7 @@ def print_measurement(document: Mapping[str, Any]) -> None:
     console.print_text(f"{weights} on {task}: {count}, {draws}, {document['seconds']:.1f} s\n")
     rows = [_row("reward", document["reward"]), _row("valid", document["valid"])]
     rows += [_row(f"rewards/{name}", part) for name, part in document["parts"].items()]
+    rows += [_row(name, part) for name, part in document["measured"].items()]
     rows += [_row(f"slice {name}", part) for name, part in document["slices"].items()]
     console.print_table("", ("", "mean", "95 % interval", "prompts"), rows)
     missing = document["missing"]

@@ -85,3 +85,14 @@ def test_an_interval_of_rewards_stays_within_what_is_possible() -> None:
     assert (quantity(values).high or 0) > 1.1  # rewards of your own may be anything
     rows = [Scored(prompt=n, reward=value, valid=True) for n, value in values]
     assert summary(rows, (0.0, 1.0))["reward"]["high"] == 1.0
+
+
+def test_what_is_measured_is_there_for_all_and_for_each_slice() -> None:
+    rows = [
+        Scored(prompt=number, reward=0.5, valid=True, measured={"psnr": psnr}, slice=name)
+        for number, (psnr, name) in enumerate([(20.0, "noise"), (24.0, "noise"), (31.0, "blur")])
+    ]
+    measured = summary(rows)["measured"]
+    assert {name: of["mean"] for name, of in measured.items()} == {"psnr": 25.0, "psnr/blur": 31.0, "psnr/noise": 22.0}
+    assert measured["psnr/noise"]["prompts"] == 2
+    assert summary([Scored(prompt=0, reward=0.5, valid=True)])["measured"] == {}
