@@ -20,33 +20,49 @@ from statistics import fmean, pvariance
 from tempfile import TemporaryDirectory
 from typing import Any
 
-EXPERIMENTS = ("p50", "p51", "p51-supervised", "p52", "p52-supervised", "p53", "p54", "p55", "p56")
+# Those of a family begin with the same stage, so one run of a seed goes on where another one's first stage ended: as a
+# resumed run it is the same to the last bit.
+FAMILIES = (("p52", "p52-supervised", "p50", "p53", "p54", "p56"), ("p51", "p51-supervised"), ("p55",))
+EXPERIMENTS = tuple(sorted(name for family in FAMILIES for name in family))
 PAIRS = (("p51", "p51-supervised"), ("p52", "p52-supervised"), ("p56", "p52"))
 SYMPTOMS = ("policy/loss", "losses/supervised", "losses/consistency")
 
 
-def one(job: tuple[str, int, str]) -> dict[str, Any]:
-    """A run's numbers: its evaluations, thirds of its losses, and where the variance of its advantages comes from."""
+def family(job: tuple[tuple[str, ...], int, str]) -> list[dict[str, Any]]:
+    """The numbers of these experiments' runs of one seed; only the first goes through the stage that all begin with."""
     import torch
 
+    torch.set_num_threads(1)
+    names, seed, profile = job
+    begun: list[Any] = []
+    return [one(name, seed, profile, begun) for name in names]
+
+
+def one(name: str, seed: int, profile: str, begun: list[Any]) -> dict[str, Any]:
+    """A run's numbers: its evaluations, thirds of its losses, and where the variance of its advantages comes from.
+
+    `begun` is what stood where the first stage of the family's first run ended: snapshot, rows, samples.
+    """
     from core.assemble import assemble, open_checkpoints
     from core.training.trainer import drive
     from grpoctl.config import load
 
-    torch.set_num_threads(1)
-    name, seed, profile = job
     spec = load(name, profile=profile, seed=seed, overrides=[f"task.data_seed={seed}"]).spec
-    rows: list[dict[str, Any]] = []
-    drawn: list[dict[str, Any]] = []
+    restart, table, samples_before = begun or (None, [], [])
+    rows: list[dict[str, Any]] = list(table)
+    drawn: list[dict[str, Any]] = list(samples_before)
+    first = next(iter(spec.stages.values()))
 
     class Rows:
         def step_done(self, row: Any, samples: Any, timings: Any, picture: Any = None) -> None:
             rows.append(dict(row))
             drawn.extend(samples)
+            if not begun and row["step"] == first.max_steps:
+                begun.extend((trainer.snapshot(), list(rows), list(drawn)))
 
     started = time.process_time()
     with TemporaryDirectory() as folder:
-        trainer = assemble(spec, open_checkpoints(spec, Path(folder)))
+        trainer = assemble(spec, open_checkpoints(spec, Path(folder)), restart=restart, table=table)
         ending = drive(trainer.steps(), Rows())
     evaluated = [row for row in rows if row.get("eval/reward") is not None]
     learned = [row for row in rows if row["step"] and row.get("weight/policy")]
@@ -151,10 +167,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     names = arguments.names or EXPERIMENTS
-    jobs = [(name, seed, arguments.profile) for seed in range(arguments.seeds) for name in names]
+    families = [tuple(name for name in family if name in names) for family in FAMILIES]
+    jobs = [(chosen, seed, arguments.profile) for seed in range(arguments.seeds) for chosen in families if chosen]
     started = time.monotonic()
     with ProcessPoolExecutor(max_workers=2, mp_context=get_context("spawn")) as pool:
-        results = list(pool.map(one, jobs))
+        results = [result for of_family in pool.map(family, jobs) for result in of_family]
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
     print(table(results, names))
@@ -168,7 +185,7 @@ def main() -> None:
             gaps = {key: [of[seed][key] - without[seed][key] for seed in of] for key in ("eval/psnr", "eval/ssim")}
             print(f"{name} - {other}: {interval(gaps['eval/psnr'], 3)} dB, SSIM {interval(gaps['eval/ssim'], 4)}")
     spent = time.monotonic() - started
-    print(f"{len(jobs)} runs in {spent:.0f} s, {sum(run['seconds'] for run in results):.0f} CPU s in steps")
+    print(f"{len(results)} runs in {spent:.0f} s, {sum(run['seconds'] for run in results):.0f} CPU s in steps")
 
 
 if __name__ == "__main__":
