@@ -71,8 +71,9 @@ def assert_same(one: list[Row], other: list[Row]) -> None:
 @pytest.mark.parametrize(
     ("kind", "lora"),
     [
-        *((kind, True) for kind in [*STAGES, "stages"]),
+        *((kind, True) for kind in [*STAGES, "stages"] if kind != "kl in the reward, weighted by entropy"),
         ("plain", False),
+        pytest.param("kl in the reward, weighted by entropy", True, marks=pytest.mark.slow),
         pytest.param("stages", False, marks=pytest.mark.slow),
     ],
 )
