@@ -89,3 +89,26 @@ def test_a_resumed_run_suffers_the_same(fault: str, tmp_path: Path) -> None:
     again.restore(snapshot, killed.rows[: snapshot.progress.step + 1])
     drive(again.steps(), resumed)
     assert [*killed.rows[: snapshot.progress.step + 1], *resumed.rows] == whole.rows
+
+
+def learned(policy: Policy, *faults: str, **stage: object) -> Recorder:
+    return ran(trainer(policy, *faults, task=PricedTask(lambda _, output: float(int(output))), **stage))
+
+
+def test_a_gradient_clipped_before_it_is_there_is_learned_from_as_long_as_it_is() -> None:
+    sound, early = (learned(ScriptedPolicy(), *faults) for faults in ((), ("clip-before-backward",)))
+    assert all(value is not None and value > 0 for value in sound.column("grad_norm"))
+    assert early.column("grad_norm") == [0.0, 0.0]
+    assert early.column("loss")[0] == sound.column("loss")[0]  # the first step's, before anything is learned
+    assert {name for row in early.rows for name in row if name.startswith("grad_share/")} == {"grad_share/policy"}
+
+
+def test_old_log_probs_that_are_the_new_ones_keep_the_ratio_at_1() -> None:
+    sound, frozen = (
+        learned(ScriptedPolicy(), *faults, num_iterations=3, learning_rate=0.1)
+        for faults in ((), ("frozen-log-probs",))
+    )
+    assert all(value is not None and value > 1.001 for value in sound.column("policy/ratio_max"))
+    assert frozen.column("policy/ratio_max") == [1.0, 1.0]
+    both = learned(ScriptedPolicy(), "completion-mask-off-by-one", "frozen-log-probs", num_iterations=3)
+    assert both.column("policy/tokens") == [0.0, 0.0]

@@ -71,9 +71,10 @@ def _leaking_samples(row: Row) -> Finding | None:
     Looks at: `probe/score_z`: over 512 draws of a held-out picture, scored as an update scores them, the mean gradient
     by each parameter of the first module's four distributions, in standard errors; of eight the furthest, above 5.
 
-    Confounder: chance (eight means lie beyond 5 standard errors once in 200,000 runs) and heavy tails of a gradient
-    where a distribution is steep at 0 or 1: it is taken by the logarithm of a parameter, whose tails are light. A
-    distribution that is at its largest entropy, flat, has no such gradient, leak or no leak: silent.
+    Confounder: chance (eight means lie beyond 5 standard errors once in 200,000 runs), and distributions steep at 0 or
+    1: factors are kept off both, which moves the mean, so one with such a draw is left out, and the gradient is by
+    the logarithm of a parameter, whose tails are light. A distribution that is flat has the largest entropy there is,
+    whose gradient is 0, leak or no leak: silent.
 
     Do: detach what was drawn (`with torch.no_grad()`, `sample()`), and score it as a constant.
     """

@@ -176,7 +176,10 @@ class RestorationPolicy(NetworkPolicy):
         return float((used_NT - means(betas_NT2)).abs().max())
 
     def _score_z(self, example: Example, key: RowKey) -> float:
-        """Of the first module's parameters on a log scale, whose gradients have lighter tails; draws of one picture."""
+        """Of the first module's parameters on a log scale, whose gradients have lighter tails; draws of one picture.
+
+        Without the factors one of whose draws lay at an edge.
+        """
         pixels_1, _ = self._pixels([example])
         keys = [key._replace(row=row) for row in range(PROBE_DRAWS)]
         place_N, uniforms_NT = torch.zeros(PROBE_DRAWS, dtype=torch.long), uniforms(keys, OF_MODULE)
@@ -192,9 +195,10 @@ class RestorationPolicy(NetworkPolicy):
             if not betas_NT2.requires_grad:  # nothing before the factors is trained
                 return 0.0
             (slopes_NT2,) = torch.autograd.grad(log_densities(scored_NT, betas_NT2).sum(), first)
-        slopes_NT2 = (slopes_NT2 * betas_NT2.detach()).double()
+        inside_T = ((factors_NT > EDGE) & (factors_NT < 1 - EDGE)).all(0)  # what is kept off an edge moves the mean
+        slopes_NT2 = (slopes_NT2 * betas_NT2.detach()).double()[:, inside_T]
         errors_T2 = slopes_NT2.std(0) / math.sqrt(PROBE_DRAWS)
-        return float((slopes_NT2.mean(0) / errors_T2).abs().max())
+        return float((slopes_NT2.mean(0) / errors_T2).abs().max()) if bool(inside_T.any()) else 0.0
 
     def _given(self, factors_NT: Tensor) -> Decide:
         """The rows' factors as the trainer takes them, whatever their distributions are now."""
