@@ -47,6 +47,8 @@ def assemble(
     Raises: ModelError, SpecError, TaskError, CheckpointError.
     """
     check_fit(spec)
+    if restart is None:
+        policies.check_policy(spec)
     task = tasks.build(spec.task)  # before the model, which may take minutes
     check_slices(task, spec.evaluation.slice_by)
     task.make_ready()

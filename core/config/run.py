@@ -273,8 +273,6 @@ def check_fit(spec: RunSpec) -> None:
     """
     policy_kinds()
     task_names()
-    if spec.init_from is None and (lack := spec.policy.untrained) is not None:
-        raise SpecError(lack[1], key=f"policy.{lack[0]}")
     _check_temperatures(spec)
     unanswered = isinstance(spec.task, CustomTaskSpec) and spec.task.answer is None
     for name, stage in spec.stages.items():

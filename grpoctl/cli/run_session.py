@@ -18,6 +18,7 @@ from core.health.guard import LOOK_BACK, collapse_finding, watched_guards
 from core.health.own_noise import noise_factor
 from core.health.rules.integrity import noise_integrity, rollout_integrity
 from core.models import precision
+from core.policies.registry import check_policy
 from core.tasks.registry import check_task
 from grpoctl import console
 from grpoctl.cli.progress import LiveProgress
@@ -89,6 +90,7 @@ def resolve(request: RunRequest, home: Home) -> tuple[list[Loaded], str]:
     for loaded in authored:
         check_fit(loaded.spec)
         if not request.resume:  # a run that has ended is only shown again, whatever has become of its data
+            check_policy(loaded.spec)
             check_task(loaded.spec)
     # --processes hides the GPUs, and with --detach only later
     on_cpu = bool(request.slots) and request.slots[0].device == ""
