@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from core.config import RunSpec
-from core.config.run import check_fit, check_start
+from core.config.run import check_fit
 from core.faults import FaultyTrainer, faulty_policy, faulty_task
 from core.health.finding import Row
 from core.health.guard import watched_guards
@@ -47,7 +47,8 @@ def assemble(
     Raises: ModelError, SpecError, TaskError, CheckpointError.
     """
     check_fit(spec)
-    check_start(spec)
+    if restart is None:
+        policies.check_policy(spec)
     task = tasks.build(spec.task)  # before the model, which may take minutes
     check_slices(task, spec.evaluation.slice_by)
     task.make_ready()

@@ -266,12 +266,6 @@ def _with_steps(stage: Any, prompts: Any) -> Any:
     return {**stage, "max_steps": steps_of_epochs(epochs, int(prompts or 0), int(size or 0))}
 
 
-def check_start(spec: RunSpec) -> None:
-    """Raises SpecError where a run would train from nothing what is only ever fine-tuned. Such a spec is sound."""
-    if spec.init_from is None and (lack := spec.policy.untrained) is not None:
-        raise SpecError(lack[1], key=f"policy.{lack[0]}")
-
-
 def check_fit(spec: RunSpec) -> None:
     """Raises SpecError for the first setting that asks of the policy, or of the task, what it does not have.
 

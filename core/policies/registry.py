@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from core import plugins
 from core.config import LmPolicyConfig, RunSpec
 from core.config.policy import BUILT_IN, PointerConfig, RestorationConfig
-from core.errors import SpecError
-from core.models.sources.base import Origin
-from core.policies.base import Policy
+from core.errors import RunError, SpecError
+
+if TYPE_CHECKING:  # loads torch, which who only checks does without
+    from core.models.sources.base import Origin
+    from core.policies.base import Policy
+
+
+def check_policy(spec: RunSpec) -> None:
+    """Refuses a policy that no run can start from, as far as this machine's files tell. Raises SpecError.
+
+    A spec that is only listed or validated may be so: where its weights lie, another machine knows.
+    """
+    if spec.init_from is None and (lack := spec.policy.untrained) is not None:
+        raise SpecError(lack[1], key=f"policy.{lack[0]}")
+    if isinstance(spec.policy, RestorationConfig) and spec.policy.weights is not None:
+        try:
+            build(spec)
+        except RunError as error:
+            raise SpecError(str(error), key="policy.weights") from error
 
 
 def build(spec: RunSpec) -> tuple[Policy, Origin | None]:

@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from core.config import RunSpec
-from core.config.run import check_fit, check_start
+from core.config.run import check_fit
 from core.health.finding import Row
 from core.health.guard import LOOK_BACK, collapse_finding, watched_guards
 from core.health.own_noise import noise_factor
 from core.health.rules.integrity import noise_integrity, rollout_integrity
 from core.models import precision
+from core.policies.registry import check_policy
 from core.tasks.registry import check_task
 from grpoctl import console
 from grpoctl.cli.progress import LiveProgress
@@ -88,8 +89,8 @@ def resolve(request: RunRequest, home: Home) -> tuple[list[Loaded], str]:
     authored = [load(name, profile=profile, overrides=overrides, seed=s, revisions=revisions) for s in request.seeds]
     for loaded in authored:
         check_fit(loaded.spec)
-        check_start(loaded.spec)
         if not request.resume:  # a run that has ended is only shown again, whatever has become of its data
+            check_policy(loaded.spec)
             check_task(loaded.spec)
     # --processes hides the GPUs, and with --detach only later
     on_cpu = bool(request.slots) and request.slots[0].device == ""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from core.config.run import check_start
 from core.errors import GrpoError, StorageError, UserError
+from core.policies.registry import check_policy
 from grpoctl import console
 from grpoctl.analysis.sweeps.report import head
 from grpoctl.cli import exits
@@ -118,7 +118,7 @@ def resolve(request: SweepRequest, home: Home) -> SweepSpec:
         console.print_text(f"profile {profile} ({why})")
     sweep = load_sweep(request.name, profile=profile, overrides=overrides, revisions=revisions).spec
     if not sweep.ladder:  # whose rungs may have bases of their own: then their runs say it
-        check_start(Candidates.of(sweep, revisions=revisions).reference({}))
+        check_policy(Candidates.of(sweep, revisions=revisions).reference({}))
     return sweep
 
 

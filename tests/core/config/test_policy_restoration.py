@@ -11,6 +11,7 @@ from core.config import RunSpec
 from core.config.policy import RestorationConfig
 from core.config.run import check_fit
 from core.errors import SpecError
+from core.policies.registry import check_policy
 
 STAGE: dict[str, Any] = {"max_steps": 1, "prompts_per_step": 1, "num_generations": 2, "learning_rate": 1e-3}
 SMALL: dict[str, Any] = {"kind": "restoration", "width": 8}
@@ -40,11 +41,13 @@ def test_what_no_network_can_be_made_of_is_refused(changes: dict[str, Any], key:
 
 def test_the_originals_size_may_be_listed_and_starts_only_from_weights() -> None:
     listed = spec({"kind": "restoration"})
+    check_fit(listed)
     with pytest.raises(SpecError, match=r"policy\.weights: .*learning rates fine-tune.*policy\.weights.*tiny or small"):
-        check_fit(listed)
-    check_fit(spec({"kind": "restoration", "weights": "trained.safetensors"}))
-    check_fit(spec({"kind": "restoration"}, init_from="p51@1"))
-    check_fit(spec({"kind": "restoration", "width": 46, "heads": [1, 1, 1, 1]}))
+        check_policy(listed)
+    with pytest.raises(SpecError, match=r"policy\.weights: cannot read .*none\.safetensors"):
+        check_policy(spec({"kind": "restoration", "weights": "none.safetensors"}))
+    check_policy(spec({"kind": "restoration"}, init_from="p51@1"))
+    check_policy(spec({"kind": "restoration", "width": 46, "heads": [1, 1, 1, 1]}))
 
 
 @pytest.mark.parametrize("temperature", [0.7, {"start": 1.0, "end": 0.5, "steps": 4}])

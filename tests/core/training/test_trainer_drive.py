@@ -21,7 +21,7 @@ def test_timings_are_per_kind_and_together_no_more_than_the_step() -> None:
     recorder = Recorder()
     drive(trainer.steps(), recorder)
     assert [set(timings) for timings in recorder.timings] == [
-        {"evaluate", "calibrate", "total"},
+        {"evaluate", "calibrate", "probe", "total"},
         {"sample", "reward", "score", "learn", "total"},
         {"sample", "reward", "score", "learn", "evaluate", "total"},
     ]

@@ -113,7 +113,7 @@ def kinds(trainer: Trainer) -> list[list[str]]:
 
 SAMPLE, REWARD, CLEAN, REFERENCE, LEARN = "sample", "reward", "score", "score reference", "learn"
 EVALUATE = ["evaluate", "evaluate", "evaluate"]  # sampled, scored, and looked at: an evaluation must be sound, too
-START = [*EVALUATE, *["calibrate"] * 5]  # the four held-out prompts scored together, and each alone
+START = [*EVALUATE, *["calibrate"] * 5, "probe"]  # the four held-out prompts scored together, and each alone
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_schedules_and_carried_numbers_start_anew() -> None:
     both = {**moving, **adaptive, **running}
     trainer = three(stages=stages(grpo_a=both, grpo_b=both))
     carried = [sorted(trainer.progress.carried) for asks in unanswered(trainer) if isinstance(asks, StepDone)]
-    names = ["beta", "running.count", "running.mean", "running.variance", "running.weight"]
+    names = ["beta", *(f"running.{name}" for name in ("count", "mean", "rewards", "variance", "weight"))]
     assert carried == [[], names, [], names, []]  # handed on inside a stage and not beyond it
     recorder = ran(three(stages=stages(grpo_a=both, grpo_b=both)))
     assert recorder.column("temperature") == [1.0, 0.5, 1.0, 0.5]

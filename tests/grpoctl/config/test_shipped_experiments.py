@@ -18,6 +18,7 @@ from grpoctl.config.documents import read_document
 ONLY_SHIPPED = Library(user=Path("no-such-folder"))
 SHIPPED = [(item.name, profile) for item in experiments(ONLY_SHIPPED) for profile in item.profiles]
 NAMES = sorted({name for name, _ in SHIPPED})
+RESTORATIONS = {*(f"p{n}" for n in range(50, 57)), "p51-supervised", "p52-supervised"}
 SELECTORS = {
     *(f"p{n}" for n in range(40, 50)), "p40-ranks", "p45-5-8", "p45-5-6-8", "p48-short", "p48-plan1",
 }  # fmt: skip
@@ -25,7 +26,7 @@ SELECTORS = {
 
 def test_there_are_some() -> None:
     texts = {"p30", "p30-sound", "staged", "rce-only", *(f"p{n}" for n in range(29, 40)), "g10", "g11", "g12"}
-    assert texts | SELECTORS == set(NAMES)
+    assert texts | SELECTORS | RESTORATIONS == set(NAMES)
 
 
 @pytest.mark.parametrize(("name", "profile"), SHIPPED)
@@ -56,6 +57,13 @@ def test_tiny_needs_no_download(name: str) -> None:
     spec = load(name, profile="tiny", library=ONLY_SHIPPED).spec
     if name in SELECTORS:
         assert (spec.model, spec.policy.kind, spec.task.data) == (None, "pointer", None)
+    elif name in RESTORATIONS:
+        assert (spec.model, spec.policy.kind, spec.task.pictures, spec.policy.weights) == (
+            None,
+            "restoration",
+            None,
+            None,
+        )
     else:
         assert spec.model.source == "builtin:tiny"
 
