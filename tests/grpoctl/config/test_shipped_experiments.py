@@ -58,12 +58,8 @@ def test_tiny_needs_no_download(name: str) -> None:
     if name in SELECTORS:
         assert (spec.model, spec.policy.kind, spec.task.data) == (None, "pointer", None)
     elif name in RESTORATIONS:
-        assert (spec.model, spec.policy.kind, spec.task.pictures, spec.policy.weights) == (
-            None,
-            "restoration",
-            None,
-            None,
-        )
+        policy = spec.policy
+        assert (spec.model, policy.kind, policy.weights, spec.task.pictures) == (None, "restoration", None, None)
     else:
         assert spec.model.source == "builtin:tiny"
 

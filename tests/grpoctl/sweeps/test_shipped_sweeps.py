@@ -40,7 +40,7 @@ def shipped(name: str, profile: str = "tiny", *overrides: str) -> SweepSpec:
 def test_there_are_those_that_were_asked_for() -> None:
     asked = "advantage-study collapse-study lr-study kl-study reward-study epochs-study baseline p30-ladder"
     selectors = "batch data epochs frozen kl ladder lr reward"
-    assert set(NAMES) == {*asked.split(), *(f"selector-{name}" for name in selectors.split())}
+    assert set(NAMES) == {*asked.split(), "restoration-study", *(f"selector-{name}" for name in selectors.split())}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -151,6 +151,12 @@ OF_A_SELECTOR = (
     "task.train_prompts=16", "task.eval_prompts=4", "task.world.likeness=0.5", "evaluation.eval_steps=8",
     "stages.sft.epochs=1", "stages.sft.warmup_steps=0", "stages.rce.epochs=1",
 )  # fmt: skip
+OF_A_RESTORATION = (  # three steps of 8 completions, behind a supervised stage of two steps of 2
+    "policy.width=4", "policy.heads=[1, 1, 1, 1]", "task.patch=16", "task.train_prompts=8", "task.eval_prompts=3",
+    "evaluation.eval_steps=1000", "stages.pretrain.epochs=0.25", "stages.pretrain.warmup_steps=0",
+    "stages.grpo.warmup_steps=0", "stages.grpo.policy_weight=1", "budget.completions=28",
+    "axes.stages.grpo.advantage.running_after=[8, 1000000]",
+)  # fmt: skip
 Rows = list[dict[str, float | None]]
 
 
@@ -189,6 +195,8 @@ def axes() -> list[Any]:
 def test_every_axis_changes_what_its_run_does(name: str, key: str, tmp_path: Path, seen: dict[str, Rows]) -> None:
     if name in SELECTORS:  # wrong candidates and equal ones are among those of 16 queries where they are not all alike
         spec = shipped(name, "tiny", *OF_A_SELECTOR)
+    elif name == "restoration-study":
+        spec = shipped(name, "tiny", *OF_A_RESTORATION)
     else:
         spec = shipped(name, "tiny", *SMALL, "budget.completions=32")  # two steps: at the first a KL is still 0
     axis, base = spec.axes[key], some_points(spec)[0]
