@@ -45,8 +45,12 @@ _PAIR = re.compile(
     rf"\**\s?(?:[=:]|->)\s?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
 _BARE = re.compile(
-    rf"(?<![\w/.-])(?P<name>[A-Za-z][\w@-]*(?: [A-Za-z][\w@-]*){{0,2}})\s+(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
+    rf"(?<![\w/.-])(?P<name>[A-Za-z][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
+    rf"\s+[~≈]?(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
+_STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:ation)?s?|updates)\b", re.IGNORECASE)
+_SUMMARY_OF = "wandb:"  # what it prints at a run's end, a metric a line
+_OF_SO_MANY = re.compile(r"(\d{1,9})/\d{1,9}")
 _ARROWS = re.compile(rf"\s*(?:->|=>|→|⇒)\s*[~≈]?\s*(?P<value>{_NUMBER})")
 _TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
 _FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{_NUMBER}) to ~?(?P<last>{_NUMBER})(?![\w/])")
@@ -328,7 +332,10 @@ class LineParser:
         numbering = [value for name, value in named.items() if name.lower() in STEPS and _is_whole(value)]
         word = _STEP_WORD.search(text)
         step = int(numbering[0] or 0) if numbering else int(word[1]) if word else None
-        if not known and (bare := self._bare_in(words, at_least=2 if step is None else 1)):
+        if step is None and (after := _STEPS_BEFORE.search(text)) is not None:
+            step = int(after[1])
+        alone = step is not None or text.startswith(_SUMMARY_OF)
+        if not known and (bare := self._bare_in(words, at_least=1 if alone else 2)):
             known = bare
         if known and not self._has_metric(known) and self.first_line is None:
             return  # a head: the learning rate of a configuration, say
@@ -478,12 +485,21 @@ def _dictionaries(text: str) -> Iterator[tuple[int, int, Cells]]:
     if stripped.startswith("{") and stripped.endswith("}") and stripped.count("{") > 1:
         whole = _value(stripped)
         if whole is not None:
-            yield 0, len(text), dict(flat_numbers(whole))
+            yield 0, len(text), _numbers_of(whole)
             return
     for match in _DICTIONARY.finditer(text):
         logged = _value(match[0])
         if logged is not None:
-            yield match.start(), match.end(), dict(flat_numbers(logged))
+            yield match.start(), match.end(), _numbers_of(logged)
+
+
+def _numbers_of(logged: Mapping[str, Any]) -> Cells:
+    """The numbers of a dictionary; a step of so many (`'5/1000'`, ms-swift) is the step."""
+    cells: Cells = dict(flat_numbers(logged))
+    for name, value in logged.items():
+        if "step" in name and isinstance(value, str) and (match := _OF_SO_MANY.fullmatch(value)):
+            cells.setdefault("global_step", float(match[1]))
+    return cells
 
 
 def _value(text: str) -> dict[str, Any] | None:
