@@ -87,7 +87,7 @@ def _moved(before: Sequence[Row], since: Sequence[Row]) -> list[str]:
 
 
 def reward_stood(case: Case) -> Sequence[Finding]:
-    """A warning where the training reward is no better at the end of a log, and no evaluation says otherwise;
+    """An info where the training reward is no better at the end of a log, and no evaluation says otherwise;
     documented with `no-gain`.
     """
     rows = [row for row in case.stage_rows if number(row, "reward/mean") is not None]
@@ -105,7 +105,7 @@ def reward_stood(case: Case) -> Sequence[Finding]:
     return (
         Finding(
             id="no-gain",
-            severity="warning",
+            severity="info",
             summary=(
                 f"reward/mean did not rise in {steps} steps: {early:.3g} in the first third, {late:.3g} in the last "
                 f"(trend {line.z:+.1f} standard errors): nothing was gained, or it needs more steps than these"

@@ -301,7 +301,8 @@ def no_gain(case: Case) -> Sequence[Finding]:
 
     ## no-gain
 
-    Severity: warning (strong; weak or moderate where no interval is known).
+    Severity: warning (strong; weak or moderate where no interval is known); info (weak) where only the training reward
+    tells.
 
     Means: a stage of GRPO (or RCE) ends no better on held-out prompts than it began, beyond noise.
 

@@ -105,7 +105,7 @@ def standing(early: float, late: float, *, rows: int = 60, **settings: int) -> C
 
 def test_a_reward_that_is_no_better_at_the_end() -> None:
     (finding,) = reward_stood(standing(0.4, 0.38))
-    assert (finding.id, finding.severity, finding.confidence) == ("no-gain", "warning", "weak")
+    assert (finding.id, finding.severity, finding.confidence) == ("no-gain", "info", "weak")
     assert finding.evidence["steps"] == 60
 
 
