@@ -74,10 +74,12 @@ _LONGEST_HEADER = 2000  # characters
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
 _OFTEN = re.compile(r"step|iter|epoch|reward|score|loss|kl\b|acc", re.IGNORECASE)  # a header has one of them
+_MOST_COLUMNS = 2000
 _MOST_ROWS = 2000  # of a table that are held at once
 _MOST_CHARACTERS = 1 << 21  # the same
 _MOST_WORDS = 80  # of a header
 _MOST_STRETCHES = 50
+_MOST_VALUES = 100  # of a stretch
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
@@ -233,6 +235,8 @@ class LineParser:
         if is_rule(plain):
             return
         cells = split_cells(plain)
+        if cells is not None and len(cells) > _MOST_COLUMNS:
+            return
         if table.is_open and (row := table.row_of(plain, cells)) is not None:
             if table.size > _MOST_CHARACTERS or len(table.rows) > _MOST_ROWS:
                 yield from self._new_table(table.rest(), again=True)
@@ -354,7 +358,7 @@ class LineParser:
         stretches: dict[str, list[float | None]] = {}
         for match in _PAIR.finditer(text) if "=" in text or ":" in text or "->" in text else ():
             name, values, end = self._spelled(match["name"]), [_value_of(match["value"])], match.end()
-            while (more := _ARROWS.match(text, end)) is not None:
+            while len(values) < _MOST_VALUES and (more := _ARROWS.match(text, end)) is not None:
                 values.append(_value_of(more["value"]))
                 end = more.end()
             first = values[0]
@@ -365,7 +369,7 @@ class LineParser:
                 named.setdefault(name, first if other is None else (first + (_value_of(other["value"]) or 0.0)) / 2)
             else:
                 named.setdefault(name, first)
-        for match in _FROM_TO.finditer(text) if "from " in text else ():
+        for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST_HEADER else ():
             if (known_name := self._any_known(match["name"].split())) is not None:
                 stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
         at_one_place = (_STEP_WORD.search(text) or _EPOCH.search(text)) and not _STEPS_APART.search(text)

@@ -160,9 +160,11 @@ def metric_by_words(name: str) -> str | None:
 @lru_cache(maxsize=20_000)
 def part_by_words(name: str) -> str | None:
     """`rewards/NAME` where a table's column is called a score of something (`strict acc`, `tool reward`, `recall`)."""
+    if len(name) > _LONGEST:
+        return None
     plain = _REMARK.sub(" ", _MARKS.sub(" ", name))
     words = _words(plain)
-    if len(name) > _LONGEST or _NO_NAME.search(plain) or not _NO_PARTS.isdisjoint(words) or _SCORES.isdisjoint(words):
+    if _NO_NAME.search(plain) or not _NO_PARTS.isdisjoint(words) or _SCORES.isdisjoint(words):
         return None
     slug = "_".join(re.findall(r"\w+", plain.lower()))
     return f"rewards/{slug}" if slug else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -278,3 +279,19 @@ def test_a_table(name: str, tmp_path: Path) -> None:
 def test_what_is_no_course_of_a_run(text: str, tmp_path: Path) -> None:
     with pytest.raises(GrpoError):
         rows_of(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| step | reward" + " " * 10**6 + "|\n|---|---|\n| 1 |" + " " * 10**6 + "x |\n",
+        "\t".join(["step", *(f"reward {i}" for i in range(10**5))]) + "\n" + "\t".join(["1"] * (10**5 + 1)) + "\n",
+        "a" * 10**6 + " from 0.1 to 0.4\n",
+        "| step | reward |\n|--|--|\n| 1 | " + "(" * 10**6 + " |\n",
+    ],
+)
+def test_endless_cells_lines_and_columns_take_no_time(text: str, tmp_path: Path) -> None:
+    start = time.process_time()
+    with pytest.raises(GrpoError):
+        rows_of(text, tmp_path)
+    assert time.process_time() - start < 10
