@@ -128,8 +128,8 @@ class LineParser:
         if "," in held:  # a dictionary that was cut off: what is whole of it
             yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
         stretches, self._stretches = self._stretches, {}
-        if len(stretches) > 1 or any(self._has_metric([name]) for name in stretches):
-            line = min((stretch.line for stretch in stretches.values()), default=0)
+        if self._has_metric(stretches):
+            line = min(stretch.line for stretch in stretches.values())
             values = {name: stretch.values for name, stretch in stretches.items()}
             yield from (Logged(line=line, form="stretches", cells=cells) for cells in stretched(values))
 
