@@ -44,7 +44,7 @@ def write_log(file: Path, steps: int) -> None:
             line = " - ".join(f"{name}:{value}" for name, value in values.items())
             out.write(f"\x1b[36m(TaskRunner pid=1234)\x1b[0m step:{step} - {line}\n")
             if step % 10 == 0:
-                out.write(f"(WorkerDict pid=77) INFO 2026-01-01 saved a checkpoint of step {step} to runs/one\n")
+                out.write(f"(WorkerDict pid=77) INFO 2026-01-01 saved a checkpoint of step {step}\n")
 
 
 def plain_loop(file: Path) -> None:

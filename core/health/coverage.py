@@ -64,6 +64,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "small-advantage": ("advantage/std | advantage/std_all", "settings.scale_rewards"),
     "overfitting": ("eval/reward", "reward/mean"),
     "gain": ("eval/reward",),
+    "reward-stood": ("reward/mean",),
     "missed-stop": ("eval/reward",),
     "no-validation": ("reward/mean",),
     "small-groups": ("settings.num_generations",),

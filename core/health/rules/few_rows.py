@@ -1,4 +1,4 @@
-"""What a handful of rows says that lie far apart: a table of five means, the first and the last value of a run.
+"""What logs say without evaluations and steps to compare: a table of five means, first and last values, a flat reward.
 
 Rules on steps ask for many of them. Here the size of a change speaks, its order, and what else changed with it, so that
 nothing is more than a warning. Not here: the KL, entropy and gradients of few rows (kl_level, runaway).
@@ -24,6 +24,8 @@ MOVED = 10.0  # times: what else left its level with the reward
 FAR = 0.5  # nats a token
 CUT = 0.4  # of the completions, more than before
 SIGNIFICANT = 1e-3
+MANY, LONG = 20, 50  # rows, and steps that they stand for: fewer do not show that nothing rises
+SOLVED = 0.85  # of the largest reward: what has so much has little to gain
 WORSE = 0.15  # of the first evaluation, and ...
 WORSE_BY = 0.04  # ... of all answers: less is noise of a hundred questions
 ROSE = 0.1  # of the training reward's first level
@@ -82,6 +84,38 @@ def _moved(before: Sequence[Row], since: Sequence[Row]) -> list[str]:
     if was and now and median(now) - median(was) >= CUT:
         words.append(f"completions/truncated from {median(was):.3g} to {median(now):.3g}")
     return words
+
+
+def reward_stood(case: Case) -> Sequence[Finding]:
+    """An info where the training reward is no better at the end of a log, and no evaluation says otherwise;
+    documented with `no-gain`.
+    """
+    rows = [row for row in case.stage_rows if number(row, "reward/mean") is not None]
+    points = series(rows, "reward/mean")
+    if len(rows) < MANY or len(rows) * case.averaged_over < LONG or evaluations(case) or case.stages:
+        return ()
+    line, values = trend(points), [value for _, value in points]
+    early, late = (fmean(part) for part in (values[: len(values) // 3], values[-(len(values) // 3) :]))
+    most = max([*values, *values_of(rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
+    held_out = [value for _, value in series(case.rows, "eval/reward")]
+    gained = len(held_out) > 1 and held_out[-1] > held_out[0]
+    if line is None or line.z >= 1 or late > early or early >= SOLVED * most or max(values) == min(values) or gained:
+        return ()
+    steps = len(rows) * case.averaged_over
+    return (
+        Finding(
+            id="no-gain",
+            severity="info",
+            summary=(
+                f"reward/mean did not rise in {steps} steps: {early:.3g} in the first third, {late:.3g} in the last "
+                f"(trend {line.z:+.1f} standard errors): nothing was gained, or it needs more steps than these"
+            ),
+            evidence={"early": early, "late": late, "trend_z": line.z, "rows": len(rows), "steps": steps},
+            advice="see how many groups are live, whether the KL moves at all, and what the reward pays for",
+            confidence="weak",
+            decider=Decider(question="does it rise with three times the learning rate, or with easier prompts?"),
+        ),
+    )
 
 
 def held_out_fell(case: Case) -> Sequence[Finding]:

@@ -301,7 +301,8 @@ def no_gain(case: Case) -> Sequence[Finding]:
 
     ## no-gain
 
-    Severity: warning (strong; weak or moderate where no interval is known).
+    Severity: warning (strong; weak or moderate where no interval is known); info (weak) where only the training reward
+    tells.
 
     Means: a stage of GRPO (or RCE) ends no better on held-out prompts than it began, beyond noise.
 
@@ -312,7 +313,9 @@ def no_gain(case: Case) -> Sequence[Finding]:
     errors of its two evaluations are added as if independent. Where stages are known it takes the place of `noise`.
 
     In a log without errors of its evaluations: those that fall by 15 % and 0.04 or more, each below the one before or
-    with a trend (p < 0.001), where the training reward did not rise (else `overfitting`).
+    with a trend (p < 0.001), where the training reward did not rise (else `overfitting`). And in a log of 20 rows of 50
+    steps or more without such evaluations: a training reward whose last third is no better than its first, without a
+    rising trend (less than one standard error), and below 85 % of the largest (weak).
 
     Confounder: a small true gain that so few evaluation prompts cannot show. Not looked at: other seeds (`grpoctl
     compare`), and rewards on training prompts. A supervised stage is judged by its loss (`supervised-flat`).

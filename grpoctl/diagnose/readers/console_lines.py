@@ -45,8 +45,12 @@ _PAIR = re.compile(
     rf"\**\s?(?:[=:]|->)\s?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
 _BARE = re.compile(
-    rf"(?<![\w/.-])(?P<name>[A-Za-z][\w@-]*(?: [A-Za-z][\w@-]*){{0,2}})\s+(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
+    rf"(?<![\w/.-])(?P<name>[A-Za-z][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
+    rf"\s+[~≈]?(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
+_STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:ation)?s?|updates)\b", re.IGNORECASE)
+_SUMMARY_OF = "wandb:"  # what it prints at a run's end, a metric a line
+_OF_SO_MANY = re.compile(r"(\d{1,9})/\d{1,9}")
 _ARROWS = re.compile(rf"\s*(?:->|=>|→|⇒)\s*[~≈]?\s*(?P<value>{_NUMBER})")
 _TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
 _FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{_NUMBER}) to ~?(?P<last>{_NUMBER})(?![\w/])")
@@ -70,10 +74,12 @@ _LONGEST_HEADER = 2000  # characters
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
 _OFTEN = re.compile(r"step|iter|epoch|reward|score|loss|kl\b|acc", re.IGNORECASE)  # a header has one of them
+_MOST_COLUMNS = 2000
 _MOST_ROWS = 2000  # of a table that are held at once
 _MOST_CHARACTERS = 1 << 21  # the same
 _MOST_WORDS = 80  # of a header
 _MOST_STRETCHES = 50
+_MOST_VALUES = 100  # of a stretch
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
@@ -122,8 +128,8 @@ class LineParser:
         if "," in held:  # a dictionary that was cut off: what is whole of it
             yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
         stretches, self._stretches = self._stretches, {}
-        if len(stretches) > 1 or any(self._has_metric([name]) for name in stretches):
-            line = min((stretch.line for stretch in stretches.values()), default=0)
+        if self._has_metric(stretches):
+            line = min(stretch.line for stretch in stretches.values())
             values = {name: stretch.values for name, stretch in stretches.items()}
             yield from (Logged(line=line, form="stretches", cells=cells) for cells in stretched(values))
 
@@ -229,6 +235,8 @@ class LineParser:
         if is_rule(plain):
             return
         cells = split_cells(plain)
+        if cells is not None and len(cells) > _MOST_COLUMNS:
+            return
         if table.is_open and (row := table.row_of(plain, cells)) is not None:
             if table.size > _MOST_CHARACTERS or len(table.rows) > _MOST_ROWS:
                 yield from self._new_table(table.rest(), again=True)
@@ -328,7 +336,10 @@ class LineParser:
         numbering = [value for name, value in named.items() if name.lower() in STEPS and _is_whole(value)]
         word = _STEP_WORD.search(text)
         step = int(numbering[0] or 0) if numbering else int(word[1]) if word else None
-        if not known and (bare := self._bare_in(words, at_least=2 if step is None else 1)):
+        if step is None and (after := _STEPS_BEFORE.search(text)) is not None:
+            step = int(after[1])
+        alone = step is not None or text.startswith(_SUMMARY_OF)
+        if not known and (bare := self._bare_in(words, at_least=1 if alone else 2)):
             known = bare
         if known and not self._has_metric(known) and self.first_line is None:
             return  # a head: the learning rate of a configuration, say
@@ -347,7 +358,7 @@ class LineParser:
         stretches: dict[str, list[float | None]] = {}
         for match in _PAIR.finditer(text) if "=" in text or ":" in text or "->" in text else ():
             name, values, end = self._spelled(match["name"]), [_value_of(match["value"])], match.end()
-            while (more := _ARROWS.match(text, end)) is not None:
+            while len(values) < _MOST_VALUES and (more := _ARROWS.match(text, end)) is not None:
                 values.append(_value_of(more["value"]))
                 end = more.end()
             first = values[0]
@@ -358,7 +369,7 @@ class LineParser:
                 named.setdefault(name, first if other is None else (first + (_value_of(other["value"]) or 0.0)) / 2)
             else:
                 named.setdefault(name, first)
-        for match in _FROM_TO.finditer(text) if "from " in text else ():
+        for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST_HEADER else ():
             if (known_name := self._any_known(match["name"].split())) is not None:
                 stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
         at_one_place = (_STEP_WORD.search(text) or _EPOCH.search(text)) and not _STEPS_APART.search(text)
@@ -478,12 +489,21 @@ def _dictionaries(text: str) -> Iterator[tuple[int, int, Cells]]:
     if stripped.startswith("{") and stripped.endswith("}") and stripped.count("{") > 1:
         whole = _value(stripped)
         if whole is not None:
-            yield 0, len(text), dict(flat_numbers(whole))
+            yield 0, len(text), _numbers_of(whole)
             return
     for match in _DICTIONARY.finditer(text):
         logged = _value(match[0])
         if logged is not None:
-            yield match.start(), match.end(), dict(flat_numbers(logged))
+            yield match.start(), match.end(), _numbers_of(logged)
+
+
+def _numbers_of(logged: Mapping[str, Any]) -> Cells:
+    """The numbers of a dictionary; a step of so many (`'5/1000'`, ms-swift) is the step."""
+    cells: Cells = dict(flat_numbers(logged))
+    for name, value in logged.items():
+        if "step" in name and isinstance(value, str) and (match := _OF_SO_MANY.fullmatch(value)):
+            cells.setdefault("global_step", float(match[1]))
+    return cells
 
 
 def _value(text: str) -> dict[str, Any] | None:

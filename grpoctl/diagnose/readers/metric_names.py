@@ -128,6 +128,7 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     is_truncated/mean | completions/truncated
     seq_len/mean | completions/length
     env/all/reward/total | reward/mean
+    generate/avg_num_tokens | completions/length
     env/reward_mean | reward/mean
     env/reward_std | reward/std
     objective/kl | kl/whole
@@ -242,6 +243,10 @@ _ASIDE = re.compile(
 )
 _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>/mean|/std)?")
 _VALIDATION = re.compile(r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)")
+_OF_PROSE = frozenset({
+    "the", "a", "an", "my", "our", "this", "that", "its", "of", "is", "and", "when", "while", "steps", "step", "so",
+    "but", "with",
+})  # fmt: skip
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_reward(?:_func|_fn|_function)?")
 
 
@@ -251,6 +256,14 @@ def name_of(theirs: str) -> str | None:
 
     Names with spaces or capitals (`Training Loss`, `completions / mean_length`), or with `train/` before them, too.
     """
+    exact = _exact(theirs)
+    if exact is not None or is_aside(theirs):  # timing_s/reward is a time
+        return exact
+    return metric_by_words(theirs) or _one_reward(theirs)
+
+
+def _exact(theirs: str) -> str | None:
+    """The metric whose own name or a trainer's name for it this is, or one that many scripts use."""
     for name in _spellings(theirs):
         if (known := KNOWN.get(name)) is not None:
             return known
@@ -258,7 +271,8 @@ def name_of(theirs: str) -> str | None:
             return name
         if (family := _of_family(name)) is not None:
             return family
-    return _home_made(theirs) or (None if is_aside(theirs) else metric_by_words(theirs))
+    word = _joined(theirs)
+    return _HOME_MADE.get(word) or _TRL.get(word)
 
 
 def _spellings(theirs: str) -> list[str]:
@@ -281,13 +295,16 @@ def _of_family(name: str) -> str | None:
     return None
 
 
-def _home_made(theirs: str) -> str | None:
-    """A name that many scripts use, whatever its capitals and whether its words stand apart."""
-    word = re.sub(r"[\s./-]+", "_", theirs.strip().removeprefix("train/").lower())
-    known = _HOME_MADE.get(word) or _TRL.get(word)
-    if known is not None or is_aside(theirs):  # timing_s/reward is a time
-        return known
-    match = _ONE_REWARD.fullmatch(word)
+def _joined(theirs: str) -> str:
+    """The name's words joined by _, in small letters."""
+    return re.sub(r"[\s./-]+", "_", theirs.strip().removeprefix("train/").lower())
+
+
+def _one_reward(theirs: str) -> str | None:
+    """A part of the reward that is called `NAME_reward`."""
+    match = _ONE_REWARD.fullmatch(_joined(theirs))
+    if match is not None and not _OF_PROSE.isdisjoint(match["name"].split("_")):
+        return None
     return None if match is None or match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"
 
 
@@ -304,14 +321,15 @@ def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
 
 @lru_cache(maxsize=1000)
 def _ours_of(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """(theirs, ours) of a row's names; what trainers log twice, once."""
-    pairs: list[tuple[str, str]] = []
+    """(theirs, ours) of a row's names: of what is logged twice one, and a name by its words where no exact one is."""
+    exact = {ours for theirs in names if theirs not in _SECOND and (ours := _exact(theirs)) is not None}
+    pairs: dict[str, str] = {}  # ours -> theirs
     for theirs in names:
         ours = name_of(theirs)
-        twice = theirs in _SECOND and any(ours == other for _, other in pairs)
-        if ours is not None and ours not in ("step", "update") and not twice:
-            pairs.append((theirs, ours))
-    return tuple(pairs)
+        second = theirs in _SECOND or _exact(theirs) is None
+        if ours is not None and ours not in ("step", "update") and not (second and (ours in exact or ours in pairs)):
+            pairs[ours] = theirs
+    return tuple((theirs, ours) for ours, theirs in pairs.items())
 
 
 def is_older(names: Iterable[str]) -> bool:

@@ -28,7 +28,8 @@ _SAYS_NOTHING = frozenset({
     "avg", "mean", "average", "averaged", "train", "training", "batch", "rollout", "policy", "the", "of", "per",
     "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
     "total", "overall", "raw", "actor", "rolling", "smoothed", "ema", "running", "approx", "estimated", "est",
-    "ref", "reference", "all", "group",
+    "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
+    "env", "with",
 })  # fmt: skip
 _HELD_OUT = frozenset({
     "eval", "val", "validation", "test", "dev", "heldout", "held", "out", "evaluation", "benchmark",
@@ -38,6 +39,10 @@ _SETS = frozenset({
     "minerva", "livecodebench",
 })  # fmt: skip
 _ASIDE = _SAYS_NOTHING | _HELD_OUT | _SETS
+_PLACES = frozenset({  # what a path of a metric begins with, beside the names that trainers are known for
+    "train", "trainer", "training", "actor", "policy", "rollout", "stats", "metrics", "ppo_actor", "grpo_actor",
+    "grpo", "ppo", "reward", "rl", "learner", "batch", "optim", "generation", "gen",
+})  # fmt: skip
 # A word -> the word that stands for it below.
 _SAME = {
     "rewards": "reward", "rew": "reward", "score": "reward", "scores": "reward", "return": "reward",
@@ -54,7 +59,7 @@ _SAME = {
     "overlong": "truncated", "clipped": "clip", "clipping": "clip", "clipfrac": "clipshare", "clipratio": "clipshare",
     "frac": "share", "fraction": "share", "ratio": "share", "rate": "share", "proportion": "share", "percent": "share",
     "%": "share", "pct": "share", "percentage": "share", "deviation": "std", "sd": "std", "stdev": "std",
-    "stddev": "std", "groups": "group", "prompts": "group", "prompt": "group", "variance": "var",
+    "stddev": "std", "groups": "group", "prompts": "group", "variance": "var",
     "advantages": "advantage", "adv": "advantage", "unique": "distinct", "div": "divergence", "losses": "loss",
     "minimum": "min", "maximum": "max", "highest": "max", "lowest": "min", "learning": "learn", "logp": "logprob",
     "logprobs": "logprob", "formatting": "format", "formatted": "format",
@@ -71,7 +76,7 @@ _MEANS: dict[frozenset[str], str] = {
                              "exact match share"),
         "rewards/format": ("format", "format share", "format reward", "format accuracy"),
         "kl": ("kl", "kl divergence", "kl loss", "kl penalty"),
-        "sampler/kl": ("mismatch kl", "kl mismatch", "sampler kl", "vllm kl", "inference kl"),
+        "sampler/kl": ("mismatch kl", "kl mismatch", "response kl error", "sampler kl", "vllm kl", "inference kl"),
         "rollout/logprob_gap": ("logprob diff", "logprob gap", "logprob difference", "logprob mismatch"),
         "entropy": ("entropy",),
         "grad_norm": ("grad norm", "gradnorm"),
@@ -131,6 +136,7 @@ _NO_PARTS = (
     )
     | _HELD_OUT
 )
+_OF_POLICY = frozenset({"policy", "actor"})
 _LONGEST = 60  # characters of a name
 
 
@@ -140,9 +146,12 @@ def metric_by_words(name: str) -> str | None:
     if len(name) > _LONGEST:
         return None
     plain = _COUNTED.sub("response tokens", _MARKS.sub(" ", name))
-    if plain.partition("/")[0].lower() in _HELD_OUT:
-        plain = plain.replace("/", " ")  # eval/pass_at_1
+    path = name.lower().strip().split("/")
+    if len(path) > 1 and path[0] in _HELD_OUT | _PLACES:
+        return _of_words(plain.replace("/", " "), path=True)  # eval/pass_at_1, policy/policy_kl
     remarks = " ".join(_REMARK.findall(plain))
+    if set(_words(remarks)) and set(_words(remarks)) <= _HELD_OUT | {"std", "max", "min"}:
+        return _of_words(plain)  # reward (eval)
     if (metric := _of_words(_REMARK.sub(" ", plain))) is not None:
         return metric
     return "reward/mean" if set(_words(remarks)) - _SAYS_NOTHING == {"reward"} else None  # `strict match (the reward)`
@@ -151,15 +160,17 @@ def metric_by_words(name: str) -> str | None:
 @lru_cache(maxsize=20_000)
 def part_by_words(name: str) -> str | None:
     """`rewards/NAME` where a table's column is called a score of something (`strict acc`, `tool reward`, `recall`)."""
+    if len(name) > _LONGEST:
+        return None
     plain = _REMARK.sub(" ", _MARKS.sub(" ", name))
     words = _words(plain)
-    if len(name) > _LONGEST or _NO_NAME.search(plain) or not _NO_PARTS.isdisjoint(words) or _SCORES.isdisjoint(words):
+    if _NO_NAME.search(plain) or not _NO_PARTS.isdisjoint(words) or _SCORES.isdisjoint(words):
         return None
     slug = "_".join(re.findall(r"\w+", plain.lower()))
     return f"rewards/{slug}" if slug else None
 
 
-def _of_words(text: str) -> str | None:
+def _of_words(text: str, *, path: bool = False) -> str | None:
     words = _words(text)
     left = frozenset(word for word in words if word not in _ASIDE and not word.isdigit() and word != "@")
     named = [word for word in words if word in _SETS]
@@ -168,11 +179,13 @@ def _of_words(text: str) -> str | None:
     if named and not left:
         return f"eval/slices/{named[0]}"
     metric = _MEANS.get(left)
-    twice = any(words.count(word) > 1 for word in left)  # two names, one behind the other
+    twice = not path and any(words.count(word) > 1 for word in left)  # two names, one behind the other
     numbered = any(word.isdigit() for word in words) and not (held_out or counted)
     a_text = left == {"response"} and "tokens" not in words
     if metric is None or "/" in text or twice or numbered or a_text:
         return None
+    if metric == "loss" and not _OF_POLICY.isdisjoint(words):
+        return "policy/loss"
     if metric == "rewards/accuracy" and (held_out or counted):
         return f"eval/slices/{'_'.join(named) or 'accuracy'}"
     return _OF_HELD_OUT.get(metric) if held_out else metric

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import groupby, pairwise
 from statistics import fmean, pstdev
 from typing import Any
@@ -123,7 +124,8 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
         metrics = translated(entry.cells, older=older)
         if any(name in metrics for name in _OF_TRAINING):
             row["update"] = 1.0
-        row |= metrics | bounded_by(metrics)
+        row |= metrics
+        row |= bounded_by(metrics)
     rows = [by_step[step] for step in sorted(by_step)]
     equal = [row for row in rows if _is_equal(row)]
     if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
@@ -140,10 +142,15 @@ def bounded_by(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
         said |= {"reward/std": 0.0, "reward/group_std": 0.0, "groups/dead": 1.0}
     if metrics.get("advantage/max") == 0.0 == metrics.get("advantage/min"):
         said["groups/dead"] = 1.0
-    slices = [name for name in metrics if name.startswith("eval/slices/")]
-    if known := [value for name in slices if (value := metrics[name]) is not None]:
+    if known := [value for name in _slices(tuple(metrics)) if (value := metrics[name]) is not None]:
         said["eval/reward"] = fmean(known)
     return said
+
+
+@lru_cache(maxsize=1000)
+def _slices(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The evaluations of single sets among a row's metrics."""
+    return tuple(name for name in names if name.startswith("eval/slices/"))
 
 
 def _without_overflow(row: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -30,6 +30,7 @@ _REMARK = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*|\s*(?:±|\+/-|\+-).*$")
 _POWER = re.compile(r"\s*[x×·*]\s*10\s*(?:\^|\*\*)?\s*\{?([-+]?\d+)\}?", re.IGNORECASE)
 _SCALE = re.compile(r"[(\[]\s*[x×*·]?\s*(?:1e([-+]?\d+)|10\s*\^?\{?([-+]\d+)\}?)\s*[)\]]", re.IGNORECASE)
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u2011", "0123456789-+----")
+_LONGEST = 200  # characters of a cell that says something
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
 
 _STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
@@ -60,7 +61,9 @@ _SHARES = (
 
 def cell_values(text: str) -> list[float | None]:
     """The numbers along a cell: one, or those between arrows; [None] for what is none."""
-    parts = [_plain(part) for part in _ARROW.split(text.translate(_RAISED))]
+    if len(text) > _LONGEST:
+        return [None]
+    parts = [_plain(part) for part in _ARROW.split(text.strip().translate(_RAISED))]
     return [None] if parts[0] in _EMPTY else [_one(part) for part in parts]
 
 
@@ -95,6 +98,8 @@ def _scaled(number: str, unit: str) -> float:
 
 def steps_of_label(text: str) -> tuple[int, int] | None:
     """(first, last) step that a label stands for: `50`, `step 50`, `1-10`, `step 100 to 200`, `baseline` (0)."""
+    if len(text) > _LONGEST:
+        return None
     plain = _plain(_ARROW.sub(" to ", text.translate(_RAISED)))
     if plain in _BEFORE or plain.split(" ")[0] in ("baseline", "base"):
         return 0, 0
@@ -114,7 +119,7 @@ def _count(number: str, unit: str) -> int | None:
 
 def is_stage(text: str) -> bool:
     """Whether a label names a part of the run in its order: start, mid, end."""
-    return _plain(text) in _STAGES
+    return len(text) <= _LONGEST and _plain(text) in _STAGES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,7 +208,7 @@ def _boxes(lines: Sequence[int], body: Sequence[Sequence[str]], known: Sequence[
 
 def _named(cell: str) -> str:
     """The cell as a name: without marks, and without spaces around a path's bars."""
-    return re.sub(r"\s*/\s*", "/", re.sub(r"\*+|`+|<[^<>]{1,40}>", "", cell)).strip().strip("_")
+    return re.sub(r"\s*/\s*", "/", re.sub(r"\*+|`+|<[^<>]{1,40}>", "", cell.strip()[:_LONGEST])).strip().strip("_")
 
 
 def _scale_of(name: str) -> float:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from core.health.case import Case, Settings
-from core.health.rules.few_rows import fell_in_few, held_out_fell
+from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_stood
 
 
 def case(reward: Sequence[float], *, apart: int = 25, **columns: Sequence[float]) -> Case:
@@ -92,3 +92,38 @@ def test_evaluations_whose_error_is_known_are_judged_by_it() -> None:
     table = case([0.3, 0.5, 0.7], held_out=[0.41, 0.38, 0.3])
     known = Case(rows=table.rows, settings=Settings(eval_completions=50))
     assert held_out_fell(known) == ()
+
+
+def standing(early: float, late: float, *, rows: int = 60, **settings: int) -> Case:
+    """Rewards that go from one level to another along a line, 0.05 above and below it by turns."""
+    values = [early + (late - early) * i / (rows - 1) + 0.05 * (-1) ** i for i in range(rows)]
+    return Case(
+        rows=[{"step": float(i), "update": 1.0, "reward/mean": value} for i, value in enumerate(values, 1)],
+        settings=Settings(**settings),
+    )
+
+
+def test_a_reward_that_is_no_better_at_the_end() -> None:
+    (finding,) = reward_stood(standing(0.4, 0.38))
+    assert (finding.id, finding.severity, finding.confidence) == ("no-gain", "info", "weak")
+    assert finding.evidence["steps"] == 60
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        standing(0.4, 0.5),  # it rose
+        standing(0.4, 0.41),  # perhaps
+        standing(0.4, 0.38, rows=30),  # too short to say so
+        standing(0.9, 0.88),  # solved
+        standing(0.0, 0.0, rows=10),
+    ],
+)
+def test_a_reward_of_which_that_cannot_be_said(table: Case) -> None:
+    assert reward_stood(table) == ()
+
+
+def test_evaluations_go_before_the_training_reward() -> None:
+    table = standing(0.4, 0.38)
+    better = [{**row, "eval/reward": 0.3 + 0.002 * i} for i, row in enumerate(table.rows)]
+    assert reward_stood(Case(rows=better)) == ()

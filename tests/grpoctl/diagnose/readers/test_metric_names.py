@@ -133,3 +133,14 @@ def test_an_argument(arguments: dict[str, object], name: str, value: object) -> 
 
 def test_arguments_of_another_trainer_say_nothing() -> None:
     assert settings_of_arguments({"learning_rate": 1e-6}) == {}
+
+
+def test_a_name_by_its_words_stands_back_behind_an_exact_one() -> None:
+    row = {"rollout/rewards": 0.0, "rollout/raw_reward": 0.4, "task reward": 0.1}
+    assert translated(row) == {"reward/mean": 0.4}
+    assert translated({"task reward": 0.1}) == {"reward/mean": 0.1}
+
+
+def test_prose_is_no_part_of_the_reward() -> None:
+    assert name_of("cosine reward") == "rewards/cosine"
+    assert name_of("steps the reward") is None

@@ -36,6 +36,10 @@ from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
         ("Avg@4", "eval/slices/accuracy"),
         ("GSM8K", "eval/slices/gsm8k"),
         ("Val acc", "eval/slices/accuracy"),
+        ("reward (eval)", "eval/reward"),
+        ("eval/pass_at_1", "eval/slices/accuracy"),
+        ("policy/policy_entropy", "entropy"),
+        ("ppo_actor/task_reward/avg", "reward/mean"),
     ],
 )
 def test_words_that_mean_a_metric(name: str, metric: str) -> None:
@@ -51,6 +55,8 @@ def test_words_that_mean_a_metric(name: str, metric: str) -> None:
         "entropy loss",  # minus the entropy, or the entropy
         "Δ reward",
         "correct/rollout",  # a count
+        "prompt length",
+        "critic/returns/mean",
         "answer",
         "reward reward std",  # two columns
         "loss 3",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,30 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "Epoch 0.02: reward = 0.04\n",
         [{"step": 1, "entropy": 0.4, "reward/mean": 0.03}, {"step": 2, "entropy": 0.1, "reward/mean": 0.04}],
     ),
+    "NeMo RL's blocks": (
+        "===== Step 5/100 =====\n  • Loss: -0.01\n  • Avg Reward: 0.35\n  • Mean Generation Length: 512.3\n"
+        "===== Step 6/100 =====\n  • Loss: -0.02\n  • Avg Reward: 0.40\n  • Mean Generation Length: 530.3\n",
+        [
+            {"step": 5, "loss": -0.01, "reward/mean": 0.35, "completions/length": 512.3},
+            {"step": 6, "loss": -0.02, "reward/mean": 0.4, "completions/length": 530.3},
+        ],
+    ),
+    "W&B's summary": (
+        "wandb: Run summary:\nwandb:         train/kl 0.0213\nwandb:     train/reward 0.35\nwandb: View run at x\n",
+        [{"step": 1, "kl": 0.0213, "reward/mean": 0.35}],
+    ),
+    "AReaL's boxes": (
+        "│ grpo_actor/task_reward/avg │ 3.4e-01 │ grpo_actor/entropy/avg │ 4.1e-01 │\n",
+        [{"step": 1, "reward/mean": 0.34, "entropy": 0.41}],
+    ),
+    "ms-swift's steps": (
+        "{'loss': 0.1, 'reward': 0.2, 'kl': 0.001, 'global_step/max_steps': '5/1000', 'elapsed_time': '1m 2s'}\n",
+        [{"step": 5, "loss": 0.1, "reward/mean": 0.2, "kl": 0.001}],
+    ),
+    "sentences with a step": (
+        "After 100 steps the reward is 0.42 and KL is 0.01.\nAfter 300 steps the reward is 0.02 and KL is 7.4.\n",
+        [{"step": 100, "reward/mean": 0.42, "kl": 0.01}, {"step": 300, "reward/mean": 0.02, "kl": 7.4}],
+    ),
     "decimal commas": (
         "| step | Reward | KL |\n|---|---|---|\n| 10 | 0,25 | 0,003 |\n",
         [{"step": 10, "reward/mean": 0.25, "kl": 0.003}],
@@ -248,8 +273,25 @@ def test_a_table(name: str, tmp_path: Path) -> None:
     [
         "| config | reward | kl |\n|---|---|---|\n| ours, lr 1e-6 | 0.45 | 0.01 |\n| theirs | 0.10 | 3.2 |\n",
         "| metric | Qwen 1.5B | Llama 8B |\n|---|---|---|\n| reward | 0.4 | 0.5 |\n| kl | 0.1 | 0.2 |\n",
+        "Reward is 1.0 for a correct answer and 0.0 otherwise. We use a group size of 8.\n",  # what a reward would be
     ],
 )
-def test_a_table_of_different_runs_is_no_course(text: str, tmp_path: Path) -> None:
+def test_what_is_no_course_of_a_run(text: str, tmp_path: Path) -> None:
     with pytest.raises(GrpoError):
         rows_of(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| step | reward" + " " * 10**6 + "|\n|---|---|\n| 1 |" + " " * 10**6 + "x |\n",
+        "\t".join(["step", *(f"reward {i}" for i in range(10**5))]) + "\n" + "\t".join(["1"] * (10**5 + 1)) + "\n",
+        "a" * 10**6 + " from 0.1 to 0.4\n",
+        "| step | reward |\n|--|--|\n| 1 | " + "(" * 10**6 + " |\n",
+    ],
+)
+def test_endless_cells_lines_and_columns_take_no_time(text: str, tmp_path: Path) -> None:
+    start = time.process_time()
+    with pytest.raises(GrpoError):
+        rows_of(text, tmp_path)
+    assert time.process_time() - start < 10
