@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, assert_neve
 from pydantic import BeforeValidator, Field, SerializeAsAny, WrapValidator, model_validator
 
 from core import plugins
-from core.config.part import Count, Finite, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
+from core.config.part import LATE, Count, Finite, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
 from core.errors import SpecError
 
 Domain = Literal["math", "qa", "code"]
@@ -221,6 +221,8 @@ class ExampleSelectionTaskSpec(TaskConfig):
 
     train_prompts: PositiveInt = 640  # the first so many queries by sorted id; the eval_prompts after them are held out
     eval_prompts: PositiveInt = 160
+    # The held-out queries begin at this place of the sorted ids, so that fewer to learn from leave them the same.
+    held_out_from: Annotated[PositiveInt | None, LATE] = None  # null: right behind train_prompts
     shots: Annotated[int, Field(ge=1, le=4)] = 2  # examples that the answerer is given: the length of a rewarded pick
     pool: Literal["query", "all"] = "query"  # a query's own candidates, or every one that occurs in the data
     reward_mode: RewardMode = "hard_plus_soft"
@@ -235,6 +237,18 @@ class ExampleSelectionTaskSpec(TaskConfig):
     drop_wrong_below: Finite | None = None  # stored tuples that are wrong and have a lower beam score are left out
     data: SelectionFilesSpec | None = None
     world: SelectionWorldSpec | None = None  # null without data: the generator's defaults
+
+    @property
+    def first_held_out(self) -> int:
+        """The place of the first held-out query among the sorted ids."""
+        return self.train_prompts if self.held_out_from is None else self.held_out_from
+
+    @model_validator(mode="after")
+    def _held_out_behind_training(self) -> ExampleSelectionTaskSpec:
+        if self.first_held_out < self.train_prompts:
+            got = f"got {self.held_out_from}, and train_prompts is {self.train_prompts}"
+            raise refusal("held_out_from", f"{got}; allowed: at least as many, or null")
+        return self
 
     @property
     def reward_range(self) -> tuple[float, float] | None:

@@ -123,9 +123,10 @@ class SelectionFiles:
             raise SpecError(f"{widths}; allowed: one width", file=Path(files.query_embeddings), key="query_embeddings")
         read = {name: self._query(fields) for name, fields in objects.items()}
         occurring = tuple(sorted({index for pool, rows in read.values() for index in _indices(pool, rows)}))
-        wanted = spec.train_prompts + spec.eval_prompts
+        wanted = spec.first_held_out + spec.eval_prompts
         if wanted > len(read):
-            problem = f"train_prompts + eval_prompts = {wanted}, but there are only {len(read)} queries; ask for fewer"
+            where = "train_prompts" if spec.held_out_from is None else "held_out_from"
+            problem = f"{where} + eval_prompts = {wanted}, but there are only {len(read)} queries; ask for fewer"
             raise SpecError(problem, file=self._file, key="task")
         order = sorted(range(len(read)), key=list(read).__getitem__)[:wanted]
         self.query_embeddings = rows_Qd[order]

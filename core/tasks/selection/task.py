@@ -46,7 +46,7 @@ class ExampleSelectionTask(Task):
     @cached_property
     def data(self) -> SelectionData:
         """The queries with their stored picks, generated or read. Raises SpecError for a file that is not sound."""
-        spec, count = self.spec, self.spec.train_prompts + self.spec.eval_prompts
+        spec, count = self.spec, self.spec.first_held_out + self.spec.eval_prompts
         if spec.data is not None:
             from core.tasks.selection.files import SelectionFiles
 
@@ -80,7 +80,7 @@ class ExampleSelectionTask(Task):
             position = positions[id(pool)]
             picks = [tuple(position[index] for index in one.picks) for one in query.stored]
             from_beam = [row for row, one in enumerate(query.stored) if one.source == "beam"] or range(len(picks))
-            held_out = place >= spec.train_prompts
+            held_out = place >= spec.first_held_out
             entries[query.id] = Entry(
                 place=place,
                 example=Example(
@@ -144,7 +144,7 @@ class ExampleSelectionTask(Task):
     @cached_property
     def _splits(self) -> Mapping[Split, tuple[Example, ...]]:
         examples = tuple(entry.example for entry in self._entries.values())
-        return {"train": examples[: self.spec.train_prompts], "eval": examples[self.spec.train_prompts :]}
+        return {"train": examples[: self.spec.train_prompts], "eval": examples[self.spec.first_held_out :]}
 
     def score(
         self, examples: Sequence[Example], outputs: Sequence[Any], ids: Sequence[Sequence[int]] = ()

@@ -39,7 +39,7 @@ def shipped(name: str, profile: str = "tiny", *overrides: str) -> SweepSpec:
 
 def test_there_are_those_that_were_asked_for() -> None:
     asked = "advantage-study collapse-study lr-study kl-study reward-study epochs-study baseline p30-ladder"
-    selectors = "batch data epochs frozen kl ladder lr reward"
+    selectors = "batch data epochs frozen kl ladder lr reward sizes"
     assert set(NAMES) == {*asked.split(), "restoration-study", *(f"selector-{name}" for name in selectors.split())}
 
 

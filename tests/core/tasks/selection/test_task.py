@@ -191,3 +191,16 @@ def test_building_it_loads_no_numpy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_fewer_queries_to_learn_from_leave_the_held_out_ones_the_same() -> None:
+    few = task(train_prompts=3, held_out_from=8)
+    assert [example.id for example in few.examples("train")] == [example.id for example in TASK.examples("train")[:3]]
+    pairs = list(zip(few.examples("eval"), TASK.examples("eval"), strict=True))
+    assert len(pairs) == 4
+    for ours, theirs in pairs:
+        assert ours.id == theirs.id
+        assert np.array_equal(np.asarray(ours.inputs["candidates"]), np.asarray(theirs.inputs["candidates"]))
+    assert few.baselines() == TASK.baselines()
+    with pytest.raises(ValueError, match="got 7"):
+        task(held_out_from=7)
