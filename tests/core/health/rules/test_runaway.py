@@ -61,3 +61,9 @@ def test_gradients_that_explode() -> None:
     assert (finding.id, finding.severity, finding.evidence["first_step"]) == ("grad-explosion", "error", 5)
     assert runaway(table(grad_norm=[0.5, 0.6, 0.5, 900.0, 0.5, 0.6, 0.5, 0.5])) == []  # one spike
     assert runaway(table(grad_norm=[1e-4, 1e-4, 0.5, 0.6, 0.5, 0.6, 0.5, 0.5])) == []  # usual in the end
+
+
+def test_a_stage_with_another_loss_has_gradients_of_another_size() -> None:
+    norms = [0.5, 0.6, 0.5, 0.6, 0.5, 0.6, 300.0, 200.0, 400.0, 300.0, 300.0, 200.0]
+    assert runaway(table(grad_norm=norms, stage=[0.0] * 6 + [1.0] * 6)) == []
+    assert [finding.id for finding in runaway(table(grad_norm=norms, stage=[1.0] * 12))] == ["grad-explosion"]
