@@ -74,7 +74,7 @@ def one(name: str, seed: int, profile: str, begun: list[Any]) -> dict[str, Any]:
         "evaluations": [
             {"step": row["step"], **{key: row[key] for key in row if key.startswith("eval/")}} for row in evaluated
         ],
-        "thirds": {name: thirds([row[name] for row in rows if row.get(name) is not None]) for name in SYMPTOMS},
+        "thirds": {name: thirds([row[name] for row in learned if row.get(name) is not None]) for name in SYMPTOMS},
         "advantage": {
             key: fmean(row[f"advantage/{key}"] for row in learned if row.get(f"advantage/{key}") is not None)
             for key in ("mean", "std", "max_abs")
@@ -145,7 +145,7 @@ def table(results: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
 
 
 def symptoms(results: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
-    """A Markdown row for each experiment: the losses' means over the first and the last third of the steps."""
+    """A Markdown row for each experiment: losses over the first and the last third of the steps with GRPO in them."""
     lines = ["| experiment | " + " | ".join(SYMPTOMS) + " |", "|---|" + "---|" * len(SYMPTOMS)]
     for name in names:
         runs = [run for run in results if run["experiment"] == name]

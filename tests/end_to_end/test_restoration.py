@@ -30,7 +30,7 @@ def test_a_run_is_killed_resumed_shown_measured_and_looked_at(lone: Cli) -> None
     assert lone.run("run", "p51", "-p", "tiny", "--quiet", *SHORT).returncode == 0
     whole = next(run for run in lone.home.runs() if run.path != broken.path)
     pictures = [f"pictures/{file.name}" for file in sorted(whole.pictures.iterdir())]
-    assert pictures == [f"pictures/step-{step:06d}.png" for step in range(0, STEPS + 1, 14)]
+    assert pictures == [f"pictures/step-{step:06d}.png" for step in (0, 14, 16, 24, STEPS)]  # stages' ends, too
     for file in ("metrics.jsonl", "samples.jsonl", "greedy.jsonl", *pictures):
         assert (broken.path / file).read_bytes() == (whole.path / file).read_bytes(), file
 
