@@ -51,13 +51,12 @@ def runaway(case: Case) -> Sequence[Finding]:
     10; of two to five rows the last against the first, none below the one before.
 
     Confounder: single spikes (`grad-norm`); a norm that began at nearly 0 and is now usual; a stage with another loss,
-    whose gradient has another size: only the rows of the last stage count.
+    whose gradient has another size: only the rows of the stage that the settings are of count.
 
     Do: a smaller learning rate, `max_grad_norm`; look at the first row that left: what else changed there?
     """
     rows = steps_of(case.rows)
-    last_stage = [row for row in rows if row.get("stage") == rows[-1].get("stage")]
-    return [finding for finding in (_entropy(rows), _gradient(last_stage)) if finding is not None]
+    return [finding for finding in (_entropy(rows), _gradient(case.stage_rows)) if finding is not None]
 
 
 def _course(rows: Sequence[Row], metric: str, sign: int) -> tuple[list[float], list[float], bool]:
