@@ -154,7 +154,8 @@ def test_the_numbers_handed_on_are_all_in_the_checkpoint(tmp_path: Path) -> None
     kind = "table, KL in the loss"
     _, expected = driven(trainer_in(tmp_path / "undisturbed", kind))
     snapshot = Checkpoints(tmp_path / "undisturbed", keep=99).load(len(expected.rows) - 3)
-    names = {"running.count", "running.weight", "running.mean", "running.variance", "beta", "entropy_coef"}
+    running = {f"running.{name}" for name in ("count", "rewards", "weight", "mean", "variance")}
+    names = running | {"beta", "entropy_coef"}
     assert set(snapshot.progress.carried) == names
     assert all(snapshot.progress.carried.values())
 
