@@ -5,7 +5,7 @@ No torch here: whoever looks at runs reads this, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
@@ -14,6 +14,7 @@ from core.config.expectation import parse
 from core.health.finding import Finding, Row, StepTable, all_invalid, steps_of
 from core.health.rules.gains import Gain
 from core.health.rules.rollout_mode import contrast
+from core.health.statistics import series, t_interval, trend
 from core.metrics import baseline_of, declared
 
 EndStatus = Literal["COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"]
@@ -113,23 +114,52 @@ def _best(evaluations: Sequence[Row]) -> Row | None:
     return max(evaluations, key=lambda row: row["eval/reward"] or 0.0, default=None)
 
 
+UNKNOWN = Gain(start=None, end=None)
+
+
+def trends(table: StepTable, stages: Sequence[str]) -> Callable[[str, str | None], Gain]:
+    """The change of the line through a metric's steps, of a stage by name or of all: a function of both.
+
+    Its interval takes steps for independent; a policy that drifts makes it too narrow.
+    """
+
+    def along(metric: str, stage: str | None) -> Gain:
+        number = None if stage is None else stages.index(stage)
+        points = series([row for row in steps_of(table) if number in (None, row.get("stage"))], metric)
+        if (line := trend(points)) is None:
+            return UNKNOWN
+        span, start = points[-1][0] - points[0][0], fmean(value for _, value in points)
+        change, error = line.slope * span, line.se * span
+        interval = t_interval(change, [(error**2, len(points) - 2)])
+        return Gain(start=start - change / 2, end=start + change / 2, gain=change, interval=interval)
+
+    return along
+
+
 def check_expectations(
-    expects: Sequence[str], final: Mapping[str, float], whole: Gain, stages: Mapping[str, Gain]
+    expects: Sequence[str],
+    final: Mapping[str, float],
+    whole: Gain,
+    stages: Mapping[str, Gain],
+    along: Callable[[str, str | None], Gain] = lambda _metric, _stage: UNKNOWN,
 ) -> list[dict[str, object]]:
     """Each expectation with what was observed at the end; `met` is None where that cannot be told.
 
-    `whole` is the gain of the run, `stages` those of its stages. A gain has its `interval` beside it, and is met where
-    all of that lies on the right side.
+    `whole` is the gain of the run, `stages` those of its stages, `along` the trend of a metric over a stage or the run.
+    A gain or trend has its `interval` beside it, and is met where all of that lies on the right side.
     """
     checked: list[dict[str, object]] = []
     for text in expects:
         expectation = parse(text)
-        if not expectation.gain:
+        if not (expectation.gain or expectation.trend):
             observed = final.get(expectation.metric)
             met = None if observed is None else expectation.holds(observed)
             checked.append({"expectation": text, "observed": observed, "met": met})
             continue
-        gain = whole if expectation.stage is None else stages.get(expectation.stage, Gain(start=None, end=None))
+        if expectation.trend:
+            gain = along(expectation.metric, expectation.stage)
+        else:
+            gain = whole if expectation.stage is None else stages.get(expectation.stage, UNKNOWN)
         met = None if gain.gain is None else expectation.holds(gain.gain)
         if met and gain.gain is not None:
             met = None if gain.interval is None else expectation.holds_for(gain.interval)

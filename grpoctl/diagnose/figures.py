@@ -57,6 +57,8 @@ _PANELS = (  # title, columns that may have it (the first one with values is tak
     ("Std of the advantages", ("advantage/std", "advantage/std_all"), None),
     ("Gradient norm", ("grad_norm",), None),
     ("Loss", ("loss",), "eval/loss"),
+    ("Supervised loss of the policy's own", ("losses/supervised",), None),
+    ("Consistency loss of the policy's own", ("losses/consistency",), None),
 )
 
 

@@ -227,7 +227,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
     """result.json: what was reached, by the rows of metrics.jsonl; also for a run that failed before its first step."""
     from core.health.before.pitfalls import deviations
     from core.health.rules.gains import Ruler, gain_since, stage_gains
-    from core.training.outcome import baselines, check_expectations, outcome
+    from core.training.outcome import baselines, check_expectations, outcome, trends
 
     reached = outcome(rows)
     ruler, names = Ruler.of(spec), list(spec.stages)
@@ -251,7 +251,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "stages": {name: gain.document() for name, gain in stages.items()},
         "eval_prompts": spec.task.eval_prompts,
         "reward_range": spec.task.reward_range,
-        "expects": check_expectations(spec.expects, reached.final, whole, stages),
+        "expects": check_expectations(spec.expects, reached.final, whole, stages, trends(rows, names)),
         "findings": [finding.as_json() for finding in (*_findings(run, rows), *deviations(spec))],
     }
 

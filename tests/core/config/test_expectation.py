@@ -19,6 +19,8 @@ from tests.core.config.valid_run import RUN, refused
         ("reward/mean > -0.5", "reward/mean > -0.5"),
         ("eval/reward  gain>0.0", "eval/reward gain > 0"),
         (" eval/reward gain  of grpo >= .05", "eval/reward gain of grpo >= 0.05"),
+        ("losses/consistency  trend of grpo>0", "losses/consistency trend of grpo > 0"),
+        ("loss trend < 0", "loss trend < 0"),
     ],
 )
 def test_an_expectation_is_kept_exactly(written: str, kept: str) -> None:
@@ -57,6 +59,7 @@ def test_a_gain_is_met_by_its_whole_interval(text: str, interval: tuple[float, f
     ("text", "facts"),
     [
         ("kl gain > 0", ("kl", "eval/reward")),  # no noise of it is recorded
+        ("loss trend of nowhere > 0", ("nowhere", "grpo")),
         ("eval/reward gain of nowhere > 0", ("nowhere", "grpo")),  # a stage that is not there, and those that are
         ("eval/reward gain of > 0", ("gain of",)),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from core.health.finding import Row
 from core.health.rules.gains import Gain
-from core.training.outcome import baselines, check_expectations, outcome, run_metrics
+from core.training.outcome import baselines, check_expectations, outcome, run_metrics, trends
 
 UNKNOWN = Gain(start=None, end=None)
 
@@ -161,3 +161,24 @@ def test_what_a_run_does_not_have_stands_beside_no_baseline() -> None:
     assert "best" not in baselines(STAGED[:3], ["sft"])  # the last one is
     assert baselines(TABLE, ["grpo"]) == {}
     assert baselines([], ["grpo"]) == {}
+
+
+def test_a_trend_is_the_change_of_the_line_through_a_stage() -> None:
+    # Stage 0 falls from 5 by 1 a step, exactly; stage 1 goes 0 1 0 1 ...: a change of 0.09 at most, and noise.
+    falling: list[Row] = [{"step": n, "stage": 0, "loss": 5.0 - n} for n in range(1, 21)]
+    flat: list[Row] = [{"step": n, "stage": 1, "loss": float(n % 2)} for n in range(21, 61)]
+    along = trends([{"step": 0, "loss": 99.0}, *falling, *flat], ["first", "second"])
+
+    def checked(text: str) -> dict[str, object]:
+        return check_expectations([text], {"loss": 0.5}, UNKNOWN, {}, along)[0]
+
+    fell = checked("loss trend of first < 0")
+    assert (fell["observed"], fell["met"]) == (pytest.approx(-19.0), True)
+    assert checked("loss trend of first > 0")["met"] is False
+    level = checked("loss trend of second > 0")
+    assert abs(float(str(level["observed"]))) < 0.1
+    assert level["met"] is not True
+    low, high = level["interval"]  # type: ignore[misc]
+    assert low < 0 < high
+    assert checked("loss trend < 0")["interval"] is not None  # of all steps
+    assert (checked("kl trend > 0")["observed"], checked("kl trend > 0")["met"]) == (None, None)
