@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from core.config.run import IN_A_RESTORATION
 from core.faults import IN_THE_POLICY
 from core.models import adapters
 from core.policies.lm.causal_lm import CausalLMPolicy
@@ -92,6 +93,7 @@ def test_a_run_records_what_it_does_on_the_cpu(kind: str, lora: bool) -> None:
         *(
             pytest.param(fault, False, marks=() if fault == "rollout-in-train-mode" else pytest.mark.slow)
             for fault in IN_THE_POLICY
+            if fault not in IN_A_RESTORATION  # which is no language model
         ),
     ],
 )

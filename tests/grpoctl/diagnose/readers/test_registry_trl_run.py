@@ -23,7 +23,7 @@ def test_a_real_run_is_read_and_judged(tmp_path: Path) -> None:
         [*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
     )
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith(("| healthy", "| lr-x100"))]
-    assert [(row[0].strip("| "), *row[1:4]) for row in rows] == [("healthy", "1", "1", "1"), ("lr-x100", "1", "1", "1")]
+    assert [(row[0].strip("| "), *row[1:5]) for row in rows] == [(name, *["1"] * 4) for name in ("healthy", "lr-x100")]
 
     read = open_source(Source(name=str(tmp_path / "healthy-0"), path=None))
     assert [row["step"] for row in read.case.rows] == list(range(1, 13))
@@ -33,8 +33,7 @@ def test_a_real_run_is_read_and_judged(tmp_path: Path) -> None:
     of_step = [sample.reward or 0.0 for sample in read.case.samples if sample.step == 1]
     assert read.case.rows[0]["reward/mean"] == pytest.approx(sum(of_step) / 32, abs=1e-6)
 
-    (tmp_path / "run.log").write_text(done.stdout)
-    printed = open_source(Source(name=str(tmp_path / "run.log"), path=None))
+    printed = open_source(Source(name=str(tmp_path / "healthy-0" / "train.log"), path=None))
     assert printed.kind == "console"
-    assert len(printed.case.rows) == 24  # both runs, one after the other
+    assert len(printed.case.rows) == 12
     assert printed.case.rows[0]["reward/mean"] == pytest.approx(read.case.rows[0]["reward/mean"], abs=1e-3)
