@@ -150,9 +150,7 @@ class Running:
         return Level(mean=self.mean / self.weight, std=sqrt(self.variance / self.weight))
 
 
-MOST_COUNTED = (
-    0.1  # of a step under the rule `count`: document 003's bound, reached while fewer than 10 rewards were seen
-)
+MOST_COUNTED = 0.1  # of a step under the rule `count`: document 003's bound, which acts on the first 9 rewards
 
 
 def updated(running: Running, rewards_PC: ArrayLike, decay: float, rule: RunningRule = "decay") -> Running:
@@ -338,9 +336,7 @@ def line_sum(values: Array) -> Array:
     The order is written out: numpy's own depends on the shape of the array. This one is torch's for up to 16 values.
     """
     lines, columns = values.shape
-    padded = np.zeros(
-        (lines, columns + -columns % 4), dtype=values.dtype
-    )  # np.pad's own Python takes several times this
+    padded = np.zeros((lines, columns + -columns % 4), dtype=values.dtype)  # np.pad takes several times as long
     padded[:, :columns] = values
     quarters = padded.reshape(lines, -1, 4)
     return np.add.accumulate(np.add.accumulate(quarters, axis=1)[:, -1], axis=-1)[:, -1:]

@@ -226,7 +226,7 @@ def _problem(task: Task, spec: RunSpec, asked: Asked, seed: int) -> tuple[Exampl
         if asked.degrade is not None:
             raise UserError(f"got --degrade with the problem {name}, which is degraded; give a picture's file")
         return example, True
-    if Path(name).is_file():
+    if os.path.isfile(name):  # unlike a Path's method it takes any text
         return task.from_file(Path(name), change=asked.degrade, seed=seed), asked.degrade is not None
     ids = f"a problem's id, {problems[0].id} to {problems[-1].id}"
     files = ", or a picture's file" if spec.task.scores == "image" else ""

@@ -11,7 +11,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import NotFoundError, SpecError
@@ -36,7 +36,12 @@ class Authored:
     layer: Layer
     file: Path
     chain: tuple[Path, ...]
-    restated: Mapping[str, object] = field(default_factory=dict)  # dotted key -> value that the parents have already
+    own: tuple[Layer, Layer] | None = None  # what the parents say, and what the file says on top; None without parents
+
+    @property
+    def restated(self) -> dict[str, object]:
+        """What the file sets as its parents have it, by dotted key."""
+        return {} if self.own is None else _restated(*self.own)
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -71,12 +76,12 @@ def read_authored(file: Path, library: Library) -> Authored:
         check_file(at, document)
         documents.append((at, document))
         at = _parent(documents, library)
-    merged, restated = documents[-1][1], dict[str, object]()
+    merged, own = documents[-1][1], None
     for _, child in reversed(documents[:-1]):
-        restated = _restated(merged, child)
+        own = merged, child
         merged = _extend(merged, child)
     chain = tuple(path for path, _ in documents)
-    return Authored(layer=merged.without(["extends"]), file=file, chain=chain, restated=restated)
+    return Authored(layer=merged.without(["extends"]), file=file, chain=chain, own=own)
 
 
 def _restated(parents: Layer, child: Layer) -> dict[str, object]:

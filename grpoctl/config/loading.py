@@ -41,7 +41,7 @@ class Loaded:
     chain: tuple[Path, ...]  # the file and its parents, upwards
     base: RunSpec  # the spec as it is written, before profile and overrides
     profiles: tuple[str, ...]
-    repeated: Mapping[str, object]  # dotted key -> value that the file sets and its parents have already
+    files: Authored  # as they were read
 
     @property
     def applied(self) -> dict[str, Change]:
@@ -55,7 +55,7 @@ class Loaded:
     def restated(self) -> dict[str, object]:
         """What the file sets as its parents have it, less what a profile or an override has changed."""
         now = leaves(plain(self.spec))
-        return {key: value for key, value in self.repeated.items() if now.get(key) == value}
+        return {key: value for key, value in self.files.restated.items() if now.get(key) == value}
 
 
 def load(
@@ -90,7 +90,7 @@ def resolve(
     spec = _validated(layer, profile)
     return Loaded(
         spec=spec, authored=authored.layer.tree, file=authored.file, chain=authored.chain,
-        base=base, profiles=authored.profiles, repeated=authored.restated,
+        base=base, profiles=authored.profiles, files=authored,
     )  # fmt: skip
 
 
