@@ -81,9 +81,14 @@ def callbacks(
     watching.append(Watching(spec))
     if spec.early_stopping is not None:
         watching.append(EarlyStopping(spec.early_stopping))
-    if control is not None:
-        watching.append(ParentControl(control))
-    return [*watching, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, trainer.over)]
+    if control is None:
+        return [*watching, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, trainer.over)]
+    parent = ParentControl(control)
+
+    def over() -> bool:
+        return trainer.over() or parent.paused
+
+    return [*watching, parent, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, over)]
 
 
 def open_checkpoints(spec: RunSpec, folder: Path) -> Checkpoints:

@@ -129,20 +129,26 @@ class RolloutIntegrity(Guard):
 
 
 class ParentControl(Callback):
-    """Ends the run with what `ask` says of an evaluated step; `ask` may wait before it answers."""
+    """Ends the run with what `ask` says of an evaluated step; `ask` may wait before it answers.
+
+    `paused` where that is to be gone on with later: then the step needs a checkpoint.
+    """
 
     def __init__(self, ask: Callable[[int], Ending | None]) -> None:
         self._ask = ask
+        self.paused = False
 
     def after_step(self, table: StepTable) -> Ending | None:
         """Asked after a training step that was evaluated, with its number; the row is recorded by then."""
         step = int(table[-1]["step"] or 0)
         evaluated = any(name.startswith("eval/") for name in table[-1])
-        return self._ask(step) if step > 0 and evaluated else None
+        ending = self._ask(step) if step > 0 and evaluated else None
+        self.paused = ending is not None and ending.status == "INTERRUPTED"
+        return ending
 
 
 class Checkpointing(Callback):
-    """Saves what `snapshot` returns; `over` says whether the run has done all it had to."""
+    """Saves what `snapshot` returns; `over` says whether the run has done all it had to, for now or for good."""
 
     def __init__(
         self, checkpoints: Checkpoints, spec: CheckpointSpec, snapshot: Callable[[], Snapshot], over: Callable[[], bool]

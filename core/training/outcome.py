@@ -17,7 +17,8 @@ from core.health.rules.rollout_mode import contrast
 from core.health.statistics import series, t_interval, trend
 from core.metrics import baseline_of, declared
 
-EndStatus = Literal["COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT"]
+# INTERRUPTED: paused by its parent at an evaluation, where it leaves a checkpoint to be gone on with
+EndStatus = Literal["COMPLETED", "STOPPED_EARLY", "PRUNED", "COLLAPSED", "INVALID_ROLLOUT", "INTERRUPTED"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

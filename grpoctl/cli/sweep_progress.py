@@ -73,12 +73,32 @@ class SweepProgress:
             if self._clock() - self._drawn >= _REDRAW:
                 self._draw()
             return
+        if document.get("allocation") == "adaptive":
+            self._print_jobs(document)
+            return
         # A trial that is retried ends a second time.
         self._printed &= {trial["number"] for trial in _ended(document)}
         for trial in _ended(document):
             if trial["number"] not in self._printed:
                 self._printed.add(trial["number"])
                 write(self._line(trial), self._stream)
+
+    def _print_jobs(self, document: Document) -> None:
+        """A line for each job that has ended since the last look."""
+        trials = {trial["number"]: trial for trial in document.get("trials") or ()}
+        search = document.get("search") or {}
+        for number_, job in enumerate(document.get("jobs") or ()):
+            if number_ in self._printed or "seen" not in job:
+                continue
+            self._printed.add(number_)
+            budget = account(document, self._running)
+            shown = job["seen"][-1][1] if job["seen"] else None
+            write(
+                f"job {number_}  {trial_text(trials[job['trial']], self._names)}  seed {job['seed']} to "
+                f"{job['share']:.0%}: {score_text(str(document.get('metric')), shown, None)}  best {self._best()}, "
+                f"right with {search.get('right', 0.0):.0%}  eta {clock_text(self.remaining(budget))}",
+                self._stream,
+            )
 
     def note(self, text: str) -> None:
         """Print a sentence the user should see; with `quiet`, too, on standard error."""

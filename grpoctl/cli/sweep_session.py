@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from core.errors import GrpoError, StorageError, UserError
 from core.policies.registry import check_policy
@@ -32,6 +33,7 @@ from grpoctl.sweeps.driver import GO_ON, Driver, Plan, conclude, end_status
 from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.preview import notes
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.state import Book
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, check_url
 from grpoctl.sweeps.study import (
     OpenStudy,
@@ -229,7 +231,7 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
     executor = registry.build(
         workers.executed_by, workers.slots(sweep), logs=study.worker_logs, argv=masked_argv(request)
     )
-    driver = Driver(plan, book=book, storage=storage, executor=executor, progress=progress)
+    driver = driver_of(plan, book=book, storage=storage, executor=executor, progress=progress)
     progress.start(book.document())
     try:
         drive_to_end(driver, executor)
@@ -237,6 +239,19 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
         progress.finish()
         storage.close()
     _wait_for(mirror)
+
+
+def driver_of(plan: Plan, *, book: Book, storage: StudyStorage, executor: Executor, progress: SweepProgress) -> Driver:
+    """Who drives a study, by its allocation."""
+    match plan.sweep.allocation:
+        case "fixed":
+            return Driver(plan, book=book, storage=storage, executor=executor, progress=progress)
+        case "adaptive":
+            from grpoctl.sweeps.adaptive import AdaptiveDriver  # loads numpy and scipy
+
+            return AdaptiveDriver(plan, book=book, storage=storage, executor=executor, progress=progress)
+        case _:
+            assert_never(plan.sweep.allocation)
 
 
 def drive_to_end(driver: Driver, executor: Executor) -> None:

@@ -174,6 +174,8 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
 
                 telling.enter_context(on_progress(hooks.evaluating))
         ending = _driven(trainer, recorder, others, worlds)
+        if ending.status == Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
+            return Status.INTERRUPTED, ending.message
         if spec.model is None and spec.policy.greedy:  # a language model's would cost an evaluation more
             replace_rows(run.greedy, trainer.greedy_records())
     notes += _export(trainer, checkpoints, run)

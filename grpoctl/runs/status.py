@@ -46,9 +46,13 @@ UNDISTURBED = FINISHED - STOPPED_BY_GUARD
 
 
 class TrialStatus(StrEnum):
-    """How a trial of a study stands; RUNNING and INTERRUPTED ones are gone on with."""
+    """How a trial of a study stands; RUNNING, PAUSED and INTERRUPTED ones may be gone on with.
+
+    A PAUSED one has no run under way, and may get another (adaptive allocation).
+    """
 
     RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
     COMPLETED = "COMPLETED"
     PRUNED = "PRUNED"
     COLLAPSED = "COLLAPSED"
@@ -59,7 +63,7 @@ class TrialStatus(StrEnum):
     @property
     def ended(self) -> bool:
         """True when nothing more will come of the trial, unless it failed and is retried."""
-        return self not in (TrialStatus.RUNNING, TrialStatus.INTERRUPTED)
+        return self not in (TrialStatus.RUNNING, TrialStatus.PAUSED, TrialStatus.INTERRUPTED)
 
 
 UNDER_WAY = frozenset(status for status in TrialStatus if not status.ended)

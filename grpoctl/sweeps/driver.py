@@ -85,6 +85,7 @@ class Driver:
         self._candidates = Candidates.of(plan.sweep)
         self._proposer = TrialProposer(plan.sweep, book, plan.lag)
         self._exhausted = False
+        self.over = ""  # what brought an adaptive study to its end
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
         self.hopeless = False  # whether that is a failure
         self.met = next((trial.name for trial in book.ordered() if rung_is_met(trial)), None)  # the rung that ended it
@@ -97,18 +98,27 @@ class Driver:
 
         Raises StorageError where the disk or the storage refuses, KeyboardInterrupt where it is told to end.
         """
-        for trial in self.book.ordered():
-            if not trial.status.ended:
-                self._start(trial)
+        self._take_up()
         self.save()
         while True:
             self._check_limits()
             self._fill()
-            if not self._active:
+            if not self._busy:
                 return
             for event in self._executor.events(LOOK):
                 self._handle(event)
             self._progress.update(self.book.document(), self.running)
+
+    def _take_up(self) -> None:
+        """Line up what an earlier driver left under way."""
+        for trial in self.book.ordered():
+            if not trial.status.ended:
+                self._start(trial)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._active)
 
     def interrupt(self) -> None:
         """The trials under way as they stand, in the book: nobody works on them any more."""
@@ -288,6 +298,7 @@ class Driver:
                 for t in self.book.ordered()
             ],
             direction=sweep.direction, worst=sweep.worst, ruler=ruler_of(self.book.header),
+            believed=(self.book.analysis.get("search") or {}).get("believed"),
         )  # fmt: skip
         self.book.intervals = ranking.intervals
         self.book.analysis |= ranking.document() | {"best": self.book.best(ranking.best)}
@@ -383,10 +394,13 @@ def end_status(driver: Driver) -> tuple[str, str]:
     """(status, message) of a study whose driver came to its end: COMPLETED, STOPPED or FAILED."""
     if driver.hopeless:
         return "FAILED", driver.stopped
-    if driver.stopped and not driver.met and len(driver.book.trials) < driver.plan.total:
+    unfinished = driver.plan.sweep.allocation == "adaptive" or len(driver.book.trials) < driver.plan.total
+    if driver.stopped and not driver.met and not driver.over and unfinished:
         return "STOPPED", f"{driver.stopped}; {GO_ON}"
     if not any(trial.score is not None for trial in driver.book.trials.values()):
         return "FAILED", "no trial has a score"
+    if driver.plan.sweep.allocation == "adaptive":
+        return "COMPLETED", driver.over
     if driver.plan.sweep.ladder:
         return "COMPLETED", f"rung {driver.met} met its expectations" if driver.met else "no rung met its expectations"
     return "COMPLETED", ""

@@ -45,6 +45,9 @@ def notes(sweep: SweepSpec, *, library: Library | None = None) -> list[str]:
 def _size_notes(sweep: SweepSpec) -> Iterator[str]:
     """Trials, seeds, and whether a pruner gets to act."""
     number, total = size(sweep), sweep.trials
+    if sweep.allocation == "adaptive":
+        yield from _adaptive_allocation_notes(sweep)
+        return
     if number is not None and total is not None and total > number:
         yield f"trials is {total}, but there are only {number} points: the sweep ends when all have been tried"
     if len(sweep.seeds) < 2 and not sweep.ladder:
@@ -52,6 +55,14 @@ def _size_notes(sweep: SweepSpec) -> Iterator[str]:
     if sweep.pruner.min_trials is not None and total is not None and total <= sweep.pruner.min_trials:
         wanted = sweep.pruner.min_trials
         yield f"pruner {sweep.pruner.name} waits for {wanted} trials, and there are {total}: it never acts"
+
+
+def _adaptive_allocation_notes(sweep: SweepSpec) -> Iterator[str]:
+    """What has no say where the search itself decides."""
+    if sweep.sampler in ("tpe", "random"):
+        yield f"allocation adaptive chooses its candidates itself: sampler {sweep.sampler} has no say"
+    if sweep.pruner.name != "none":
+        yield f"allocation adaptive pauses runs itself: pruner {sweep.pruner.name} has no say"
 
 
 def _axis_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from core.config import Expectation, Part
-from core.config.part import Count, Fraction, Name, Positive, PositiveInt, refusal
+from core.config.part import LATE, Count, Fraction, Name, Positive, PositiveInt, refusal
 from core.metrics import declared, unknown_metric
 from grpoctl.config.identity import canonical
 from grpoctl.sweeps.pruning import Direction, PrunerName
@@ -189,6 +189,10 @@ class SweepSpec(Part):
     seeds: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = (0, 1, 2)
     budget: SweepBudget = SweepBudget()
     trials: PositiveInt | None = None  # the total; null: every point there is
+    allocation: Annotated[Literal["fixed", "adaptive"], LATE] = "fixed"
+    stop: Annotated[Literal["budget", "decided"], LATE] = "budget"  # of an adaptive one
+    confidence: Annotated[Fraction, LATE] = 0.9  # a study is decided where the choice is right with this probability
+    tolerance: Annotated[Positive, LATE] = 0.01  # right: within this of the best candidate, in the metric's unit
     max_hours: Positive | None = None
 
     @model_validator(mode="before")
@@ -228,6 +232,14 @@ class SweepSpec(Part):
             raise refusal("ladder", f"got {', '.join(names)}; allowed: each name once")
         if len(set(self.seeds)) < len(self.seeds):
             raise refusal("seeds", f"got {', '.join(map(str, self.seeds))}; allowed: each seed once")
+        return self
+
+    @model_validator(mode="after")
+    def _allocation_fits(self) -> SweepSpec:
+        if self.allocation == "adaptive" and self.ladder:
+            raise refusal("allocation", "got adaptive; allowed with a ladder: fixed, each rung is climbed to its end")
+        if self.allocation == "fixed" and self.stop == "decided":
+            raise refusal("stop", "got decided; allowed with allocation fixed: budget")
         return self
 
     @model_validator(mode="after")

@@ -41,6 +41,8 @@ class TrialRecord:
     also one per seed; `stages` has the mean gain of each stage, `baselines` what the runs reached beside those of their
     task, as means (absent in the file where it has none). `curve` has every evaluation after a run's start, seed by
     seed, each seed's in the order of its steps; the metric is not turned round.
+    `origin` says of which trial somebody made it a changed copy, `stopped` who ended it when (`sweep-edit`); both are
+    absent in the file where they are empty.
     `curve_possibly_wrong` marks one that an older version wrote (grpoctl.analysis.sweeps.document says what was wrong).
     """
 
@@ -67,6 +69,8 @@ class TrialRecord:
     curve_possibly_wrong: bool = False
     findings: tuple[tuple[str, ...], ...] = ()
     expects: tuple[Mapping[str, Any], ...] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    stopped: str = ""
 
 
 class Book:
@@ -143,7 +147,10 @@ class Book:
 def _fields(trial: TrialRecord) -> dict[str, Any]:
     """The trial as plain values."""
     fields = {**dataclasses.asdict(trial), "status": str(trial.status)}
-    return fields if trial.baselines else {name: value for name, value in fields.items() if name != "baselines"}
+    return {name: value for name, value in fields.items() if value or name not in _LEFT_OUT_EMPTY}
+
+
+_LEFT_OUT_EMPTY = ("baselines", "origin", "stopped")
 
 
 def read_book(path: Path) -> Book:

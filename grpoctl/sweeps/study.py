@@ -107,23 +107,34 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
             notes.append(f"{study.id}: {total} trials instead of {header['total']}")
             header["total"] = total
     lag = header.get("lag")
-    if lag is not None and lag != terms.slots:
+    if lag is not None and lag != (now := lag_of(sweep, terms.slots)):
+        what = "jobs" if sweep.allocation == "adaptive" else "trials"
         notes.append(
-            f"{study.id} began with {lag} workers; suggestions still assume {lag}, so that the study is reproducible"
+            f"{study.id} began with a lag of {lag} {what}, and so many workers have {now}; "
+            f"it stays {lag}, so that the study is reproducible"
         )
     if terms.retry_failed:
         for trial in book.ordered():
             if trial.status is TrialStatus.FAILED:
                 book.trials[trial.number] = _retried(trial)
     waiting = any(not trial.status.ended for trial in book.trials.values())
-    over = header["status"] == "COMPLETED" and not waiting and len(book.trials) >= _reachable(sweep, header["total"])
+    over = header["status"] == "COMPLETED" and not waiting
+    if sweep.allocation == "adaptive":
+        over = over and not any("trials instead of" in note for note in notes)
+    else:
+        over = over and len(book.trials) >= _reachable(sweep, header["total"])
     return OpenStudy(study=study, sweep=sweep, book=book, fresh=False, over=over, notes=tuple(notes))
 
 
 def lag_of(sweep: SweepSpec, slots: int) -> int | None:
-    """How many trials may be at work when one is asked for; None where no trial learns from another."""
+    """How many trials (under adaptive allocation jobs) may be at work when one is asked for, it included.
+
+    None where no trial learns from another.
+    """
     if sweep.ladder:
         return 1
+    if sweep.allocation == "adaptive":  # in jobs, which are of different lengths: twice as many keep all workers busy
+        return 2 * slots - 1
     return slots if sweep.sampler == "tpe" or sweep.pruner.name != "none" else None
 
 
@@ -183,6 +194,7 @@ def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Term
         "axes": {key: plain(axis) for key, axis in sweep.axes.items()},
         "notes": list(notes),
         "failures": 0,
+        **({} if sweep.allocation == "fixed" else {"allocation": sweep.allocation, "jobs": []}),
     }
 
 

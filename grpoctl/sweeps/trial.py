@@ -6,7 +6,8 @@ What is here: one trial. What is not: which trial comes next (driver), whether a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,12 @@ class Yardstick:
             return Gain(start=None, end=None)
         first = next((name for name, kind in self.stages.items() if kind == "grpo"), next(iter(self.stages)))
         return gain_since(rows, list(self.stages), first, self.ruler)
+
+    def taken_of(self, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The row of these evaluations that the run would be measured by if it ended with the last of them."""
+        if self.take == "final":
+            return rows[-1]
+        return max(rows, key=lambda row: -math.inf if row.get("eval/reward") is None else float(row["eval/reward"]))
 
     def _taken(self, result: Mapping[str, Any], name: str) -> float | None:
         value = (result.get(self.take) or {}).get(name)
@@ -176,49 +183,21 @@ class ActiveTrial:
     def ended(self) -> TrialRecord:
         """The record of a trial of which nothing waits or works any more."""
         started = [run for run in self.runs if run.status.exists()]
-        results = [read_result(run) for run in started]
-        measured = {run.id: self.yardstick.value(result) for run, result in zip(started, results, strict=True)}
         statuses = tuple(str(run_status(run)) for run in started)
-        values = tuple(measured.get(run.id) for run in self.runs)
-        failed = self.failed or self._missing(statuses, values)
+        measured = {run.id: self.yardstick.value(read_result(run)) for run in started}
+        failed = self.failed or self._missing(statuses, [measured.get(run.id) for run in self.runs])
         ending = TrialStatus.FAILED if failed else self._status(statuses)
+        unmeasured: set[str] = set()
         if ending in (TrialStatus.COLLAPSED, TrialStatus.INVALID_ROLLOUT):  # ranked, so by whole budgets alone
-            pruned = {run.id for run in started if run_status(run) == Status.PRUNED}
-            values = tuple(None if run.id in pruned else measured.get(run.id) for run in self.runs)
-        known = [value for value in values if value is not None]
-        errors = {run.id: self.yardstick.error(result) for run, result in zip(started, results, strict=True)}
-        tables = {run.id: read_sound_rows(run) for run in started}
-        gains = [self.yardstick.learned(tables.get(run.id, [])) for run in self.runs]
-        return dataclasses.replace(
-            self.record,
-            status=ending,
-            values=values,
-            errors=tuple(errors.get(run.id) for run in self.runs),
-            starts=tuple(gain.start for gain in gains),
-            gain_errors=tuple(gain.se for gain in gains),
-            stages=self._stages(list(tables.values())),
-            baselines=means_over_seeds(results),
-            score=sum(known) / len(known) if known and not failed else None,
-            runs=tuple(str(run.path) for run in started),
-            statuses=statuses,
-            message=failed or self.pruned,
-            curve=self.curve,
-            completions=sum(int(result.get("final", {}).get("completions") or 0) for result in results),
-            tokens=sum(int(result.get("final", {}).get("tokens") or 0) for result in results),
-            seconds=round(sum(float(result.get("seconds") or 0.0) for result in results), 3),
-            findings=tuple(tuple(str(entry.get("id")) for entry in result.get("findings", [])) for result in results),
-        )
+            unmeasured = {run.id for run in started if run_status(run) == Status.PRUNED}
+        record = dataclasses.replace(self.record, status=ending, message=failed or self.pruned, curve=self.curve)
+        record = measured_record(record, self.runs, self.yardstick, unmeasured)
+        return dataclasses.replace(record, score=None) if failed else record
 
     @property
     def curve(self) -> Curve:
         """What was reported so far: seed by seed, each run's evaluations in the order of its steps."""
         return tuple(reports[step] for reports in self._reports for step in sorted(reports))
-
-    def _stages(self, tables: Sequence[StepTable]) -> dict[str, dict[str, object]]:
-        """The mean gain of each stage over the runs that have it."""
-        gains = [self.yardstick.gains(rows) for rows in tables]
-        ruler = self.yardstick.ruler
-        return {name: mean_gain([of_run[name] for of_run in gains], ruler).document() for name in self.yardstick.stages}
 
     def _status(self, statuses: Sequence[str]) -> TrialStatus:
         """How the trial ends by the endings of its runs; the gravest of them counts."""
@@ -269,6 +248,43 @@ class ActiveTrial:
                 end = {"status": "PRUNED", "message": why, "step": row["step"]}
                 break
         replace_json(run.control, {"schema": 1, "wait": True, "seen": seen, "end": end}, durable=False)
+
+
+def measured_record(
+    record: TrialRecord, runs: Sequence[RunDir], yardstick: Yardstick, unmeasured: Collection[str] = ()
+) -> TrialRecord:
+    """The record with what its runs, one per seed, reached and spent. Those of the ids `unmeasured` have no value."""
+    started = [run for run in runs if run.status.exists()]
+    results = [read_result(run) for run in started]
+    measured = {
+        run.id: None if run.id in unmeasured else yardstick.value(result)
+        for run, result in zip(started, results, strict=True)
+    }
+    values = tuple(measured.get(run.id) for run in runs)
+    known = [value for value in values if value is not None]
+    errors = {run.id: yardstick.error(result) for run, result in zip(started, results, strict=True)}
+    tables = {run.id: read_sound_rows(run) for run in started}
+    gains = [yardstick.learned(tables.get(run.id, [])) for run in runs]
+    of_stages = [yardstick.gains(rows) for rows in tables.values()]
+    return dataclasses.replace(
+        record,
+        values=values,
+        errors=tuple(None if run.id in unmeasured else errors.get(run.id) for run in runs),
+        starts=tuple(gain.start for gain in gains),
+        gain_errors=tuple(gain.se for gain in gains),
+        stages={
+            name: mean_gain([of_run[name] for of_run in of_stages], yardstick.ruler).document()
+            for name in yardstick.stages
+        },
+        baselines=means_over_seeds(results),
+        score=sum(known) / len(known) if known else None,
+        runs=tuple(str(run.path) for run in started),
+        statuses=tuple(str(run_status(run)) for run in started),
+        completions=sum(int(result.get("final", {}).get("completions") or 0) for result in results),
+        tokens=sum(int(result.get("final", {}).get("tokens") or 0) for result in results),
+        seconds=round(sum(float(result.get("seconds") or 0.0) for result in results), 3),
+        findings=tuple(tuple(str(entry.get("id")) for entry in result.get("findings", [])) for result in results),
+    )
 
 
 def run_status(run: RunDir) -> str:

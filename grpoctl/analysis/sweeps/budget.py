@@ -42,6 +42,8 @@ def unit_of(document: Mapping[str, Any]) -> tuple[str, float]:
 
 def account(document: Mapping[str, Any], running: Mapping[int, float] | None = None) -> Account:
     """The account of a study; `running` maps the number of a trial under way to the share of it that is done."""
+    if document.get("allocation") == "adaptive":
+        return _account_of_jobs(document, running or {})
     unit, each = unit_of(document)
     whole = each * (len(document.get("seeds") or ()) or 1 if unit != "trials" else 1)
     trials = document.get("trials") or ()
@@ -60,6 +62,24 @@ def account(document: Mapping[str, Any], running: Mapping[int, float] | None = N
         left=max(to_come * whole - under_way, 0.0),
         likely=max(to_come * typical - under_way, 0.0),
     )
+
+
+def _account_of_jobs(document: Mapping[str, Any], running: Mapping[int, float]) -> Account:
+    """The account of a study under adaptive allocation: its jobs share a budget of trials x seeds runs."""
+    unit, each = unit_of(document)
+    unit = "runs" if unit == "trials" else unit
+    trials = document.get("trials") or ()
+    total = int(document.get("total") or 0)
+    done = [job for job in document.get("jobs") or () if "seen" in job]
+    spent = each * sum(float(job["share"]) - float(job["from"]) for job in done)
+    left = max(each * total * (len(document.get("seeds") or ()) or 1) - spent, 0.0)
+    if document.get("status") not in ("RUNNING", "INTERRUPTED"):
+        left = 0.0
+    del running  # a job under way is a quarter of a run, as a rule
+    return Account(
+        unit=unit, total=total, ended=sum(trial["status"] not in UNDER_WAY for trial in trials),
+        by_status=Counter(str(trial["status"]) for trial in trials), spent=spent, left=left, likely=left,
+    )  # fmt: skip
 
 
 def spent_by(trial: Mapping[str, Any], unit: str) -> float:

@@ -151,7 +151,10 @@ def digest(document: Document) -> Digest:
     """The digest of a study's document. Reads nothing but, of older studies, the results of the best trial's runs."""
     trials = {int(trial["number"]): trial for trial in document.get("trials") or ()}
     direction, ruler = str(document.get("direction") or "maximize"), ruler_of(document)
-    ranking = ranked(trials.values(), direction=direction, worst=number(document.get("worst")) or 0.0, ruler=ruler)
+    worst, search = number(document.get("worst")) or 0.0, document.get("search") or {}
+    ranking = ranked(
+        trials.values(), direction=direction, worst=worst, ruler=ruler, believed=search.get("believed")
+    )  # fmt: skip
     trials = _with_starts(trials, ranking.best, ruler.metric)
     keys = [*(document.get("axes") or {}), *(key for trial in trials.values() for key in trial.get("params") or {})]
     return Digest(

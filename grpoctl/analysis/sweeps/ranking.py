@@ -73,7 +73,12 @@ class Ranking:
 
 
 def ranked(
-    trials: Iterable[Trial], *, direction: str = "maximize", worst: float = 0.0, ruler: Ruler | None = None
+    trials: Iterable[Trial],
+    *,
+    direction: str = "maximize",
+    worst: float = 0.0,
+    ruler: Ruler | None = None,
+    believed: Mapping[str, Sequence[float]] | None = None,
 ) -> Ranking:
     """The ranking of a study's trials (as sweep.json has them: `number`, `status`, `values`); ties go by number.
 
@@ -89,17 +94,19 @@ def ranked(
     out in at most 5 of 100 studies, however many there are and although the best was picked by the same numbers. Seeds
     are taken as independent; where a seed does the same to all candidates the set is larger than it need be. Without
     noise to judge by nothing can be told apart: all candidates are in the set.
+
+    `believed` (of adaptive allocation) has for a trial's number what the search holds it to be worth. Candidates then
+    have different numbers of seeds, and the best of their means is more often the luckiest: order and best go by what
+    is believed, scores stay means.
     """
     counted = {int(trial["number"]): trial for trial in trials if trial.get("status") in RANKED and trial.get("values")}
     values = {index: seed_values(trial, worst) for index, trial in counted.items()}
-    sound = {
-        index
-        for index, trial in counted.items()
-        if trial["status"] == TrialStatus.COMPLETED and None not in trial["values"]
-    }
+    sound = {index for index, trial in counted.items() if _is_sound(trial)}
     scores = {index: mean(by_seed) for index, by_seed in values.items()}
     sign = -1.0 if direction == "maximize" else 1.0
-    order = tuple(sorted(scores, key=lambda index: (sign * scores[index], index)))
+    known = believed or {}
+    worth = {index: float(known[str(index)][0]) if str(index) in known else scores[index] for index in scores}
+    order = tuple(sorted(scores, key=lambda index: (sign * worth[index], index)))
     noise = pooled([values[index] for index in order if index in sound])
     if noise is not None and ruler is not None:
         error = root_mean_square([error for index in sound for error in counted[index].get("errors") or ()])
@@ -119,6 +126,14 @@ def ranked(
         noise=noise,
         critical=critical,
     )
+
+
+def _is_sound(trial: Trial) -> bool:
+    """True where no guard stopped a seed: each has a value, or was set aside before its end (adaptive allocation)."""
+    statuses = list(trial.get("statuses") or ())
+    missing = [place for place, value in enumerate(trial["values"]) if value is None]
+    aside = all(place < len(statuses) and statuses[place] in ("PRUNED", "INTERRUPTED") for place in missing)
+    return bool(trial["status"] == TrialStatus.COMPLETED and aside)
 
 
 def ruler_of(document: Mapping[str, Any]) -> Ruler:

@@ -1,0 +1,513 @@
+"""Adaptive allocation: a study whose completions go, job by job, to whichever run decides most.
+
+What is here: the candidates as the search sees them, and the driver of such a study. What is not: what is believed of
+them and which job is next (allocation).
+
+A job is a candidate's run with one seed up to a share of its budget. It pauses there, at an evaluation, with a
+checkpoint; a later job may go on with it. Jobs stand in sweep.json in the order they were decided on, each with what it
+showed, and job n is decided by the jobs before it less those that may still be at work: so a killed study repeats
+itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core.config import RunSpec
+from core.errors import StorageError
+from grpoctl.config.identity import canonical
+from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
+from grpoctl.files import read_json, replace_json
+from grpoctl.runs import status
+from grpoctl.runs.run_dir import RunDir
+from grpoctl.runs.status import FINISHED, Status, TrialStatus
+from grpoctl.sweeps import allocation
+from grpoctl.sweeps.allocation import Array, Limits, Problem, Search, Seen, Standing
+from grpoctl.sweeps.candidates import MOST, active, count, identity, order, points, size, values
+from grpoctl.sweeps.driver import HOPELESS, TRIES, Driver, Plan, Progress
+from grpoctl.sweeps.optuna_conversion import from_optuna
+from grpoctl.sweeps.pruning import sign
+from grpoctl.sweeps.spec import Axis, SweepSpec
+from grpoctl.sweeps.state import Book, Point, TrialRecord
+from grpoctl.sweeps.storage import StudyStorage
+from grpoctl.sweeps.trial import (
+    Yardstick,
+    has_result,
+    measured_record,
+    read_result,
+    read_sound_rows,
+    run_status,
+    yardstick,
+)
+
+PAUSES = (0.5,)  # of a run's budget, where it may pause: more of them did not help (docs/sweeps.md)
+MOST_SEEDS = 100  # of a candidate, beyond those that the sweep names
+POOL = 512  # candidates that a space of real numbers, or one too large to list, is searched among
+SLACK = 0.005  # of a share: an evaluation so little before a rung is the rung's
+
+
+def rungs_of(shares: Sequence[float]) -> tuple[float, ...]:
+    """The shares at which a run may pause: the first evaluation at or after half of it, and the end."""
+    inner = [min((share for share in shares if share >= pause - SLACK), default=1.0) for pause in PAUSES]
+    return tuple(sorted({share for share in inner if share < 1 - SLACK} | {1.0}))
+
+
+def evaluation_shares(spec: RunSpec) -> list[float]:
+    """The shares of its budget at which a run is evaluated after something was spent, by its clock (core's)."""
+    stages, every = list(spec.stages.values()), spec.evaluation.eval_steps
+    before, last = spec.max_steps - stages[-1].max_steps, stages[-1].max_steps
+    if spec.budget is None:
+        return [step / spec.max_steps for step in range(every, spec.max_steps, every)]
+    paid = sum(stage.max_steps * stage.rows_per_step for stage in stages[:-1]) if spec.budget.completions else 0
+    begun = paid / spec.budget.amount
+    ticks = [step - before for step in range(every, spec.max_steps, every) if step > before]
+    return [begun + (1 - begun) * tick / last for tick in ticks]
+
+
+def pool_of(sweep: SweepSpec) -> list[dict[str, Any]]:
+    """The candidates that are searched among: every point, or POOL of them drawn at random where there is no end."""
+    number = size(sweep)
+    if number is not None and number <= MOST and (number <= POOL or not sweep.axes):
+        return points(sweep)
+    dice = random.Random(f"pool {sweep.study_seed}")
+    drawn: dict[str, dict[str, Any]] = {}
+    for _ in range(100 * POOL):
+        chosen: dict[str, Any] = {}
+        for key in order(sweep):
+            if active(sweep, chosen, key):
+                chosen[key] = _drawn(sweep.axes[key], dice)
+        point = {key: chosen[key] for key in sweep.axes if key in chosen}
+        drawn.setdefault(identity(point), point)
+        if len(drawn) == POOL:
+            break
+    return list(drawn.values())
+
+
+def _drawn(axis: Axis, dice: random.Random) -> Any:
+    """A value of the axis, uniformly; of a range with `log` on that scale."""
+    if count(axis) is not None:
+        return dice.choice(values(axis))
+    low, high = float(axis.low or 0.0), float(axis.high or 0.0)
+    if not axis.log:
+        return from_optuna(axis, dice.uniform(low, high))
+    return from_optuna(axis, math.exp(dice.uniform(math.log(low), math.log(high))))
+
+
+def features_of(sweep: SweepSpec, points: Sequence[Mapping[str, Any]]) -> Array:
+    """Where the points are on the axes (points, features), each axis from 0 to 1.
+
+    Numbers by their place among the values of a list, or on the range; anything else by a feature for each value. A
+    named candidate is like no other. So is a clone in a setting that is no axis, or no value of one.
+    """
+    columns: list[list[float]] = []
+    for key, axis in sweep.axes.items():
+        absent = [float(key not in point) for point in points]
+        if any(absent) and not all(absent):
+            columns.append(absent)
+        columns += _columns(axis, [point.get(key) for point in points])
+    if not sweep.candidates:
+        for key in dict.fromkeys(key for point in points for key in point if key not in sweep.axes):
+            for value in dict.fromkeys(canonical(point[key]) for point in points if key in point):
+                columns.append([float(key in point and canonical(point[key]) == value) for point in points])
+    return np.asarray(columns, dtype=np.float64).T if columns else np.zeros((len(points), 0))
+
+
+def _columns(axis: Axis, given: Sequence[Any]) -> list[list[float]]:
+    """The features of one axis; 0.5 where it takes no part. A number beyond the axis lies beyond its ends."""
+    if axis.values is None:
+        low, high = float(axis.low or 0.0), float(axis.high or 0.0)
+        scale = math.log if axis.log else float
+        start, width = scale(low), scale(high) - scale(low)
+        return [[0.5 if value is None else (scale(float(value)) - start) / width for value in given]]
+    known = list(axis.values)
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in known):
+        ends = sorted(float(value) for value in known)
+        places = [place / max(1, len(ends) - 1) for place in range(len(ends))]
+        inside = [0.5 if value is None else float(np.interp(float(value), ends, places)) for value in given]
+        return [[*inside]]
+    names = [canonical(value) for value in known]
+    return [[float(canonical(value) == name) for value in given] for name in names[1:]]
+
+
+class ActiveJob:
+    """A job that a worker has, or that waits for one. `until` is the share of the run's budget at which it pauses."""
+
+    def __init__(self, number: int, job: Mapping[str, Any], run: RunDir, measure: Yardstick) -> None:
+        self.number, self.trial, self.run, self.measure = number, int(job["trial"]), run, measure
+        self.until = float(job["share"])
+        self.at = float(job["from"])  # the share it has reached
+        self.waiting, self.paused, self.failed, self.tries = True, False, "", 1
+        self.again = False  # it failed, and is gone on with once its worker is free
+
+    def answer(self, row: Mapping[str, Any]) -> None:
+        """Tell the run that waits at this evaluation to go on, or to pause."""
+        share, step = self.measure.share(row), int(row["step"])
+        due = self.until < 1 and share >= self.until - SLACK and row.get(self.measure.metric) is not None
+        self.paused = due and share < 1
+        message = f"paused after {share:.0%} of its budget; the sweep may go on with it"
+        end = {"status": "INTERRUPTED", "message": message, "step": step} if self.paused else None
+        replace_json(self.run.control, {"schema": 1, "wait": True, "seen": step, "end": end}, durable=False)
+
+    def prepare(self) -> bool:
+        """What the run reads of its parent when it begins; False where it has come so far already."""
+        if has_result(self.run) and run_status(self.run) != Status.PRUNED:
+            return False
+        rows = [row for row in read_sound_rows(self.run) if is_evaluation(row)]
+        there = [row for row in rows if row.get(self.measure.metric) is not None]
+        if self.until < 1 and any(self.measure.share(row) >= self.until - SLACK for row in there):
+            return False
+        seen = int(rows[-1]["step"]) if rows else 0
+        replace_json(self.run.control, {"schema": 1, "wait": True, "seen": seen, "end": None}, durable=False)
+        return True
+
+
+def is_evaluation(row: Mapping[str, Any]) -> bool:
+    """True for the row of an evaluation after the start."""
+    return bool(row.get("step")) and any(name.startswith("eval/") for name in row)
+
+
+class AdaptiveDriver(Driver):
+    """A study whose jobs are chosen one by one. The executor's jobs are numbered as the book's."""
+
+    def __init__(
+        self, plan: Plan, *, book: Book, storage: StudyStorage, executor: Executor, progress: Progress
+    ) -> None:
+        super().__init__(plan, book=book, storage=storage, executor=executor, progress=progress)
+        sweep = plan.sweep
+        self._jobs: list[dict[str, Any]] = book.header.setdefault("jobs", [])
+        self._pool = pool_of(sweep)
+        self._places = {identity(params): place for place, params in enumerate(self._pool)}
+        for trial in book.ordered():
+            self._place_of(trial.params)
+        self._spec = self._candidates.spec(self._pool[0])
+        self._rungs = (1.0,) if not self._has_curve else rungs_of(evaluation_shares(self._spec))
+        self._search = self._new_search()
+        self._under_way: dict[int, ActiveJob] = {}
+        self._sign = sign(sweep.direction)
+
+    @property
+    def _has_curve(self) -> bool:
+        """Whether the metric is known before a run's end."""
+        return self.plan.sweep.metric.startswith("eval/")
+
+    @property
+    def running(self) -> dict[int, float]:
+        """The share of a run's budget that each trial under way has reached."""
+        return {job.trial: job.at for job in self._under_way.values()}
+
+    @property
+    def left(self) -> float:
+        """What jobs may still spend, in budgets of a run."""
+        return self.plan.total * len(self.plan.sweep.seeds) - self._spent
+
+    @property
+    def _spent(self) -> float:
+        """What the jobs so far were given, in budgets of a run."""
+        return sum(float(job["share"]) - float(job["from"]) for job in self._jobs)
+
+    def interrupt(self) -> None:
+        """The trials as they stand: paused, or interrupted where a run of theirs is under way."""
+        busy = {job.trial for job in self._under_way.values()}
+        finished = not busy and bool(self.over or self.stopped)
+        if finished:
+            self._set_aside()
+        for trial in self.book.ordered():
+            if trial.number in busy:
+                record = dataclasses.replace(self._record(trial), status=TrialStatus.INTERRUPTED)
+                self.book.trials[trial.number] = record
+            elif not trial.status.ended or finished:
+                self.book.trials[trial.number] = self._record(trial, over=finished)
+        if self._jobs:
+            self._say(self._standing())
+
+    def _take_up(self) -> None:
+        """The jobs that were decided on and have not ended, lined up again."""
+        for number, job in enumerate(self._jobs):
+            if "seen" not in job:
+                self._begin(number)
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._under_way)
+
+    def _fill(self) -> None:
+        """Give every idle worker a job: one that waits, else a new one."""
+        while self._executor.free() > 0:
+            job = next((job for job in self._under_way.values() if job.waiting), None)
+            if job is None:
+                if not self._ask_job():
+                    return
+                continue
+            job.waiting = False
+            self._executor.submit(Job(number=job.number, runs=(job.run.path,)))
+
+    def _ask_job(self) -> bool:
+        """Decide on the next job, and begin it; False where there is none now."""
+        number, lag = len(self._jobs), self.plan.lag or 1
+        learned = max(0, number - lag + 1)
+        if self.stopped or self.over or any("seen" not in job for job in self._jobs[:learned]):
+            return False
+        seen = self._seen(self._jobs[:learned])
+        pending = [self._job_of(job) for job in self._jobs[learned:]]
+        excluded = frozenset(
+            self._places[identity(trial.params)]
+            for trial in self.book.ordered()
+            if trial.status is TrialStatus.FAILED or trial.stopped
+        )
+        limits = Limits(runs=self.left, candidates=self.plan.total, excluded=excluded)
+        standing, job = self._search.decide(seen, pending, number=number, limits=limits)
+        self._say(standing)
+        sweep = self.plan.sweep
+        if sweep.stop == "decided" and self._search.is_decided(standing, seen):
+            self.over = f"decided: the choice is within {sweep.tolerance:g} of the best with {standing.right:.0%}"
+        elif job is None:
+            self.over = "the budget is spent" if self.left < 1 else "nothing is left to run"
+        if self.over or job is None:
+            return False
+        self._jobs.append(self._document(job))
+        self.save()
+        self._begin(number)
+        return True
+
+    def _document(self, job: allocation.Job) -> dict[str, Any]:
+        """The job as the book has it; its trial is made where the candidate has none."""
+        params = self._pool[job.candidate]
+        wanted = identity(params)
+        trial = next((one for one in self.book.ordered() if identity(one.params) == wanted), None)
+        if trial is None:
+            number = len(self.book.trials)
+            names = list(self.plan.sweep.candidates)
+            name = names[job.candidate] if job.candidate < len(names) else None
+            trial = TrialRecord(number=number, name=name, params=params, seeds=(job.seed,))
+        elif job.seed not in trial.seeds:
+            trial = dataclasses.replace(trial, seeds=(*trial.seeds, job.seed))
+        self.book.trials[trial.number] = dataclasses.replace(trial, status=TrialStatus.RUNNING)
+        same = [one for one in self._jobs if one["trial"] == trial.number and one["seed"] == job.seed]
+        before = max((float(one["share"]) for one in same), default=0.0)
+        return {"trial": trial.number, "seed": job.seed, "from": before, "share": job.share}
+
+    def _begin(self, number: int) -> None:
+        """Prepare the job's run and line it up; where the run has come so far already the job is done."""
+        job = self._jobs[number]
+        trial = self.book.trials[int(job["trial"])]
+        run = self.plan.study.run(trial.number, int(job["seed"]))
+        overrides = self._candidates.overrides(trial.params)
+        loaded = self._candidates.loaded(trial.params, overrides, seed=int(job["seed"]))
+        self._prepare(run, loaded, trial.number, overrides)
+        self.book.header.setdefault("eval_prompts", loaded.spec.task.eval_prompts)
+        self.book.header.setdefault("reward_range", loaded.spec.task.reward_range)
+        reopen(run)
+        active = ActiveJob(number, job, run, yardstick(self.plan.sweep, loaded.spec))
+        self._under_way[number] = active
+        if trial.status is not TrialStatus.RUNNING:
+            self.book.trials[trial.number] = dataclasses.replace(trial, status=TrialStatus.RUNNING)
+        if not active.prepare():
+            self._end_job(active)
+
+    def _handle(self, event: Event) -> None:
+        """Act on an event of a worker."""
+        job = self._under_way.get(event.job)
+        if job is None:
+            return
+        match event:
+            case Row() if is_evaluation(event.row):
+                job.at = max(job.at, job.measure.share(event.row))
+                job.answer(event.row)
+            case Step():
+                job.at = max(job.at, job.measure.share({"completions": event.completions, "step": event.step}))
+            case Ended(status="FAILED", error=error):
+                self._lost(job, event.message, disk=error == "StorageError")
+            case Ended(status="INTERRUPTED") if not job.paused:
+                self._lost(job, event.message or "interrupted", disk=False)
+            case Died():
+                self._lost(job, event.message, disk=False)
+            case JobDone():
+                job.waiting, job.again = job.again, False
+                if not job.waiting:
+                    self._end_job(job)
+            case _:
+                pass
+
+    def _lost(self, job: ActiveJob, why: str, *, disk: bool) -> None:
+        """A run failed or was lost: it is gone on with once. Raises StorageError where the disk is at fault."""
+        self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
+        self._progress.note(f"{job.run.id}: {why}")
+        trial = self.book.trials[job.trial]
+        overrides = self._candidates.overrides(trial.params)
+        loaded = self._candidates.loaded(trial.params, overrides, seed=int(self._jobs[job.number]["seed"]))
+        damaged = self._prepare(job.run, loaded, trial.number, overrides)
+        if disk and not damaged:
+            raise StorageError(f"{job.run.id}: {why}")
+        job.tries += 1
+        if job.tries > TRIES:
+            job.failed = f"{job.run.id}: {why}"
+        else:
+            self.book.trials[trial.number] = dataclasses.replace(trial, attempts=trial.attempts + 1)
+            job.again = job.prepare()
+        self.save()
+
+    def _end_job(self, job: ActiveJob) -> None:
+        """Take in what the job showed: the book has it, and the trial as it now stands."""
+        del self._under_way[job.number]
+        entry, trial = self._jobs[job.number], self.book.trials[job.trial]
+        rungs = [rung for rung in self._rungs if float(entry["from"]) < rung]
+        shown = [] if job.failed else observations(job.run, job.measure, rungs, float(entry["share"]))
+        if not shown and not job.failed and not trial.stopped:
+            job.failed = f"{job.run.id} has no {self.plan.sweep.take} {self.plan.sweep.metric}"
+        entry["seen"] = shown
+        if job.failed:
+            record = dataclasses.replace(self._record(trial), status=TrialStatus.FAILED, message=job.failed, score=None)
+        else:
+            record = self._record(trial)
+        self.book.trials[job.trial] = record
+        self.save()
+        ended = [other.status for other in self.book.ordered() if other.status is not TrialStatus.RUNNING]
+        if job.failed and self.plan.fail_on_trial_error:
+            self._end(f"trial {job.trial} failed: {job.failed}", hopeless=True)
+        elif len(ended) >= HOPELESS and all(one is TrialStatus.FAILED for one in ended):
+            self._end(f"the first {HOPELESS} trials failed; the last one: {job.failed}", hopeless=True)
+
+    def _record(self, trial: TrialRecord, *, over: bool = False) -> TrialRecord:
+        """The trial as its runs stand now; `over` where the study has nothing more for it."""
+        if trial.status is TrialStatus.FAILED:
+            return trial
+        runs = tuple(self.plan.study.run(trial.number, seed) for seed in trial.seeds)
+        measure = yardstick(self.plan.sweep, self._candidates.spec(trial.params))
+        statuses = {run.id: run_status(run) for run in runs if run.status.exists()}
+        short = {run for run, how in statuses.items() if how not in FINISHED or how == Status.PRUNED}
+        curve = tuple(
+            Point(seed, measure.share(row), float(row[measure.metric]))
+            for seed, run in zip(trial.seeds, runs, strict=True)
+            for row in read_sound_rows(run)
+            if is_evaluation(row) and row.get(measure.metric) is not None
+        )
+        graver = (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED)
+        stands = next((how for how in graver if str(how) in statuses.values()), None)
+        busy = any(job.trial == trial.number for job in self._under_way.values())
+        if not over and not trial.stopped:
+            stands = TrialStatus.RUNNING if busy else TrialStatus.PAUSED
+        elif stands is None:
+            stands = TrialStatus.COMPLETED if len(short) < len(statuses) else TrialStatus.PRUNED
+        reached = max((share for _, share, _ in curve), default=0.0)
+        message = trial.stopped or f"set aside after {reached:.0%} of a run"
+        record = dataclasses.replace(
+            trial, status=stands, curve=curve, message=message if stands is TrialStatus.PRUNED else ""
+        )
+        return measured_record(record, runs, measure, short)
+
+    def _set_aside(self) -> None:
+        """The paused runs as pruned ones: nothing more comes of them, unless the study is gone on with."""
+        for trial in self.book.ordered():
+            for run in (self.plan.study.run(trial.number, seed) for seed in trial.seeds):
+                if run_status(run) == Status.INTERRUPTED:
+                    set_aside(run)
+
+    def _place_of(self, params: Mapping[str, Any]) -> int:
+        """The candidate's place among those that are searched; one that is not there, a clone, is put at the end."""
+        wanted = identity(params)
+        if wanted not in self._places:
+            self._places[wanted] = len(self._pool)
+            self._pool.append(dict(params))
+        return self._places[wanted]
+
+    def _new_search(self) -> Search:
+        """The search among the candidates there are now."""
+        sweep = self.plan.sweep
+        unused = (seed for seed in itertools.count() if seed not in sweep.seeds)
+        more = itertools.islice(unused, MOST_SEEDS)
+        problem = Problem(
+            features_CA=features_of(sweep, self._pool), seeds=(*sweep.seeds, *more), shares=self._rungs,
+            tolerance=sweep.tolerance, confidence=sweep.confidence,
+        )  # fmt: skip
+        return Search(problem, sweep.study_seed)
+
+    def _seen(self, jobs: Sequence[Mapping[str, Any]]) -> list[Seen]:
+        """What the jobs showed, in their order, more being better."""
+        return [
+            Seen(
+                candidate=self._place_of(self.book.trials[int(job["trial"])].params), seed=int(job["seed"]),
+                share=float(share), value=self._sign * float(value), error=float(error or 0.0),
+            )
+            for job in jobs
+            for share, value, error in job.get("seen") or ()
+        ]  # fmt: skip
+
+    def _job_of(self, job: Mapping[str, Any]) -> allocation.Job:
+        candidate = self._place_of(self.book.trials[int(job["trial"])].params)
+        return allocation.Job(candidate=candidate, seed=int(job["seed"]), share=float(job["share"]))
+
+    def _standing(self) -> Standing:
+        """What is believed with all that was seen."""
+        return self._search.decide(self._seen(self._jobs), [], number=len(self._jobs))[0]
+
+    def _say(self, standing: Standing) -> None:
+        """What is believed, for the book: `search`."""
+        numbers = {self._place_of(trial.params): trial.number for trial in self.book.ordered()}
+        sweep = self.plan.sweep
+        self.book.analysis["search"] = {
+            "choice": None if standing.choice is None else numbers[standing.choice],
+            "right": round(standing.right, 4),
+            "tolerance": sweep.tolerance,
+            "confidence": sweep.confidence,
+            "stop": sweep.stop,
+            "ended": self.over,
+            "decided": self.over.startswith("decided"),
+            "jobs": len(self._jobs),
+            "runs": round(self._spent, 4),
+            "of": float(self.plan.total * len(sweep.seeds)),
+            "candidates": len(self._pool),
+            "believed": {
+                str(number): [
+                    round(float(self._sign * standing.mean_C[place]), 6),
+                    round(float(standing.sd_C[place]), 6),
+                    round(float(standing.right_C[place]), 4),
+                ]
+                for place, number in sorted(numbers.items(), key=lambda pair: pair[1])
+            },
+        }
+
+
+def observations(run: RunDir, measure: Yardstick, rungs: Sequence[float], until: float) -> list[list[float | None]]:
+    """[rung, value, error] at each of the rungs that the run has come to, up to `until`.
+
+    A run that ended by itself has come to the end: what it is worth there counts for the rungs it did not reach.
+    """
+    rows = [row for row in read_sound_rows(run) if is_evaluation(row) and row.get(measure.metric) is not None]
+    over = has_result(run) and run_status(run) != Status.PRUNED
+    final = measure.value(read_result(run)) if over else None
+    shown: list[list[float | None]] = []
+    for rung in rungs:
+        at = next((index for index, row in enumerate(rows) if measure.share(row) >= rung - SLACK), None)
+        if at is not None and rung < 1:
+            row = measure.taken_of(rows[: at + 1])
+            shown.append([rung, float(row[measure.metric]), row.get(f"{measure.metric}_se")])
+        elif over and final is not None:
+            shown.append([rung, final, measure.error(read_result(run)) if rung >= 1 else None])
+        if rung >= until and not over:
+            break
+    return [entry for entry in shown if math.isfinite(entry[1] or 0.0)]
+
+
+def set_aside(run: RunDir) -> None:
+    """Say in the run's files that it is pruned. Raises StorageError."""
+    before = status.read(run.status)
+    if before is None:
+        return
+    message = before.message.partition(";")[0].replace("paused", "set aside")
+    if result := read_json(run.result):
+        replace_json(run.result, {**result, "status": str(Status.PRUNED), "message": message})
+    status.write(run.status, dataclasses.replace(before, status=Status.PRUNED, message=message))
+
+
+def reopen(run: RunDir) -> None:
+    """A run that was set aside may be gone on with again. Raises StorageError."""
+    before = status.read(run.status) if run.status.exists() else None
+    if before is not None and before.status is Status.PRUNED:
+        status.write(run.status, dataclasses.replace(before, status=Status.INTERRUPTED, message=""))

@@ -1,0 +1,275 @@
+"""Adaptive allocation on paper: real files, a real Optuna database, and runs that are arithmetic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import RunSpec
+from grpoctl.executors.base import Died, Ended, Event
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.status import Status
+from grpoctl.runs.study_dir import StudyDir, studies
+from grpoctl.sweeps.adaptive import AdaptiveDriver, evaluation_shares, features_of, pool_of, rungs_of
+from grpoctl.sweeps.driver import Plan, conclude, end_status
+from grpoctl.sweeps.loading import sweep_sha
+from grpoctl.sweeps.storage import StudyStorage
+from grpoctl.sweeps.study import Terms, new_study, reopened
+from tests.grpoctl.sweeps.paper import Killed, PaperExecutor, learning_curve
+from tests.grpoctl.sweeps.test_driver import Silent, document, home, in_optuna, loaded, metrics
+
+__all__ = ["home"]  # a fixture
+
+SWEEP = """\
+name: paper-study
+title: A sweep on paper
+experiment: p31
+settings: {evaluation.eval_steps: 1}
+axes:
+  stages.grpo.num_generations: [2, 4, 8]
+  stages.grpo.learning_rate: [1.0e-6, 1.0e-5, 1.0e-4, 1.0e-3]
+allocation: adaptive
+seeds: [0, 1]
+budget: {completions: 80, generation_batch_size: 16}
+trials: 8
+"""
+
+
+def drive(home: Home, executor: PaperExecutor, *, text: str = SWEEP, resume: bool = False, **terms: Any) -> StudyDir:
+    """Drive the study of the text, new or gone on with, until it ends or the executor stops everything."""
+    asked = Terms(slots=executor.slots, **terms)
+    opened = reopened(studies(home)[0], asked) if resume else new_study(loaded(text), home, (), asked)
+    study, book, sweep = opened.study, opened.book, opened.sweep
+    storage = StudyStorage.open(study.storage, study.id, sweep, create=opened.fresh, sweep_sha=sweep_sha(sweep))
+    plan = Plan(sweep=sweep, study=study, total=int(book.header["total"]), lag=book.header["lag"])
+    driver = AdaptiveDriver(plan, book=book, storage=storage, executor=executor, progress=Silent())
+    book.header["status"] = "RUNNING"
+    try:
+        driver.run()
+        conclude(book, driver, end_status(driver))
+        driver.save()
+    finally:
+        storage.close()
+    return study
+
+
+def told(study: StudyDir) -> dict[str, Any]:
+    """Everything of a study that must not depend on when anything happened, nor on how it came about."""
+    found = document(study)
+    for trial in found["trials"]:
+        for key in ("attempts", "runs", "seconds"):
+            del trial[key]
+    keys = ("status", "message", "jobs", "trials", "ranking", "indistinguishable", "search")
+    return {key: found[key] for key in keys}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], dict[str, bytes], Any]]:
+    """The study left alone: what is told, the rows, and what Optuna has."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("reference")
+        patch.chdir(folder)
+        study = drive(Home(path=folder / ".grpoctl"), PaperExecutor())
+        yield told(study), metrics(study), in_optuna(study)
+
+
+def test_the_budget_is_spent_on_the_contenders(reference: Any) -> None:
+    """Eight trials of two seeds are sixteen runs' budgets; the best rate is 1e-3, whatever K is."""
+    found, _, stored = reference
+    spent = sum(job["share"] - job["from"] for job in found["jobs"])
+    assert 15 < spent <= 16
+    assert len(found["trials"]) <= 8
+    best = found["trials"][found["ranking"][0]]
+    assert best["params"]["stages.grpo.learning_rate"] == 1e-3
+    assert found["search"]["choice"] == best["number"]
+    whole = {trial["number"]: sum(value is not None for value in trial["values"]) for trial in found["trials"]}
+    by_rate: dict[float, list[int]] = {}
+    for trial in found["trials"]:
+        by_rate.setdefault(trial["params"]["stages.grpo.learning_rate"], []).append(whole[trial["number"]])
+    assert max(by_rate[1e-3]) >= 2
+    assert max(by_rate[1e-3]) >= max(max(runs) for rate, runs in by_rate.items() if rate < 1e-4)
+    assert [state for _, state, *_ in stored] == [
+        {"COMPLETED": "COMPLETE", "PRUNED": "PRUNED"}[trial["status"]] for trial in found["trials"]
+    ]
+
+
+def test_a_trial_without_a_whole_run_is_pruned_and_has_no_score(reference: Any) -> None:
+    for trial in reference[0]["trials"]:
+        whole = [value for value in trial["values"] if value is not None]
+        assert trial["status"] == ("COMPLETED" if whole else "PRUNED")
+        assert trial["score"] == (pytest.approx(sum(whole) / len(whole)) if whole else None)
+        assert len(trial["seeds"]) == len(trial["values"]) == len(trial["statuses"])
+        assert set(trial["statuses"]) <= {"COMPLETED", "PRUNED"}
+
+
+def test_seeds_are_begun_in_their_order(reference: Any) -> None:
+    """So that all candidates have the same ones: their runs are compared as pairs."""
+    for trial in reference[0]["trials"]:
+        assert trial["seeds"] == list(range(len(trial["seeds"])))
+
+
+@pytest.mark.parametrize("order", [1, 3])
+def test_whose_turn_it_is_changes_nothing(home: Home, reference: Any, order: int) -> None:
+    study = drive(home, PaperExecutor(order=order))
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+
+
+@pytest.mark.parametrize("every", [*(pytest.param(every, marks=pytest.mark.slow) for every in (5, 11, 23)), 31])
+def test_a_study_killed_again_and_again_is_the_study_left_alone(home: Home, reference: Any, every: int) -> None:
+    study, times = None, 0
+    while study is None:
+        with suppress(Killed):
+            study = drive(home, PaperExecutor(order=times, stop_after=every + times), resume=times > 0)
+        times += 1
+        assert times < 60
+    assert times > 1
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+
+
+def test_a_study_may_be_given_more(home: Home, reference: Any) -> None:
+    """Runs that were set aside are gone on with; those that are there are not run again."""
+    study = drive(home, PaperExecutor(), trials=4)
+    first = document(study)["jobs"]
+    assert sum(job["share"] - job["from"] for job in first) <= 8
+    drive(home, PaperExecutor(), resume=True, trials=8)
+    found = document(study)
+    assert found["jobs"][: len(first)] == first
+    assert 15 < sum(job["share"] - job["from"] for job in found["jobs"]) <= 16
+    begun = {(job["trial"], job["seed"]) for job in first if job["share"] < 1}
+    assert any((job["trial"], job["seed"]) in begun and job["from"] > 0 for job in found["jobs"][len(first) :])
+
+
+def test_a_decided_study_ends_before_its_budget(home: Home) -> None:
+    """One rate is better than all others by far, and seeds agree: there is nothing left to decide."""
+
+    def clear(spec: RunSpec, share: float) -> float:
+        stage: Any = spec.stages["grpo"]
+        return 0.3 + (0.4 * share if stage.learning_rate == 1e-3 else 0.0) + 0.001 * spec.seed
+
+    text = SWEEP.replace("allocation: adaptive", "allocation: adaptive\nstop: decided").replace(
+        "trials: 8", "trials: 12"
+    )
+    found = document(drive(home, PaperExecutor(slots=1, reward=clear), text=text))
+    assert (found["status"], found["search"]["decided"]) == ("COMPLETED", True)
+    assert "decided" in found["message"]
+    assert found["search"]["right"] >= 0.9
+    assert sum(job["share"] - job["from"] for job in found["jobs"]) < 20  # of 24
+    assert found["trials"][found["search"]["choice"]]["params"]["stages.grpo.learning_rate"] == 1e-3
+
+
+def test_less_is_better_where_the_sweep_says_so(home: Home) -> None:
+    text = SWEEP.replace("allocation: adaptive", "allocation: adaptive\ndirection: minimize\nworst: 1")
+    found = document(drive(home, PaperExecutor(), text=text))
+    best = found["trials"][found["search"]["choice"]]
+    assert best["params"]["stages.grpo.learning_rate"] == 1e-6
+    low, high = (found["search"]["believed"][str(trial["number"])][0] for trial in (best, found["trials"][-1]))
+    assert low <= high
+
+
+def fails(trial: int, times: int, kind: type) -> Any:
+    """The runs of that trial die or fail before their third step, so many times in all."""
+    left = [times]
+
+    def accident(run: RunDir, step: int) -> Event | None:
+        if f"-t{trial:04d}-" not in run.id or step != 3 or not left[0]:
+            return None
+        left[0] -= 1
+        number = next(
+            place
+            for place, job in enumerate(document(studies(run.home)[0])["jobs"])
+            if job["trial"] == trial and "seen" not in job
+        )
+        if kind is Died:
+            return Died(job=number, run=run.path, message="killed")
+        return Ended(job=number, run=run.path, status="FAILED", message="boom", error="ModelError")
+
+    return accident
+
+
+@pytest.mark.parametrize("kind", [Died, Ended])
+def test_a_run_that_fails_once_costs_an_attempt_and_nothing_else(home: Home, reference: Any, kind: type) -> None:
+    study = drive(home, PaperExecutor(accident=fails(1, 1, kind)))
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+    assert document(study)["failures"] == 1
+    assert [trial["attempts"] for trial in document(study)["trials"]].count(2) == 1
+
+
+def test_a_candidate_that_fails_twice_gets_no_more_jobs(home: Home) -> None:
+    found = document(drive(home, PaperExecutor(accident=fails(1, 2, Ended))))
+    assert (found["status"], found["trials"][1]["status"]) == ("COMPLETED", "FAILED")
+    assert "boom" in found["trials"][1]["message"]
+    last = max(place for place, job in enumerate(found["jobs"]) if job["trial"] == 1)
+    assert last < len(found["jobs"]) - 1
+
+
+def test_a_run_that_collapses_counts_as_the_worst(home: Home) -> None:
+    """What collapses early is known at its end, and is not gone on with."""
+
+    def own(run: RunDir, step: int) -> Status | None:
+        return Status.COLLAPSED if "-t0000-" in run.id and step == 2 else None
+
+    found = document(drive(home, PaperExecutor(own=own)))
+    trial = found["trials"][0]
+    assert trial["status"] == "COLLAPSED"
+    assert set(trial["values"]) == {0.0}
+    first = next(job for job in found["jobs"] if job["trial"] == 0)
+    assert first["seen"][-1][:2] == [1.0, 0.0]
+
+
+def test_what_a_search_has_spent_stands_in_the_book(reference: Any) -> None:
+    search = reference[0]["search"]
+    assert search["runs"] == pytest.approx(sum(job["share"] - job["from"] for job in reference[0]["jobs"]))
+    assert search["of"] == 16
+    assert search["candidates"] == 12
+
+
+def test_runs_pause_half_way_at_an_evaluation() -> None:
+    assert rungs_of([0.25, 0.5, 0.75, 1.0]) == (0.5, 1.0)
+    assert rungs_of([0.4, 0.8]) == (0.8, 1.0)
+    assert rungs_of([]) == (1.0,)
+
+
+def test_the_shares_of_evaluations_are_the_runs_own(home: Home) -> None:
+    """p31 on paper: five steps of 16 completions, an evaluation after each but the last, which is the end."""
+    from grpoctl.sweeps.candidates import Candidates
+
+    sweep = loaded(SWEEP)
+    spec = Candidates.of(sweep).spec(pool_of(sweep)[0])
+    assert evaluation_shares(spec) == pytest.approx([0.2, 0.4, 0.6, 0.8])
+
+
+def test_features_are_places_on_the_axes(home: Home) -> None:
+    sweep = loaded(SWEEP)
+    points = [
+        {"stages.grpo.num_generations": 2, "stages.grpo.learning_rate": 1e-6},
+        {"stages.grpo.num_generations": 4, "stages.grpo.learning_rate": 1e-3},
+    ]
+    assert features_of(sweep, points).tolist() == [[0.0, 0.0], [0.5, 1.0]]
+
+
+def test_a_space_without_end_is_searched_among_points_that_are_always_the_same(home: Home) -> None:
+    text = SWEEP.replace("[1.0e-6, 1.0e-5, 1.0e-4, 1.0e-3]", "{low: 1.0e-6, high: 1.0e-2, log: true}")
+    pool = pool_of(loaded(text))
+    assert len({json.dumps(point) for point in pool}) == len(pool) > 100
+    assert pool == pool_of(loaded(text))
+    rates = sorted(point["stages.grpo.learning_rate"] for point in pool)
+    assert rates[0] < 1e-5
+    assert 5e-5 < rates[len(rates) // 2] < 2e-4  # the middle of the range, by its logarithm
+    study = drive(home, PaperExecutor(), text=text)
+    assert len(document(study)["trials"]) <= 8
+
+
+def test_the_book_is_read_again_as_it_was(home: Home) -> None:
+    with pytest.raises(Killed):
+        drive(home, PaperExecutor(stop_after=20))
+    study = studies(home)[0]
+    before = document(study)
+    opened = reopened(study, Terms(slots=2))
+    opened.book.save()
+    assert document(study)["jobs"] == before["jobs"]
+    assert Path(study.state).read_text(encoding="utf-8").count('"jobs"') == 2  # the list, and how many there are
