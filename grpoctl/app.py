@@ -25,6 +25,7 @@ UsageError: Any = typer.BadParameter.__base__  # click's; which click it is depe
 COMMANDS = {
     "run": ("run", "Train an experiment and report the result."),
     "sweep": ("sweep", "Try many configurations on a fair budget and rank them."),
+    "sweep-edit": ("sweep_edit", "End a trial of a running sweep, or add a changed copy of one."),
     "promote": ("promote", "Write a sweep's winner as a new experiment."),
     "new": (
         "new",

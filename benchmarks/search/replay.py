@@ -8,8 +8,8 @@ the recorded evaluations; it is charged the completions of what it asks for that
 come in an order of their own in each replay (a strategy's seed 0 is the same recorded seed for every candidate).
 
 *Right*: the chosen candidate's mean over the seeds of the half is within .01 of the best one's. Even seeds are for
-choosing a strategy, odd ones for reporting. `.8 at`: from which completions on the share of replays that would choose right stays at .8
-or above. The Monte Carlo error of a share is below .03 at 300 replays.
+choosing a strategy, odd ones for reporting. `.8 at`: from which completions on the share of replays that would choose
+right stays at .8 or above. The Monte Carlo error of a share is below .03 at 300 replays.
 """
 
 from __future__ import annotations
@@ -206,18 +206,18 @@ def replay(
             if any(value > 0 for one in played for value in one.believed):
                 found["decided"] = decided(played, confidence)
             result["strategies"][strategy] = found
-            reached = found["reached"]
-            text = f"{'not reached' if reached is None else f'{reached:>9,}':>12} {record.unit}"
-            more = found.get("decided")
-            stop = (
-                ""
-                if not more or not more["decided"]
-                else (
-                    f"; decided at {confidence:.0%}: {more['decided']} of {replays} after {more['runs']:.1f} runs, {more['right']:.1%} right"
-                )
-            )
-            print(f"  {strategy:46} .8 at {text}{stop}", flush=True)
+            print(f"  {strategy:46} {told(found, record.unit, confidence)}", flush=True)
     return result
+
+
+def told(found: Mapping[str, Any], unit: str, confidence: float) -> str:
+    """What became of a strategy, in a line."""
+    text = ".8 not reached" if found["reached"] is None else f".8 at {found['reached']:>9,} {unit}"
+    more = found.get("decided")
+    if not more or not more["decided"]:
+        return text
+    stops = f"{more['decided']} of {more['replays']} after {more['runs']:.1f} runs, {more['right']:.1%} right"
+    return f"{text}; decided at {confidence:.0%}: {stops}"
 
 
 def worth_of_pairs(record: Record) -> float:

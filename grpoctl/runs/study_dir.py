@@ -39,6 +39,11 @@ class StudyDir(HeldDir):
         return self.path / "sweep.json"
 
     @property
+    def edits(self) -> Path:
+        """What somebody asked of single trials while it ran (`sweep-edit`), a line each."""
+        return self.path / "edits.jsonl"
+
+    @property
     def storage(self) -> Path:
         """The SQLite file Optuna gets when no other storage is named."""
         return self.path / "study.db"

@@ -31,7 +31,7 @@ from grpoctl.runs.status import FINISHED, Status, TrialStatus
 from grpoctl.sweeps import allocation
 from grpoctl.sweeps.allocation import Array, Limits, Problem, Search, Seen, Standing
 from grpoctl.sweeps.candidates import MOST, active, count, identity, order, points, size, values
-from grpoctl.sweeps.driver import HOPELESS, TRIES, Driver, Plan, Progress
+from grpoctl.sweeps.driver import HOPELESS, STOPPED_BY_USER, TRIES, Driver, Plan, Progress
 from grpoctl.sweeps.optuna_conversion import from_optuna
 from grpoctl.sweeps.pruning import sign
 from grpoctl.sweeps.spec import Axis, SweepSpec
@@ -144,16 +144,25 @@ class ActiveJob:
         self.until = float(job["share"])
         self.at = float(job["from"])  # the share it has reached
         self.waiting, self.paused, self.failed, self.tries = True, False, "", 1
+        self.ended = False  # its trial was stopped
         self.again = False  # it failed, and is gone on with once its worker is free
 
     def answer(self, row: Mapping[str, Any]) -> None:
         """Tell the run that waits at this evaluation to go on, or to pause."""
+        if self.ended:
+            return
         share, step = self.measure.share(row), int(row["step"])
         due = self.until < 1 and share >= self.until - SLACK and row.get(self.measure.metric) is not None
         self.paused = due and share < 1
         message = f"paused after {share:.0%} of its budget; the sweep may go on with it"
         end = {"status": "INTERRUPTED", "message": message, "step": step} if self.paused else None
         replace_json(self.run.control, {"schema": 1, "wait": True, "seen": step, "end": end}, durable=False)
+
+    def end(self) -> None:
+        """Tell the run to end at its next evaluation."""
+        end = {"status": "PRUNED", "message": STOPPED_BY_USER, "step": 0}
+        self.ended = True
+        replace_json(self.run.control, {"schema": 1, "wait": False, "seen": 0, "end": end}, durable=False)
 
     def prepare(self) -> bool:
         """What the run reads of its parent when it begins; False where it has come so far already."""
@@ -227,6 +236,25 @@ class AdaptiveDriver(Driver):
         if self._jobs:
             self._say(self._standing())
 
+    def _stop_trial(self, number: int) -> None:
+        """End a trial: its runs under way at their next evaluations, those that wait at once."""
+        trial = self.book.trials[number]
+        if trial.status.ended or trial.stopped:
+            return  # it ended meanwhile
+        self.book.trials[number] = dataclasses.replace(trial, stopped=STOPPED_BY_USER)
+        for job in [job for job in self._under_way.values() if job.trial == number]:
+            job.end()
+            if job.waiting:
+                self._end_job(job)
+        self.book.trials[number] = self._record(self.book.trials[number])
+
+    def _add_clone(self, edit: Mapping[str, Any]) -> None:
+        """A changed copy among the candidates: it is begun next, and from then on treated as they are."""
+        record = dataclasses.replace(self._clone_of(edit), seeds=(), status=TrialStatus.PAUSED)
+        self.book.trials[record.number] = record
+        self._place_of(record.params)
+        self._search = self._new_search()
+
     def _take_up(self) -> None:
         """The jobs that were decided on and have not ended, lined up again."""
         for number, job in enumerate(self._jobs):
@@ -264,6 +292,12 @@ class AdaptiveDriver(Driver):
         limits = Limits(runs=self.left, candidates=self.plan.total, excluded=excluded)
         standing, job = self._search.decide(seen, pending, number=number, limits=limits)
         self._say(standing)
+        new = next((one for one in self.book.ordered() if one.origin and not one.seeds and not one.stopped), None)
+        if new is not None:  # whoever added it wants it run
+            job = allocation.Job(
+                candidate=self._place_of(new.params), seed=self.plan.sweep.seeds[0], share=self._rungs[0]
+            )
+            return self._add_job(number, job)
         sweep = self.plan.sweep
         if sweep.stop == "decided" and self._search.is_decided(standing, seen):
             self.over = f"decided: the choice is within {sweep.tolerance:g} of the best with {standing.right:.0%}"
@@ -271,6 +305,10 @@ class AdaptiveDriver(Driver):
             self.over = "the budget is spent" if self.left < 1 else "nothing is left to run"
         if self.over or job is None:
             return False
+        return self._add_job(number, job)
+
+    def _add_job(self, number: int, job: allocation.Job) -> bool:
+        """Put the job into the book, and begin it."""
         self._jobs.append(self._document(job))
         self.save()
         self._begin(number)
@@ -308,7 +346,7 @@ class AdaptiveDriver(Driver):
         self._under_way[number] = active
         if trial.status is not TrialStatus.RUNNING:
             self.book.trials[trial.number] = dataclasses.replace(trial, status=TrialStatus.RUNNING)
-        if not active.prepare():
+        if trial.stopped or not active.prepare():
             self._end_job(active)
 
     def _handle(self, event: Event) -> None:
@@ -391,8 +429,10 @@ class AdaptiveDriver(Driver):
         graver = (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED)
         stands = next((how for how in graver if str(how) in statuses.values()), None)
         busy = any(job.trial == trial.number for job in self._under_way.values())
-        if not over and not trial.stopped:
+        if busy or not (over or trial.stopped):
             stands = TrialStatus.RUNNING if busy else TrialStatus.PAUSED
+        elif trial.stopped:
+            stands = TrialStatus.PRUNED
         elif stands is None:
             stands = TrialStatus.COMPLETED if len(short) < len(statuses) else TrialStatus.PRUNED
         reached = max((share for _, share, _ in curve), default=0.0)

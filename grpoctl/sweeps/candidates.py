@@ -97,6 +97,25 @@ def identity(params: Mapping[str, Any]) -> str:
     return canonical(params)
 
 
+def is_point(sweep: SweepSpec, params: Mapping[str, Any]) -> bool:
+    """True where the axes have such a point; a clone may lie beside them."""
+    chosen = {key for key in sweep.axes if active(sweep, params, key)}
+    return set(params) == chosen and all(_has(sweep.axes[key], value) for key, value in params.items())
+
+
+def _has(axis: Axis, value: Any) -> bool:
+    """True for a value of the axis."""
+    if axis.values is not None:
+        return canonical(value) in {canonical(one) for one in axis.values}
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if count(axis) is not None:
+        return value in values(axis)
+    assert axis.low is not None
+    assert axis.high is not None
+    return axis.low <= value <= axis.high
+
+
 def order(sweep: SweepSpec) -> list[str]:
     """The axes in the order in which they are chosen: as written, but each after those its `when` names."""
     chosen: list[str] = []

@@ -34,7 +34,8 @@ from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps import pruning
-from grpoctl.sweeps.candidates import Candidates, identity, points
+from grpoctl.sweeps.candidates import Candidates, identity, is_point, points
+from grpoctl.sweeps.edits import requests
 from grpoctl.sweeps.importances import importances
 from grpoctl.sweeps.optuna_conversion import ended_trial
 from grpoctl.sweeps.samplers import Suggester
@@ -48,6 +49,7 @@ TRIES = 2  # a trial's runs are gone on with once after a failure
 HOPELESS = 3  # so many first trials failed, and no other came to an end: the rest would, too
 LOOK = 0.5  # seconds between two looks at what others ask of the driver
 GO_ON = "continue with --resume"
+STOPPED_BY_USER = "stopped by sweep-edit"
 
 
 class Progress(Protocol):
@@ -275,14 +277,59 @@ class Driver:
     def _check_limits(self) -> None:
         """What others ask, and whether the time is up; a study that is gone on with then has as long again."""
         now = time.monotonic()
-        if now - self._looked < LOOK or self.stopped:
+        if now - self._looked < LOOK:
             return
         self._looked = now
+        self._take_edits()
+        if self.stopped:
+            return
         hours = self.plan.sweep.max_hours
         if hours is not None and self.worked > hours * 3600 * (self._worked // (hours * 3600) + 1):
             self._end(f"the time limit of {hours:g} h is reached")
         elif stop_requested(self.plan.study):
             self._end("stopped, as asked")
+
+    def _take_edits(self) -> None:
+        """Act on what was asked of single trials since the last look, and note when that was."""
+        taken: list[dict[str, Any]] = self.book.header.setdefault("edits", [])
+        for edit in requests(self.plan.study)[len(taken) :]:
+            if "clone" in edit:
+                self._add_clone(edit)
+            else:
+                self._stop_trial(int(edit["stop_trial"]))
+            taken.append({**edit, "trials": len(self.book.trials), "seconds": round(self.worked, 1)})
+            self.save()
+        if not taken:
+            del self.book.header["edits"]
+
+    def _stop_trial(self, number: int) -> None:
+        """End a trial: its run under way at the next evaluation, those that wait at once."""
+        record, trial = self.book.trials[number], self._active.get(number)
+        if trial is None or record.stopped:
+            return  # it ended meanwhile
+        trial.stop(STOPPED_BY_USER)
+        self.book.trials[number] = trial.record
+        if trial.over:
+            self._finish(trial)
+
+    def _add_clone(self, edit: Mapping[str, Any]) -> None:
+        """Begin a changed copy of a trial; the study has one trial more."""
+        record = self._clone_of(edit)
+        self.save()
+        self._start(record)
+
+    def _clone_of(self, edit: Mapping[str, Any]) -> TrialRecord:
+        """The record of a changed copy, in the book; the total counts it."""
+        number, source = len(self.book.trials), self.book.trials[int(edit["clone"])]
+        name = None if source.name is None else f"{source.name}+{number}"
+        record = TrialRecord(
+            number=number, name=name, params=edit["params"], seeds=tuple(self.plan.sweep.seeds),
+            origin={"clone": source.number, "changed": edit["changed"]},
+        )  # fmt: skip
+        self.book.trials[number] = record
+        self.book.header["total"] = int(self.book.header["total"]) + 1
+        self.plan = dataclasses.replace(self.plan, total=self.plan.total + 1)
+        return record
 
     @property
     def worked(self) -> float:
@@ -341,9 +388,12 @@ class TrialProposer:
         if self.sweep.ladder or self.sweep.candidates:
             listed = points(self.sweep)
             names = [*self.sweep.candidates, *(rung.name for rung in self.sweep.ladder)]
-            return (names[number], listed[number]) if number < len(listed) else None
-        past = [ended_trial(trial) for trial in self._before(number)]
-        taken = {identity(trial.params) for trial in self.book.trials.values() if trial.number < number}
+            clones = sum(bool(trial.origin) for trial in self.book.ordered() if trial.number < number)
+            place = number - clones
+            return (names[place], listed[place]) if place < len(listed) else None
+        past = [ended_trial(trial) for trial in self._before(number) if is_point(self.sweep, trial.params)]
+        before = [trial for trial in self.book.ordered() if trial.number < number]
+        taken = {identity(trial.params) for trial in before if is_point(self.sweep, trial.params)}
         params = self._suggester.suggest(number, past, taken)
         return None if params is None else (None, params)
 

@@ -15,6 +15,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
+from grpoctl.sweeps.candidates import is_point
 from grpoctl.sweeps.optuna_conversion import distribution, optuna_state, quiet, to_optuna
 from grpoctl.sweeps.pruning import sign, standing
 from grpoctl.sweeps.spec import SweepSpec
@@ -40,7 +41,7 @@ def importances(sweep: SweepSpec, trials: Sequence[TrialRecord]) -> dict[str, fl
     same. A pruned trial counts with the value it had when it was given up: it is not among the best.
     """
     values = {trial.number: _value(trial) for trial in trials}
-    known = [trial for trial in trials if values[trial.number] is not None and trial.params]
+    known = [trial for trial in trials if values[trial.number] is not None and is_point(sweep, trial.params)]
     if not sweep.axes or len(known) < FEWEST or len({values[trial.number] for trial in known}) < 2:
         return {}
     varied = [key for key in sweep.axes if len({repr(trial.params.get(key)) for trial in known}) > 1]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from core.errors import StorageError, UserError
 from grpoctl.credentials import masked, mistyped, without_credentials
 from grpoctl.runs.locks import hold_lock
+from grpoctl.sweeps.candidates import is_point
 from grpoctl.sweeps.optuna_conversion import distribution, names, optuna_state, quiet, steps, to_optuna
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
@@ -310,7 +311,7 @@ class _Words:
     """What a trial of the sweep is called in the database."""
 
     def __init__(self, sweep: SweepSpec) -> None:
-        self._axes = sweep.axes
+        self._sweep, self._axes = sweep, sweep.axes
         self._names = names(sweep.axes)
         self._listed = [*sweep.candidates, *(rung.name for rung in sweep.ladder)]
         self._kind = "candidate" if sweep.candidates else "rung"
@@ -346,7 +347,7 @@ class _Words:
             "attempts": trial.attempts,
             "message": trial.message,
         }
-        if self._listed:
+        if self._listed or trial.origin:
             attrs["settings"] = dict(trial.params)
         return attrs
 
@@ -354,6 +355,8 @@ class _Words:
         """Values and distributions by name. Named points differ in what they set: theirs is one choice among names."""
         from optuna.distributions import CategoricalDistribution
 
+        if trial.origin and not is_point(self._sweep, trial.params):
+            return {}, {}  # a clone beside the axes: its settings are among the attributes
         if self._listed:
             return {self._kind: trial.name}, {self._kind: CategoricalDistribution(self._listed)}
         axes = {key: self._axes[key] for key in trial.params}

@@ -112,6 +112,8 @@ class ActiveTrial:
             for row in read_sound_rows(run):
                 self._note(index, row)
         left = tuple(run for run in self.runs if not has_result(run))
+        if self.record.stopped:
+            self.pruned, left = self.record.stopped, ()
         for run in self.runs:
             if run_status(run) == Status.PRUNED:
                 self.give_up(run)
@@ -136,6 +138,15 @@ class ActiveTrial:
         """
         self.pruned = self.pruned or str(read_result(run).get("message") or "pruned")
         self.waiting = []
+
+    def stop(self, why: str) -> None:
+        """Somebody ends the trial: nothing more is begun, and the run under way ends at its next evaluation."""
+        self.record = dataclasses.replace(self.record, stopped=why)
+        self.pruned, self.waiting = why, []
+        for run in self.runs:
+            if run.status.exists() and not has_result(run):
+                end = {"status": "PRUNED", "message": why, "step": 0}
+                replace_json(run.control, {"schema": 1, "wait": False, "seen": 0, "end": end}, durable=False)
 
     def step(self, run: RunDir, row: Mapping[str, Any]) -> None:
         """Note how far a run is, by what a row of it says of the budget; a row that does not say moves nothing."""
@@ -236,6 +247,9 @@ class ActiveTrial:
     def _answer(self, run: RunDir, seen: int) -> None:
         """Write what the run reads at its evaluations."""
         assert self.decide is not None
+        if self.record.stopped:
+            self.stop(self.record.stopped)
+            return
         index, end = self.runs.index(run), None
         for row in read_sound_rows(run):
             share = self.yardstick.share(row)

@@ -20,7 +20,7 @@ from grpoctl.sweeps.driver import Plan, conclude, end_status
 from grpoctl.sweeps.loading import sweep_sha
 from grpoctl.sweeps.storage import StudyStorage
 from grpoctl.sweeps.study import Terms, new_study, reopened
-from tests.grpoctl.sweeps.paper import Killed, PaperExecutor, learning_curve
+from tests.grpoctl.sweeps.paper import Killed, PaperExecutor
 from tests.grpoctl.sweeps.test_driver import Silent, document, home, in_optuna, loaded, metrics
 
 __all__ = ["home"]  # a fixture
