@@ -40,6 +40,9 @@ LAST_RUNS = 1.5  # with fewer runs' budgets left and no whole run yet, the leade
 JITTER = 1e-6  # of variances, in units of the spread squared
 LEAST_SPREAD = 5.0  # tolerances
 REPEATS = 2  # whole runs of a choice that is decided on
+MOST_SEEN = 300  # observations that the beliefs are of
+MOST_FITTED = 150  # observations that the shape is fitted to; beyond MOST_SEEN it is not fitted again
+CONTENDERS = 256  # candidates among which the best is looked for; the others are too far behind
 SLACK = 1e-9  # of a share
 
 
@@ -181,6 +184,13 @@ class Beliefs:
         half = solve_triangular(self._factor[0], cross.T, lower=True)
         return cross @ self._weights, prior - half.T @ half
 
+    def marginals(self, places: Places) -> tuple[Array, Array]:
+        """(mean, sd) of worth at these places."""
+        cross = Between(self.features, places, self.seen).worth(self.shape)
+        half = solve_triangular(self._factor[0], cross.T, lower=True)
+        prior = (self.shape.smooth**2 + self.shape.own**2) * places.share ** (2 * self.shape.grows)
+        return cross @ self._weights, np.sqrt(np.maximum(prior - np.square(half).sum(axis=0), 0.0))
+
     def informs(self, places: Places, jobs: Places) -> tuple[Array, Array]:
         """(covariance of worth at the places with what the jobs would show, variance of that): (C, J), (J,)."""
         between = Between(self.features, jobs, self.seen)
@@ -286,8 +296,8 @@ class Search:
         features_CA, tolerance = self.problem.features_CA, self.problem.tolerance
         at, shape = self._fits[-1] if self._fits else (0, prior_shape(features_CA.shape[1]))
         due = max(FITTED_FROM, math.ceil(at * FITTED_EVERY))
-        while due <= len(seen):
-            first = seen[:due]
+        while due <= min(len(seen), MOST_SEEN):
+            first = thinned(seen[:due], MOST_FITTED)
             values, _, spread = standardised(first, tolerance)
             shape = fitted(features_CA, places_of(first), values, replace(shape, error=error_of(first) / spread))
             self._fits.append((due, shape))
@@ -316,15 +326,18 @@ class Search:
         allowed = np.asarray([
             index not in limits.excluded and (index in begun or not closed) for index in range(count)
         ])  # fmt: skip
-        values, centre, spread = standardised(seen, problem.tolerance)
-        shape = replace(self.shape(seen), error=error_of(seen) / spread)
-        beliefs = Beliefs(problem.features_CA, places_of(seen), values, shape).expecting(places_of(pending))
-        whole = Places(np.arange(count), np.full(count, -1), np.ones(count))
-        mean, covariance = beliefs.worth(whole)
-        rng = np.random.default_rng([self._key, number])
-        draws_SC = drawn(mean, covariance, rng)
-        draws_SC[:, ~allowed] = -math.inf
-        tolerance = problem.tolerance / spread
+        kept = thinned(seen, MOST_SEEN)
+        values, centre, spread = standardised(kept, problem.tolerance)
+        shape = replace(self.shape(seen), error=error_of(kept) / spread)
+        beliefs = Beliefs(problem.features_CA, places_of(kept), values, shape).expecting(places_of(pending))
+        rng, tolerance = np.random.default_rng([self._key, number]), problem.tolerance / spread
+        mean, sd = beliefs.marginals(at_the_end(np.arange(count)))
+        contenders = np.flatnonzero(allowed)
+        if len(contenders) > CONTENDERS:
+            promise = (mean + 2 * sd)[contenders]
+            contenders = np.sort(contenders[np.argsort(-promise, kind="stable")[:CONTENDERS]])
+        draws_SC = np.full((SAMPLES, count), -math.inf)
+        draws_SC[:, contenders] = drawn(*beliefs.worth(at_the_end(contenders)), rng)
         right = (draws_SC >= draws_SC.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
         leader = int(right.argmax())
         run = sorted({one.candidate for one in seen if one.share >= 1 and allowed[one.candidate]})
@@ -335,11 +348,16 @@ class Search:
             right=0.0 if choice is None else float(right[choice]),
             right_C=right,
             mean_C=mean * spread + centre,
-            sd_C=np.sqrt(np.diag(covariance)) * spread,
+            sd_C=sd * spread,
         )
         best = draws_SC.argmax(axis=1)
         challengers = best[_beaten(draws_SC, best, leader, tolerance)]
-        return standing, self._job(beliefs, standing, challengers, _Runs(problem, seen, pending, limits.runs), rng)
+        runs = _Runs(problem, seen, pending, limits.runs)
+        job = self._job(beliefs, standing, challengers, runs, rng)
+        if job is None:  # the contenders have all that they can have: the likeliest of the others
+            others = (runs.options(int(index)) for index in np.argsort(-right, kind="stable") if allowed[index])
+            job = next((options[0][0] for options in others if options), None)
+        return standing, job
 
     def _job(
         self,
@@ -426,6 +444,29 @@ def drawn(mean_C: Array, covariance_CC: Array, rng: np.random.Generator) -> Arra
     factor = np.linalg.cholesky(covariance_CC + 1e-6 * np.eye(len(mean_C)))
     draws: Array = mean_C + rng.standard_normal((SAMPLES, len(mean_C))) @ factor.T
     return draws
+
+
+def thinned(seen: Sequence[Seen], most: int) -> Sequence[Seen]:
+    """At most so many observations: all of the candidates that were the best at their last one, in their order.
+
+    Of hundreds of candidates the many that are far behind decide nothing, and each observation costs time.
+    """
+    if len(seen) <= most:
+        return seen
+    levels = {share: float(np.median([one.value for one in seen if one.share == share])) for share in
+              {one.share for one in seen}}  # fmt: skip
+    ahead: dict[int, list[float]] = {}
+    for one in seen:
+        ahead.setdefault(one.candidate, []).append(one.value - levels[one.share])
+    by_rank = sorted(ahead, key=lambda candidate: (-sum(ahead[candidate]) / len(ahead[candidate]), candidate))
+    counts = np.cumsum([len(ahead[candidate]) for candidate in by_rank])
+    kept = set(by_rank[: max(1, int(np.searchsorted(counts, most, side="right")))])
+    return [one for one in seen if one.candidate in kept]
+
+
+def at_the_end(candidates: NDArray[np.int64]) -> Places:
+    """The candidates at their whole budget, whatever the seed."""
+    return Places(candidates, np.full(len(candidates), -1), np.ones(len(candidates)))
 
 
 def places_of(what: Sequence[Seen] | Sequence[Job]) -> Places:
