@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpoctl.analysis.sweeps.budget import Account, account
+from grpoctl.analysis.sweeps.report import how_text
 from grpoctl.analysis.sweeps.wording import score_text, short_keys, trial_text
 from grpoctl.console import console_on, is_terminal, print_note, rich_text, write
 from grpoctl.credentials import without_credentials
@@ -186,11 +187,10 @@ def header(document: Document) -> str:
     each = ", ".join(
         f"{count_text(value)} {unit} per run" for unit, value in (document.get("budget") or {}).items() if value
     )
-    pruner = (document.get("pruner") or {}).get("name") or "none"
     return (
         f"{document['study']}: {document.get('title') or document.get('sweep')}\n"
         f"{document.get('direction', 'maximize')} {document.get('metric')}, {plural(budget.total, 'trial')} x "
-        f"{plural(len(seeds), 'seed')}{', ' if each else ''}{each}, sampler {document.get('sampler')}, pruner {pruner}"
+        f"{plural(len(seeds), 'seed')}{', ' if each else ''}{each}, {how_text(document)}"
     )
 
 

@@ -59,7 +59,7 @@ def _size_notes(sweep: SweepSpec) -> Iterator[str]:
 
 def _adaptive_allocation_notes(sweep: SweepSpec) -> Iterator[str]:
     """What has no say where the search itself decides."""
-    if sweep.sampler in ("tpe", "random"):
+    if sweep.sampler == "tpe":
         yield f"allocation adaptive chooses its candidates itself: sampler {sweep.sampler} has no say"
     if sweep.pruner.name != "none":
         yield f"allocation adaptive pauses runs itself: pruner {sweep.pruner.name} has no say"

@@ -202,6 +202,9 @@ class SweepSpec(Part):
         if not isinstance(value, dict):
             return value
         sweep = _with_experiments({key: below for key, below in value.items() if below is not None or key in _NULLABLE})
+        adaptive = sweep.get("allocation") == "adaptive"
+        if adaptive and sweep.get("axes"):  # among points drawn at random, where they cannot be listed
+            sweep.setdefault("sampler", "random")
         for key, kind in (("candidates", "grid"), ("ladder", "ladder"), ("axes", "tpe")):
             if sweep.get(key):
                 sweep.setdefault("sampler", kind)
@@ -214,7 +217,9 @@ class SweepSpec(Part):
             sweep.setdefault("direction", "maximize" if metric.better == "higher" else "minimize")
         if metric is not None and (metric.name == "eval/reward" or metric.unit == "fraction"):
             sweep.setdefault("worst", 1.0 if sweep.get("direction") == "minimize" else 0.0)
-        prunes = sweep.get("sampler") in ("tpe", "random") and metric is not None and metric.kind != "run"
+        prunes = (
+            not adaptive and sweep.get("sampler") in ("tpe", "random") and metric is not None and metric.kind != "run"
+        )
         sweep.setdefault("pruner", "patient-median" if prunes else "none")
         return sweep
 

@@ -194,8 +194,14 @@ def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Term
         "axes": {key: plain(axis) for key, axis in sweep.axes.items()},
         "notes": list(notes),
         "failures": 0,
-        **({} if sweep.allocation == "fixed" else {"allocation": sweep.allocation, "jobs": []}),
+        **({} if sweep.allocation == "fixed" else _of_a_search(sweep)),
     }
+
+
+def _of_a_search(sweep: SweepSpec) -> dict[str, Any]:
+    """What the header of an adaptive study has besides."""
+    keys = ("allocation", "stop", "confidence", "tolerance")
+    return {**{key: getattr(sweep, key) for key in keys}, "jobs": []}
 
 
 def kept_in(study: StudyDir, header: Mapping[str, Any]) -> str | Path:

@@ -60,6 +60,7 @@ def _head(of: Digest) -> list[Section]:
         *([Line(label="Question", text=str(document["question"]))] if document.get("question") else []),
         Line(label="Setup", text=setup_text(document)),
         Line(label="Done", text=progress_text(document)),
+        *_search(document),
         *(_line(finding) for finding in findings[len(first) :]),
         *(
             Line(label="Note", text=str(note))
@@ -97,14 +98,33 @@ def setup_text(document: Mapping[str, Any]) -> str:
     budget = [f"{count_text(value)} {unit} per run" for unit, value in (document.get("budget") or {}).items() if value]
     trials = plural(int(document.get("total") or 0), "trial")
     over = ", ".join([f"{trials} x {plural(len(seeds), 'seed')}", *budget])
-    pruner = (document.get("pruner") or {}).get("name") or "none"
-    startup = document.get("startup")
-    drawn = f" (first {startup} trials random)" if startup else ""
     taken = "" if document.get("take") == "final" else f" ({document.get('take')})"
     return (
-        f"{document.get('direction')} {document.get('metric')}{taken} over {over}; sampler {document.get('sampler')}"
-        f"{drawn}, pruner {pruner}; on {document.get('experiment')}, profile {document.get('profile')}"
+        f"{document.get('direction')} {document.get('metric')}{taken} over {over}; {how_text(document)}; "
+        f"on {document.get('experiment')}, profile {document.get('profile')}"
     )
+
+
+def how_text(document: Mapping[str, Any]) -> str:
+    """`sampler tpe (first 11 trials random), pruner patient-median`, or `allocation adaptive, until decided at 90%`."""
+    if document.get("allocation") == "adaptive":
+        decided = f", until decided at {document.get('confidence') or 0.0:.0%}"
+        return f"allocation adaptive{decided if document.get('stop') == 'decided' else ''}"
+    startup = document.get("startup")
+    drawn = f" (first {startup} trials random)" if startup else ""
+    pruner = (document.get("pruner") or {}).get("name") or "none"
+    return f"sampler {document.get('sampler')}{drawn}, pruner {pruner}"
+
+
+def _search(document: Mapping[str, Any]) -> list[Line]:
+    """What an adaptive search holds of its choice, and what that took."""
+    search = document.get("search") or {}
+    if search.get("choice") is None:
+        return []
+    near = f"#{search['choice']} is within {search['tolerance']:g} of the best with probability {search['right']:.2f}"
+    spent = f"{search['runs']:.1f} of {search['of']:g} runs' budgets spent among {search['candidates']} candidates"
+    text = f"{near}, by a model of all {plural(int(search['jobs']), 'job')}; {spent}"
+    return [Line(label="Search", text=text)]
 
 
 def progress_text(document: Mapping[str, Any]) -> str:
