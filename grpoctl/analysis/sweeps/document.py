@@ -18,7 +18,7 @@ from grpoctl.analysis.sweeps.axes import Axis, at_end, axes_of, ends_of
 from grpoctl.analysis.sweeps.budget import NearBest, account, near
 from grpoctl.analysis.sweeps.effects import AxisEffect, axis_effects
 from grpoctl.analysis.sweeps.outlook import Longer, MoreSeeds, longer, more_seeds
-from grpoctl.analysis.sweeps.ranking import LearnedGain, Ranking, learned, ranked, ruler_of
+from grpoctl.analysis.sweeps.ranking import LearnedGain, Ranking, learned, ranked, ruler_of, seed_values
 from grpoctl.analysis.sweeps.regions import RunFacts, run_facts
 from grpoctl.analysis.sweeps.selection import SelectionBias, selection_bias
 from grpoctl.analysis.sweeps.wording import score_text, short_keys
@@ -215,11 +215,16 @@ def digest(document: Document) -> Digest:
         reached=near(document, ranking, sign=sign),
         names=short_keys(keys),
         learned=learned(trials.values(), ranking, direction=direction, ruler=ruler),
-        selection=_spared(lambda: selection_bias(ranking, sign=sign), None),
+        selection=_spared(lambda: selection_bias(ranking, sign=sign, seeds=_seeds_of_best(trials, ranking)), None),
         effects=_spared(lambda: axis_effects(document, ranking), ()),
         longer=_spared(lambda: longer(trials, ranking, sign=sign), Longer(trend="unknown")),
         more_seeds=_spared(lambda: more_seeds(ranking), None),
     )
+
+
+def _seeds_of_best(trials: Mapping[int, Trial], ranking: Ranking) -> list[float]:
+    """The values of the best candidate's seeds."""
+    return [] if ranking.best is None else seed_values(trials[ranking.best], 0.0)
 
 
 def _spared(compute: Callable[[], T], without: T) -> T:

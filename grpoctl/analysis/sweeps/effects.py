@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import compress
@@ -31,7 +32,8 @@ _LISTED = 4  # values of a list of numbers that are taken as they stand; of more
 _DECADE = 10.0  # a list of numbers that spans so much is taken on a log scale
 _RESAMPLES = 200
 _DEALS = 499  # permutations
-_MOST_ROWS = 20_000  # candidates x resamples, so that `show` is quick for a study of thousands
+_BLOCKS = 50  # of more candidates, blocks of them are drawn: `show` is quick for a study of thousands, too
+_NORMAL = 60  # candidates from which on a sum over permuted ones is a normal number
 _ALIASED = 1e-9  # of a column's own sum of squares: what is left of it beside the others is rounding
 
 Judgement = Literal["effect", "no effect seen", "not enough to judge"]
@@ -107,8 +109,8 @@ def axis_effects(document: Mapping[str, Any], ranking: Ranking) -> tuple[AxisEff
     weights = _weights(ranking)
     rows = [[1.0, *(column[at] for term in terms for column in term.columns), scores[at]] for at in range(n)]
     fit = _Fit(rows, weights, [len(term.columns) for term in terms])
-    whole = fit.shares([1] * n)
-    resampled = _resampled(fit, n)
+    whole = fit.shares([1] * fit.blocks)
+    resampled = _resampled(fit)
     chances = _chances(rows, weights, [len(term.columns) for term in terms])
     alpha = 1 - CONFIDENCE ** (1 / len(terms))
     effects = []
@@ -198,14 +200,17 @@ class _Fit:
         starts = [1 + sum(widths[:place]) for place in range(len(widths))]
         self._blocks = [range(start, start + width) for start, width in zip(starts, widths, strict=True)]
         self._rows, self._weights = rows, weights
-        self._products = [[weight * a * b for a in row for b in row] for row, weight in zip(rows, weights, strict=True)]
+        self.blocks = min(len(rows), _BLOCKS)
+        self._numbers = [len(range(block, len(rows), self.blocks)) for block in range(self.blocks)]
+        self._sums = [self._sum_of(range(block, len(rows), self.blocks)) for block in range(self.blocks)]
 
     def shares(self, counts: Sequence[int]) -> list[float]:
-        """Of the candidates, each so often: what goes with each term alone, beyond chance, of the whole variance."""
-        matrix, used = self._swept(counts)
+        """Of the blocks, each so often: what goes with each term alone, beyond chance, of the whole variance."""
+        flat = self._weighted(counts)
+        matrix, used = self._swept(flat)
         left = matrix[self._y][self._y]
-        total = self._total(counts)
-        free = sum(count > 0 for count in counts) - len(used)
+        total = self._total(flat)
+        free = sum(number for number, count in zip(self._numbers, counts, strict=True) if count) - len(used)
         if total <= 0 or free < 1:
             return [0.0] * len(self._blocks)
         shares = []
@@ -216,7 +221,7 @@ class _Fit:
                 _sweep(without, column)
             others = [c for c in range(1, self._y) if c not in used and c not in block]
             for column in others:  # what stood back for a column of this term
-                if without[column][column] > _ALIASED * max(1.0, sum(counts)):
+                if without[column][column] > _ALIASED * len(self._rows):
                     _sweep(without, column)
             by_chance = len(own) * left / free
             shares.append((without[self._y][self._y] - left - by_chance) / total)
@@ -225,7 +230,7 @@ class _Fit:
     def values(self, place: int, term: _Term) -> tuple[Effect, ...]:
         """How far the model's mean at each value of a term lies from its mean over the candidates."""
         n = len(self._rows)
-        matrix, used = self._swept([1] * n)
+        matrix, used = self._swept(self._weighted([1] * self.blocks))
         free = n - len(used)
         error = matrix[self._y][self._y] / free
         t = t_quantile((1 + CONFIDENCE) / 2, free)
@@ -244,13 +249,9 @@ class _Fit:
             )
         return tuple(effects)
 
-    def _swept(self, counts: Sequence[int]) -> tuple[Matrix, set[int]]:
+    def _swept(self, flat: Sequence[float]) -> tuple[Matrix, set[int]]:
         """The matrix of sums after all columns that are no combination of those before them, and these columns."""
-        flat = [0.0] * self._size**2
-        for count, products in zip(counts, self._products, strict=True):
-            if count:
-                flat = [total + count * product for total, product in zip(flat, products, strict=True)]
-        matrix = [flat[at : at + self._size] for at in range(0, len(flat), self._size)]
+        matrix = [list(flat[at : at + self._size]) for at in range(0, len(flat), self._size)]
         own = [matrix[column][column] for column in range(self._size)]
         used = set()
         for column in range(self._y):
@@ -259,12 +260,26 @@ class _Fit:
                 used.add(column)
         return matrix, used
 
-    def _total(self, counts: Sequence[int]) -> float:
+    def _total(self, flat: Sequence[float]) -> float:
         """The weighted sum of squares about the mean."""
-        weights = [count * weight for count, weight in zip(counts, self._weights, strict=True)]
-        scores = [row[self._y] for row in self._rows]
-        centre = sum(map(mul, weights, scores)) / sum(weights)
-        return math.fsum(weight * (score - centre) ** 2 for weight, score in zip(weights, scores, strict=True))
+        weight, ones, squares = flat[0], flat[self._y], flat[-1]
+        total = squares - ones * ones / weight
+        return total if total > 1e-12 * abs(squares) else 0.0
+
+    def _weighted(self, counts: Sequence[int]) -> list[float]:
+        """The sums of products over the blocks, each so often."""
+        flat = [0.0] * self._size**2
+        for count, sums in zip(counts, self._sums, strict=True):
+            if count:
+                flat = [total + count * part for total, part in zip(flat, sums, strict=True)]
+        return flat
+
+    def _sum_of(self, candidates: Sequence[int]) -> list[float]:
+        """The sums of products over some candidates."""
+        roots = [math.sqrt(self._weights[at]) for at in candidates]
+        columns = [[self._rows[at][c] * root for at, root in zip(candidates, roots, strict=True)]
+                   for c in range(self._size)]  # fmt: skip
+        return [sum(map(mul, a, b)) for a in columns for b in columns]
 
 
 def _sweep(matrix: Matrix, pivot: int) -> None:
@@ -280,15 +295,13 @@ def _sweep(matrix: Matrix, pivot: int) -> None:
     matrix[pivot] = own
 
 
-def _resampled(fit: _Fit, n: int) -> list[list[float]]:
+def _resampled(fit: _Fit) -> list[list[float]]:
     """The shares of as many candidates drawn from them with replacement, again and again; from a fixed seed."""
     dice = random.Random(0)
     resamples = []
-    for _ in range(max(50, min(_RESAMPLES, _MOST_ROWS // n))):
-        counts = [0] * n
-        for _ in range(n):
-            counts[dice.randrange(n)] += 1
-        resamples.append(fit.shares(counts))
+    for _ in range(_RESAMPLES):
+        drawn = Counter(dice.randrange(fit.blocks) for _ in range(fit.blocks))
+        resamples.append(fit.shares([drawn[block] for block in range(fit.blocks)]))
     return resamples
 
 
@@ -313,7 +326,6 @@ def _chances(rows: Sequence[Sequence[float]], weights: Sequence[float], widths: 
     roots = [math.sqrt(weight) for weight in weights]
     columns = [[row[c] * root for row, root in zip(rows, roots, strict=True)] for c in range(len(rows[0]))]
     *predictors, y = columns
-    deals = max(99, min(_DEALS, _MOST_ROWS // len(rows)))
     chances, start = [], 1
     for width in widths:
         others = _orthonormal([*predictors[:start], *predictors[start + width :]])
@@ -325,10 +337,15 @@ def _chances(rows: Sequence[Sequence[float]], weights: Sequence[float], widths: 
             continue
         observed = _ratio(left, own, others)
         beyond = 0
-        for _ in range(deals):
-            dice.shuffle(left)
-            beyond += _ratio(left, own, others) >= observed
-        chances.append((1 + beyond) / (1 + deals))
+        for _ in range(_DEALS):
+            if len(left) > _NORMAL:
+                free = len(left) - len(own) - len(others)
+                dealt = sum(dice.gauss(0, 1) ** 2 for _ in own) / free
+            else:
+                dice.shuffle(left)
+                dealt = _ratio(left, own, others)
+            beyond += dealt >= observed
+        chances.append((1 + beyond) / (1 + _DEALS))
     return chances
 
 

@@ -40,6 +40,7 @@ _EVENT_IDS: Mapping[Event, str] = {
     "invalid": "invalid-rollout",
     "learned nothing": "no-updates",
 }
+NOISIER = 2.0  # times the others' standard deviation: the pooled one is no measure of the winner's luck
 SMALL = 0.05  # standard errors of a score: a selection bias that is not worth a number
 
 _MOST_LEVELS = 4  # counts are listed for all levels up to so many
@@ -58,16 +59,15 @@ class StudyFinding:
         return {"id": self.id, "text": self.text, "numbers": dict(self.numbers)}
 
 
-def study_findings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Everything that can be said, the most telling first: objects of `id`, `text` and the numbers behind the text."""
-    return [finding.document() for finding in findings_of(digest(document))]
-
-
 def study_conclusions(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What sweep.json keeps of the numbers behind the findings, under the keys of `document.CONCLUSIONS`."""
+    """What sweep.json keeps: `findings`, the most telling first, and what is concluded under `document.CONCLUSIONS`.
+
+    A finding is an object of `id`, `text` and the numbers behind the text.
+    """
     of = digest(document)
     learned = of.learned
     return {
+        "findings": [finding.document() for finding in findings_of(of)],
         "selection_bias": None if of.selection is None else of.selection.document(),
         "gain_over_start": None
         if learned is None
@@ -155,6 +155,8 @@ def _winner(of: Digest) -> list[StudyFinding]:
             f"{score} is the best of {ranked} noisy means{near}: {luck} of it is luck ({bias.method}); "
             f"expect {metric_text(of.metric, bias.corrected)} on fresh seeds"
         )
+        if bias.noisier is not None and bias.noisier > NOISIER:
+            text += f", or worse: its own seeds differ {bias.noisier:.1f} times as much as the others'"
     return [StudyFinding(id="selection-bias", text=text, numbers=bias.document())]
 
 

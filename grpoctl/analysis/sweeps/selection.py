@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from core.health.statistics import Interval, clipped, mean, mean_interval, sample_sd
-from grpoctl.analysis.sweeps.ranking import Ranking
+from grpoctl.analysis.sweeps.ranking import Noise, Ranking
 
 METHOD = "parametric bootstrap"
 CONTENDERS = 4.0  # standard errors of a difference behind the best; what lies further away is not picked by luck
@@ -31,7 +31,8 @@ class SelectionBias:
 
     `corrected` is the score to expect on fresh seeds and the same prompts. `spread` is the estimated standard deviation
     of the contenders' true means, `contenders` how many candidates could have been picked instead, the winner included,
-    `error` the standard error of the score over seeds.
+    `error` the standard error of the score over seeds. `noisier`: the standard deviation of the winner's own seeds over
+    that of the others; None where one of them is not known. Well above 1 the pooled noise understates its luck.
     """
 
     number: int
@@ -43,6 +44,7 @@ class SelectionBias:
     error: float
     spread: float
     draws: int
+    noisier: float | None = None
     method: str = METHOD
 
     def document(self) -> dict[str, Any]:
@@ -50,8 +52,10 @@ class SelectionBias:
         return asdict(self)
 
 
-def selection_bias(ranking: Ranking, *, sign: float) -> SelectionBias | None:
+def selection_bias(ranking: Ranking, *, sign: float, seeds: Sequence[float] = ()) -> SelectionBias | None:
     """By how much the first of a ranking is too good by chance; None where no noise is known or a guard stopped it.
+
+    `seeds` are the values of the first one's seeds.
 
     A parametric bootstrap. The contenders are the sound candidates less than CONTENDERS standard errors behind the
     best. Candidate i of n_i seeds has the mean y_i ~ N(theta_i, s^2 / n_i) with the study's pooled s, and the true
@@ -94,7 +98,17 @@ def selection_bias(ranking: Ranking, *, sign: float) -> SelectionBias | None:
         error=math.sqrt(variances[best]),
         spread=math.sqrt(spread),
         draws=draws,
+        noisier=_noisier(noise, seeds),
     )
+
+
+def _noisier(noise: Noise, seeds: Sequence[float]) -> float | None:
+    """The standard deviation of these seeds over that of all the others in the pool; None where one is not known."""
+    own, df = sample_sd(seeds), noise.df - (len(seeds) - 1)
+    if own is None or df < 1:
+        return None
+    others = noise.sd**2 * noise.df - own**2 * (len(seeds) - 1)
+    return own / math.sqrt(others / df) if others > 1e-9 * own**2 else None
 
 
 def _luck(truths: Sequence[float], errors: Sequence[float], draws: int) -> float:

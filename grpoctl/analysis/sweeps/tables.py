@@ -144,7 +144,7 @@ def effects(of: Digest) -> list[Section]:
         low, high = effect.interval
         axis = of.names.get(effect.key, effect.key)
         share = f"{effect.share:.0%} [{100 * low:.0f}, {100 * high:.0f}]"
-        first = (axis, share, effect.judgement)
+        first: tuple[str, str, str] = (axis, share, effect.judgement)
         for value in effect.values:
             moved = estimate_text(of.metric, value.effect, value.interval, signed=True)
             rows.append((*first, value.label, str(value.candidates), moved))

@@ -8,21 +8,26 @@ from typing import Any
 
 import pytest
 
-from grpoctl.analysis.sweeps.findings import study_findings
+from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.analysis.sweeps.report import text_report
 from tests.studies import LR, K, advantage_study, axis, ladder_study, study, trial
 
 
+def of_study(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = study_conclusions(document)["findings"]
+    return found
+
+
 def texts(document: dict[str, Any]) -> dict[str, str]:
-    return {found["id"]: found["text"] for found in study_findings(document)}
+    return {found["id"]: found["text"] for found in of_study(document)}
 
 
 def numbers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {found["id"]: found["numbers"] for found in study_findings(document)}
+    return {found["id"]: found["numbers"] for found in of_study(document)}
 
 
 def test_a_whole_study() -> None:
-    found = study_findings(advantage_study())
+    found = of_study(advantage_study())
     assert [one["id"] for one in found] == [
         "best", "noise", "collapse", "importances", "cost", "pruned", "failed", "runs",
     ]  # fmt: skip
@@ -57,7 +62,7 @@ def test_a_correction_is_said_with_its_size() -> None:
 def test_an_evaluations_noise_is_said_and_no_difference_below_it_counts() -> None:
     """Seeds that agree to 0.001 by luck, where each evaluation is known to 0.02: the larger one is the measure."""
     trials = [trial(n, [0.5 + n / 100, 0.501 + n / 100], errors=[0.02, 0.02]) for n in range(2)]
-    found = {one["id"]: one for one in study_findings(study(trials, eval_prompts=64))}
+    found = {one["id"]: one for one in of_study(study(trials, eval_prompts=64))}
     assert found["noise"]["numbers"]["evaluation"] == pytest.approx(0.02)
     assert found["noise"]["numbers"]["least"] == pytest.approx(4.3027 * 0.02, abs=1e-4)  # t(2), one pair
     assert found["best"]["numbers"]["indistinguishable"] == [0]
@@ -110,16 +115,16 @@ def begun(number: int, start: float, end: float, **more: Any) -> Any:
 def test_learning_is_told_from_where_grpo_begins_of_each_candidate_itself() -> None:
     """Both end at 0.6. The first one's supervised stage made all of that, the second one's GRPO."""
     trials = [begun(0, 0.6, 0.6), begun(1, 0.3, 0.6)]
-    found = {one["id"]: one for one in study_findings(study(trials))}
+    found = {one["id"]: one for one in of_study(study(trials))}
     assert found["no-better-than-start"]["numbers"]["trials"] == [0]
     noisy = [begun(n, 0.5, end, gain_errors=[0.028] * 2) for n, end in enumerate([0.55, 0.9])]
-    found = {one["id"]: one for one in study_findings(study(noisy, eval_prompts=64))}
+    found = {one["id"]: one for one in of_study(study(noisy, eval_prompts=64))}
     assert found["no-better-than-start"]["numbers"]["trials"] == [0]  # +0.05, known to 0.028
 
 
 def test_where_nothing_was_learned_that_is_said_first() -> None:
     document = study([begun(0, 0.6, 0.601), begun(1, 0.6, 0.6)])
-    findings = study_findings(document)
+    findings = of_study(document)
     assert findings[0]["id"] == "nothing-learned"
     assert findings[0]["numbers"]["trials"] == [0, 1]
     line = text_report(document)[0].lines[0]
@@ -148,7 +153,7 @@ def test_the_rules_that_spoke_are_counted_over_runs() -> None:
         trial(0, [0.4, 0.5], findings=[[], ["no-updates", "dead-groups"]]),
         trial(1, [0.4, 0.5], findings=[["dead-groups"], []]),
     ]
-    found = next(one for one in study_findings(study(trials)) if one["id"] == "runs")
+    found = next(one for one in of_study(study(trials)) if one["id"] == "runs")
     assert "dead-groups in 2, no-updates in 1" in found["text"]
     assert found["text"].endswith("grpoctl diagnose advantage-study-tiny-1a2b3c4d-1-t0000-s1")
     assert found["numbers"] == {"runs": 4, "rules": {"dead-groups": 2, "no-updates": 1}}
