@@ -106,7 +106,7 @@ def confirmed(
     if not known:
         return document, None
     outcome = confirmation(
-        known, score=float(winner.trial["score"]), expected=winner.expected, sign=sign_of(winner.document),
+        known, score=float(winner.trial["score"]), corrected=winner.corrected, sign=sign_of(winner.document),
         stopped=sum(result["status"] in STOPPED_BY_GUARD for result in results),
     )  # fmt: skip
     return {**document, **outcome.document(), "values": values}, outcome
@@ -122,9 +122,9 @@ def confirmation_lines(winner: Winner, document: Mapping[str, Any], outcome: Con
         side = "better" if outcome.observed_bias > 0 else "worse"
         text = f"{metric} {fresh} on {plural(len(outcome.values), 'fresh seed')}; "
         text += f"in the study {metric_text(metric, outcome.score)}, {off} {side}"
-        if outcome.expected is not None:
+        if outcome.corrected is not None:
             where = {True: " lies inside", False: " lies outside", None: ""}[outcome.inside]
-            text += f"; its estimate without the luck of being picked, {metric_text(metric, outcome.expected)},"
+            text += f"; its estimate without the luck of being picked, {metric_text(metric, outcome.corrected)},"
             text = f"{text}{where}" if where else text.removesuffix(",")
         lines.append(Line(label="Confirm", text=text))
         if outcome.interval is not None:

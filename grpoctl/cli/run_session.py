@@ -69,7 +69,7 @@ def run_all(request: RunRequest) -> list[dict[str, Any]]:
     for loaded in resolved:
         resume = request.resume and (not request.brief or _begun(loaded, home))
         prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=resume), home)
-        for note in prepared.notes:
+        for note in () if request.brief and prepared.finished else prepared.notes:
             console.print_note(note)
         if prepared.finished and (result := read_json(prepared.run.result)) is not None:
             executed = Executed(result=result)

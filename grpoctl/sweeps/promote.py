@@ -122,7 +122,7 @@ class Winner:
         return tuple(number for number in together if number != self.number) if self.number in together else ()
 
     @property
-    def expected(self) -> float | None:
+    def corrected(self) -> float | None:
         """The score less what its having been picked adds; None where that is not known, or this is not the best."""
         bias = digest(upgraded(self.document)).selection
         return bias.corrected if bias is not None and bias.number == self.number else None

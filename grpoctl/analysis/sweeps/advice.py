@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -97,14 +98,18 @@ def _beyond(spec: Mapping[str, Any], *, upper: bool) -> str | None:
     if len(values) < 3:
         return None
     whole = all(value == int(value) for value in values)
-    near, end = (values[-2], values[-1]) if upper else (values[1], values[0])
-    geometric = values[0] > 0 and max(near, end) / min(near, end) >= 1.5
-    beyond = [end * end / near, end * (end / near) ** 2] if geometric else [end + (end - near), end + 2 * (end - near)]
-    beyond = [value for value in beyond if value > 0 and (not whole or value >= 1)]
-    if whole and geometric:
-        beyond = [value for value in beyond if value == round(value)]
+    third, near, end = (values[-3], values[-2], values[-1]) if upper else (values[2], values[1], values[0])
+    even = math.isclose(near - third, end - near)
+    beyond = _sound([end + (end - near), end + 2 * (end - near)], whole=whole) if even else []
+    if not beyond and end * near > 0:
+        beyond = _sound([end * end / near, end * (end / near) ** 2], whole=whole)
     listed = sorted([near, end, *beyond])
     return f"[{', '.join(_two(value, whole) for value in listed)}]" if beyond else None
+
+
+def _sound(values: list[float], *, whole: bool) -> list[float]:
+    """Those that are above 0, and whole numbers where all of the axis are."""
+    return [value for value in values if value > 0 and (not whole or value == int(value))]
 
 
 def _two(value: float, whole: bool) -> str:

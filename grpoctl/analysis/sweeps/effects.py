@@ -134,7 +134,8 @@ def _term(key: str, spec: Mapping[str, Any], params: Sequence[Mapping[str, Any]]
     absent = object()
     values = [of_one.get(key, absent) for of_one in params]
     names = ["not active" if value is absent else value_text(value) for value in values]
-    labels = list(dict.fromkeys(names))
+    written = [value_text(value) for value in spec.get("values") or ()]
+    labels = list(dict.fromkeys([*(label for label in written if label in names), *names]))
     if len(labels) < 2:
         return None
     active = [value is not absent for value in values]

@@ -127,7 +127,7 @@ class Confirmation:
     """A candidate's score in the study beside its mean on fresh seeds.
 
     `observed_bias` is how much better the study's score was, in the direction of the sweep. `inside` says whether the
-    estimate that the study gave (`expected`) is in the interval; None where one of them is missing.
+    estimate that the study gave (`corrected`) is in the interval; None where one of them is missing.
     """
 
     values: tuple[float, ...]
@@ -135,7 +135,7 @@ class Confirmation:
     interval: Interval | None
     score: float
     observed_bias: float
-    expected: float | None
+    corrected: float | None
     inside: bool | None
     stopped: int  # runs that a guard stopped: they count as `worst`
 
@@ -157,19 +157,18 @@ def fresh_seeds(document: Mapping[str, Any], count: int) -> tuple[int, ...]:
 
 
 def confirmation(
-    values: Sequence[float], *, score: float, expected: float | None, sign: float, stopped: int = 0
+    values: Sequence[float], *, score: float, corrected: float | None, sign: float, stopped: int = 0
 ) -> Confirmation:
     """What fresh seeds say of a score. The interval is over these seeds alone. Raises ValueError without values."""
     estimate = mean_interval(values)
     interval = estimate.interval
-    known = interval is not None and expected is not None
     return Confirmation(
         values=tuple(values),
         mean=estimate.mean,
         interval=interval,
         score=score,
         observed_bias=sign * (score - estimate.mean),
-        expected=expected,
-        inside=interval[0] <= expected <= interval[1] if known and interval and expected is not None else None,
+        corrected=corrected,
+        inside=None if interval is None or corrected is None else interval[0] <= corrected <= interval[1],
         stopped=stopped,
     )
