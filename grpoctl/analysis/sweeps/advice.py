@@ -12,6 +12,7 @@ from core.health.statistics import mean
 from grpoctl.analysis.sweeps.axes import is_range
 from grpoctl.analysis.sweeps.budget import unit_of
 from grpoctl.analysis.sweeps.document import Digest
+from grpoctl.analysis.sweeps.outlook import MOST_SEEDS
 from grpoctl.analysis.sweeps.wording import params_text, trials_text, value_text
 from grpoctl.wording import metric_text
 
@@ -148,7 +149,7 @@ def _tie(of: Digest) -> list[Step]:
     gap = metric_text(of.metric, more.gap)
     pair = f"#{more.first} and #{more.second} differ by {gap}"
     if more.needed is None or more.needed > _MANY:
-        takes = f"more than {_MANY} seeds each" if more.needed is None else f"about {more.needed} seeds each"
+        takes = f"about {more.needed} seeds each" if more.needed else f"more than {MOST_SEEDS} seeds each"
         return [_promotion(of, f"{pair}, which takes {takes} to tell: take the first, or the cheapest of the best set")]
     reason = f"{pair}: {more.needed} seeds each would tell a difference of that size"
     seeds = ",".join(map(str, range(more.needed)))

@@ -332,8 +332,8 @@ def _no_better(of: Digest) -> list[StudyFinding]:
 
 
 def _more(of: Digest) -> list[StudyFinding]:
-    """What more budget would buy, as far as the record shows: longer runs, more seeds."""
-    if of.ranking.best is None:
+    """What more budget would buy, as far as the record shows: longer runs, more seeds; of nothing learned, no word."""
+    if of.ranking.best is None or of.nothing_learned:
         return []
     rise, seeds = of.longer, of.more_seeds
     parts = []
