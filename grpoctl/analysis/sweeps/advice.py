@@ -10,7 +10,7 @@ from typing import Any
 
 from core.health.statistics import mean
 from grpoctl.analysis.sweeps.axes import is_range
-from grpoctl.analysis.sweeps.budget import unit_of
+from grpoctl.analysis.sweeps.budget import NEAR, unit_of
 from grpoctl.analysis.sweeps.document import Digest
 from grpoctl.analysis.sweeps.outlook import MOST_SEEDS
 from grpoctl.analysis.sweeps.wording import params_text, trials_text, value_text
@@ -121,8 +121,10 @@ def _two(value: float, whole: bool) -> str:
 def _longer(of: Digest) -> list[Step]:
     rise = of.longer
     unit, each = unit_of(of.document)
-    if rise.trend != "rising" or rise.gain is None or unit == "trials":
+    if rise.trend != "rising" or rise.gain is None or unit == "trials" or of.ranking.best is None:
         return []
+    if rise.gain < NEAR * abs(of.ranking.scores[of.ranking.best]):
+        return []  # told from nothing, and not worth as much again
     gain = metric_text(of.metric, rise.gain)
     reason = f"the best set still gained {gain} over the last quarter of its budget"
     return [Step(id="longer", reason=reason, command=_again(of, budget=2 * each))]

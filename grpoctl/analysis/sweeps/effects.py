@@ -56,7 +56,8 @@ class AxisEffect:
 
     `share` is the part of the variance between the candidates' means that goes with this axis and no other, beyond what
     as many columns of chance would take; `p` the chance of as much where the axis does nothing (its labels permuted
-    among what the other axes leave over). Both are None where there are too few candidates.
+    among what the other axes leave over). `together` is the share of all axes: above the sum of theirs where axes moved
+    together, so that nobody can say whose it is. All are None where there are too few candidates.
     """
 
     key: str
@@ -65,6 +66,7 @@ class AxisEffect:
     share: float | None = None
     interval: Interval | None = None
     p: float | None = None
+    together: float | None = None
     values: tuple[Effect, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def axis_effects(document: Mapping[str, Any], ranking: Ranking) -> tuple[AxisEff
     weights = _weights(ranking)
     rows = [[1.0, *(column[at] for term in terms for column in term.columns), scores[at]] for at in range(n)]
     fit = _Fit(rows, weights, [len(term.columns) for term in terms])
-    whole = fit.shares([1] * fit.blocks)
+    *whole, together = fit.shares([1] * fit.blocks)
     resampled = _resampled(fit)
     chances = _chances(rows, weights, [len(term.columns) for term in terms])
     alpha = 1 - CONFIDENCE ** (1 / len(terms))
@@ -118,12 +120,13 @@ def axis_effects(document: Mapping[str, Any], ranking: Ranking) -> tuple[AxisEff
         share = whole[place]
         interval = _interval(share, [shares[place] for shares in resampled])
         judgement: Judgement = "effect" if chances[place] <= alpha else "not enough to judge"
-        if judgement != "effect" and interval[1] < _LARGE:
-            judgement = "no effect seen"
+        if judgement != "effect":
+            interval = (0.0, interval[1])  # permuted labels do as well, so nothing is as good a guess
+            judgement = "no effect seen" if interval[1] < _LARGE else judgement
         effects.append(
             AxisEffect(
                 key=term.key, judgement=judgement, candidates=n, share=max(0.0, share), interval=interval,
-                p=chances[place], values=fit.values(place, term),
+                p=chances[place], together=max(0.0, together), values=fit.values(place, term),
             )
         )  # fmt: skip
     return tuple(sorted(effects, key=lambda effect: -(effect.share or 0.0)))
@@ -206,14 +209,17 @@ class _Fit:
         self._sums = [self._sum_of(range(block, len(rows), self.blocks)) for block in range(self.blocks)]
 
     def shares(self, counts: Sequence[int]) -> list[float]:
-        """Of the blocks, each so often: what goes with each term alone, beyond chance, of the whole variance."""
+        """Of the blocks, each so often: what goes with each term alone, beyond chance, of the whole variance.
+
+        The last entry is what goes with all terms together.
+        """
         flat = self._weighted(counts)
         matrix, used = self._swept(flat)
         left = matrix[self._y][self._y]
         total = self._total(flat)
         free = sum(number for number, count in zip(self._numbers, counts, strict=True) if count) - len(used)
         if total <= 0 or free < 1:
-            return [0.0] * len(self._blocks)
+            return [0.0] * (len(self._blocks) + 1)
         shares = []
         for block in self._blocks:
             without = [row[:] for row in matrix]
@@ -226,7 +232,7 @@ class _Fit:
                     _sweep(without, column)
             by_chance = len(own) * left / free
             shares.append((without[self._y][self._y] - left - by_chance) / total)
-        return shares
+        return [*shares, (total - left - (len(used) - 1) * left / free) / total]
 
     def values(self, place: int, term: _Term) -> tuple[Effect, ...]:
         """How far the model's mean at each value of a term lies from its mean over the candidates."""

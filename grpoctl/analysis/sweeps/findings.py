@@ -280,7 +280,9 @@ def _effects(of: Digest) -> list[StudyFinding]:
     judged = [effect for effect in of.effects if effect.share is not None]
     if not judged:
         return []
-    parts = [f"{_share(of, effect)} of the variance" for effect in judged if effect.judgement == "effect"]
+    parts = [f"all together {judged[0].together or 0.0:.0%} of the variance between candidates"]
+    if shown := [_share(of, effect) for effect in judged if effect.judgement == "effect"]:
+        parts.append(f"alone {', '.join(shown)}")
     for judgement in ("not enough to judge", "no effect seen"):
         names = [of.names.get(effect.key, effect.key) for effect in judged if effect.judgement == judgement]
         parts += [f"{', '.join(names)}: {judgement}"] if names else []

@@ -80,6 +80,8 @@ def test_runs_that_still_rise_get_longer_and_flat_ones_shorter() -> None:
     spec = axis([1, 2, 3])
     steps = dict(advised(CLEAR, [1, 3, 2], spec, of={2: rising([0.05, 0.051], 0.5)}))
     assert steps["longer"][-1] == "budget.completions=2048"
+    little = dict(advised(CLEAR, [1, 3, 2], spec, of={2: rising([0.010, 0.011], 0.5)}))  # beyond noise, and about 1 %
+    assert "longer" not in little
     flat = dict(advised(CLEAR, [1, 3, 2], spec, of={2: rising([0.0005, -0.0005], 0.5)}))
     assert "longer" not in flat
     assert flat["shorter"][-1] == "budget.completions=640"  # within 2 % at half of 1,024, and a quarter more

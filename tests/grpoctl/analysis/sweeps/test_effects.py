@@ -37,6 +37,7 @@ def test_a_balanced_table_by_hand() -> None:
     first, second = effects[A], effects[B]
     left = 0.0012 / 8
     assert first.share == pytest.approx((0.12 - left) / 0.1212)
+    assert first.together == pytest.approx((0.12 - 3 * left) / 0.1212)  # three columns of chance
     assert first.judgement == "effect"
     assert [(value.label, value.candidates) for value in first.values] == [("x", 6), ("y", 6)]
     assert [value.effect for value in first.values] == [pytest.approx(-0.1), pytest.approx(0.1)]
@@ -56,6 +57,8 @@ def test_an_axis_is_credited_only_with_what_no_other_one_explains() -> None:
     effects = effects_of(scores, AXES)
     assert [effects[key].share for key in (A, B)] == [pytest.approx(0, abs=1e-6)] * 2
     assert all(effect.judgement != "effect" for effect in effects.values())
+    assert all((effect.together or 0) > 0.9 for effect in effects.values())
+    assert all(effect.interval is not None and effect.interval[0] == 0 for effect in effects.values())
 
 
 def test_a_range_is_fitted_on_its_own_scale() -> None:
