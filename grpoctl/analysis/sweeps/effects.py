@@ -106,6 +106,8 @@ def axis_effects(document: Mapping[str, Any], ranking: Ranking) -> tuple[AxisEff
     n = len(order)
     columns = 1 + sum(len(term.columns) for term in terms)
     scores = [ranking.scores[index] for index in order]
+    if not terms:
+        return ()
     if n < FEWEST or n - columns < _FREE or max(scores) == min(scores):
         return tuple(AxisEffect(key=term.key, judgement="not enough to judge", candidates=n) for term in terms)
     weights = _weights(ranking)
