@@ -21,9 +21,10 @@ from core.models import precision
 from core.policies.registry import check_policy
 from core.tasks.registry import check_task
 from grpoctl import console
+from grpoctl.analysis.outcome import sentences
 from grpoctl.cli.progress import LiveProgress
 from grpoctl.cli.verdict import print_result
-from grpoctl.config import Loaded, load
+from grpoctl.config import Loaded, load, run_stem
 from grpoctl.executors.execution import Executed, Hooks, execute
 from grpoctl.executors.slots import Slot
 from grpoctl.files import read_json
@@ -48,6 +49,7 @@ class RunRequest:
     json: bool = False
     quiet: bool = False
     argv: Sequence[str] = ()
+    brief: bool = False  # two lines on each run in place of its verdict; `resume` then goes on only with what was begun
     slots: Sequence[Slot] = ()  # where the processes of each run are; none: this one, as it is
 
 
@@ -65,15 +67,16 @@ def run_all(request: RunRequest) -> list[dict[str, Any]]:
     resolved, why = resolve(request, home)
     results: list[dict[str, Any]] = []
     for loaded in resolved:
-        prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=request.resume), home)
-        for note in prepared.notes:
+        resume = request.resume and (not request.brief or _begun(loaded, home))
+        prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=resume), home)
+        for note in () if request.brief and prepared.finished else prepared.notes:
             console.print_note(note)
         if prepared.finished and (result := read_json(prepared.run.result)) is not None:
             executed = Executed(result=result)
         else:
             executed = execute(prepared.run, Live(request, why), argv=request.argv, slots=request.slots)
         results.append(executed.result)
-        print_outcome(executed, loaded.spec, json=request.json)
+        print_outcome(executed, loaded.spec, json=request.json, brief=request.brief)
         if executed.result["status"] == "INTERRUPTED":
             break
     return results
@@ -113,11 +116,23 @@ def take_first(slots: Sequence[Slot]) -> None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
-def print_outcome(executed: Executed, spec: RunSpec, *, json: bool) -> None:
-    """Print the notes of an execution and, unless a JSON document will say it, the verdict on the run."""
+def _begun(loaded: Loaded, home: Home) -> bool:
+    """True where there is a run of this very spec and seed."""
+    stem = run_stem(loaded.spec)
+    return any(run.id.rpartition("-")[0] == stem for run in home.runs())
+
+
+def print_outcome(executed: Executed, spec: RunSpec, *, json: bool, brief: bool = False) -> None:
+    """Print the notes of an execution and, unless a JSON document will say it, the verdict on the run.
+
+    `brief`: only how the run ended and what it reached.
+    """
     for note in executed.notes:
         console.print_note(note)
-    if not json:
+    if brief and not json:
+        for line in sentences(executed.result)[:2]:
+            console.print_line(line)
+    elif not json:
         print_result(executed.result, spec.recorded)
     if executed.result["status"] == "FAILED":
         console.print_error(str(executed.result.get("message")))

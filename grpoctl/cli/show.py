@@ -215,7 +215,7 @@ def newest_study(home: Home, name: str) -> StudyDir | None:
 def show_study(study: StudyDir, *, json: bool, as_csv: bool) -> None:
     """Print a study's report, its sweep.json, or one line per trial."""
     from grpoctl.analysis.sweeps.document import read_study
-    from grpoctl.analysis.sweeps.findings import study_findings
+    from grpoctl.analysis.sweeps.findings import study_conclusions
     from grpoctl.analysis.sweeps.report import text_report
     from grpoctl.analysis.sweeps.tables import flat
 
@@ -228,7 +228,9 @@ def show_study(study: StudyDir, *, json: bool, as_csv: bool) -> None:
         writer.writerows(rows)
         console.print_data(text.getvalue().removesuffix("\n"))
     elif json:
-        whole = {**document, "findings": document.get("findings") or study_findings(document)}
+        missing = not document.get("findings") or "selection_bias" not in document  # under way, or of an older version
+        known = {key: value for key, value in document.items() if key != "findings" or value}
+        whole = {**study_conclusions(document), **known} if missing else document
         # It was read from JSON, so it holds nothing that JSON cannot write; looking for that costs a large study 0.2 s.
         console.print_json_text(jsonlib.dumps(whole, ensure_ascii=False))
     else:

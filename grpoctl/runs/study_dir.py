@@ -84,6 +84,15 @@ class StudyDir(HeldDir):
                 raise BusyError(f"{self.id} is driven by {by}; wait until it ends, or: grpoctl stop {self.id}")
             yield
 
+    @contextlib.contextmanager
+    def hold_for_confirmation(self) -> Iterator[None]:
+        """Only one process at a time runs fresh seeds of the study's winner. Raises BusyError naming the holder."""
+        with hold_lock(self.path / "confirm.lock", 0.5) as holder:
+            if holder is not None:
+                by = f"process {holder}" if holder else "another process"
+                raise BusyError(f"the winner of {self.id} is being confirmed by {by}; wait until it ends")
+            yield
+
 
 def studies(home: Home) -> list[StudyDir]:
     """Every study that has its spec, the one begun last first. Raises StorageError where the home cannot be read."""

@@ -22,7 +22,7 @@ from core.health import finding
 from core.health.rules.gains import Ruler, gain_since, mean_gain, stage_gains
 from core.training.outcome import check_expectations
 from grpoctl.analysis.sweeps.figures.drawing import draw
-from grpoctl.analysis.sweeps.findings import study_findings
+from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
 from grpoctl.config import Loaded
 from grpoctl.credentials import without_credentials
@@ -472,7 +472,7 @@ def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
     try:
         book.analysis["importances"] = importances(driver.plan.sweep, book.ordered())
         book.changed()
-        book.analysis["findings"] = study_findings(book.document())
+        book.analysis |= study_conclusions(book.document())
         if status != "INTERRUPTED":
             draw(book.document(), driver.plan.study.figures)
     except Exception as error:  # noqa: BLE001  the boundary around what is said of a study

@@ -21,6 +21,7 @@ from core.errors import NotFoundError, SpecError, UserError
 from core.health.rules.gains import gain_metric
 from core.tasks import registry
 from grpoctl.analysis.outcome import gain_text
+from grpoctl.analysis.sweeps.document import digest, upgraded
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.config import Library, load, plain, read_resolved
 from grpoctl.config.authored import FULL
@@ -30,10 +31,12 @@ from grpoctl.config.resolved import block_yaml
 from grpoctl.files import read_json
 from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import Home
+from grpoctl.runs.status import FINISHED
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.sweeps.candidates import EXPERIMENT
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.trial import yardstick
 
 # What a promoted spec says for itself; `recorded` tells of a historical run, which this is not.
 OWN = ("name", "revision", "title", "question", "source", "expects", "recorded", "seed")
@@ -44,11 +47,15 @@ _INDENT = "  "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromotionRequest:
-    """What the user asked for: a study (id, path, sweep's name), the new name, and a trial where not the best."""
+    """What the user asked for: a study (id, path, sweep's name), the new name, and a trial where not the best.
+
+    `again`: an experiment of this name that this very trial was promoted to before is taken as it stands.
+    """
 
     study: str
     name: str
     trial: int | None = None
+    again: bool = False
     library: Library = field(default_factory=Library)
 
 
@@ -115,6 +122,17 @@ class Winner:
         return tuple(number for number in together if number != self.number) if self.number in together else ()
 
     @property
+    def corrected(self) -> float | None:
+        """The score less what its having been picked adds; None where that is not known, or this is not the best."""
+        bias = digest(upgraded(self.document)).selection
+        return bias.corrected if bias is not None and bias.number == self.number else None
+
+    def value(self, result: Mapping[str, Any]) -> float | None:
+        """What the study would make of a run: its metric, or `worst` where a guard stopped it; None of a failed one."""
+        ended = result.get("status") in FINISHED
+        return yardstick(self.sweep, self.spec).value(result) if ended else None
+
+    @property
     def is_best(self) -> bool:
         """True where the trial ranks first."""
         return bool((self.document.get("best") or {}).get("number") == self.number)
@@ -126,17 +144,43 @@ def promote(request: PromotionRequest, home: Home) -> Promotion:
     Raises UserError (a name that is taken or no name, a trial that did not come to its end, a base that is gone),
     NotFoundError, and StorageError where the file cannot be written. Nothing is left behind then.
     """
-    file = new_file(request.name, request.library)
+    if not request.again:
+        new_file(request.name, request.library)  # a name that is taken is said first
     study = find_study(home, request.study)
     winner = _winner(study, request.trial)
-    text = settled(winner, request.name, request.library)
-    create(file, text)
+    file = _promoted_before(request, winner) if request.again else None
+    if file is None:
+        file = new_file(request.name, request.library)
+        create(file, settled(winner, request.name, request.library))
     notes = []
     if winner.status == "RUNNING":
         notes.append(f"{study.id} is still running: this is its best so far")
     if (doubt := not_apart(winner)) is not None:
         notes.append(doubt)
     return Promotion(name=request.name, file=file, winner=winner, notes=tuple(notes))
+
+
+def _promoted_before(request: PromotionRequest, winner: Winner) -> Path | None:
+    """The experiment's file where this trial was promoted to it before; None where there is none of it.
+
+    Raises UserError where the file is no longer what the trial ran as.
+    """
+    name, library = request.name, request.library
+    if name not in library.files():
+        return None
+    file, _ = library.files()[name]
+    spec = load(name, profile=winner.spec.profile, library=library).spec
+    if spec.source != _source(winner):
+        return None
+    draft = _Draft(winner=winner, file=file, library=library)
+    if draft.comparable(spec) != draft.target:
+        raise UserError(f"{file} is no longer what trial {winner.number} ran as; put it back, or give another --as")
+    return file
+
+
+def _source(winner: Winner) -> str:
+    """What a promoted experiment says of where it comes from."""
+    return f"study {winner.study}, trial {winner.number}"
 
 
 def _winner(study: StudyDir, number: int | None) -> Winner:
@@ -224,14 +268,14 @@ class _Draft:
     def load(self, chosen: Collection[str]) -> dict[str, object]:
         """What the file with these keys is under the trial's profile. Raises SpecError."""
         self.file.write_text(self.text(chosen), encoding="utf-8")
-        return self._comparable(load(self.file, profile=self.winner.spec.profile, library=self.library).spec)
+        return self.comparable(load(self.file, profile=self.winner.spec.profile, library=self.library).spec)
 
     @property
     def target(self) -> dict[str, object]:
         """What the file must come to."""
-        return self._comparable(self.winner.spec)
+        return self.comparable(self.winner.spec)
 
-    def _comparable(self, spec: RunSpec) -> dict[str, object]:
+    def comparable(self, spec: RunSpec) -> dict[str, object]:
         """Dotted key -> value of everything that must be as it was."""
         settings = leaves({key: value for key, value in plain(spec).items() if key not in OWN})
         return {key: value for key, value in settings.items() if key not in self.winner.only_warned}
@@ -282,7 +326,7 @@ def text_of(winner: Winner, name: str, chosen: Mapping[str, object], dropped: Se
         "extends": base,
         "title": f"{what} of {winner.document['sweep']}: {winner.score} under profile {profile}",
         "question": f"Does what {winner.document['sweep']} found on seeds {seeds} hold on others?",
-        "source": f"study {winner.study}, trial {winner.number}",
+        "source": _source(winner),
     }
     lines = [*_header(winner), *block_yaml(own).splitlines(), ""]
     if expects := [check["expectation"] for check in winner.trial.get("expects") or []]:

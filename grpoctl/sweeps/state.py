@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.errors import StorageError
-from grpoctl.analysis.sweeps.document import READABLE, SCHEMA, upgraded
+from grpoctl.analysis.sweeps.document import CONCLUSIONS, READABLE, SCHEMA, upgraded
 from grpoctl.files import finite, read_json, replace_text
 from grpoctl.runs.status import TrialStatus
 
@@ -76,8 +76,8 @@ class TrialRecord:
 class Book:
     """The study's document in memory: its header (everything but the trials) and its trials by number.
 
-    `analysis` is what is computed at each tell: best, ranking, indistinguishable, importances, findings; `intervals` by
-    trial number stand with the trials in the file.
+    `analysis` is what is computed at each tell and at the end: best, ranking, indistinguishable, importances, findings,
+    conclusions; `intervals` by trial number stand with the trials in the file.
     """
 
     def __init__(self, path: Path, header: dict[str, Any], trials: Mapping[int, TrialRecord] | None = None) -> None:
@@ -160,7 +160,7 @@ def read_book(path: Path) -> Book:
         raise StorageError(f"{path} is missing: the study cannot go on without it")
     if document.get("schema") not in READABLE:
         raise StorageError(f"{path}: schema {document.get('schema')!r}, this grpoctl reads schema {SCHEMA}")
-    analysis = ("best", "ranking", "indistinguishable", "importances", "findings")
+    analysis = ("best", "ranking", "indistinguishable", "importances", "findings", *CONCLUSIONS)
     try:
         document = upgraded(document)
         trials = [_trial(entry) for entry in document["trials"]]

@@ -170,6 +170,38 @@ def test_the_winner_becomes_an_experiment_that_runs(ended: tuple[Cli, Done]) -> 
     assert run.document["final"]["eval/reward"] == pytest.approx(best["values"][0], abs=1e-12)
 
 
+def test_the_winner_is_confirmed_on_seeds_that_the_study_did_not_use(ended: tuple[Cli, Done]) -> None:
+    cli, done = ended
+    best = done.document["best"]["number"]
+    words = ("promote", "small-study", "--as", "confirmed", "--quiet", "--confirm")
+    one = cli.run(*words, "1", "--json")
+    assert one.returncode == 0, one.stderr
+    first = one.document["confirm"]
+    assert (first["seeds"], first["interval"], first["inside"]) == ([2], None, None)
+    both = cli.run(*words, "2", "--json")  # goes on with what there is
+    confirm = both.document["confirm"]
+    assert (confirm["asked"], confirm["seeds"], confirm["statuses"]) == (2, [2, 3], ["COMPLETED"] * 2)
+    assert confirm["runs"][0] == first["runs"][0]
+    assert confirm["values"][0] == first["values"][0]
+    assert confirm["mean"] == pytest.approx(sum(confirm["values"]) / 2)
+    assert confirm["observed_bias"] == pytest.approx(done.document["trials"][best]["score"] - confirm["mean"])
+    low, high = confirm["interval"]
+    assert low <= confirm["mean"] <= high
+    assert "fresh seeds" in confirm["interval_kind"]
+    ordinary = cli.run("show", Path(confirm["runs"][1]).name, "--json").document
+    assert (ordinary["experiment"], ordinary["seed"]) == ("confirmed", 3)
+    assert cli.run(*words, "2", "--json").document == both.document  # nothing is run again
+    assert "2 fresh seeds" in cli.run(*words, "2").stdout
+    with study_of(cli).hold_for_confirmation():  # somebody else is at it
+        busy = cli.run(*words, "3")
+    assert (busy.returncode, len(busy.errors)) == (2, 1)
+    file = cli.folder / "experiments" / "confirmed.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("learning_rate: ", "learning_rate: 3"), encoding="utf-8")
+    changed = cli.run(*words, "2")
+    assert (changed.returncode, len(changed.errors)) == (2, 1)
+    assert "confirmed.yaml" in changed.stderr
+
+
 @pytest.mark.slow  # four workers import torch; a driver that is killed again and again is in test_driver.py
 def test_a_worker_and_the_driver_are_killed_and_nothing_is_lost(tmp_path: Path, ended: tuple[Cli, Done]) -> None:
     cli, _ = ended

@@ -6,18 +6,21 @@ Findings, report and figures all read the digest. What is not here: writing the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from core.errors import StorageError
 from core.health.statistics import mean
 from grpoctl.analysis.collect import number
-from grpoctl.analysis.sweeps.axes import Axis, axes_of
+from grpoctl.analysis.sweeps.axes import Axis, at_end, axes_of, ends_of
 from grpoctl.analysis.sweeps.budget import NearBest, account, near
-from grpoctl.analysis.sweeps.ranking import LearnedGain, Ranking, learned, ranked, ruler_of
+from grpoctl.analysis.sweeps.effects import AxisEffect, axis_effects
+from grpoctl.analysis.sweeps.outlook import Longer, MoreSeeds, longer, more_seeds
+from grpoctl.analysis.sweeps.ranking import LearnedGain, Ranking, learned, ranked, ruler_of, seed_values
 from grpoctl.analysis.sweeps.regions import RunFacts, run_facts
+from grpoctl.analysis.sweeps.selection import SelectionBias, selection_bias
 from grpoctl.analysis.sweeps.wording import score_text, short_keys
 from grpoctl.files import read_json
 from grpoctl.runs.liveness import study_status
@@ -26,7 +29,12 @@ from grpoctl.runs.study_dir import StudyDir, studies
 
 SCHEMA = 2  # 2: a curve's points are (seed, share, value); 1: (seed's index + share, value)
 READABLE = (1, SCHEMA)
+CONCLUSIONS = ("selection_bias", "gain_over_start", "axis_effects", "more_budget", "next")  # keys of what is concluded
 
+# What arithmetic on odd numbers raises: the report of a study does without the part.
+_REFUSALS = (ArithmeticError, LookupError, TypeError, ValueError)
+
+T = TypeVar("T")
 Document = Mapping[str, Any]
 Trial = Mapping[str, Any]
 
@@ -126,6 +134,10 @@ class Digest:
     reached: NearBest | None
     names: Mapping[str, str]  # dotted key of a parameter -> short name
     learned: LearnedGain | None  # against the model where GRPO begins; None where that was not evaluated
+    selection: SelectionBias | None  # of the best; None where no noise is known to tell it by
+    effects: tuple[AxisEffect, ...]
+    longer: Longer
+    more_seeds: MoreSeeds | None
 
     @property
     def metric(self) -> str:
@@ -142,6 +154,45 @@ class Digest:
         """1 where more is better, else -1."""
         return sign_of(self.document)
 
+    @property
+    def nothing_learned(self) -> bool:
+        """True where no ranked candidate has a significant gain over the model that its GRPO starts from."""
+        return self.learned is not None and len(self.learned.unproven) == len(self.ranking.order) > 0
+
+    @property
+    def edges(self) -> list[tuple[str, float, str]]:
+        """(key, end, word) where every candidate of the best set stands at one end of an axis of numbers.
+
+        Nothing lies below 0, so 0 is no end.
+        """
+        chosen = self.ranking.indistinguishable
+        if not chosen or self.ranking.noise is None:
+            return []
+        stands = []
+        for key, spec in (self.document.get("axes") or {}).items():
+            values = [number((self.trials[index].get("params") or {}).get(key)) for index in chosen]
+            for end, word in ends_of(spec or {}):
+                if end and all(value is not None and at_end(value, end, spec) for value in values):
+                    stands.append((key, end, word))
+        return stands
+
+    @property
+    def supervised(self) -> tuple[str, ...]:
+        """The stages of the best candidate before the one that GRPO begins with: those that end where it starts."""
+        best = self.ranking.best
+        stages = {} if best is None else self.trials[best].get("stages") or {}
+        if best is None or self.learned is None or len(stages) < 2:
+            return ()
+        starts = [start for start in map(number, self.trials[best].get("starts") or ()) if start is not None]
+        begins = mean(starts) if starts else math.nan
+        before: list[str] = []
+        for name, gain in stages.items():
+            start = number(gain.get("start"))
+            if start is not None and math.isclose(start, begins, rel_tol=1e-6, abs_tol=1e-9):
+                return tuple(before)
+            before.append(name)
+        return ()
+
     def of_status(self, *statuses: str) -> list[Trial]:
         """The trials of these statuses, by number."""
         return [trial for trial in self.trials.values() if trial["status"] in statuses]
@@ -156,6 +207,7 @@ def digest(document: Document) -> Digest:
         trials.values(), direction=direction, worst=worst, ruler=ruler, believed=search.get("believed")
     )  # fmt: skip
     trials = _with_starts(trials, ranking.best, ruler.metric)
+    sign = sign_of(document)
     keys = [*(document.get("axes") or {}), *(key for trial in trials.values() for key in trial.get("params") or {})]
     return Digest(
         document=document,
@@ -163,10 +215,27 @@ def digest(document: Document) -> Digest:
         ranking=ranking,
         axes=tuple(axes_of(document)),
         facts=tuple(run_facts(document)),
-        reached=near(document, ranking, sign=sign_of(document)),
+        reached=near(document, ranking, sign=sign),
         names=short_keys(keys),
         learned=learned(trials.values(), ranking, direction=direction, ruler=ruler),
+        selection=_spared(lambda: selection_bias(ranking, sign=sign, seeds=_seeds_of_best(trials, ranking)), None),
+        effects=_spared(lambda: axis_effects(document, ranking), ()),
+        longer=_spared(lambda: longer(trials, ranking, sign=sign), Longer(trend="unknown")),
+        more_seeds=_spared(lambda: more_seeds(ranking), None),
     )
+
+
+def _seeds_of_best(trials: Mapping[int, Trial], ranking: Ranking) -> list[float]:
+    """The values of the best candidate's seeds."""
+    return [] if ranking.best is None else seed_values(trials[ranking.best], 0.0)
+
+
+def _spared(compute: Callable[[], T], without: T) -> T:
+    """What is computed, or what to say without it: one part that fails must not take the report with it."""
+    try:
+        return compute()
+    except _REFUSALS:
+        return without
 
 
 def sign_of(document: Document) -> float:

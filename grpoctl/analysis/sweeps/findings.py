@@ -12,14 +12,16 @@ from typing import Any
 
 from core.health.rules.gains import gain_metric
 from core.health.statistics import CONFIDENCE
-from grpoctl.analysis.collect import number
 from grpoctl.analysis.outcome import gain_text
-from grpoctl.analysis.sweeps.axes import Axis, at_end, ends_of, varied
+from grpoctl.analysis.sweeps.advice import next_steps
+from grpoctl.analysis.sweeps.axes import Axis, varied
 from grpoctl.analysis.sweeps.budget import account, unit_of
 from grpoctl.analysis.sweeps.document import Digest, digest
+from grpoctl.analysis.sweeps.effects import AxisEffect
+from grpoctl.analysis.sweeps.outlook import MOST_SEEDS
 from grpoctl.analysis.sweeps.regions import EVENTS, Event, Separation, separations
 from grpoctl.analysis.sweeps.wording import score_text, trial_text, trials_text, value_text
-from grpoctl.wording import count_text, metric_text, plural
+from grpoctl.wording import count_text, estimate_text, metric_text, plural
 
 NOTHING_LEARNED = "nothing-learned"
 
@@ -38,6 +40,9 @@ _EVENT_IDS: Mapping[Event, str] = {
     "invalid": "invalid-rollout",
     "learned nothing": "no-updates",
 }
+NOISIER = 2.0  # times the others' standard deviation: the pooled one is no measure of the winner's luck
+SMALL = 0.05  # standard errors of a score: a selection bias that is not worth a number
+
 _MOST_LEVELS = 4  # counts are listed for all levels up to so many
 
 
@@ -54,16 +59,40 @@ class StudyFinding:
         return {"id": self.id, "text": self.text, "numbers": dict(self.numbers)}
 
 
-def study_findings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Everything that can be said, the most telling first: objects of `id`, `text` and the numbers behind the text."""
-    return [finding.document() for finding in findings_of(digest(document))]
+def study_conclusions(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What sweep.json keeps: `findings`, the most telling first, and what is concluded under `document.CONCLUSIONS`.
+
+    A finding is an object of `id`, `text` and the numbers behind the text.
+    """
+    of = digest(document)
+    learned = of.learned
+    return {
+        "findings": [finding.document() for finding in findings_of(of)],
+        "selection_bias": None if of.selection is None else of.selection.document(),
+        "gain_over_start": None
+        if learned is None
+        else {
+            "start": learned.start,
+            "supervised": list(of.supervised),
+            "beaten": not of.nothing_learned,
+            "unproven": list(learned.unproven),
+            "detectable": learned.detectable,
+            "seeds": learned.seeds,
+        },
+        "axis_effects": {effect.key: effect.document() for effect in of.effects},
+        "more_budget": {
+            "longer": of.longer.document(),
+            "seeds": None if of.more_seeds is None else of.more_seeds.document(),
+        },
+        "next": [step.document() for step in next_steps(of)],
+    }
 
 
 def findings_of(of: Digest) -> list[StudyFinding]:
     """The findings of a digested study, the most telling first."""
     rules: list[Callable[[Digest], list[StudyFinding]]] = [
-        _ladder, _best, _stages, _noise, _events, _importances, _edges, _no_better, _cost, _pruned, _failed,
-        _of_runs,
+        _ladder, _best, _winner, _stages, _noise, _events, _effects, _importances, _edges, _no_better, _more, _cost,
+        _pruned, _failed, _of_runs,
     ]  # fmt: skip
     findings = [finding for rule in rules for finding in rule(of)]
     return sorted(findings, key=lambda finding: finding.id != NOTHING_LEARNED)  # it goes before what is best of nothing
@@ -106,6 +135,31 @@ def _best(of: Digest) -> list[StudyFinding]:
     return [StudyFinding(id="best", text=text, numbers=numbers)]
 
 
+def _winner(of: Digest) -> list[StudyFinding]:
+    """How much of the best one's score is due to its having been picked."""
+    ranked, bias = len(of.ranking.order), of.selection
+    if ranked < 2 or of.ranking.best is None:
+        return []
+    score = metric_text(of.metric, of.ranking.scores[of.ranking.best])
+    if bias is None:
+        if of.ranking.noise is not None:
+            return []
+        text = f"{score} is the best of {ranked} single runs: how much of it is luck takes more seeds to say"
+        return [StudyFinding(id="selection-bias", text=text, numbers={"candidates": ranked})]
+    if bias.contenders == 1:
+        text = f"{score} is the best of {ranked} noisy means by far: no other could have been picked, so no luck in it"
+    else:
+        near = "" if bias.contenders == ranked else f", {bias.contenders} of them near the best"
+        luck = f"about {metric_text(of.metric, bias.value)}" if bias.value > SMALL * bias.error else "hardly any"
+        text = (
+            f"{score} is the best of {ranked} noisy means{near}: {luck} of it is luck ({bias.method}); "
+            f"expect {metric_text(of.metric, bias.corrected)} on fresh seeds"
+        )
+        if bias.noisier is not None and bias.noisier > NOISIER:
+            text += f", or worse: its own seeds differ {bias.noisier:.1f} times as much as the others'"
+    return [StudyFinding(id="selection-bias", text=text, numbers=bias.document())]
+
+
 def _stages(of: Digest) -> list[StudyFinding]:
     """What each stage of the best candidate gained, where there are several: the score is not the last one's alone."""
     if of.ranking.best is None:
@@ -113,9 +167,25 @@ def _stages(of: Digest) -> list[StudyFinding]:
     stages = of.trials[of.ranking.best].get("stages") or {}
     if len(stages) < 2:
         return []
-    gains = "; ".join(f"{name}: {gain_text(gain, gain_metric(of.metric))}" for name, gain in stages.items())
-    numbers = {"number": of.ranking.best, "stages": {name: dict(gain) for name, gain in stages.items()}}
-    return [StudyFinding(id="stages", text=f"gains of #{of.ranking.best} by stage: {gains}", numbers=numbers)]
+    metric = gain_metric(of.metric)
+    sign = of.sign if metric == of.metric else 1.0
+    gains = "; ".join(f"{name}: {gain_text(gain, metric)}" for name, gain in stages.items())
+    made = [name for name, gain in stages.items() if _clear(gain, sign)]
+    first = f"gain of #{of.ranking.best} comes from {' and '.join(made)}" if made else "no stage has a significant gain"
+    if made and len(made) < len(stages):
+        first += f", not shown of {' and '.join(name for name in stages if name not in made)}"
+    numbers = {
+        "number": of.ranking.best,
+        "stages": {name: dict(gain) for name, gain in stages.items()},
+        "gained": made,
+    }
+    return [StudyFinding(id="stages", text=f"{first} ({gains})", numbers=numbers)]
+
+
+def _clear(gain: Mapping[str, Any], sign: float) -> bool:
+    """True where the interval of a stage's gain lies wholly on the better side of 0."""
+    interval = gain.get("interval")
+    return bool(interval) and min(sign * float(end) for end in interval or ()) > 0
 
 
 def _noise(of: Digest) -> list[StudyFinding]:
@@ -205,19 +275,37 @@ def _importances(of: Digest) -> list[StudyFinding]:
     return [StudyFinding(id="importances", text=text, numbers={"first": listed[0][0], "share": listed[0][1]})]
 
 
-def _edges(of: Digest) -> list[StudyFinding]:
-    """Axes of numbers on whose end every candidate of the best set stands; nothing lies below 0, so 0 is no end."""
-    chosen = of.ranking.indistinguishable
-    if not chosen or of.ranking.noise is None:
+def _effects(of: Digest) -> list[StudyFinding]:
+    """What each axis does to the mean score, by a model of main effects; nothing where there are too few candidates."""
+    judged = [effect for effect in of.effects if effect.share is not None]
+    if not judged:
         return []
-    findings = []
-    for key, spec in (of.document.get("axes") or {}).items():
-        values = [number((of.trials[index].get("params") or {}).get(key)) for index in chosen]
-        for end, word in ends_of(spec or {}):
-            if end and all(value is not None and at_end(value, end, spec) for value in values):
-                text = f"the best {of.names[key]} is at the {word} bound, {value_text(end)}: the optimum may lie beyond"
-                findings.append(StudyFinding(id="edge", text=text, numbers={"key": key, "end": end}))
-    return findings
+    parts = [f"all together {judged[0].together or 0.0:.0%} of the variance between candidates"]
+    if shown := [_share(of, effect) for effect in judged if effect.judgement == "effect"]:
+        parts.append(f"alone {', '.join(shown)}")
+    for judgement in ("not enough to judge", "no effect seen"):
+        names = [of.names.get(effect.key, effect.key) for effect in judged if effect.judgement == judgement]
+        parts += [f"{', '.join(names)}: {judgement}"] if names else []
+    text = "; ".join(parts) + f" (main effects over {plural(judged[0].candidates, 'candidate')}, 95 % bootstrap)"
+    return [StudyFinding(id="axes", text=text, numbers={effect.key: effect.share for effect in judged})]
+
+
+def _share(of: Digest, effect: AxisEffect) -> str:
+    """`learning_rate 71 % [52, 88]`."""
+    low, high = effect.interval or (0.0, 1.0)
+    return f"{of.names.get(effect.key, effect.key)} {effect.share or 0.0:.0%} [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def _edges(of: Digest) -> list[StudyFinding]:
+    """Axes of numbers on whose end every candidate of the best set stands."""
+    return [
+        StudyFinding(
+            id="edge",
+            text=f"the best {of.names[key]} is at the {word} bound, {value_text(end)}: the optimum may lie beyond",
+            numbers={"key": key, "end": end},
+        )
+        for key, end, word in of.edges
+    ]
 
 
 def _no_better(of: Digest) -> list[StudyFinding]:
@@ -226,19 +314,51 @@ def _no_better(of: Digest) -> list[StudyFinding]:
     if learned is None or not learned.unproven:
         return []
     bad, ranked = learned.unproven, of.ranking.order
-    numbers = {"start": learned.start, "trials": list(bad)}
+    numbers = {"start": learned.start, "trials": list(bad), "detectable": learned.detectable}
     start = f"{of.metric} {metric_text(of.metric, learned.start)}"
-    if len(bad) == len(ranked):
+    missed = ""
+    if learned.detectable is not None:
+        missed = f"; a true gain of {metric_text(of.metric, learned.detectable)} would show in 4 of 5 such studies"
+    if of.nothing_learned:
         few = (
             "the one ranked candidate has no" if len(ranked) == 1 else f"none of {len(ranked)} ranked candidates has a"
         )
-        text = f"{few} significant gain over its start ({start}): no learning shown"
+        what = "the supervised start" if of.supervised else "the start"
+        text = f"nothing beats {what} ({start}): stop, do not spend more on this sweep; {few} significant gain{missed}"
         return [StudyFinding(id=NOTHING_LEARNED, text=text, numbers=numbers)]
     whole = [_where(axis, set(bad), of) for axis in of.axes]
     where = "; all of " + ", ".join(words for words in whole if words) if any(whole) else ""
     text = f"{len(bad)} of {len(ranked)} ranked candidates show no significant gain over their start ({start}): "
-    text += f"{trials_text(bad)}{where}"
+    text += f"{trials_text(bad)}{where}{missed}"
     return [StudyFinding(id="no-better-than-start", text=text, numbers=numbers)]
+
+
+def _more(of: Digest) -> list[StudyFinding]:
+    """What more budget would buy, as far as the record shows: longer runs, more seeds; of nothing learned, no word."""
+    if of.ranking.best is None or of.nothing_learned:
+        return []
+    rise, seeds = of.longer, of.more_seeds
+    parts = []
+    if rise.gain is not None and rise.interval is not None:
+        moved = estimate_text(of.metric, rise.gain, rise.interval, signed=True)
+        words = {
+            "rising": f"the best set still rises, {moved}",
+            "falling": f"the best set falls, {moved}",
+            "flat": f"the best set is flat, {moved}",
+            "unclear": f"not enough to judge, {moved}",
+        }
+        parts.append(f"longer runs: {words[rise.trend]} in the last quarter (95 % t over seeds)")
+    elif any(trial.get("curve") for trial in of.trials.values()):
+        parts.append("longer runs: not enough evaluations to judge")
+    if seeds is not None and not seeds.significant:
+        takes = str(seeds.needed) if seeds.needed else f"more than {MOST_SEEDS}"
+        gap, least = metric_text(of.metric, seeds.gap), metric_text(of.metric, seeds.least)
+        pair, now = f"#{seeds.first} and #{seeds.second}", plural(seeds.now, "seed")
+        parts.append(f"more seeds: {pair} differ by {gap}, {now} show {least}, {takes} would show {gap}")
+    if not parts:
+        return []
+    numbers = {"longer": rise.document(), "seeds": None if seeds is None else seeds.document()}
+    return [StudyFinding(id="more-budget", text="; ".join(parts), numbers=numbers)]
 
 
 def _cost(of: Digest) -> list[StudyFinding]:

@@ -21,6 +21,8 @@ from grpoctl.runs.status import RANKED, TrialStatus
 
 Trial = Mapping[str, Any]
 
+FOUND = 0.8  # of studies: a gain that so many of them find is called detectable
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
@@ -66,6 +68,7 @@ class Ranking:
     flagged: tuple[int, ...]  # some seed collapsed or was invalid: their interval understates what seeds do to them
     noise: Noise | None  # None: no candidate has two seeds to tell noise by
     critical: float | None  # standard errors below the best that rule a candidate out, for the whole sweep
+    sizes: Mapping[int, int]  # how many seeds each score is the mean of
 
     def document(self) -> dict[str, object]:
         """What sweep.json keeps: `ranking`, `indistinguishable`."""
@@ -114,17 +117,17 @@ def ranked(
             noise, evaluation=error, evaluation_df=ruler.df, limits=limits(ruler.metric, ruler.reward_range)
         )
     critical = critical_value(len(order), noise)
+    sizes = {index: len(values[index]) for index in order}
     return Ranking(
         order=order,
         scores=scores,
-        intervals={
-            index: None if noise is None else noise.interval(scores[index], len(values[index])) for index in order
-        },
+        intervals={index: None if noise is None else noise.interval(scores[index], sizes[index]) for index in order},
         best=order[0] if order else None,
-        indistinguishable=_subset(order, scores, {index: len(values[index]) for index in order}, (noise, critical)),
+        indistinguishable=_subset(order, scores, sizes, (noise, critical)),
         flagged=tuple(index for index in order if index not in sound),
         noise=noise,
         critical=critical,
+        sizes=sizes,
     )
 
 
@@ -146,11 +149,14 @@ class LearnedGain:
     """What ranked candidates gained over the model where GRPO begins. `start` is that model's metric, over all of them.
 
     `unproven` are the candidates whose gain is not beyond noise; that any candidate which gained nothing is left out of
-    them has a chance of at most 5 % in a study.
+    them has a chance of at most 5 % in a study. `detectable` is the smallest true gain that 4 of 5 such studies would
+    have found in a candidate of `seeds` seeds, the most that one has; None where no noise is known.
     """
 
     start: float
     unproven: tuple[int, ...]
+    detectable: float | None = None
+    seeds: int = 0
 
 
 def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler: Ruler) -> LearnedGain | None:
@@ -169,14 +175,20 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
     sign = -1.0 if direction == "minimize" else 1.0
     between = pooled([gains[index] for index in gains if index not in ranking.flagged])
     error = root_mean_square([error for trial in counted.values() for error in trial.get("gain_errors") or ()])
-    unproven = []
-    for index, by_seed in gains.items():
-        parts = [] if between is None else [(between.sd**2 / len(by_seed), float(between.df))]
-        parts.append((error**2, ruler.df))
-        least = _half(tuple(parts), CONFIDENCE ** (1 / len(gains)))
-        if index in ranking.flagged or sign * mean(by_seed) <= least:
-            unproven.append(index)
-    return LearnedGain(start=mean(starts), unproven=tuple(sorted(unproven)))
+    certain = CONFIDENCE ** (1 / len(gains))
+
+    def parts(seeds: int) -> tuple[tuple[float, float], ...]:
+        between_seeds = [] if between is None else [(between.sd**2 / seeds, float(between.df))]
+        return (*between_seeds, (error**2, ruler.df))
+
+    unproven = [
+        index
+        for index, by_seed in gains.items()
+        if index in ranking.flagged or sign * mean(by_seed) <= _half(parts(len(by_seed)), certain)
+    ]
+    seeds = max(map(len, gains.values()))
+    detectable = _half(parts(seeds), certain) + _half(parts(seeds), FOUND)
+    return LearnedGain(start=mean(starts), unproven=tuple(sorted(unproven)), detectable=detectable or None, seeds=seeds)
 
 
 def _gains(trial: Trial) -> list[float]:

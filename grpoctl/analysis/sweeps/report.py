@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpoctl.analysis.sweeps import tables
+from grpoctl.analysis.sweeps.advice import next_steps
 from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.document import Digest, digest
 from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, StudyFinding, findings_of
@@ -15,10 +16,12 @@ from grpoctl.wording import clock_text, count_text, plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "RUNNING": "plain", "FAILED": "bad"}
 _LABELS = {
-    NOTHING_LEARNED: "Learning", "no-better-than-start": "Learning", "best": "Best", "stages": "Stages",
+    NOTHING_LEARNED: "Learning", "no-better-than-start": "Learning", "best": "Best", "selection-bias": "Winner",
+    "stages": "Stages", "axes": "Axes", "more-budget": "Budget",
     "noise": "Noise", "ladder": "Ladder", "collapse": "Collapse", "invalid-rollout": "Invalid", "no-updates": "Signal",
-    "importances": "Axes", "edge": "Edge", "cost": "Cost", "pruned": "Pruned", "failed": "Failed", "runs": "Runs",
+    "importances": "PED-ANOVA", "edge": "Edge", "cost": "Cost", "pruned": "Pruned", "failed": "Failed", "runs": "Runs",
 }  # fmt: skip
+_DETAILS = frozenset({"importances", "noise", "cost", "pruned"})  # of the whole report, not of its head
 _GRAVE = frozenset({NOTHING_LEARNED, "collapse", "invalid-rollout", "no-updates", "failed"})
 
 
@@ -27,11 +30,13 @@ def text_report(document: Mapping[str, Any], figures: Sequence[str] = ()) -> lis
     of = digest(document)
     return [
         *_head(of),
+        *_details(of),
         *tables.ranking(of),
         *tables.baselines(of),
         *tables.unranked(of),
         *tables.rungs(of),
         *tables.importances(of),
+        *tables.effects(of),
         *tables.marginal(of),
         *tables.pair(of),
         *tables.health(of),
@@ -61,7 +66,7 @@ def _head(of: Digest) -> list[Section]:
         Line(label="Setup", text=setup_text(document)),
         Line(label="Done", text=progress_text(document)),
         *_search(document),
-        *(_line(finding) for finding in findings[len(first) :]),
+        *(_line(finding) for finding in findings[len(first) :] if finding.id not in _DETAILS),
         *(
             Line(label="Note", text=str(note))
             for note in [*_random_search(document), *(document.get("notes") or ()), *_old_curves(of)]
@@ -72,7 +77,14 @@ def _head(of: Digest) -> list[Section]:
         lines.append(Line(label="Database", mark="WARNING", tone="warn", text=text))
     if status == "INTERRUPTED":
         lines.append(Line(label="Next", text=f"continue with: grpoctl sweep {document.get('study')} --resume"))
+    lines += [Line(label="Next", text=step.text, verbatim=bool(step.command)) for step in next_steps(of)]
     return [Section(lines=tuple(lines))]
+
+
+def _details(of: Digest) -> list[Section]:
+    """The sentences that the head leaves out: noise, importance, cost, what pruning saved."""
+    lines = tuple(_line(finding) for finding in findings_of(of) if finding.id in _DETAILS)
+    return [Section(lines=lines)] if lines else []
 
 
 def _old_curves(of: Digest) -> list[str]:

@@ -14,11 +14,12 @@ from grpoctl.analysis.baselines import side_by_side
 from grpoctl.analysis.sweeps.axes import Axis, marginals, table_axes, two_way, varied
 from grpoctl.analysis.sweeps.budget import unit_of
 from grpoctl.analysis.sweeps.document import Digest, Trial
+from grpoctl.analysis.sweeps.effects import EFFECT_KIND, INTERVAL_KIND
 from grpoctl.analysis.sweeps.ranking import Noise
 from grpoctl.analysis.sweeps.regions import EVENTS, Event, crossed, regions, separations
 from grpoctl.analysis.sweeps.wording import params_text, score_text, value_text
 from grpoctl.sections import Section
-from grpoctl.wording import count_text, metric_text, plural
+from grpoctl.wording import count_text, estimate_text, metric_text, plural
 
 _MOST = 24  # rows of a ranking; --csv has them all
 _MOST_UNRANKED = 12
@@ -132,6 +133,33 @@ def importances(of: Digest) -> list[Section]:
     shares = sorted((of.document.get("importances") or {}).items(), key=lambda entry: -entry[1])
     rows = [(of.names.get(key, key), f"{share:.0%}", "▇" * round(20 * share)) for key, share in shares]
     return [Section(title="Importances", columns=("axis", "share", ""), rows=tuple(rows))] if len(rows) > 1 else []
+
+
+def effects(of: Digest) -> list[Section]:
+    """What each axis does to the mean score by the model of main effects, value by value."""
+    rows = []
+    for effect in of.effects:
+        if effect.share is None or effect.interval is None:
+            continue
+        low, high = effect.interval
+        axis = of.names.get(effect.key, effect.key)
+        share = f"{effect.share:.0%} [{100 * low:.0f}, {100 * high:.0f}]"
+        first: tuple[str, str, str] = (axis, share, effect.judgement)
+        for value in effect.values:
+            moved = estimate_text(of.metric, value.effect, value.interval, signed=True)
+            rows.append((*first, value.label, str(value.candidates), moved))
+            first = ("", "", "")
+    if not rows:
+        return []
+    note = (
+        "share: of the variance between candidates that goes with this axis alone, beyond chance, "
+        f"[{INTERVAL_KIND}]; effect: against the mean over the candidates, ±, [ ]: {EFFECT_KIND}"
+    )
+    if of.document.get("sampler") == "tpe":
+        note += "; TPE tries good values more often: shares are of what it tried, and values it left early are vague"
+    columns = ("axis", "share", "judged", "value", "candidates", "effect")
+    title = f"Main effects ({plural(of.effects[0].candidates, 'candidate')})"
+    return [Section(title=title, columns=columns, rows=tuple(rows), note=note)]
 
 
 def marginal(of: Digest) -> list[Section]:

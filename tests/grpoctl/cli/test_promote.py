@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from grpoctl.cli.promote import confirmation_lines, confirmed
 from grpoctl.runs.run_dir import Home
+from grpoctl.sweeps.promote import PromotionRequest, Winner
+from grpoctl.sweeps.promote import promote as write_experiment
 from tests.grpoctl.cli.conftest import Grpoctl
 from tests.promotable import WINNER, K, ended_study, swept
 
@@ -39,6 +44,44 @@ def test_one_document_on_standard_output(grpoctl: Grpoctl, study: str) -> None:
     document = grpoctl("promote", study, "--as", "my-grpo", "--trial", "0", "--json").document
     wanted = {"file": "experiments/my-grpo.yaml", "name": "my-grpo", "study": study, "trial": 0, "stages": {}}
     assert document == {"schema": 1, **wanted}
+
+
+def results(*runs: tuple[str, float | None]) -> list[dict[str, object]]:
+    """One result per fresh seed: how it ended and the reward that it ended with."""
+    return [
+        {"seed": 3 + place, "run_dir": f"run-{place}", "status": status, "final": {"eval/reward": reward}}
+        for place, (status, reward) in enumerate(runs)
+    ]
+
+
+def lines(winner: Winner, asked: int, *runs: tuple[str, float | None]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The JSON of the confirmation by these runs, and what is printed, by label."""
+    document, outcome = confirmed(winner, asked, results(*runs))
+    return document, {line.label: line.text for line in confirmation_lines(winner, document, outcome)}
+
+
+def test_a_collapse_on_a_fresh_seed_counts_as_worst(grpoctl: Grpoctl, study: str, home: Home) -> None:
+    winner = write_experiment(PromotionRequest(study=study, name="my-grpo"), home).winner
+    document, said = lines(winner, 3, ("COMPLETED", 0.5), ("COLLAPSED", 0.7), ("COMPLETED", 0.4))
+    assert (document["values"], document["stopped"]) == ([0.5, 0.0, 0.4], 1)
+    assert document["mean"] == pytest.approx(0.3)
+    assert document["observed_bias"] == pytest.approx(0.6 - 0.3)
+    assert "1 of 3" in said["Collapse"]
+    assert "Next" not in said
+    assert "better" in said["Confirm"]
+
+
+def test_a_seed_that_did_not_come_to_its_end_is_left_for_the_next_time(
+    grpoctl: Grpoctl, study: str, home: Home
+) -> None:
+    winner = write_experiment(PromotionRequest(study=study, name="my-grpo"), home).winner
+    document, said = lines(winner, 3, ("COMPLETED", 0.7), ("FAILED", None), ("INTERRUPTED", 0.9))
+    assert (document["values"], document["mean"]) == ([0.7, None, None], 0.7)
+    assert "1 of 3" in said["Next"]
+    assert "worse" in said["Confirm"]
+    document, said = lines(winner, 2, ("INTERRUPTED", None))
+    assert "mean" not in document
+    assert list(said) == ["Next"]
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,29 @@ from typing import Any
 
 import pytest
 
-from grpoctl.analysis.sweeps.findings import study_findings
-from grpoctl.analysis.sweeps.report import text_report
+from grpoctl.analysis.sweeps.findings import study_conclusions
+from grpoctl.analysis.sweeps.report import head, text_report
 from tests.studies import LR, K, advantage_study, axis, ladder_study, study, trial
 
 
+def of_study(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = study_conclusions(document)["findings"]
+    return found
+
+
 def texts(document: dict[str, Any]) -> dict[str, str]:
-    return {found["id"]: found["text"] for found in study_findings(document)}
+    return {found["id"]: found["text"] for found in of_study(document)}
 
 
 def numbers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {found["id"]: found["numbers"] for found in study_findings(document)}
+    return {found["id"]: found["numbers"] for found in of_study(document)}
 
 
 def test_a_whole_study() -> None:
-    found = study_findings(advantage_study())
+    found = of_study(advantage_study())
     assert [one["id"] for one in found] == [
-        "best", "noise", "collapse", "importances", "cost", "pruned", "failed", "runs",
+        "best", "selection-bias", "noise", "collapse", "axes", "importances", "more-budget", "cost", "pruned", "failed",
+        "runs",
     ]  # fmt: skip
     assert all(set(one) == {"id", "text", "numbers"} for one in found)
     json.dumps(found, allow_nan=False)
@@ -57,7 +63,7 @@ def test_a_correction_is_said_with_its_size() -> None:
 def test_an_evaluations_noise_is_said_and_no_difference_below_it_counts() -> None:
     """Seeds that agree to 0.001 by luck, where each evaluation is known to 0.02: the larger one is the measure."""
     trials = [trial(n, [0.5 + n / 100, 0.501 + n / 100], errors=[0.02, 0.02]) for n in range(2)]
-    found = {one["id"]: one for one in study_findings(study(trials, eval_prompts=64))}
+    found = {one["id"]: one for one in of_study(study(trials, eval_prompts=64))}
     assert found["noise"]["numbers"]["evaluation"] == pytest.approx(0.02)
     assert found["noise"]["numbers"]["least"] == pytest.approx(4.3027 * 0.02, abs=1e-4)  # t(2), one pair
     assert found["best"]["numbers"]["indistinguishable"] == [0]
@@ -97,7 +103,8 @@ def test_candidates_no_better_than_the_start(tmp_path: Path) -> None:
         trial(2, [0.40, 0.41], params={K: 2}),
     ]
     document = study(trials, axes={K: axis([2, 8])})
-    assert numbers(document)["no-better-than-start"] == {"start": 0.45, "trials": [1, 2]}
+    found = numbers(document)["no-better-than-start"]
+    assert (found["start"], found["trials"]) == (0.45, [1, 2])
     text = texts(document)["no-better-than-start"]
     assert all(fact in text for fact in ("2 of 3", "0.450", "#1 and #2", "num_generations=2"))
 
@@ -110,21 +117,65 @@ def begun(number: int, start: float, end: float, **more: Any) -> Any:
 def test_learning_is_told_from_where_grpo_begins_of_each_candidate_itself() -> None:
     """Both end at 0.6. The first one's supervised stage made all of that, the second one's GRPO."""
     trials = [begun(0, 0.6, 0.6), begun(1, 0.3, 0.6)]
-    found = {one["id"]: one for one in study_findings(study(trials))}
+    found = {one["id"]: one for one in of_study(study(trials))}
     assert found["no-better-than-start"]["numbers"]["trials"] == [0]
     noisy = [begun(n, 0.5, end, gain_errors=[0.028] * 2) for n, end in enumerate([0.55, 0.9])]
-    found = {one["id"]: one for one in study_findings(study(noisy, eval_prompts=64))}
+    found = {one["id"]: one for one in of_study(study(noisy, eval_prompts=64))}
     assert found["no-better-than-start"]["numbers"]["trials"] == [0]  # +0.05, known to 0.028
 
 
 def test_where_nothing_was_learned_that_is_said_first() -> None:
     document = study([begun(0, 0.6, 0.601), begun(1, 0.6, 0.6)])
-    findings = study_findings(document)
+    findings = of_study(document)
     assert findings[0]["id"] == "nothing-learned"
     assert findings[0]["numbers"]["trials"] == [0, 1]
     line = text_report(document)[0].lines[0]
     assert (line.label, line.mark) == ("Learning", "WARNING")
     assert "0.600" in line.text
+    assert "stop" in line.text
+    assert "supervised" not in line.text
+    (step,) = study_conclusions(document)["next"]  # and nothing else is advised
+    assert (step["id"], step["command"]) == ("stop", "grpoctl diagnose study-t0000-s0")
+    # Gains of two seeds differ by sd 0.00707 (2 df), so a mean by 0.005. One of two candidates is told from nothing at
+    # the one-sided t(2) of 0.95^(1/2) = 0.97468: 0.94936 / sqrt(2 x 0.97468 x 0.02532) = 4.273; 4 of 5 studies find
+    # what lies t(2) of 0.8 = 0.6 / sqrt(0.32) = 1.061 further: 0.005 x 5.334
+    over = study_conclusions(document)["gain_over_start"]
+    assert over["detectable"] == pytest.approx(0.02667, abs=2e-5)
+    assert (over["beaten"], over["supervised"], over["seeds"]) == (False, [], 2)
+    assert "0.027" in line.text
+
+
+def staged(number: int, grpo: tuple[float, float]) -> Any:
+    """A candidate whose supervised stage goes from 0.1 to 0.5 and whose GRPO stage gains about 0.01."""
+    ends = {"supervised": (0.1, 0.5, (0.35, 0.45)), "grpo": (0.5, 0.51, grpo)}
+    stages = {
+        name: {"start": start, "end": end, "gain": end - start, "interval": list(interval)}
+        for name, (start, end, interval) in ends.items()
+    }
+    return trial(number, [0.505, 0.515], starts=[0.5, 0.5], stages=stages)
+
+
+def test_a_score_is_put_down_to_the_stages_that_made_it() -> None:
+    found = numbers(study([staged(0, (-0.01, 0.03))]))["stages"]
+    assert found["gained"] == ["supervised"]
+    assert numbers(study([staged(0, (0.005, 0.015))]))["stages"]["gained"] == ["supervised", "grpo"]
+    lower = study([staged(0, (-0.015, -0.005))], direction="minimize")  # where less is better, a fall is what was won
+    assert numbers(lower)["stages"]["gained"] == ["grpo"]
+
+
+def test_a_supervised_start_that_grpo_does_not_beat_is_called_that() -> None:
+    document = study([staged(0, (-0.01, 0.03)), staged(1, (-0.01, 0.03))])
+    assert study_conclusions(document)["gain_over_start"]["supervised"] == ["supervised"]
+    assert "supervised start (eval/reward 0.500)" in text_report(document)[0].lines[0].text
+
+
+def test_the_head_of_a_report_is_short() -> None:
+    """The importance, the noise, the cost and what pruning saved are in the whole report."""
+    labels = [line.label for line in head(advantage_study())[0].lines]
+    assert len(labels) <= 12
+    assert {"Best", "Winner", "Axes", "Budget", "Next"} <= set(labels)
+    everything = [line.label for one in text_report(advantage_study()) for line in one.lines]
+    assert {"Noise", "PED-ANOVA", "Cost", "Pruned"} <= set(everything) - set(labels)
 
 
 def test_what_pruning_saved() -> None:
@@ -148,7 +199,7 @@ def test_the_rules_that_spoke_are_counted_over_runs() -> None:
         trial(0, [0.4, 0.5], findings=[[], ["no-updates", "dead-groups"]]),
         trial(1, [0.4, 0.5], findings=[["dead-groups"], []]),
     ]
-    found = next(one for one in study_findings(study(trials)) if one["id"] == "runs")
+    found = next(one for one in of_study(study(trials)) if one["id"] == "runs")
     assert "dead-groups in 2, no-updates in 1" in found["text"]
     assert found["text"].endswith("grpoctl diagnose advantage-study-tiny-1a2b3c4d-1-t0000-s1")
     assert found["numbers"] == {"runs": 4, "rules": {"dead-groups": 2, "no-updates": 1}}

@@ -9,11 +9,16 @@ import pytest
 
 from grpoctl.analysis.sweeps.axes import axes_of, varied
 from grpoctl.analysis.sweeps.document import digest
-from grpoctl.analysis.sweeps.findings import study_findings
+from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.analysis.sweeps.regions import crossed, regions, run_facts, separations
 from tests.studies import FAULT, K, axis, collapse_study, study, trial
 
 AXES: dict[str, Any] = {K: axis([2, 8]), "faults": axis([[], [FAULT]])}
+
+
+def of_study(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = study_conclusions(document)["findings"]
+    return found
 
 
 def four(ends: dict[tuple[int, bool], list[str]]) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def four(ends: dict[tuple[int, bool], list[str]]) -> dict[str, Any]:
 
 def numbers(document: dict[str, Any], id_: str = "collapse") -> dict[str, Any]:
     """The numbers of the finding of this id; {} where there is none."""
-    return next((found["numbers"] for found in study_findings(document) if found["id"] == id_), {})
+    return next((found["numbers"] for found in of_study(document) if found["id"] == id_), {})
 
 
 GOOD, BAD = ["COMPLETED"] * 3, ["COLLAPSED"] * 3
@@ -47,7 +52,7 @@ def test_the_setting_that_decides_is_named_and_the_one_that_does_not() -> None:
         "counts": {"faults": {"[]": [0, 6], f"[{FAULT}]": [6, 6]}, K: {"2": [3, 6], "8": [3, 6]}},
         "decides": ["faults"],
     }
-    (text,) = [found["text"] for found in study_findings(document) if found["id"] == "collapse"]
+    (text,) = [found["text"] for found in of_study(document) if found["id"] == "collapse"]
     assert all(fact in text for fact in ("6/6", FAULT, "0/6", "num_generations", "2: 3/6, 8: 3/6"))
 
 

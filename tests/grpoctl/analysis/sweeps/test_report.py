@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from grpoctl.analysis.sweeps.document import CONCLUSIONS
+from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.analysis.sweeps.report import head, progress_text, setup_text, text_report
 from grpoctl.sections import Section
 from tests.studies import advantage_study, collapse_study, ladder_study, study, trial
@@ -18,7 +21,8 @@ def section(document: dict[str, Any], title: str) -> Section:
 def test_the_report_of_a_sweep() -> None:
     titles = [one.title.split(" (")[0] for one in text_report(advantage_study(), ["a.png"]) if one.title]
     assert titles == [
-        "Ranking", "Not ranked", "Importances", "By value", "num_generations", "Health by region", "num_generations",
+        "Ranking", "Not ranked", "Importances", "Main effects", "By value", "num_generations", "Health by region",
+        "num_generations",
     ]  # fmt: skip
     assert text_report(advantage_study(), ["a.png"])[-1].lines[0].text == "a.png"
 
@@ -114,3 +118,6 @@ def test_what_was_asked_and_done() -> None:
 def test_odd_studies_have_a_report(document: dict[str, Any]) -> None:
     assert text_report(document)
     assert head(document)
+    concluded = study_conclusions(document)
+    assert set(concluded) == {"findings", *CONCLUSIONS}
+    json.dumps(concluded, allow_nan=False)

@@ -1,0 +1,98 @@
+"""What is advised after a study, from each finding, the most useful first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from grpoctl.analysis.sweeps.advice import next_steps
+from grpoctl.analysis.sweeps.document import digest
+from tests.studies import LR, axis, study, trial
+
+CLEAR = ([0.50, 0.51], [0.60, 0.61], [0.90, 0.91])  # the third is the best
+NEAR = ([0.50, 0.52], [0.505, 0.525], [0.10, 0.12])  # the second and the first differ by 0.005
+
+
+def advised(
+    scores: Sequence[Sequence[float]], rates: Sequence[float], spec: Any, **more: Any
+) -> list[tuple[str, list[str]]]:
+    """(id, words of the command) of each step after a study over learning rates."""
+    trials = [trial(n, list(values), params={LR: rate}, **more.get("of", {}).get(n, {}))
+              for n, (values, rate) in enumerate(zip(scores, rates, strict=True))]  # fmt: skip
+    document = study(trials, axes={LR: spec}, **{key: value for key, value in more.items() if key != "of"})
+    return [(step.id, shlex.split(step.command)) for step in next_steps(digest(document))]
+
+
+def test_a_clear_winner_is_confirmed() -> None:
+    ((kind, command),) = advised(CLEAR, [1, 3, 2], axis([1, 2, 3]))
+    assert kind == "confirm"
+    assert command[:3] == ["grpoctl", "promote", "advantage-study-tiny-1a2b3c4d-1"]
+    assert command[3:] == ["--as", "advantage-study-best", "--confirm", "5"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "spec", "wider"),
+    [
+        ([1e-4, 1e-3, 1e-2], axis([1e-4, 1e-3, 1e-2]), "[0.001, 0.01, 0.1, 1]"),  # a factor of 10 each
+        ([3e-3, 2e-3, 1e-3], axis([1e-3, 2e-3, 3e-3]), "[0.00025, 0.0005, 0.001, 0.002]"),  # by half
+        ([1, 2, 3], axis([1, 2, 3]), "[2, 3, 4, 5]"),  # whole numbers by one
+        ([2, 4, 8], axis([2, 4, 8]), "[4, 8, 16, 32]"),
+        ([1e-4, 1e-3, 1e-2], axis(low=1e-4, high=1e-2, log=True), "{low: 0.0032, high: 0.1, log: true, type: float}"),
+        ([1.0, 2.0, 5.0], axis(low=1.0, high=5.0), "{low: 4, high: 9, type: float}"),
+    ],
+)  # fmt: skip
+def test_an_axis_is_widened_where_the_best_stands_at_its_end(rates: list[float], spec: Any, wider: str) -> None:
+    kind, command = advised(CLEAR, rates, spec)[0]
+    assert kind == "widen"
+    assert command == [
+        "grpoctl", "sweep", "advantage-study", "-p", "tiny", "budget.completions=1024", f"axes.{LR}={wider}",
+    ]  # fmt: skip
+
+
+def test_a_tie_gets_as_many_seeds_as_would_tell() -> None:
+    """sd 0.01414 and a gap of 0.02 between the first and the second, with a third far away."""
+    ((kind, command),) = advised(([0.50, 0.52], [0.52, 0.54], [0.10, 0.12]), [2, 3, 1], axis([0.5, 1, 2, 3, 4]))
+    assert kind == "tie"
+    seeds = command[command.index("--seeds") + 1].split(",")
+    # Sidak over 3 pairs, t two-sided at 0.95^(1/3): of 7 seeds t(18) = 2.63, times 0.01414 x sqrt(2 / 7) is 0.0199;
+    # of 6 seeds t(15) = 2.69, times 0.01414 x sqrt(2 / 6) is 0.0220
+    assert seeds == [str(seed) for seed in range(7)]
+    assert f"axes.{LR}=[2, 3]" in command
+
+
+def test_a_tie_that_takes_too_many_seeds_is_left_alone() -> None:
+    ((kind, command),) = advised(NEAR, [2, 3, 1], axis([0.5, 1, 2, 3, 4]))
+    assert (kind, command[1]) == ("confirm", "promote")
+
+
+def rising(gains: Sequence[float], early: float) -> dict[str, Any]:
+    """A curve that stands at `early` of its way until half, and gains so much over its last quarter."""
+    ends = [0.9, 0.91]
+    return {"curve": [[seed, share, end * early if share < 0.5 else end - (gain if share < 1 else 0)]
+                      for seed, (end, gain) in enumerate(zip(ends, gains, strict=True))
+                      for share in (0.25, 0.5, 0.75, 1.0)]}  # fmt: skip
+
+
+def test_runs_that_still_rise_get_longer_and_flat_ones_shorter() -> None:
+    spec = axis([1, 2, 3])
+    steps = dict(advised(CLEAR, [1, 3, 2], spec, of={2: rising([0.05, 0.051], 0.5)}))
+    assert steps["longer"][-1] == "budget.completions=2048"
+    little = dict(advised(CLEAR, [1, 3, 2], spec, of={2: rising([0.010, 0.011], 0.5)}))  # beyond noise, and about 1 %
+    assert "longer" not in little
+    flat = dict(advised(CLEAR, [1, 3, 2], spec, of={2: rising([0.0005, -0.0005], 0.5)}))
+    assert "longer" not in flat
+    assert flat["shorter"][-1] == "budget.completions=640"  # within 2 % at half of 1,024, and a quarter more
+    assert list(flat) == ["confirm", "shorter"]
+
+
+def test_one_seed_comes_before_everything_else() -> None:
+    ((kind, command),) = advised(([0.5], [0.6], [0.9]), [1, 3, 2], axis([1, 2, 3]))
+    assert (kind, command[-2:]) == ("seeds", ["--seeds", "0,1,2"])
+
+
+def test_a_study_under_way_is_not_advised_on() -> None:
+    assert advised(CLEAR, [1, 3, 2], axis([1, 2, 3]), status="INTERRUPTED") == []
+    assert next_steps(digest(study([]))) == []
