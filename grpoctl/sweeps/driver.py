@@ -37,6 +37,7 @@ from grpoctl.sweeps import pruning
 from grpoctl.sweeps.candidates import Candidates, identity, points
 from grpoctl.sweeps.importances import importances
 from grpoctl.sweeps.optuna_conversion import ended_trial
+from grpoctl.sweeps.prefixes import SharedPrefixes, saved
 from grpoctl.sweeps.samplers import Suggester
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
@@ -84,6 +85,7 @@ class Driver:
         self._active: dict[int, ActiveTrial] = {}
         self._candidates = Candidates.of(plan.sweep)
         self._proposer = TrialProposer(plan.sweep, book, plan.lag)
+        self.prefixes = SharedPrefixes(plan.study, {})
         self._exhausted = False
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
         self.hopeless = False  # whether that is a failure
@@ -97,6 +99,10 @@ class Driver:
 
         Raises StorageError where the disk or the storage refuses, KeyboardInterrupt where it is told to end.
         """
+        self.prefixes = SharedPrefixes.of(self._candidates, self.plan.study)
+        over = [(trial.params, trial.seeds) for trial in self.book.ordered() if trial.status.ended]
+        for note in self.prefixes.begin(over):
+            self._progress.note(note)
         for trial in self.book.ordered():
             if not trial.status.ended:
                 self._start(trial)
@@ -122,15 +128,15 @@ class Driver:
     def _fill(self) -> None:
         """Give every idle worker something: what waits of trials under way, else a new trial."""
         while self._executor.free() > 0:
-            trial = next((active for active in self._active.values() if active.waiting), None)
-            if trial is None:
-                trial = self._ask()
-            if trial is None:
-                return
-            if not trial.waiting:
-                continue  # its runs had all ended before
-            runs = trial.waiting.pop(0)
+            waiting = [(active, runs) for active in self._active.values() for runs in active.waiting]
+            if not waiting:
+                if self._ask() is None:
+                    return
+                continue  # perhaps its runs had all ended before
+            trial, runs = next((job for job in waiting if not self.prefixes.being_made(job[1])), waiting[0])
+            trial.waiting.remove(runs)
             trial.working += 1
+            self.prefixes.submitted(runs)
             self._executor.submit(Job(number=trial.record.number, runs=tuple(run.path for run in runs)))
 
     def _ask(self) -> ActiveTrial | None:
@@ -158,6 +164,7 @@ class Driver:
             loaded = self._candidates.loaded(record.params, overrides, seed=seed)
             spec = loaded.spec
             self._prepare(run, loaded, record.number, overrides)
+            self.prefixes.add(run, record.params, seed)
         assert spec is not None
         self.book.header.setdefault("eval_prompts", spec.task.eval_prompts)
         self.book.header.setdefault("reward_range", spec.task.reward_range)
@@ -212,12 +219,14 @@ class Driver:
 
     def _ended(self, trial: ActiveTrial, run: RunDir, how: str) -> None:
         """A run came to an end of its own."""
+        self.prefixes.ended(run)
         trial.shares[run.id] = 1.0
         if how == "PRUNED":
             trial.give_up(run)
 
     def _failed(self, trial: ActiveTrial, run: RunDir, why: str, *, disk: bool) -> None:
         """A run failed or was lost: its trial is gone on with once. Raises StorageError where the disk is at fault."""
+        self.prefixes.ended(run)
         self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
         self._progress.note(f"{run.id}: {why}")
         overrides = self._candidates.overrides(trial.record.params)
@@ -240,6 +249,7 @@ class Driver:
             if str(run.path) not in record.runs:
                 shutil.rmtree(run.path, ignore_errors=True)  # prepared, and never begun
         del self._active[number]
+        self.prefixes.trial_ended(record.params, record.seeds)
         self.book.trials[number] = record
         self.save()
         ended = [other.status for other in self.book.ordered() if other.status.ended]
@@ -400,6 +410,10 @@ def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
     status, message = how
     ended = max(float(book.header.get("started") or 0.0), time.time())  # a clock may be set back
     book.header |= {"status": status, "message": message, "ended": ended, "seconds": round(driver.worked, 3)}
+    if (shared := saved(driver.plan.study))["runs"]:
+        book.header["shared"] = shared
+    if status == "COMPLETED":
+        driver.prefixes.close()
     driver.interrupt()
     for trial in book.ordered():
         if trial.status is TrialStatus.RUNNING:  # asked for, and not begun

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from core.config import Expectation, Part
-from core.config.part import Count, Fraction, Name, Positive, PositiveInt, refusal
+from core.config.part import LATE, Count, Fraction, Name, Positive, PositiveInt, refusal
 from core.metrics import declared, unknown_metric
 from grpoctl.config.identity import canonical
 from grpoctl.sweeps.pruning import Direction, PrunerName
@@ -190,6 +190,7 @@ class SweepSpec(Part):
     budget: SweepBudget = SweepBudget()
     trials: PositiveInt | None = None  # the total; null: every point there is
     max_hours: Positive | None = None
+    share_stages: Annotated[bool, LATE] = True  # runs that agree up to a stage's end compute it once
 
     @model_validator(mode="before")
     @classmethod
