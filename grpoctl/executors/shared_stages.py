@@ -215,11 +215,11 @@ def shared_stages(run: RunDir, spec: RunSpec) -> Iterator[SharedStages | None]:
     """What the run shares with its study; None for a run of its own, and where its study shares nothing."""
     study = study_of(run)
     there = None if study is None else Prefixes(folder=study.prefixes)
-    if there is None or not (wanted := there.wanted()):
+    if there is None or not there.folder.is_dir():
         yield None
         return
     source = (read_json(run.provenance) or {}).get("init_from")
-    shared = SharedStages(run, there, prefixes.shas_of(spec, prefixes.surroundings(spec, source)), wanted)
+    shared = SharedStages(run, there, prefixes.shas_of(spec, prefixes.surroundings(spec, source)), there.wanted())
     try:
         yield shared
     finally:

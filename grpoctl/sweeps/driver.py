@@ -129,11 +129,13 @@ class Driver:
         """Give every idle worker something: what waits of trials under way, else a new trial."""
         while self._executor.free() > 0:
             waiting = [(active, runs) for active in self._active.values() for runs in active.waiting]
+            chosen = next((job for job in waiting if not self.prefixes.being_made(job[1])), None)
+            crowded = len(self._active) >= self._executor.slots
+            if chosen is None and not (waiting and crowded) and self._ask() is not None:
+                continue  # its runs wait now, unless all of them had ended before
             if not waiting:
-                if self._ask() is None:
-                    return
-                continue  # perhaps its runs had all ended before
-            trial, runs = next((job for job in waiting if not self.prefixes.being_made(job[1])), waiting[0])
+                return
+            trial, runs = chosen or waiting[0]
             trial.waiting.remove(runs)
             trial.working += 1
             self.prefixes.submitted(runs)
