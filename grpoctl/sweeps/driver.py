@@ -28,7 +28,7 @@ from grpoctl.config import Loaded
 from grpoctl.credentials import without_credentials
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
 from grpoctl.files import read_json
-from grpoctl.runs.dtype import settled_trial
+from grpoctl.runs.dtype import settled_in, settled_trial
 from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import TrialStatus
@@ -85,7 +85,7 @@ class Driver:
         self._active: dict[int, ActiveTrial] = {}
         self._candidates = Candidates.of(plan.sweep)
         self._proposer = TrialProposer(plan.sweep, book, plan.lag)
-        self.prefixes = SharedPrefixes(plan.study, {})
+        self.prefixes = SharedPrefixes(plan.study)
         self._exhausted = False
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
         self.hopeless = False  # whether that is a failure
@@ -99,7 +99,9 @@ class Driver:
 
         Raises StorageError where the disk or the storage refuses, KeyboardInterrupt where it is told to end.
         """
-        self.prefixes = SharedPrefixes.of(self._candidates, self.plan.study)
+        self.prefixes = SharedPrefixes.of(
+            self._candidates, self.plan.study, lambda spec: settled_in(spec, self.book.header, self._progress.note)
+        )
         over = [(trial.params, trial.seeds) for trial in self.book.ordered() if trial.status.ended]
         for note in self.prefixes.begin(over):
             self._progress.note(note)
@@ -166,7 +168,7 @@ class Driver:
             loaded = self._candidates.loaded(record.params, overrides, seed=seed)
             spec = loaded.spec
             self._prepare(run, loaded, record.number, overrides)
-            self.prefixes.add(run, record.params, seed)
+            self.prefixes.add(run, record.params, spec)
         assert spec is not None
         self.book.header.setdefault("eval_prompts", spec.task.eval_prompts)
         self.book.header.setdefault("reward_range", spec.task.reward_range)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from core.config import RunSpec
@@ -17,7 +17,7 @@ from grpoctl.config import canonical, plain
 from grpoctl.files import read_json
 from grpoctl.runs.launch import source_of
 from grpoctl.runs.prefixes import Prefixes, shas_of, surroundings
-from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps.candidates import Candidates, identity
 from grpoctl.sweeps.validation import point_runs
@@ -25,35 +25,32 @@ from grpoctl.sweeps.validation import point_runs
 Use = tuple[str, int]  # a point's identity and a seed: one run of the study
 
 
-class SharedPrefixes:
-    """The prefixes of a study. `uses` maps each hash to the runs that have it and have not ended."""
+Settle = Callable[[RunSpec], RunSpec]  # a point's spec -> with what the study settles for all of its runs
 
-    def __init__(self, study: StudyDir, uses: Mapping[str, Iterable[Use]]) -> None:
-        self._there = Prefixes(folder=study.prefixes)
-        self._uses = {sha: set(runs) for sha, runs in uses.items()}
+
+class SharedPrefixes:
+    """The prefixes of a study: which runs that have not ended have each of them, and who makes it."""
+
+    def __init__(self, study: StudyDir, settle: Settle = lambda spec: spec) -> None:
+        self._study, self._there, self._settle = study, Prefixes(folder=study.prefixes), settle
+        self._uses: dict[str, set[Use]] = {}
         self._shas: defaultdict[Use, list[str]] = defaultdict(list)
-        for sha, runs in self._uses.items():
-            for use in runs:
-                self._shas[use].append(sha)
         self._makers: dict[str, RunDir] = {}
         self._of_run: dict[RunDir, Use] = {}
+        self._around: dict[str, Mapping[str, object]] = {}
 
     @classmethod
-    def of(cls, candidates: Candidates, study: StudyDir) -> SharedPrefixes:
+    def of(cls, candidates: Candidates, study: StudyDir, settle: Settle = lambda spec: spec) -> SharedPrefixes:
         """Those of every point, or of as many drawn ones where there are too many to list: a stage that two of them
         have in common. Nothing where the sweep says so, or where no run has a stage before its last.
         """
-        sweep = candidates.sweep
+        sweep, shared = candidates.sweep, cls(study, settle)
         if not sweep.share_stages or not (sweep.candidates or sweep.ladder or len(candidates.reference({}).stages) > 1):
-            return cls(study, {})
-        uses: dict[str, set[Use]] = {}
-        around: dict[str, Mapping[str, object]] = {}
+            return shared
         for point in point_runs(candidates):
             for seed in sweep.seeds:
-                spec = point.spec.model_copy(update={"seed": seed})
-                for sha in shas_of(spec, _around(spec, study.home, around)).values():
-                    uses.setdefault(sha, set()).add((identity(point.params), seed))
-        return cls(study, uses)
+                shared._use(point.params, point.spec.model_copy(update={"seed": seed}))
+        return shared
 
     def begin(self, ended: Iterable[tuple[Mapping[str, Any], Sequence[int]]]) -> list[str]:
         """Tell the runs which prefixes are wanted; `ended` are params and seeds of the trials that are over.
@@ -73,9 +70,11 @@ class SharedPrefixes:
             self._there.want(self._wanted)
         return notes
 
-    def add(self, run: RunDir, params: Mapping[str, Any], seed: int) -> None:
-        """A run of the study that may be given to a worker."""
-        self._of_run[run] = (identity(params), seed)
+    def add(self, run: RunDir, params: Mapping[str, Any], spec: RunSpec) -> None:
+        """A run of the study that may be given to a worker; its point need not be among those that were listed."""
+        self._of_run[run] = (identity(params), spec.seed)
+        if self._uses and self._of_run[run] not in self._shas:
+            self._use(params, spec)
 
     def submitted(self, runs: Sequence[RunDir]) -> None:
         """A worker has these runs: what they want and nobody has made, they make."""
@@ -109,6 +108,17 @@ class SharedPrefixes:
         shas = self._shas.get(self._of_run.get(run, ("", 0)), [])
         return [sha for sha in shas if len(self._uses[sha]) > 1 and not self._there.there(sha)]
 
+    def _use(self, params: Mapping[str, Any], spec: RunSpec) -> None:
+        """Note what the run of a point and a seed could share."""
+        spec, use = self._settle(spec), (identity(params), spec.seed)
+        tree = plain(spec)
+        key = canonical({name: tree.get(name) for name in ("task", "model", "policy", "init_from")})
+        if key not in self._around:  # read once for all runs that have the same files
+            self._around[key] = surroundings(spec, source_of(spec, self._study.home))
+        self._shas[use] = list(shas_of(spec, self._around[key]).values())
+        for sha in self._shas[use]:
+            self._uses.setdefault(sha, set()).add(use)
+
     def _forget(self, params: Mapping[str, Any], seeds: Sequence[int]) -> bool:
         """True where these runs were among those that have something in common."""
         known = False
@@ -120,15 +130,6 @@ class SharedPrefixes:
                 if not self._uses[sha]:
                     self._there.remove(sha)
         return known
-
-
-def _around(spec: RunSpec, home: Home, known: dict[str, Mapping[str, object]]) -> Mapping[str, object]:
-    """The run's surroundings; read once for all that have the same files."""
-    tree = plain(spec)
-    key = canonical({name: tree.get(name) for name in ("task", "model", "policy", "init_from")})
-    if key not in known:
-        known[key] = surroundings(spec, source_of(spec, home))
-    return known[key]
 
 
 def saved(study: StudyDir) -> dict[str, float]:
