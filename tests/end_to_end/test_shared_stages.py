@@ -22,14 +22,15 @@ settings:
   stages.rce.epochs: 1
   stages.grpo.epochs: 1
   stages.rce.tau.steps: 64
+  stages.rce.learning_rate: 1.0e-1  # too large: the best evaluation is of the first stage
   task.world.likeness: 0.5
   evaluation.eval_steps: 8
 axes:
-  stages.grpo.learning_rate: [1.0e-4, 1.0e-1]
+  stages.grpo.learning_rate: [1.0e-6, 1.0e-5]
 sampler: grid
-seeds: [0, 1]
+seeds: [0]
 """
-SUPERVISED, IMITATED = 16, 80  # the last step of each
+IMITATED = 80  # the last step of the second stage
 
 
 def by_name(study: StudyDir) -> dict[str, RunDir]:
@@ -63,20 +64,22 @@ def test_shared_stages_are_the_bytes_of_their_own_also_after_a_kill(lone: Cli) -
 
     (plain,) = (study for study in studies(lone.home) if study.path != shared.path)
     ours, theirs = by_name(shared), by_name(plain)
-    assert ours.keys() == theirs.keys() == {f"t000{trial}-s{seed}" for trial in (0, 1) for seed in (0, 1)}
+    assert ours.keys() == theirs.keys() == {"t0000-s0", "t0001-s0"}
     for name, run in ours.items():
-        for part in ("metrics.jsonl", "samples.jsonl", "greedy.jsonl", "adapter/model.safetensors"):
+        weights = [path.name for path in run.adapter.glob("*.safetensors")]
+        assert weights
+        for part in ("metrics.jsonl", "samples.jsonl", "greedy.jsonl", *(f"adapter/{file}" for file in weights)):
             assert (run.path / part).read_bytes() == (theirs[name].path / part).read_bytes(), (name, part)
         assert exported_step(run) == exported_step(theirs[name])
-    assert any(exported_step(ours[name]) < IMITATED for name in ("t0001-s0", "t0001-s1"))  # from inside what was taken
+    assert exported_step(ours["t0001-s0"]) < IMITATED  # from inside what was taken
 
     for key in ("values", "score", "curve", "statuses", "stages"):
         assert [t[key] for t in resumed.document["trials"]] == [t[key] for t in alone.document["trials"]]
     assert "shared" not in alone.document
-    took = [json.loads(ours[name].result.read_text())["shared"] for name in ("t0001-s0", "t0001-s1")]
-    assert [(one["step"], one["run"][-8:]) for one in took] == [(IMITATED, "t0000-s0"), (IMITATED, "t0000-s1")]
-    assert resumed.document["shared"]["runs"] == 2
+    took = json.loads(ours["t0001-s0"].result.read_text())["shared"]
+    assert (took["step"], took["run"]) == (IMITATED, ours["t0000-s0"].id)
+    assert resumed.document["shared"]["runs"] == 1
     # At least what the two stages took, by what the run that computed them wrote down.
-    spent = [row["total"] for seed in (0, 1) for row in rows_of(ours[f"t0000-s{seed}"].timings)[: IMITATED + 1]]
-    assert resumed.document["shared"]["seconds"] == pytest.approx(sum(spent), abs=0.01)
+    spent = sum(row["total"] for row in rows_of(ours["t0000-s0"].timings)[: IMITATED + 1])
+    assert resumed.document["shared"]["seconds"] == pytest.approx(spent, abs=0.01)
     assert not shared.prefixes.exists()  # the study has all it was asked for
