@@ -84,10 +84,13 @@ class SharedStages:
 
         Where it began under another hash, its first steps are of other code, files, or another machine: then nothing.
         """
-        began = (read_json(self._run.provenance) or {}).get("prefixes") or {}
+        document, at = read_json(self._run.provenance) or {}, restart.progress
+        if int((document.get("shared") or {}).get("step") or 0) > at.step:  # cut short, or damaged since
+            provenance.note(self._run, "shared", None)
+        began = document.get("prefixes") or {}
         self._shas = {stages: sha for stages, sha in self._shas.items() if began.get(str(stages)) == sha}
-        at = restart.progress
-        self._claim(beyond=at.stage if at.stage_step else at.stage - 1)
+        for stages in self._wanted_beyond(at.stage if at.stage_step else at.stage - 1):
+            self._hold(stages)
         return restart
 
     def made(self, stages: int, snapshot: Callable[[], Snapshot]) -> None:
@@ -132,14 +135,18 @@ class SharedStages:
 
     def _claim(self, beyond: int) -> bool:
         """Hold the locks of all longer prefixes; False, and none is held, where another run was quicker."""
-        for stages in self._wanted_beyond(beyond):
-            held = ExitStack()
-            other = held.enter_context(hold_lock(self._there.lock(self._shas[stages]), 0))
-            if other is not None or self._there.there(self._shas[stages]):
-                held.close()
-                self.release()
-                return False
-            self._held[stages] = held
+        if all(self._hold(stages) for stages in self._wanted_beyond(beyond)):
+            return True
+        self.release()
+        return False
+
+    def _hold(self, stages: int) -> bool:
+        """Hold the lock of a prefix that nobody has made, nor is about to; whether it is held now."""
+        held, sha = ExitStack(), self._shas[stages]
+        if held.enter_context(hold_lock(self._there.lock(sha), 0)) is not None or self._there.there(sha):
+            held.close()
+            return False
+        self._held[stages] = held
         return True
 
     def _intact(self, sha: str) -> Made | None:

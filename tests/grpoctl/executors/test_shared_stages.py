@@ -192,6 +192,26 @@ def test_a_resumed_run_makes_what_it_began_to_make(scene: Scene) -> None:
     again.release()
 
 
+def test_what_was_not_taken_to_its_end_is_not_said_to_be_shared(scene: Scene) -> None:
+    """Killed between the best checkpoint and the stage's end, a run goes on from the first and computes the rest."""
+    first = scene.shared("first")
+    scene.takes("first", first)
+    scene.computes("first", first, range(3))
+    first.release()
+    following = scene.shared("next")
+    assert scene.takes("next", following) is not None
+    following.release()
+    for step, said in ((2, True), (1, False)):
+        again = scene.shared("next")
+        again.resume(
+            Snapshot(progress=Progress(step=step, stage=step // 2, stage_step=step % 2), weights={}, optimizer={})
+        )
+        assert ("shared" in (read_json(scene.run("next").provenance) or {})) == said
+        assert not is_locked(scene.there.lock(A))  # it is there already
+        assert is_locked(scene.there.lock(B))
+        again.release()
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_run_that_began_under_other_code_publishes_nothing(scene: Scene, known: bool) -> None:
     """Its first steps are of the code it began under; of a run begun before this was written nothing is known."""
