@@ -49,6 +49,12 @@ class Callback:
         """Called with all rows when the step has been recorded; the last row is the step's."""
         return None
 
+    def after_stage(self, stages: int, snapshot: Callable[[], Snapshot]) -> None:
+        """Called where so many stages are over and the run goes on with the next; `snapshot` gives where it stands.
+
+        A run that is resumed there calls it again.
+        """
+
 
 class EarlyStopping(Callback):
     """STOPPED_EARLY after `patience` evaluations in a row without an improvement of more than `min_delta`."""

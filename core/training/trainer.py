@@ -68,6 +68,7 @@ class Trainer:
         self.callbacks: Sequence[Callback] = ()
         self.savings = Savings()  # a measurement switches some off
         self.progress = Progress()
+        self.recalibrates = True  # whether a resumed run asks if sampler and trainer agree on this machine, too
         self.table: list[Row] = []
         self._start = parts.start
         self._canary: Rollout | None = None
@@ -96,9 +97,11 @@ class Trainer:
         elif (ending := self._ask(lambda callback: callback.after_step(self.table))) is not None:
             return ending  # the run was over at its last checkpoint, and killed before it could say so
         elif not self.over():
-            noise = yield from self._resample()
-            if (ending := self._ask(lambda callback: callback.resumed(self.table, noise))) is not None:
-                return ending
+            if self.recalibrates:
+                noise = yield from self._resample()
+                if (ending := self._ask(lambda callback: callback.resumed(self.table, noise))) is not None:
+                    return ending
+            self._tell_of_stage()
         self._canary = self.policy.canary(self._held_out[0]) if self._held_out else None
         while not self.over():
             ending = yield from self._step(self._stages[self.progress.stage])
@@ -210,7 +213,10 @@ class Trainer:
             self.progress = replace(self.progress, best_step=step, best_value=value)
         self._leave_stage()
         yield StepDone(row=recorded, samples=done.samples, picture=self._picture)
-        return done.ending or self._ask(lambda callback: callback.after_step(self.table))
+        ending = done.ending or self._ask(lambda callback: callback.after_step(self.table))
+        if ending is None and not self.over():
+            self._tell_of_stage()
+        return ending
 
     def greedy_records(self) -> list[dict[str, object]]:
         """The likeliest output of the weights as they are now, of every held-out problem, as the task records it.
@@ -233,6 +239,12 @@ class Trainer:
         """Ask every callback; the first one's verdict counts, None where none ends the run."""
         endings = [question(callback) for callback in self.callbacks]
         return next((ending for ending in endings if ending is not None), None)
+
+    def _tell_of_stage(self) -> None:
+        """Tell the callbacks where the run stands between two stages."""
+        if self.progress.stage > 0 and self.progress.stage_step == 0:
+            for callback in self.callbacks:
+                callback.after_stage(self.progress.stage, self.snapshot)
 
     def snapshot(self) -> Snapshot:
         """What a checkpoint after the last finished step holds."""

@@ -23,6 +23,7 @@ from core.health.finding import sampled
 from core.training.outcome import Ending, EndStatus
 from grpoctl.config import read_resolved, spec_sha
 from grpoctl.executors.ranks import OtherRanks, ask_together, other_ranks
+from grpoctl.executors.shared_stages import SharedStages, publishing, shared_stages
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.exports import weights
@@ -46,7 +47,7 @@ from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
 
 if TYPE_CHECKING:
     from core.health.finding import Finding
-    from core.training.checkpoint import Checkpoints
+    from core.training.checkpoint import Checkpoints, Snapshot
     from core.training.parallel import World
     from core.training.trainer import Trainer
 
@@ -105,8 +106,8 @@ def execute(
         notes = provenance.record_inputs(run, spec)
         cause: str | None = None
         try:
-            with other_ranks(run, slots) as others:
-                ended, message = _train(spec, run, hooks, notes, others)
+            with other_ranks(run, slots) as others, shared_stages(run, spec) as shared:
+                ended, message = _train(spec, run, hooks, notes, others, shared)
         except KeyboardInterrupt as error:
             why = "terminated" if isinstance(error, Terminated) else "interrupted"
             ended, message = Status.INTERRUPTED, f"{why}; continue with --resume"
@@ -135,27 +136,37 @@ def _unchanged_spec(run: RunDir) -> RunSpec:
     return spec
 
 
-def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: OtherRanks | None) -> tuple[Status, str]:
-    """Rewind to the newest sound checkpoint, assemble, drive to the end, export the adapter."""
+def _train(
+    spec: RunSpec,
+    run: RunDir,
+    hooks: Hooks,
+    notes: list[str],
+    others: OtherRanks | None,
+    shared: SharedStages | None,
+) -> tuple[Status, str]:
+    """Rewind to the newest sound checkpoint, or take a prefix of another run; assemble, drive to the end, export."""
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
     from core.training.checkpoint import fit
 
     checkpoints = open_checkpoints(spec, run.checkpoints)
-    checkpoints.drop_after(last_recorded(run))
-    restart, refused = checkpoints.newest_sound()
-    notes += refused
-    step = restart.progress.step if restart is not None else -1
-    checkpoints.drop_after(step)
-    rewind(run, step)
+    ask = parent_control(run, hooks.waiting)
+    restart = _begun(run, checkpoints, notes)
+    mine = restart is not None  # its own checkpoint, perhaps of another machine
+    if shared is not None:
+        restart = _taken(run, checkpoints, shared, hooks, ask) if restart is None else shared.resume(restart)
+        notes += shared.notes
     if others is not None:
-        others.begin(step)
+        others.begin(-1 if restart is None else restart.progress.step)
     initial, whence = initial_snapshot(spec, run) if restart is None else (None, "")
     theirs = None if initial is None else initial.weights
     worlds: list[World] = []
-    control = ask_together(parent_control(run, hooks.waiting), worlds)
+    control = ask_together(ask, worlds)
     table = read_rows(run.metrics)
     trainer = assemble(spec, checkpoints, restart=restart, table=table, initial=theirs, control=control)
+    if shared is not None:
+        trainer.callbacks = [*trainer.callbacks, publishing(shared)]
+        trainer.recalibrates = mine  # a prefix is of this machine, and of this version
     if trainer.origin is not None:
         provenance.note_model(run, trainer.origin.as_json())
     if theirs is not None:
@@ -174,12 +185,39 @@ def _train(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], others: O
 
                 telling.enter_context(on_progress(hooks.evaluating))
         ending = _driven(trainer, recorder, others, worlds)
-        if ending.status == Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
-            return Status.INTERRUPTED, ending.message
-        if spec.model is None and spec.policy.greedy:  # a language model's would cost an evaluation more
-            replace_rows(run.greedy, trainer.greedy_records())
-    notes += _export(trainer, checkpoints, run)
+        if ending.status != Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
+            notes += _leave(trainer, checkpoints, run)
     return Status(ending.status), ending.message
+
+
+def _leave(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str]:
+    """What a run leaves at its end: greedy answers, where they cost little, and weights. Gives notes."""
+    spec = trainer.spec
+    if spec.model is None and spec.policy.greedy:  # a language model's would cost an evaluation more
+        replace_rows(run.greedy, trainer.greedy_records())
+    return _export(trainer, checkpoints, run)
+
+
+def _begun(run: RunDir, checkpoints: Checkpoints, notes: list[str]) -> Snapshot | None:
+    """The newest sound checkpoint, None where the run begins anew; nothing is left of what came after it."""
+    checkpoints.drop_after(last_recorded(run))
+    restart, refused = checkpoints.newest_sound()
+    notes += refused
+    step = restart.progress.step if restart is not None else -1
+    checkpoints.drop_after(step)
+    rewind(run, step)
+    return restart
+
+
+def _taken(
+    run: RunDir, checkpoints: Checkpoints, shared: SharedStages, hooks: Hooks, ask: Callable[[int], Ending | None]
+) -> Snapshot | None:
+    """What the run, which has nothing, takes of another run of its study; None where there is nothing to take."""
+    with Recorder(run, hooks.row) as recorder:
+        restart = shared.take(checkpoints, recorder, ask, hooks.waiting)
+    if restart is None:
+        rewind(run, -1)
+    return restart
 
 
 def _driven(trainer: Trainer, recorder: Recorder, others: OtherRanks | None, worlds: list[World]) -> Ending:
@@ -245,6 +283,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "steps": int(reached.final.get("steps", 0)),
         "updates": int(reached.final.get("updates", 0)),
         "seconds": round(sum(row["total"] for row in read_rows(run.timings)), 3),
+        **({"shared": taken} if (taken := (read_json(run.provenance) or {}).get("shared")) else {}),
         "start": reached.start,
         "final": reached.final,
         "best": reached.best,

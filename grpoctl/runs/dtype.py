@@ -45,14 +45,22 @@ def settled_run(
 def settled_trial(
     loaded: Loaded, header: dict[str, Any], say: Say, ask: precision.AskMachine = precision.machine_facts
 ) -> Loaded:
-    """The loaded spec with the dtype of its study, which `header` keeps: this machine's when it was first asked for."""
-    if not _is_open(loaded.spec):
-        return loaded
+    """The loaded spec with the dtype of its study."""
+    spec = settled_in(loaded.spec, header, say, ask)
+    return loaded if spec is loaded.spec else replace(loaded, spec=spec)
+
+
+def settled_in(
+    spec: RunSpec, header: dict[str, Any], say: Say, ask: precision.AskMachine = precision.machine_facts
+) -> RunSpec:
+    """The spec with the dtype of its study, which `header` keeps: this machine's when it was first asked for."""
+    if not _is_open(spec):
+        return spec
     if header.get("dtype") not in DTYPES:
         facts = ask()
-        header["dtype"] = precision.fastest_dtype(loaded.spec.language_model, facts)
+        header["dtype"] = precision.fastest_dtype(spec.language_model, facts)
         say(precision.explain_dtype(facts))
-    return replace(loaded, spec=_with(loaded.spec, header["dtype"]))
+    return _with(spec, header["dtype"])
 
 
 def why(loaded: RunSpec, settled_as: RunSpec, ask: precision.AskMachine = precision.machine_facts) -> str | None:

@@ -68,6 +68,14 @@ def note_model(run: RunDir, origin: Mapping[str, object]) -> None:
         replace_json(run.provenance, document)
 
 
+def note(run: RunDir, key: str, value: object) -> None:
+    """Set what `provenance.json` says of the run as a whole; None takes the key away. Raises StorageError."""
+    document = read_json(run.provenance) or {}
+    if document.get(key) != value:
+        changed = {**document, key: value}
+        replace_json(run.provenance, {name: entry for name, entry in changed.items() if entry is not None})
+
+
 def collect(argv: Sequence[str], cwd: Path | None = None) -> dict[str, Any]:
     """One attempt: argv, started, hostname, pid, python, platform, versions, and git of the repository of `cwd`."""
     return {

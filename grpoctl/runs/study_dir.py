@@ -54,6 +54,11 @@ class StudyDir(HeldDir):
         return self.path / "workers"
 
     @property
+    def prefixes(self) -> Path:
+        """Folder of what runs share: how they stood at the end of a stage (prefixes)."""
+        return self.path / "prefixes"
+
+    @property
     def figures(self) -> Path:
         """Folder of PNG files."""
         return self.path / "figures"
@@ -92,6 +97,12 @@ class StudyDir(HeldDir):
                 by = f"process {holder}" if holder else "another process"
                 raise BusyError(f"the winner of {self.id} is being confirmed by {by}; wait until it ends")
             yield
+
+
+def study_of(run: RunDir) -> StudyDir | None:
+    """The study that a run is of; None for one of its own."""
+    study = StudyDir(path=run.path.parent.parent)
+    return study if study.spec.is_file() else None
 
 
 def studies(home: Home) -> list[StudyDir]:

@@ -268,12 +268,14 @@ class AdaptiveDriver(Driver):
     def _fill(self) -> None:
         """Give every idle worker a job: one that waits, else a new one."""
         while self._executor.free() > 0:
-            job = next((job for job in self._under_way.values() if job.waiting), None)
+            waiting = [job for job in self._under_way.values() if job.waiting]
+            job = next((job for job in waiting if not self.prefixes.being_made([job.run])), None)
             if job is None:
                 if not self._ask_job():
                     return
                 continue
             job.waiting = False
+            self.prefixes.submitted([job.run])
             self._executor.submit(Job(number=job.number, runs=(job.run.path,)))
 
     def _ask_job(self) -> bool:
@@ -339,6 +341,7 @@ class AdaptiveDriver(Driver):
         overrides = self._candidates.overrides(trial.params)
         loaded = self._candidates.loaded(trial.params, overrides, seed=int(job["seed"]))
         self._prepare(run, loaded, trial.number, overrides)
+        self.prefixes.add(run, trial.params, loaded.spec)
         self.book.header.setdefault("eval_prompts", loaded.spec.task.eval_prompts)
         self.book.header.setdefault("reward_range", loaded.spec.task.reward_range)
         reopen(run)
@@ -394,6 +397,7 @@ class AdaptiveDriver(Driver):
     def _end_job(self, job: ActiveJob) -> None:
         """Take in what the job showed: the book has it, and the trial as it now stands."""
         del self._under_way[job.number]
+        self.prefixes.ended(job.run)
         entry, trial = self._jobs[job.number], self.book.trials[job.trial]
         rungs = [rung for rung in self._rungs if float(entry["from"]) < rung]
         shown = [] if job.failed else observations(job.run, job.measure, rungs, float(entry["share"]))

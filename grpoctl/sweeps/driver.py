@@ -28,7 +28,7 @@ from grpoctl.config import Loaded
 from grpoctl.credentials import without_credentials
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
 from grpoctl.files import read_json
-from grpoctl.runs.dtype import settled_trial
+from grpoctl.runs.dtype import settled_in, settled_trial
 from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import TrialStatus
@@ -38,6 +38,7 @@ from grpoctl.sweeps.candidates import Candidates, identity, is_point, points
 from grpoctl.sweeps.edits import requests
 from grpoctl.sweeps.importances import importances
 from grpoctl.sweeps.optuna_conversion import ended_trial
+from grpoctl.sweeps.prefixes import SharedPrefixes, saved
 from grpoctl.sweeps.samplers import Suggester
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord
@@ -86,6 +87,7 @@ class Driver:
         self._active: dict[int, ActiveTrial] = {}
         self._candidates = Candidates.of(plan.sweep)
         self._proposer = TrialProposer(plan.sweep, book, plan.lag)
+        self.prefixes = SharedPrefixes(plan.study)
         self._exhausted = False
         self.over = ""  # what brought an adaptive study to its end
         self.stopped = ""  # why nothing more is asked for; empty where all trials were
@@ -100,6 +102,12 @@ class Driver:
 
         Raises StorageError where the disk or the storage refuses, KeyboardInterrupt where it is told to end.
         """
+        self.prefixes = SharedPrefixes.of(
+            self._candidates, self.plan.study, lambda spec: settled_in(spec, self.book.header, self._progress.note)
+        )
+        over = [(trial.params, trial.seeds) for trial in self.book.ordered() if trial.status.ended]
+        for note in self.prefixes.begin(over):
+            self._progress.note(note)
         self._take_up()
         self.save()
         while True:
@@ -134,15 +142,17 @@ class Driver:
     def _fill(self) -> None:
         """Give every idle worker something: what waits of trials under way, else a new trial."""
         while self._executor.free() > 0:
-            trial = next((active for active in self._active.values() if active.waiting), None)
-            if trial is None:
-                trial = self._ask()
-            if trial is None:
+            waiting = [(active, runs) for active in self._active.values() for runs in active.waiting]
+            chosen = next((job for job in waiting if not self.prefixes.being_made(job[1])), None)
+            crowded = len(self._active) >= self._executor.slots
+            if chosen is None and not (waiting and crowded) and self._ask() is not None:
+                continue  # its runs wait now, unless all of them had ended before
+            if not waiting:
                 return
-            if not trial.waiting:
-                continue  # its runs had all ended before
-            runs = trial.waiting.pop(0)
+            trial, runs = chosen or waiting[0]
+            trial.waiting.remove(runs)
             trial.working += 1
+            self.prefixes.submitted(runs)
             self._executor.submit(Job(number=trial.record.number, runs=tuple(run.path for run in runs)))
 
     def _ask(self) -> ActiveTrial | None:
@@ -170,6 +180,7 @@ class Driver:
             loaded = self._candidates.loaded(record.params, overrides, seed=seed)
             spec = loaded.spec
             self._prepare(run, loaded, record.number, overrides)
+            self.prefixes.add(run, record.params, spec)
         assert spec is not None
         self.book.header.setdefault("eval_prompts", spec.task.eval_prompts)
         self.book.header.setdefault("reward_range", spec.task.reward_range)
@@ -224,12 +235,14 @@ class Driver:
 
     def _ended(self, trial: ActiveTrial, run: RunDir, how: str) -> None:
         """A run came to an end of its own."""
+        self.prefixes.ended(run)
         trial.shares[run.id] = 1.0
         if how == "PRUNED":
             trial.give_up(run)
 
     def _failed(self, trial: ActiveTrial, run: RunDir, why: str, *, disk: bool) -> None:
         """A run failed or was lost: its trial is gone on with once. Raises StorageError where the disk is at fault."""
+        self.prefixes.ended(run)
         self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
         self._progress.note(f"{run.id}: {why}")
         overrides = self._candidates.overrides(trial.record.params)
@@ -252,6 +265,7 @@ class Driver:
             if str(run.path) not in record.runs:
                 shutil.rmtree(run.path, ignore_errors=True)  # prepared, and never begun
         del self._active[number]
+        self.prefixes.trial_ended(record.params, record.seeds)
         self.book.trials[number] = record
         self.save()
         ended = [other.status for other in self.book.ordered() if other.status.ended]
@@ -464,6 +478,10 @@ def conclude(book: Book, driver: Driver, how: tuple[str, str]) -> str | None:
     status, message = how
     ended = max(float(book.header.get("started") or 0.0), time.time())  # a clock may be set back
     book.header |= {"status": status, "message": message, "ended": ended, "seconds": round(driver.worked, 3)}
+    if (shared := saved(driver.plan.study))["runs"]:
+        book.header["shared"] = shared
+    if status == "COMPLETED":
+        driver.prefixes.close()
     driver.interrupt()
     for trial in book.ordered():
         if trial.status is TrialStatus.RUNNING:  # asked for, and not begun

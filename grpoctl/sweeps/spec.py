@@ -194,6 +194,7 @@ class SweepSpec(Part):
     confidence: Annotated[Fraction, LATE] = 0.9  # a study is decided where the choice is right with this probability
     tolerance: Annotated[Positive, LATE] = 0.01  # right: within this of the best candidate, in the metric's unit
     max_hours: Positive | None = None
+    share_stages: Annotated[bool, LATE] = True  # runs that agree up to a stage's end compute it once
 
     @model_validator(mode="before")
     @classmethod

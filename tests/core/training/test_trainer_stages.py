@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ import torch
 from core.algorithms.schedules import learning_rate
 from core.config import CheckpointSpec
 from core.health.case import case_of
+from core.health.finding import StepTable
 from core.health.rules.gains import Ruler, gain_since, no_gain, stage_gains
-from core.training.callbacks import Checkpointing
-from core.training.checkpoint import Checkpoints
+from core.training.callbacks import Callback, Checkpointing
+from core.training.checkpoint import Checkpoints, Snapshot
+from core.training.outcome import Ending
 from core.training.requests import Learn, Replay, StepDone
 from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, ScriptedPolicy, TabularPolicy, asked, ran, run_spec, trainer_of
@@ -225,6 +227,51 @@ def test_the_last_step_of_all_has_a_checkpoint_also_where_a_stage_ended_early(tm
     drive(trainer.steps(), Recorder())
     assert trainer.progress.step == 5
     assert 5 in checkpoints.steps()
+
+
+class Between(Callback):
+    """Keeps where the run stood between two stages, and ends it after `last`."""
+
+    def __init__(self, last: int = 99) -> None:
+        self.stood: list[tuple[int, Snapshot]] = []
+        self._last = last
+
+    def after_stage(self, stages: int, snapshot: Callable[[], Snapshot]) -> None:
+        self.stood.append((stages, snapshot()))
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        return Ending(status="PRUNED", message="enough") if table[-1]["step"] == self._last else None
+
+
+@pytest.mark.parametrize(
+    ("last", "stood"),
+    [
+        (99, [(1, 3), (2, 5)]),  # not after the last stage: the run is over
+        (5, [(1, 3)]),  # a run that ends where a stage does goes on with none
+        (3, []),
+    ],
+)
+def test_callbacks_hear_where_a_run_stands_between_two_stages(last: int, stood: list[tuple[int, int]]) -> None:
+    trainer, between = three(), Between(last)
+    trainer.callbacks = [between]
+    drive(trainer.steps(), Recorder())
+    assert [(stages, at.progress.step) for stages, at in between.stood] == stood
+    assert all(not at.optimizer and at.progress.stage_step == 0 for _, at in between.stood)
+
+
+def test_a_run_that_goes_on_between_two_stages_says_so_again_and_may_leave_out_its_calibration() -> None:
+    first, between = three(), Between()
+    first.callbacks = [between]
+    whole = ran(first)
+    stages, at = between.stood[0]
+    for recalibrates in (True, False):
+        trainer, again = three(), Between()
+        trainer.callbacks, trainer.recalibrates = [again], recalibrates
+        trainer.restore(at, whole.rows[:4])
+        names = [request.name for request, _ in asked(trainer) if not isinstance(request, StepDone)]
+        assert ("calibrate" in names) == recalibrates
+        assert again.stood[0][0] == stages == 1
+        assert trainer.table == whole.rows
 
 
 def test_the_learning_rate_falls_on_the_stages_own_plateau() -> None:

@@ -13,8 +13,11 @@ from core.config.run import check_fit
 from core.training.trainer import drive
 from grpoctl.config import Library, dump, plain, read_resolved, shipped_folder
 from grpoctl.config.documents import read_document
+from grpoctl.runs.prefixes import Prefixes
+from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps import candidates
 from grpoctl.sweeps.loading import dump_sweep, load_sweep, read_sweep, study_stem
+from grpoctl.sweeps.prefixes import SharedPrefixes
 from grpoctl.sweeps.preview import notes
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.validation import some_points
@@ -119,6 +122,18 @@ def test_the_advantage_study_is_the_one_asked_for() -> None:
     assert spec.axes[K].values == (2, 4, 8, 16)
     assert {key.split(".")[-1] for key in spec.axes} == {"num_generations", "scale_rewards", "learning_rate", "beta"}
     assert (spec.trials, spec.seeds) == (24, (0, 1, 2))
+
+
+def test_the_small_rates_are_tried_without_a_warm_up_after_one_supervised_stage(tmp_path: Path) -> None:
+    spec = shipped("lr-study", "small")
+    made = candidates.Candidates.of(spec, library=BASES)
+    runs: list[Any] = [made.spec(point) for point in candidates.points(spec)]
+    assert (len(runs), len(spec.seeds), spec.budget.completions) == (4, 2, 128)
+    assert {run.stages["grpo"].warmup_steps for run in runs} == {0}
+    assert len({run.stages["grpo"].learning_rate for run in runs}) == 4
+    prefixes = SharedPrefixes.of(made, StudyDir(path=tmp_path))
+    prefixes.begin([])
+    assert len(Prefixes(folder=tmp_path / "prefixes").wanted()) == 2  # of each seed the supervised stage, once
 
 
 def test_the_collapse_study_is_a_table_of_two_by_two_that_nothing_cuts_short() -> None:

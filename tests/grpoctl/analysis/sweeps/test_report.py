@@ -105,6 +105,20 @@ def test_what_was_asked_and_done() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shared", "facts"),
+    [
+        ({"runs": 6, "seconds": 41.23, "completions": 960}, ("6 runs", "41.2 s", "960 completions")),
+        ({"runs": 1, "seconds": 2.0, "completions": 0}, ("1 run ", "2.0 s")),  # supervised steps sample none
+    ],
+)
+def test_what_shared_stages_saved(shared: dict[str, float], facts: tuple[str, ...]) -> None:
+    lines = {line.label: line.text for line in head({**advantage_study(), "shared": shared})[0].lines}
+    assert all(fact in lines["Shared"] for fact in facts)
+    assert ("completion" in lines["Shared"]) == bool(shared["completions"])
+    assert "Shared" not in {line.label for line in head(advantage_study())[0].lines}
+
+
+@pytest.mark.parametrize(
     "document",
     [
         study([]),
