@@ -31,6 +31,7 @@ import numpy as np
 from benchmarks.search import strategies
 from benchmarks.search.record import RECORDS, candidates, names, recorded
 from benchmarks.search.strategies import Make, Space
+from grpoctl.sweeps.adaptive import rungs_of
 
 TOLERANCE = 0.01
 WANTED = 0.8
@@ -78,8 +79,14 @@ def load(name: str, half: str) -> Record:
             curve += [head["worst"] if stopped else curve[-1]] * (len(shares) - len(curve))
             errors[line["point"], seeds.index(line["seed"])] = line["se"] or 0.0
             values[line["point"], seeds.index(line["seed"])] = [*curve[:-1], head["worst"] if stopped else curve[-1]]
+    known = candidates(name)
     space = Space(
-        axes=head["axes"], points=head["points"], shares=shares, seeds=len(seeds), sweep=candidates(name).sweep
+        axes=head["axes"],
+        points=head["points"],
+        shares=shares,
+        rungs=rungs_of(known.spec(head["points"][0])),
+        seeds=len(seeds),
+        sweep=known.sweep,
     )
     return Record(space=space, values=values, errors=errors, unit=head["unit"], budget=head["budget"])
 

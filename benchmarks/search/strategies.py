@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from grpoctl.sweeps.adaptive import features_of, rungs_of
-from grpoctl.sweeps.allocation import Problem, Search, Seen
+from grpoctl.sweeps.allocation import REPEATS, Problem, Search, Seen
 from grpoctl.sweeps.pruning import decide
 from grpoctl.sweeps.spec import PrunerSpec
 
@@ -32,6 +31,7 @@ class Space:
     axes: Mapping[str, Sequence[Any]]
     points: Sequence[Mapping[str, Any]]
     shares: Sequence[float]  # of the evaluations of a run
+    rungs: Sequence[float]  # where ours may pause a run
     seeds: int
     sweep: Any  # the SweepSpec
 
@@ -199,21 +199,24 @@ def oracle(space: Space, number: int, *, truth: Sequence[float]) -> Strategy:
 
 
 def now(space: Space, number: int, *, tolerance: float = 0.01) -> Strategy:
-    """Ours with `allocation: adaptive`: the job that tells the contenders apart best, whichever that is."""
-    shares = rungs_of(space.shares)
+    """Ours with `allocation: adaptive`: screening on one seed, then races on more. In an order of its own."""
+    shares = tuple(min(space.shares, key=lambda one: abs(one - rung)) for rung in space.rungs)
+    order = random.Random(number).sample(range(len(space.points)), len(space.points))
     problem = Problem(
-        features_CA=features_of(space.sweep, space.points), seeds=tuple(range(space.seeds)), shares=shares,
-        tolerance=tolerance,
-    )  # fmt: skip
+        candidates=len(order), seeds=tuple(range(space.seeds)), shares=tuple(dict.fromkeys(shares)), tolerance=tolerance
+    )
     search, seen = Search(problem, number), list[Seen]()
-    for job_number in range(100_000):
-        standing, job = search.decide(seen, [], number=job_number)
+    while True:
+        standing = search.standing(seen)
+        choice = None if standing.choice is None else order[standing.choice]
+        decided = standing.right if standing.seeds >= REPEATS else 0.0
+        job, _ = search.job(seen, [])
         if job is None:
-            yield -1, 0, 0.0, standing.choice, standing.right
+            yield -1, 0, 0.0, choice, decided
             return
-        values = yield job.candidate, job.seed, job.share, standing.choice, standing.right
+        values = yield order[job.candidate], job.seed, job.share, choice, decided
         seen += [
             Seen(candidate=job.candidate, seed=job.seed, share=share, value=value, error=error)
             for share, value, error in values
-            if share in shares
+            if share in problem.shares
         ]

@@ -1,12 +1,11 @@
 """Adaptive allocation: a study whose completions go, job by job, to whichever run decides most.
 
-What is here: the candidates as the search sees them, and the driver of such a study. What is not: what is believed of
-them and which job is next (allocation).
+What is here: the candidates of a search, and the driver of such a study. What is not: which job is next, and what is
+believed of the candidates (allocation).
 
 A job is a candidate's run with one seed up to a share of its budget. It pauses there, at an evaluation, with a
-checkpoint; a later job may go on with it. Jobs stand in sweep.json in the order they were decided on, each with what it
-showed, and job n is decided by the jobs before it less those that may still be at work: so a killed study repeats
-itself.
+checkpoint; a later job may go on with it. Jobs stand in sweep.json in the order they were given out, each with what it
+showed. They come in rounds, and a round follows from those before it: so a killed study repeats itself.
 """
 
 from __future__ import annotations
@@ -18,19 +17,16 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from core.config import RunSpec
 from core.errors import StorageError
-from grpoctl.config.identity import canonical
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
 from grpoctl.files import read_json, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import FINISHED, Status, TrialStatus
 from grpoctl.sweeps import allocation
-from grpoctl.sweeps.allocation import Array, Limits, Problem, Search, Seen, Standing
-from grpoctl.sweeps.candidates import MOST, active, count, identity, order, points, size, values
+from grpoctl.sweeps.allocation import Limits, Problem, Search, Seen, Standing
+from grpoctl.sweeps.candidates import MOST, active, count, identity, name_of, order, points, size, values
 from grpoctl.sweeps.driver import HOPELESS, STOPPED_BY_USER, TRIES, Driver, Plan, Progress
 from grpoctl.sweeps.optuna_conversion import from_optuna
 from grpoctl.sweeps.pruning import sign
@@ -47,45 +43,45 @@ from grpoctl.sweeps.trial import (
     yardstick,
 )
 
-PAUSES = (0.5,)  # of a run's budget, where it may pause: more of them did not help (docs/sweeps.md)
+PAUSES = (1 / 8, 3 / 8)  # of a run's last stage, where it may pause
 MOST_SEEDS = 100  # of a candidate, beyond those that the sweep names
-POOL = 512  # candidates that a space of real numbers, or one too large to list, is searched among
 SLACK = 0.005  # of a share: an evaluation so little before a rung is the rung's
 
 
-def rungs_of(shares: Sequence[float]) -> tuple[float, ...]:
-    """The shares at which a run may pause: the first evaluation at or after half of it, and the end."""
-    inner = [min((share for share in shares if share >= pause - SLACK), default=1.0) for pause in PAUSES]
-    return tuple(sorted({share for share in inner if share < 1 - SLACK} | {1.0}))
+def rungs_of(spec: RunSpec) -> tuple[float, ...]:
+    """The shares of its budget at which a run may pause, by its clock (core's), and the end.
 
-
-def evaluation_shares(spec: RunSpec) -> list[float]:
-    """The shares of its budget at which a run is evaluated after something was spent, by its clock (core's)."""
+    Those are the first evaluations at or after an eighth and three eighths of its last stage: before that stage, runs
+    that differ in it alone are the same.
+    """
     stages, every = list(spec.stages.values()), spec.evaluation.eval_steps
     before, last = spec.max_steps - stages[-1].max_steps, stages[-1].max_steps
     if spec.budget is None:
-        return [step / spec.max_steps for step in range(every, spec.max_steps, every)]
-    paid = sum(stage.max_steps * stage.rows_per_step for stage in stages[:-1]) if spec.budget.completions else 0
-    begun = paid / spec.budget.amount
+        begun = before / spec.max_steps
+    else:
+        paid = sum(stage.max_steps * stage.rows_per_step for stage in stages[:-1]) if spec.budget.completions else 0
+        begun = paid / spec.budget.amount
     ticks = [step - before for step in range(every, spec.max_steps, every) if step > before]
-    return [begun + (1 - begun) * tick / last for tick in ticks]
+    pauses = [next((tick for tick in ticks if tick >= part * last - SLACK), last) for part in PAUSES]
+    return tuple(dict.fromkeys(begun + (1 - begun) * tick / last for tick in (*pauses, last)))
 
 
-def pool_of(sweep: SweepSpec) -> list[dict[str, Any]]:
-    """The candidates that are searched among: every point, or POOL of them drawn at random where there is no end."""
+def pool_of(sweep: SweepSpec, most: int) -> list[dict[str, Any]]:
+    """The candidates of a search, at most so many: every point, or points drawn at random. More begin with the same."""
     number = size(sweep)
-    if number is not None and number <= MOST and (number <= POOL or not sweep.axes):
-        return points(sweep)
     dice = random.Random(f"pool {sweep.study_seed}")
+    if number is not None and number <= MOST:
+        listed = points(sweep)
+        return listed if len(listed) <= most else dice.sample(listed, len(listed))[:most]
     drawn: dict[str, dict[str, Any]] = {}
-    for _ in range(100 * POOL):
+    for _ in range(100 * most):
         chosen: dict[str, Any] = {}
         for key in order(sweep):
             if active(sweep, chosen, key):
                 chosen[key] = _drawn(sweep.axes[key], dice)
         point = {key: chosen[key] for key in sweep.axes if key in chosen}
         drawn.setdefault(identity(point), point)
-        if len(drawn) == POOL:
+        if len(drawn) == most:
             break
     return list(drawn.values())
 
@@ -98,42 +94,6 @@ def _drawn(axis: Axis, dice: random.Random) -> Any:
     if not axis.log:
         return from_optuna(axis, dice.uniform(low, high))
     return from_optuna(axis, math.exp(dice.uniform(math.log(low), math.log(high))))
-
-
-def features_of(sweep: SweepSpec, points: Sequence[Mapping[str, Any]]) -> Array:
-    """Where the points are on the axes (points, features), each axis from 0 to 1.
-
-    Numbers by their place among the values of a list, or on the range; anything else by a feature for each value. A
-    named candidate is like no other. So is a clone in a setting that is no axis, or no value of one.
-    """
-    columns: list[list[float]] = []
-    for key, axis in sweep.axes.items():
-        absent = [float(key not in point) for point in points]
-        if any(absent) and not all(absent):
-            columns.append(absent)
-        columns += _columns(axis, [point.get(key) for point in points])
-    if not sweep.candidates:
-        for key in dict.fromkeys(key for point in points for key in point if key not in sweep.axes):
-            for value in dict.fromkeys(canonical(point[key]) for point in points if key in point):
-                columns.append([float(key in point and canonical(point[key]) == value) for point in points])
-    return np.asarray(columns, dtype=np.float64).T if columns else np.zeros((len(points), 0))
-
-
-def _columns(axis: Axis, given: Sequence[Any]) -> list[list[float]]:
-    """The features of one axis; 0.5 where it takes no part. A number beyond the axis lies beyond its ends."""
-    if axis.values is None:
-        low, high = float(axis.low or 0.0), float(axis.high or 0.0)
-        scale = math.log if axis.log else float
-        start, width = scale(low), scale(high) - scale(low)
-        return [[0.5 if value is None else (scale(float(value)) - start) / width for value in given]]
-    known = list(axis.values)
-    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in known):
-        ends = sorted(float(value) for value in known)
-        places = [place / max(1, len(ends) - 1) for place in range(len(ends))]
-        inside = [0.5 if value is None else float(np.interp(float(value), ends, places)) for value in given]
-        return [[*inside]]
-    names = [canonical(value) for value in known]
-    return [[float(canonical(value) == name) for value in given] for name in names[1:]]
 
 
 class ActiveJob:
@@ -191,12 +151,12 @@ class AdaptiveDriver(Driver):
         super().__init__(plan, book=book, storage=storage, executor=executor, progress=progress)
         sweep = plan.sweep
         self._jobs: list[dict[str, Any]] = book.header.setdefault("jobs", [])
-        self._pool = pool_of(sweep)
+        self._pool = pool_of(sweep, plan.total)
         self._places = {identity(params): place for place, params in enumerate(self._pool)}
         for trial in book.ordered():
             self._place_of(trial.params)
         self._spec = self._candidates.spec(self._pool[0])
-        self._rungs = (1.0,) if not self._has_curve else rungs_of(evaluation_shares(self._spec))
+        self._rungs = (1.0,) if not self._has_curve else rungs_of(self._spec)
         self._search = self._new_search()
         self._under_way: dict[int, ActiveJob] = {}
         self._sign = sign(sweep.direction)
@@ -249,7 +209,7 @@ class AdaptiveDriver(Driver):
         self.book.trials[number] = self._record(self.book.trials[number])
 
     def _add_clone(self, edit: Mapping[str, Any]) -> None:
-        """A changed copy among the candidates: it is begun next, and from then on treated as they are."""
+        """A changed copy among the candidates: it is begun next, as all are, and goes on where it is good enough."""
         record = dataclasses.replace(self._clone_of(edit), seeds=(), status=TrialStatus.PAUSED)
         self.book.trials[record.number] = record
         self._place_of(record.params)
@@ -279,35 +239,36 @@ class AdaptiveDriver(Driver):
             self._executor.submit(Job(number=job.number, runs=(job.run.path,)))
 
     def _ask_job(self) -> bool:
-        """Decide on the next job, and begin it; False where there is none now."""
-        number, lag = len(self._jobs), self.plan.lag or 1
-        learned = max(0, number - lag + 1)
-        if self.stopped or self.over or any("seen" not in job for job in self._jobs[:learned]):
+        """Give out the next job of the round, and begin it; False where there is none now.
+
+        What is decided is decided where a round is over, and nothing is under way: whatever came first.
+        """
+        if self.stopped or self.over:
             return False
-        seen = self._seen(self._jobs[:learned])
-        pending = [self._job_of(job) for job in self._jobs[learned:]]
+        seen = self._seen(self._jobs)
+        given = [self._job_of(job) for job in self._jobs if "seen" not in job]
+        if not given and self._jobs:
+            standing = self._search.standing(seen, self._limits)
+            self._say(standing)
+            if self.plan.sweep.stop == "decided" and self._search.is_decided(standing):
+                near = f"within {self.plan.sweep.tolerance:g} of the best candidate"
+                self.over = f"decided: the choice is {near} with probability {standing.right:.2f}"
+                return False
+        job, wait = self._search.job(seen, given, self._limits)
+        if job is None:
+            self.over = "" if wait else "the budget is spent" if self.left < 1 else "nothing is left to run"
+            return False
+        return self._add_job(len(self._jobs), job)
+
+    @property
+    def _limits(self) -> Limits:
+        """What the search may still do."""
         excluded = frozenset(
-            self._places[identity(trial.params)]
+            self._place_of(trial.params)
             for trial in self.book.ordered()
             if trial.status is TrialStatus.FAILED or trial.stopped
         )
-        limits = Limits(runs=self.left, candidates=self.plan.total, excluded=excluded)
-        standing, job = self._search.decide(seen, pending, number=number, limits=limits)
-        self._say(standing)
-        new = next((one for one in self.book.ordered() if one.origin and not one.seeds and not one.stopped), None)
-        if new is not None:  # whoever added it wants it run
-            job = allocation.Job(
-                candidate=self._place_of(new.params), seed=self.plan.sweep.seeds[0], share=self._rungs[0]
-            )
-            return self._add_job(number, job)
-        sweep = self.plan.sweep
-        if sweep.stop == "decided" and self._search.is_decided(standing, seen):
-            self.over = f"decided: the choice is within {sweep.tolerance:g} of the best with {standing.right:.0%}"
-        elif job is None:
-            self.over = "the budget is spent" if self.left < 1 else "nothing is left to run"
-        if self.over or job is None:
-            return False
-        return self._add_job(number, job)
+        return Limits(runs=self.left, excluded=excluded)
 
     def _add_job(self, number: int, job: allocation.Job) -> bool:
         """Put the job into the book, and begin it."""
@@ -323,8 +284,7 @@ class AdaptiveDriver(Driver):
         trial = next((one for one in self.book.ordered() if identity(one.params) == wanted), None)
         if trial is None:
             number = len(self.book.trials)
-            names = list(self.plan.sweep.candidates)
-            name = names[job.candidate] if job.candidate < len(names) else None
+            name = name_of(self.plan.sweep, params)
             trial = TrialRecord(number=number, name=name, params=params, seeds=(job.seed,))
         elif job.seed not in trial.seeds:
             trial = dataclasses.replace(trial, seeds=(*trial.seeds, job.seed))
@@ -467,7 +427,7 @@ class AdaptiveDriver(Driver):
         unused = (seed for seed in itertools.count() if seed not in sweep.seeds)
         more = itertools.islice(unused, MOST_SEEDS)
         problem = Problem(
-            features_CA=features_of(sweep, self._pool), seeds=(*sweep.seeds, *more), shares=self._rungs,
+            candidates=len(self._pool), seeds=(*sweep.seeds, *more), shares=self._rungs,
             tolerance=sweep.tolerance, confidence=sweep.confidence,
         )  # fmt: skip
         return Search(problem, sweep.study_seed)
@@ -489,7 +449,7 @@ class AdaptiveDriver(Driver):
 
     def _standing(self) -> Standing:
         """What is believed with all that was seen."""
-        return self._search.decide(self._seen(self._jobs), [], number=len(self._jobs))[0]
+        return self._search.standing(self._seen(self._jobs), self._limits)
 
     def _say(self, standing: Standing) -> None:
         """What is believed, for the book: `search`."""
@@ -507,13 +467,11 @@ class AdaptiveDriver(Driver):
             "runs": round(self._spent, 4),
             "of": float(self.plan.total * len(sweep.seeds)),
             "candidates": len(self._pool),
+            "seeds": standing.seeds,
+            "left": [numbers[place] for place in standing.left if place in numbers],
             "believed": {
-                str(number): [
-                    round(float(self._sign * standing.mean_C[place]), 6),
-                    round(float(standing.sd_C[place]), 6),
-                    round(float(standing.right_C[place]), 4),
-                ]
-                for place, number in sorted(numbers.items(), key=lambda pair: pair[1])
+                str(numbers[place]): [round(self._sign * mean, 6), round(sd, 6), round(right, 4)]
+                for place, (mean, sd, right) in sorted(standing.worth.items(), key=lambda one: numbers[one[0]])
             },
         }
 

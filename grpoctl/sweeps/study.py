@@ -107,11 +107,9 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
             notes.append(f"{study.id}: {total} trials instead of {header['total']}")
             header["total"] = total
     lag = header.get("lag")
-    if lag is not None and lag != (now := lag_of(sweep, terms.slots)):
-        what = "jobs" if sweep.allocation == "adaptive" else "trials"
+    if lag is not None and lag != terms.slots:
         notes.append(
-            f"{study.id} began with a lag of {lag} {what}, and so many workers have {now}; "
-            f"it stays {lag}, so that the study is reproducible"
+            f"{study.id} began with {lag} workers; suggestions still assume {lag}, so that the study is reproducible"
         )
     if terms.retry_failed:
         for trial in book.ordered():
@@ -127,14 +125,11 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
 
 
 def lag_of(sweep: SweepSpec, slots: int) -> int | None:
-    """How many trials (under adaptive allocation jobs) may be at work when one is asked for, it included.
-
-    None where no trial learns from another.
-    """
+    """How many trials may be at work when one is asked for; None where no trial learns from another."""
     if sweep.ladder:
         return 1
-    if sweep.allocation == "adaptive":  # in jobs, which are of different lengths: twice as many keep all workers busy
-        return 2 * slots - 1
+    if sweep.allocation == "adaptive":  # a round follows from those before it, however many are at work
+        return None
     return slots if sweep.sampler == "tpe" or sweep.pruner.name != "none" else None
 
 

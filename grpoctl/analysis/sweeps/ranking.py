@@ -99,8 +99,8 @@ def ranked(
     noise to judge by nothing can be told apart: all candidates are in the set.
 
     `believed` (of adaptive allocation) has for a trial's number what the search holds it to be worth. Candidates then
-    have different numbers of seeds, and the best of their means is more often the luckiest: order and best go by what
-    is believed, scores stay means.
+    have different numbers of seeds, and the best of their means is more often the luckiest: those with most seeds come
+    first, in the order of what is believed; scores stay means.
     """
     counted = {int(trial["number"]): trial for trial in trials if trial.get("status") in RANKED and trial.get("values")}
     values = {index: seed_values(trial, worst) for index, trial in counted.items()}
@@ -109,7 +109,9 @@ def ranked(
     sign = -1.0 if direction == "maximize" else 1.0
     known = believed or {}
     worth = {index: float(known[str(index)][0]) if str(index) in known else scores[index] for index in scores}
-    order = tuple(sorted(scores, key=lambda index: (sign * worth[index], index)))
+    order = tuple(
+        sorted(scores, key=lambda index: (bool(known) and str(index) not in known, sign * worth[index], index))
+    )
     noise = pooled([values[index] for index in order if index in sound])
     if noise is not None and ruler is not None:
         error = root_mean_square([error for index in sound for error in counted[index].get("errors") or ()])

