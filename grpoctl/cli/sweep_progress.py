@@ -88,6 +88,8 @@ class SweepProgress:
         """A line for each job that has ended since the last look."""
         trials = {trial["number"]: trial for trial in document.get("trials") or ()}
         search = document.get("search") or {}
+        choice = search.get("choice")
+        believed = "" if choice is None else f"best #{choice}, right with {search.get('right', 0.0):.0%}  "
         for number_, job in enumerate(document.get("jobs") or ()):
             if number_ in self._printed or "seen" not in job:
                 continue
@@ -96,8 +98,8 @@ class SweepProgress:
             shown = job["seen"][-1][1] if job["seen"] else None
             write(
                 f"job {number_}  {trial_text(trials[job['trial']], self._names)}  seed {job['seed']} to "
-                f"{job['share']:.0%}: {score_text(str(document.get('metric')), shown, None)}  best {self._best()}, "
-                f"right with {search.get('right', 0.0):.0%}  eta {clock_text(self.remaining(budget))}",
+                f"{job['share']:.0%}: {score_text(str(document.get('metric')), shown, None)}  {believed}"
+                f"eta {clock_text(self.remaining(budget))}",
                 self._stream,
             )
 

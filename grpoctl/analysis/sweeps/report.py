@@ -134,9 +134,10 @@ def _search(document: Mapping[str, Any]) -> list[Line]:
     search = document.get("search") or {}
     if search.get("choice") is None:
         return []
+    others = plural(max(0, len(search["believed"]) - 1), "other")
     near = f"#{search['choice']} is within {search['tolerance']:g} of the best with probability {search['right']:.2f}"
     spent = f"{search['runs']:.1f} of {search['of']:g} runs' budgets spent among {search['candidates']} candidates"
-    text = f"{near}, by a model of all {plural(int(search['jobs']), 'job')}; {spent}"
+    text = f"{near}, by its {plural(int(search['seeds']), 'seed')} in common with {others}; {spent}"
     return [Line(label="Search", text=text)]
 
 
