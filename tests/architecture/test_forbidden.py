@@ -15,7 +15,7 @@ FILES = [
     *(file for folder in FOLDERS for file in (ROOT / folder).rglob("*")),
     *(f for p in LOOSE for f in ROOT.glob(p)),
 ]
-TEXTS = sorted(file for file in FILES if file.is_file() and "__pycache__" not in file.parts)
+TEXTS = sorted(file for file in FILES if file.is_file() and "__pycache__" not in file.parts and file.suffix != ".png")
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:work|tmp|root|home|opt|mnt|Users)(?:/|\b)")
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml"}
 FORBIDDEN_CALLS = {"torch.load", "torch.save", "eval", "exec", "np.load", "numpy.load"}
