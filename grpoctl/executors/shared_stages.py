@@ -10,11 +10,11 @@ which dies with its holder, and then look again. Nobody waits while holding one,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from core.config import RunSpec
 from core.errors import StorageError
@@ -30,22 +30,9 @@ if TYPE_CHECKING:
     from core.training.callbacks import Callback
     from core.training.checkpoint import Checkpoints, Snapshot
     from core.training.outcome import Ending
+    from core.training.trainer import Observer
 
 PAUSE = 0.05  # seconds between two looks whether another run has made what this one waits for
-
-
-class Observer(Protocol):
-    """Whoever records steps (core.training.trainer)."""
-
-    def step_done(
-        self,
-        row: Mapping[str, float | None],
-        samples: Sequence[Mapping[str, object]],
-        timings: Mapping[str, float],
-        picture: bytes | None = None,
-    ) -> None:
-        """Called once a step."""
-        ...
 
 
 class SharedStages:

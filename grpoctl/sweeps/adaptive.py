@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.config import RunSpec
-from core.errors import StorageError
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
 from grpoctl.files import read_json, replace_json
 from grpoctl.runs import status
@@ -36,10 +35,13 @@ from grpoctl.sweeps.storage import StudyStorage
 from grpoctl.sweeps.trial import (
     Yardstick,
     has_result,
+    is_evaluation,
     measured_record,
     read_result,
     read_sound_rows,
     run_status,
+    tell,
+    tell_to_end,
     yardstick,
 )
 
@@ -116,13 +118,12 @@ class ActiveJob:
         self.paused = due and share < 1
         message = f"paused after {share:.0%} of its budget; the sweep may go on with it"
         end = {"status": "INTERRUPTED", "message": message, "step": step} if self.paused else None
-        replace_json(self.run.control, {"schema": 1, "wait": True, "seen": step, "end": end}, durable=False)
+        tell(self.run, seen=step, end=end)
 
     def end(self) -> None:
         """Tell the run to end at its next evaluation."""
-        end = {"status": "PRUNED", "message": STOPPED_BY_USER, "step": 0}
         self.ended = True
-        replace_json(self.run.control, {"schema": 1, "wait": False, "seen": 0, "end": end}, durable=False)
+        tell_to_end(self.run, STOPPED_BY_USER)
 
     def prepare(self) -> bool:
         """What the run reads of its parent when it begins; False where it has come so far already."""
@@ -133,13 +134,8 @@ class ActiveJob:
         if self.until < 1 and any(self.measure.share(row) >= self.until - SLACK for row in there):
             return False
         seen = int(rows[-1]["step"]) if rows else 0
-        replace_json(self.run.control, {"schema": 1, "wait": True, "seen": seen, "end": None}, durable=False)
+        tell(self.run, seen=seen)
         return True
-
-
-def is_evaluation(row: Mapping[str, Any]) -> bool:
-    """True for the row of an evaluation after the start."""
-    return bool(row.get("step")) and any(name.startswith("eval/") for name in row)
 
 
 class AdaptiveDriver(Driver):
@@ -152,19 +148,16 @@ class AdaptiveDriver(Driver):
         sweep = plan.sweep
         self._jobs: list[dict[str, Any]] = book.header.setdefault("jobs", [])
         self._pool = pool_of(sweep, plan.total)
-        self._places = {identity(params): place for place, params in enumerate(self._pool)}
+        self._known = {identity(params): place for place, params in enumerate(self._pool)}
+        self._places: dict[int, int] = {}  # of each trial, among the candidates
         for trial in book.ordered():
-            self._place_of(trial.params)
-        self._spec = self._candidates.spec(self._pool[0])
-        self._rungs = (1.0,) if not self._has_curve else rungs_of(self._spec)
+            self._put(trial)
+        # of a metric that is known at a run's end alone, nothing is seen before
+        has_curve = sweep.metric.startswith("eval/")
+        self._rungs = rungs_of(self._candidates.spec(self._pool[0])) if has_curve else (1.0,)
         self._search = self._new_search()
         self._under_way: dict[int, ActiveJob] = {}
         self._sign = sign(sweep.direction)
-
-    @property
-    def _has_curve(self) -> bool:
-        """Whether the metric is known before a run's end."""
-        return self.plan.sweep.metric.startswith("eval/")
 
     @property
     def running(self) -> dict[int, float]:
@@ -212,7 +205,7 @@ class AdaptiveDriver(Driver):
         """A changed copy among the candidates: it is begun next, as all are, and goes on where it is good enough."""
         record = dataclasses.replace(self._clone_of(edit), seeds=(), status=TrialStatus.PAUSED)
         self.book.trials[record.number] = record
-        self._place_of(record.params)
+        self._put(record)
         self._search = self._new_search()
 
     def _take_up(self) -> None:
@@ -264,7 +257,7 @@ class AdaptiveDriver(Driver):
     def _limits(self) -> Limits:
         """What the search may still do."""
         excluded = frozenset(
-            self._place_of(trial.params)
+            self._places[trial.number]
             for trial in self.book.ordered()
             if trial.status is TrialStatus.FAILED or trial.stopped
         )
@@ -279,15 +272,16 @@ class AdaptiveDriver(Driver):
 
     def _document(self, job: allocation.Job) -> dict[str, Any]:
         """The job as the book has it; its trial is made where the candidate has none."""
-        params = self._pool[job.candidate]
-        wanted = identity(params)
-        trial = next((one for one in self.book.ordered() if identity(one.params) == wanted), None)
-        if trial is None:
-            number = len(self.book.trials)
+        tried_by = next((number for number, place in self._places.items() if place == job.candidate), None)
+        if tried_by is None:
+            params = self._pool[job.candidate]
             name = name_of(self.plan.sweep, params)
-            trial = TrialRecord(number=number, name=name, params=params, seeds=(job.seed,))
-        elif job.seed not in trial.seeds:
-            trial = dataclasses.replace(trial, seeds=(*trial.seeds, job.seed))
+            trial = TrialRecord(number=len(self.book.trials), name=name, params=params, seeds=(job.seed,))
+            self._put(trial)
+        else:
+            trial = self.book.trials[tried_by]
+            if job.seed not in trial.seeds:
+                trial = dataclasses.replace(trial, seeds=(*trial.seeds, job.seed))
         self.book.trials[trial.number] = dataclasses.replace(trial, status=TrialStatus.RUNNING)
         same = [one for one in self._jobs if one["trial"] == trial.number and one["seed"] == job.seed]
         before = max((float(one["share"]) for one in same), default=0.0)
@@ -338,14 +332,8 @@ class AdaptiveDriver(Driver):
 
     def _lost(self, job: ActiveJob, why: str, *, disk: bool) -> None:
         """A run failed or was lost: it is gone on with once. Raises StorageError where the disk is at fault."""
-        self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
-        self._progress.note(f"{job.run.id}: {why}")
         trial = self.book.trials[job.trial]
-        overrides = self._candidates.overrides(trial.params)
-        loaded = self._candidates.loaded(trial.params, overrides, seed=int(self._jobs[job.number]["seed"]))
-        damaged = self._prepare(job.run, loaded, trial.number, overrides)
-        if disk and not damaged:
-            raise StorageError(f"{job.run.id}: {why}")
+        self._prepare_again(job.run, trial, int(self._jobs[job.number]["seed"]), why, disk=disk)
         job.tries += 1
         if job.tries > TRIES:
             job.failed = f"{job.run.id}: {why}"
@@ -413,13 +401,12 @@ class AdaptiveDriver(Driver):
                 if run_status(run) == Status.INTERRUPTED:
                     set_aside(run)
 
-    def _place_of(self, params: Mapping[str, Any]) -> int:
-        """The candidate's place among those that are searched; one that is not there, a clone, is put at the end."""
-        wanted = identity(params)
-        if wanted not in self._places:
-            self._places[wanted] = len(self._pool)
-            self._pool.append(dict(params))
-        return self._places[wanted]
+    def _put(self, trial: TrialRecord) -> None:
+        """Note which candidate a trial tries; one that is not among those that are searched, a clone, comes last."""
+        place = self._known.setdefault(identity(trial.params), len(self._pool))
+        if place == len(self._pool):
+            self._pool.append(dict(trial.params))
+        self._places[trial.number] = place
 
     def _new_search(self) -> Search:
         """The search among the candidates there are now."""
@@ -436,7 +423,7 @@ class AdaptiveDriver(Driver):
         """What the jobs showed, in their order, more being better."""
         return [
             Seen(
-                candidate=self._place_of(self.book.trials[int(job["trial"])].params), seed=int(job["seed"]),
+                candidate=self._places[int(job["trial"])], seed=int(job["seed"]),
                 share=float(share), value=self._sign * float(value), error=float(error or 0.0),
             )
             for job in jobs
@@ -444,7 +431,7 @@ class AdaptiveDriver(Driver):
         ]  # fmt: skip
 
     def _job_of(self, job: Mapping[str, Any]) -> allocation.Job:
-        candidate = self._place_of(self.book.trials[int(job["trial"])].params)
+        candidate = self._places[int(job["trial"])]
         return allocation.Job(candidate=candidate, seed=int(job["seed"]), share=float(job["share"]))
 
     def _standing(self) -> Standing:
@@ -453,7 +440,7 @@ class AdaptiveDriver(Driver):
 
     def _say(self, standing: Standing) -> None:
         """What is believed, for the book: `search`."""
-        numbers = {self._place_of(trial.params): trial.number for trial in self.book.ordered()}
+        numbers = {place: number for number, place in self._places.items()}
         sweep = self.plan.sweep
         self.book.analysis["search"] = {
             "choice": None if standing.choice is None else numbers[standing.choice],

@@ -243,17 +243,21 @@ class Driver:
     def _failed(self, trial: ActiveTrial, run: RunDir, why: str, *, disk: bool) -> None:
         """A run failed or was lost: its trial is gone on with once. Raises StorageError where the disk is at fault."""
         self.prefixes.ended(run)
-        self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
-        self._progress.note(f"{run.id}: {why}")
-        overrides = self._candidates.overrides(trial.record.params)
         seed = trial.record.seeds[trial.runs.index(run)]
-        loaded = self._candidates.loaded(trial.record.params, overrides, seed=seed)
-        damaged = self._prepare(run, loaded, trial.record.number, overrides)
-        if disk and not damaged:
-            raise StorageError(f"{run.id}: {why}")
+        self._prepare_again(run, trial.record, seed, why, disk=disk)
         trial.lost(run, trial.left_from(run), why, TRIES)
         self.book.trials[trial.record.number] = trial.record
         self.save()
+
+    def _prepare_again(self, run: RunDir, record: TrialRecord, seed: int, why: str, *, disk: bool) -> None:
+        """Count the failure of a run, and make it ready to go on. Raises StorageError where the disk is at fault."""
+        self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
+        self._progress.note(f"{run.id}: {why}")
+        overrides = self._candidates.overrides(record.params)
+        loaded = self._candidates.loaded(record.params, overrides, seed=seed)
+        damaged = self._prepare(run, loaded, record.number, overrides)
+        if disk and not damaged:
+            raise StorageError(f"{run.id}: {why}")
 
     def _finish(self, trial: ActiveTrial) -> None:
         """Tell: the trial is over, and the book and the storage know how."""

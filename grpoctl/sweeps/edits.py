@@ -15,6 +15,7 @@ from grpoctl.config import canonical
 from grpoctl.config.layers import dotted
 from grpoctl.config.overrides import override_layer
 from grpoctl.files import RowWriter, read_json, read_rows
+from grpoctl.runs.status import UNDER_WAY
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps.candidates import Candidates, identity
 from grpoctl.sweeps.loading import read_sweep
@@ -24,7 +25,7 @@ from grpoctl.sweeps.validation import incomparable
 def request_end(study: StudyDir, number: int) -> None:
     """Ask for the end of a trial. Raises UserError where there is no such trial, or it has ended."""
     trial = _trial(study, number)
-    if trial["status"] not in ("RUNNING", "PAUSED", "INTERRUPTED"):
+    if trial["status"] not in UNDER_WAY:
         raise UserError(f"trial {number} of {study.id} has ended ({trial['status']}); there is nothing to stop")
     _append(study, {"stop_trial": number})
 
@@ -41,7 +42,7 @@ def request_clone(study: StudyDir, number: int, overrides: Sequence[str]) -> dic
     if not overrides:
         raise UserError(f"got --clone {number} without a setting; add one, e.g. learning_rate=1e-4")
     candidates = Candidates.of(sweep)
-    changed = _changed(candidates, trial["params"], overrides)
+    changed = _changed(candidates, overrides)
     params = {**trial["params"], **changed}
     for key in changed:
         if (why := incomparable(sweep, key)) is not None:
@@ -59,11 +60,10 @@ def requests(study: StudyDir) -> list[dict[str, Any]]:
     return [dict(row) for row in read_rows(study.edits)]
 
 
-def _changed(candidates: Candidates, params: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def _changed(candidates: Candidates, overrides: Sequence[str]) -> dict[str, Any]:
     """The settings by full key."""
     document = candidates.authored[candidates.sweep.experiment]
     base = document.base if (scaled := document.profile(candidates.sweep.profile)) is None else scaled
-    del params
     layer = override_layer(overrides, {**document.base.tree, **base.tree})
     changed: dict[str, Any] = {}
     for keys in sorted(layer.places, key=len):

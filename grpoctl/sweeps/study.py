@@ -101,10 +101,11 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
     sweep, book = read_sweep(study.spec), read_book(study.state)
     notes: list[str] = []
     header = book.header
+    total = before = header["total"]
     if terms.trials is not None:
         total = max(_reachable(sweep, terms.trials), len(book.trials))  # what was begun comes to its end
-        if total != header["total"]:
-            notes.append(f"{study.id}: {total} trials instead of {header['total']}")
+        if total != before:
+            notes.append(f"{study.id}: {total} trials instead of {before}")
             header["total"] = total
     lag = header.get("lag")
     if lag is not None and lag != terms.slots:
@@ -116,11 +117,9 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
             if trial.status is TrialStatus.FAILED:
                 book.trials[trial.number] = _retried(trial)
     waiting = any(not trial.status.ended for trial in book.trials.values())
-    over = header["status"] == "COMPLETED" and not waiting
-    if sweep.allocation == "adaptive":
-        over = over and not any("trials instead of" in note for note in notes)
-    else:
-        over = over and len(book.trials) >= _reachable(sweep, header["total"])
+    # an adaptive study that has ended did so for good, unless it is given more
+    enough = total == before if sweep.allocation == "adaptive" else len(book.trials) >= _reachable(sweep, total)
+    over = header["status"] == "COMPLETED" and not waiting and enough
     return OpenStudy(study=study, sweep=sweep, book=book, fresh=False, over=over, notes=tuple(notes))
 
 

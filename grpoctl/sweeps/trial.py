@@ -145,8 +145,7 @@ class ActiveTrial:
         self.pruned, self.waiting = why, []
         for run in self.runs:
             if run.status.exists() and not has_result(run):
-                end = {"status": "PRUNED", "message": why, "step": 0}
-                replace_json(run.control, {"schema": 1, "wait": False, "seen": 0, "end": end}, durable=False)
+                tell_to_end(run, why)
 
     def step(self, run: RunDir, row: Mapping[str, Any]) -> None:
         """Note how far a run is, by what a row of it says of the budget; a row that does not say moves nothing."""
@@ -230,7 +229,7 @@ class ActiveTrial:
         """True where the row of this run is an evaluation after the start; its value is noted where it has one."""
         share = self.yardstick.share(row)
         self.shares[self.runs[index].id] = share
-        if not row.get("step") or not any(name.startswith("eval/") for name in row):
+        if not is_evaluation(row):
             return False
         if (value := row.get(self.yardstick.metric)) is not None:
             self._reports[index][int(row["step"])] = Point(self.record.seeds[index], share, float(value))
@@ -239,9 +238,7 @@ class ActiveTrial:
     def _prepare(self, runs: Sequence[RunDir]) -> None:
         """Say in the runs' control files what was decided on the rows they have: only later ones are waited for."""
         for run in runs if self.decide is not None else ():
-            rows = [
-                row for row in read_sound_rows(run) if row.get("step") and any(name.startswith("eval/") for name in row)
-            ]
+            rows = [row for row in read_sound_rows(run) if is_evaluation(row)]
             self._answer(run, int(rows[-1]["step"]) if rows else 0)
 
     def _answer(self, run: RunDir, seen: int) -> None:
@@ -261,7 +258,7 @@ class ActiveTrial:
             if why:
                 end = {"status": "PRUNED", "message": why, "step": row["step"]}
                 break
-        replace_json(run.control, {"schema": 1, "wait": True, "seen": seen, "end": end}, durable=False)
+        tell(run, seen=seen, end=end)
 
 
 def measured_record(
@@ -299,6 +296,21 @@ def measured_record(
         seconds=round(sum(float(result.get("seconds") or 0.0) for result in results), 3),
         findings=tuple(tuple(str(entry.get("id")) for entry in result.get("findings", [])) for result in results),
     )
+
+
+def is_evaluation(row: Mapping[str, Any]) -> bool:
+    """True for the row of an evaluation after the start."""
+    return bool(row.get("step")) and any(name.startswith("eval/") for name in row)
+
+
+def tell(run: RunDir, *, seen: int, end: Mapping[str, object] | None = None, wait: bool = True) -> None:
+    """Write what the run reads at its evaluations (grpoctl.executors.execution.ControlFile)."""
+    replace_json(run.control, {"schema": 1, "wait": wait, "seen": seen, "end": end}, durable=False)
+
+
+def tell_to_end(run: RunDir, why: str) -> None:
+    """The run ends at its next evaluation, PRUNED, without asking again."""
+    tell(run, seen=0, end={"status": "PRUNED", "message": why, "step": 0}, wait=False)
 
 
 def run_status(run: RunDir) -> str:

@@ -43,7 +43,7 @@ def unit_of(document: Mapping[str, Any]) -> tuple[str, float]:
 def account(document: Mapping[str, Any], running: Mapping[int, float] | None = None) -> Account:
     """The account of a study; `running` maps the number of a trial under way to the share of it that is done."""
     if document.get("allocation") == "adaptive":
-        return _account_of_jobs(document, running or {})
+        return _account_of_jobs(document)
     unit, each = unit_of(document)
     whole = each * (len(document.get("seeds") or ()) or 1 if unit != "trials" else 1)
     trials = document.get("trials") or ()
@@ -64,8 +64,11 @@ def account(document: Mapping[str, Any], running: Mapping[int, float] | None = N
     )
 
 
-def _account_of_jobs(document: Mapping[str, Any], running: Mapping[int, float]) -> Account:
-    """The account of a study under adaptive allocation: its jobs share a budget of trials x seeds runs."""
+def _account_of_jobs(document: Mapping[str, Any]) -> Account:
+    """The account of a study under adaptive allocation: its jobs share a budget of trials x seeds runs.
+
+    Jobs count when they have ended: most are an eighth of a run.
+    """
     unit, each = unit_of(document)
     unit = "runs" if unit == "trials" else unit
     trials = document.get("trials") or ()
@@ -75,7 +78,6 @@ def _account_of_jobs(document: Mapping[str, Any], running: Mapping[int, float]) 
     left = max(each * total * (len(document.get("seeds") or ()) or 1) - spent, 0.0)
     if document.get("status") not in ("RUNNING", "INTERRUPTED"):
         left = 0.0
-    del running  # a job under way is a quarter of a run, as a rule
     return Account(
         unit=unit, total=total, ended=sum(trial["status"] not in UNDER_WAY for trial in trials),
         by_status=Counter(str(trial["status"]) for trial in trials), spent=spent, left=left, likely=left,
