@@ -42,6 +42,7 @@ from core.policies.lm.causal_lm import CausalLMPolicy, update_mode
 from core.randomness import TRAIN, RowKey
 from core.tasks import registry
 from core.training.metrics import integrity_metrics
+from core.training.requests import Evaluated
 from core.training.trainer import drive
 from grpoctl.config import load
 
@@ -118,7 +119,7 @@ class Rows:
         row: Row,
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: Evaluated | None = None,
     ) -> None:
         """One more."""
         self.rows.append(row)
@@ -242,7 +243,7 @@ class CanaryClock:
         row: Row,
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: Evaluated | None = None,
     ) -> None:
         """A step, unless it was evaluated or the canary was not in it."""
         if self._sampler and "evaluate" not in timings:

@@ -54,7 +54,7 @@ def one(name: str, seed: int, profile: str, begun: list[Any]) -> dict[str, Any]:
     first = next(iter(spec.stages.values()))
 
     class Rows:
-        def step_done(self, row: Any, samples: Any, timings: Any, picture: Any = None) -> None:
+        def step_done(self, row: Any, samples: Any, timings: Any, evaluated: Any = None) -> None:
             rows.append(dict(row))
             drawn.extend(samples)
             if not begun and row["step"] == first.max_steps:

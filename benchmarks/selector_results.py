@@ -40,7 +40,7 @@ def one(job: tuple[str, float, int, str]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
 
     class Rows:
-        def step_done(self, row: Any, samples: Any, timings: Any, picture: Any = None) -> None:
+        def step_done(self, row: Any, samples: Any, timings: Any, evaluated: Any = None) -> None:
             rows.append(dict(row))
 
     started = time.process_time()

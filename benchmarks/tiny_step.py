@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from core.assemble import assemble, open_checkpoints
+from core.training.requests import Evaluated
 from core.training.trainer import drive
 from grpoctl.config import load
 
@@ -33,7 +34,7 @@ class Timings:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: Evaluated | None = None,
     ) -> None:
         """One finished step; the evaluation before the first is none."""
         if row["step"]:

@@ -11,6 +11,7 @@ from core.errors import AmbiguousNameError, NotFoundError
 from grpoctl.analysis.sweeps.document import read_study
 from grpoctl.config import read_resolved
 from grpoctl.files import read_json, read_rows
+from grpoctl.runs.problems import read_problems
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.sweeps.loading import read_sweep
@@ -46,6 +47,12 @@ class LoadedRun:
 
         frame = pandas.DataFrame(read_rows(self.run.metrics))
         return frame.set_index("step") if "step" in frame else frame
+
+    @property
+    def problems(self) -> pandas.DataFrame | None:
+        """One row for each held-out completion of each evaluation (docs/recording.md); None: an older run has none."""
+        table = read_problems(self.run)
+        return None if table is None else table.to_pandas()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,7 +28,7 @@ from core.tasks.base import Example, Outcome, Split
 from core.tasks.text import TextTask, text_example
 from core.training.clock import at
 from core.training.grpo import GrpoLoss, numbers
-from core.training.requests import StepDone
+from core.training.requests import Evaluated, StepDone
 from core.training.trainer import Parts, Trainer, drive
 from core.training.update import Batch, Loss
 
@@ -277,6 +277,7 @@ class Recorder:
         self.rows: list[dict[str, float | None]] = []
         self.samples: list[dict[str, object]] = []
         self.timings: list[dict[str, float]] = []
+        self.evaluated: list[Evaluated | None] = []
         self._stop_at = stop_at
 
     def step_done(
@@ -284,11 +285,12 @@ class Recorder:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: Evaluated | None = None,
     ) -> None:
         self.rows.append(dict(row))
         self.samples += [dict(sample) for sample in samples]
         self.timings.append(dict(timings))
+        self.evaluated.append(evaluated)
         if row["step"] == self._stop_at:
             raise KeyboardInterrupt
 

@@ -42,10 +42,10 @@ class Seen:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: object = None,
     ) -> None:
         """Keep the row where it has an evaluation, and the last one."""
-        del samples, timings, picture
+        del samples, timings, evaluated
         if row.get("eval/reward") is not None:
             self.rows.append(row)
 

@@ -21,7 +21,7 @@ from core.tasks.custom.task import CustomTask
 from core.tasks.text import prompt_of
 from core.training.outcome import Ending
 from core.training.parallel import Machine
-from core.training.requests import Learn, Request, Sample, StepDone
+from core.training.requests import Evaluated, Learn, Request, Sample, StepDone
 from core.training.trainer import Steps, Trainer, drive
 
 NEVER = -1  # no token has this id
@@ -85,7 +85,7 @@ class Ours:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: Evaluated | None = None,
     ) -> None:
         """Keeps the step."""
         generated = int(row["tokens"] or 0) - self._tokens

@@ -5,6 +5,7 @@ The draws are the same at every evaluation, so differences are the policy's.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -18,7 +19,7 @@ from core.algorithms.advantages import dead_groups, group_std
 from core.algorithms.reductions import token_mean
 from core.health.own_noise import Noise
 from core.policies.base import Rollout, Scores
-from core.tasks.base import Outcome
+from core.tasks.base import Example, Outcome, Task, names_of
 from core.training.requests import Groups
 
 
@@ -201,6 +202,54 @@ def sample_rows(
         for row, (prompt, outcome) in enumerate(zip(rollout.prompt_N.tolist(), groups.outcomes, strict=True))
         if present[row]
     ]
+
+
+def problem_sha(example: Example) -> str:
+    """A hash (16 hex digits) that is equal where id and inputs are: other data under the same ids have other ones."""
+    return hashlib.sha256(" ".join(names_of(example)).encode()).hexdigest()[:16]
+
+
+def problem_rows(
+    groups: Groups,
+    task: Task,
+    *,
+    shas: Sequence[str],
+    step: int,
+    reward_range: tuple[float, float] | None,
+    tokens: bool,
+) -> list[dict[str, object]]:
+    """The rows of problems.parquet of the evaluation after `step`: one for each completion of each held-out problem.
+
+    `reward` is the expected one. `right`, where the task does not say it, means the best reward there is, None where
+    no reward is known to be the best. The problem itself stands in the rows of the first evaluation only.
+    """
+    rollout, k = groups.rollout, groups.rewards_PK.shape[1]
+    lengths_N, cut_N = rollout.mask_NT.sum(-1).tolist(), rollout.truncated_N.tolist()
+    rows = []
+    for row, outcome in enumerate(groups.outcomes):
+        place, draw = divmod(row, k)
+        example = rollout.prompts[place]
+        best = None if reward_range is None or math.isnan(outcome.expected) else outcome.expected >= reward_range[1]
+        sample = {**task.record(rollout.outputs[row]), "valid": outcome.valid, "reward": outcome.reward}
+        sample |= {"measured": dict(outcome.measured)} if outcome.measured else {}
+        rows.append(
+            {
+                "step": step,
+                "place": place,
+                "draw": draw,
+                "prompt_id": example.id,
+                "problem": shas[place],
+                "reward": outcome.expected,
+                "valid": outcome.valid,
+                "right": best if outcome.right is None else outcome.right,
+                **({"length": lengths_N[row], "truncated": cut_N[row]} if tokens else {}),
+                **{f"rewards/{name}": value for name, value in outcome.parts.items()},
+                **{f"measured/{name}": value for name, value in outcome.measured.items()},
+                "output": task.shown_output(sample),
+                **({"prompt": task.shown(example)} if step == 0 else {}),
+            }
+        )
+    return rows
 
 
 SLUG = re.compile(r"[^\w.-]+")  # what a of a slice may not stand in a metric's name

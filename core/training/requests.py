@@ -238,15 +238,24 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepDone:
-    """A step is finished: its row of metrics and its samples, to be recorded before anything else happens.
+class Evaluated:
+    """What is kept of a sound evaluation beside its metrics.
 
-    `picture` is a PNG image of what its evaluation answered, where it had one and the task has pictures.
+    `problems` has a row for each held-out completion (core.training.metrics.problem_rows); `picture` is a PNG image of
+    what was answered, where the task has pictures.
     """
+
+    problems: Sequence[Mapping[str, object]]
+    picture: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepDone:
+    """A step is finished: its row of metrics and its samples, to be recorded before anything else happens."""
 
     row: Mapping[str, float | None]
     samples: Sequence[Mapping[str, object]]
-    picture: bytes | None = None
+    evaluated: Evaluated | None = None  # None where the step was not evaluated, or not soundly
 
 
 Request = Sample | Replay | Reward | Score | Learn | Probe | StepDone

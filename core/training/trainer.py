@@ -7,7 +7,6 @@ receives StepDone), what went wrong (health).
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -24,16 +23,24 @@ from core.models.sources.base import Origin
 from core.policies.base import ENTROPY, Policy, Rollout, Sampling, Scores
 from core.policies.savings import Savings
 from core.randomness import EVALUATE, PROBE, RowKey
-from core.tasks.base import Task, names_of
+from core.tasks.base import Task
 from core.training.callbacks import Callback
 from core.training.checkpoint import Progress, Snapshot
 from core.training.clock import clock, wait
 from core.training.grpo import grpo_step
 from core.training.imitation import rce_step, sft_step
-from core.training.metrics import evaluation_metrics, gain_errors, integrity_metrics, noise_metrics, prompt_rewards
+from core.training.metrics import (
+    evaluation_metrics,
+    gain_errors,
+    integrity_metrics,
+    noise_metrics,
+    problem_rows,
+    problem_sha,
+    prompt_rewards,
+)
 from core.training.outcome import Ending
 from core.training.parallel import Machine
-from core.training.requests import Probe, Request, Reward, Sample, Score, StepDone
+from core.training.requests import Evaluated, Probe, Request, Reward, Sample, Score, StepDone
 from core.training.step import NOTHING, HeldOut, StepContext, StepResult, StepRun
 from core.training.update import Update
 
@@ -73,10 +80,11 @@ class Trainer:
         self._start = parts.start
         self._canary: Rollout | None = None
         self._prompt_rewards: Sequence[float | None] | None = None  # each held-out prompt's, where just evaluated
-        self._picture: bytes | None = None  # of what was just evaluated
+        self._evaluation: Evaluated | None = None  # the one just made
         self._stages: Sequence[Stage] = list(parts.spec.stages.values())
         self.update = Update(self.policy, self._stages[0])
         self._held_out = parts.task.examples("eval")
+        self._shas = [problem_sha(example) for example in self._held_out]
         self._evaluated = HeldOut(self._held_out)
 
     def steps(self) -> Steps:
@@ -131,7 +139,7 @@ class Trainer:
             canary=self._canary,
             noise=noise_of(self.table[0], self.spec.computes_in, noise_factor(self.spec.guards)),
         )
-        self._prompt_rewards = self._picture = None
+        self._prompt_rewards = self._evaluation = None
         done = yield from STEPS[stage.kind](context)
         row = {
             "step": context.step,
@@ -157,7 +165,9 @@ class Trainer:
         kind = self.spec.policy
         metrics = evaluation_metrics(groups, evaluation.slice_by, tokens=kind.tokens)
         self._prompt_rewards = prompt_rewards(groups)
-        self._picture = self.task.picture(self._held_out, rollout.outputs[::k])
+        best = self.spec.task.reward_range
+        problems = problem_rows(groups, self.task, shas=self._shas, step=done, reward_range=best, tokens=kind.tokens)
+        self._evaluation = Evaluated(problems=problems, picture=self.task.picture(self._held_out, rollout.outputs[::k]))
         metrics |= gain_errors(self.progress.begun, self._prompt_rewards)
         rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
         wants = frozenset({ENTROPY}) if kind.entropies else NOTHING
@@ -169,7 +179,7 @@ class Trainer:
         guards, dtype = self.spec.guards, self.spec.computes_in
         if evaluation_integrity(metrics, dtype=dtype, override=guards.max_logprob_gap):
             metrics = {name: value for name, value in metrics.items() if not name.startswith(OF_THE_POLICY)}
-            self._prompt_rewards = self._picture = None
+            self._prompt_rewards = self._evaluation = None
         return metrics
 
     def _resample(self) -> Generator[Request, Any, dict[str, float]]:
@@ -212,27 +222,24 @@ class Trainer:
         if value is not None and (before.best_value is None or value > before.best_value):
             self.progress = replace(self.progress, best_step=step, best_value=value)
         self._leave_stage()
-        yield StepDone(row=recorded, samples=done.samples, picture=self._picture)
+        yield StepDone(row=recorded, samples=done.samples, evaluated=self._evaluation)
         ending = done.ending or self._ask(lambda callback: callback.after_step(self.table))
         if ending is None and not self.over():
             self._tell_of_stage()
         return ending
 
     def greedy_records(self) -> list[dict[str, object]]:
-        """The likeliest output of the weights as they are now, of every held-out problem, as the task records it.
-
-        `problem` is equal where what the policy was given is: other data under the same ids have other ones.
-        """
+        """The likeliest output of the weights as they are now, of every held-out problem, as the task records it."""
         prompts, how = self._held_out, Sampling.at(0.0, self.spec.max_completion_length)
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(prompts))]
         outputs = self.policy.sample(prompts, 1, how, keys).outputs
         return [
             {
                 "prompt_id": prompt.id,
-                "problem": hashlib.sha256(" ".join(names_of(prompt)).encode()).hexdigest()[:16],
+                "problem": sha,
                 "output": dict(self.task.record(output)),
             }
-            for prompt, output in zip(prompts, outputs, strict=True)
+            for prompt, sha, output in zip(prompts, self._shas, outputs, strict=True)
         ]
 
     def _ask(self, question: Callable[[Callback], Ending | None]) -> Ending | None:
@@ -312,7 +319,7 @@ class Observer(Protocol):
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: Evaluated | None = None,
     ) -> None:
         """Called once a step; what it raises ends the run."""
         ...
@@ -336,7 +343,7 @@ def drive(steps: Steps, observer: Observer, machine: Machine | None = None) -> E
         began = time.perf_counter()
         if isinstance(request, StepDone):
             total, started = began - started, began  # so recording a step counts towards the next one
-            observer.step_done(request.row, request.samples, {**timings, "total": total}, request.picture)
+            observer.step_done(request.row, request.samples, {**timings, "total": total}, request.evaluated)
             answer, timings = None, {}
             continue
         answer = request.run(machine)

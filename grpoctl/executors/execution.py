@@ -41,6 +41,7 @@ from grpoctl.files import (
 from grpoctl.runs import provenance, status
 from grpoctl.runs.launch import identity_of, initial_snapshot
 from grpoctl.runs.log import add_text, logged
+from grpoctl.runs.problems import write_problems
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from core.health.finding import Finding
     from core.training.checkpoint import Checkpoints, Snapshot
     from core.training.parallel import World
+    from core.training.requests import Evaluated
     from core.training.trainer import Trainer
 
 Watcher = Callable[[Mapping[str, float | None]], None]
@@ -122,9 +124,12 @@ def execute(
         result = _result(spec, run, ended, message, rows)
         with suppress(StorageError):  # a full disk must not hide how the run ended: it is still printed
             replace_json(run.result, result)
+            write_problems(run)
         if not ended.resumable:
             _write_cards(run)
         _set_status(run, ended, message, rows)
+        if not ended.resumable and run.problems.exists():
+            run.problem_rows.unlink(missing_ok=True)  # now that nobody goes on with the run
     return Executed(result=result, notes=(*notes, *_mirror_notes(copy)), error=cause)
 
 
@@ -352,17 +357,23 @@ class Recorder:
         self._samples = RowWriter(run.samples)
         self._metrics = RowWriter(run.metrics)
         self._timings = RowWriter(run.timings)
+        # A run that an older version began lacks its first evaluations: part of them would look like all.
+        whole = run.problem_rows.exists() or not read_rows(run.metrics)
+        self._problems = RowWriter(run.problem_rows) if whole else None
 
     def step_done(
         self,
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: Evaluated | None = None,
     ) -> None:
         """Record one step."""
-        if picture is not None:
-            replace_bytes(self._run.picture(int(row["step"] or 0)), picture)
+        if evaluated is not None:
+            if evaluated.picture is not None:
+                replace_bytes(self._run.picture(int(row["step"] or 0)), evaluated.picture)
+            if self._problems is not None:
+                self._problems.append(*evaluated.problems)
         self._samples.append(*samples)
         self._timings.append({"step": row["step"], **timings})
         self._metrics.append(row)
@@ -374,24 +385,30 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for writer in (self._samples, self._metrics, self._timings):
-            writer.close()
+        for writer in (self._samples, self._metrics, self._timings, self._problems):
+            if writer is not None:
+                writer.close()
 
 
 def last_recorded(run: RunDir) -> int:
-    """The last step that metrics have, and samples where the step drew any; -1 where there is none.
+    """The last step that metrics have, with its samples and its evaluation's problems; -1 where there is none.
 
     A checkpoint waits for the disk and rows do not: after a power cut it may be of a step whose rows are lost.
     """
-    rows, samples = read_rows(run.metrics), read_rows(run.samples)
-    written = int(samples[-1]["step"]) if samples else -1
-    lost = [int(row["step"]) for row in rows if sampled(row) and int(row["step"]) > written]
+    rows, samples, problems = (read_rows(path) for path in (run.metrics, run.samples, run.problem_rows))
+    drawn, asked = (int(written[-1]["step"]) if written else -1 for written in (samples, problems))
+    lost = [
+        int(row["step"])
+        for row in rows
+        if (sampled(row) and int(row["step"]) > drawn)
+        or (problems and row.get("eval/reward") is not None and int(row["step"]) > asked)
+    ]
     return lost[0] - 1 if lost else int(rows[-1]["step"]) if rows else -1
 
 
 def rewind(run: RunDir, step: int) -> None:
     """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes."""
-    for path in (run.metrics, run.samples, run.timings):
+    for path in (run.metrics, run.samples, run.timings, run.problem_rows):
         truncate_after(path, step)
     for picture in run.pictures.glob("step-*.png"):
         if picture > run.picture(step):

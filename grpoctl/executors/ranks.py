@@ -35,6 +35,7 @@ from grpoctl.runs.run_dir import RunDir
 if TYPE_CHECKING:
     from core.training.outcome import Ending
     from core.training.parallel import World
+    from core.training.requests import Evaluated
 
 GRACE = 5.0  # seconds that the others have to end once the run has
 PATIENCE = 10.0  # seconds after a signal until what rank 0 waits for is cut off, so that it can end
@@ -216,7 +217,7 @@ class Silent:
         row: Mapping[str, float | None],
         samples: Sequence[Mapping[str, object]],
         timings: Mapping[str, float],
-        picture: bytes | None = None,
+        evaluated: Evaluated | None = None,
     ) -> None:
         """Rank 0 records it."""
 

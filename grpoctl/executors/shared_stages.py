@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.config import RunSpec
 from core.errors import StorageError
-from grpoctl.files import read_json, read_rows
+from grpoctl.files import Row, read_json, read_rows
 from grpoctl.runs import prefixes, provenance
 from grpoctl.runs.locks import hold_lock, is_locked
 from grpoctl.runs.log import add_text
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from core.training.callbacks import Callback
     from core.training.checkpoint import Checkpoints, Snapshot
     from core.training.outcome import Ending
+    from core.training.requests import Evaluated
     from core.training.trainer import Observer
 
 PAUSE = 0.05  # seconds between two looks whether another run has made what this one waits for
@@ -150,10 +151,9 @@ class SharedStages:
     def _replayed(self, sha: str, made: Made, record: Observer, ask: Callable[[int], Ending | None]) -> bool:
         """The prefix as this run's own; False, and nothing is left of it, where the parent ends the run inside."""
         source = RunDir(path=self._there.path(sha))
-        for row, samples, timings in _steps(source):
+        for row, samples, timings, kept in _steps(source):
             step = int(row["step"])
-            picture = source.picture(step)
-            record.step_done(row, samples, timings, picture.read_bytes() if picture.exists() else None)
+            record.step_done(row, samples, timings, kept)
             evaluated = step > 0 and any(name.startswith("eval/") for name in row)
             if evaluated and step < made.step and ask(step) is not None:
                 return False
@@ -163,11 +163,20 @@ class SharedStages:
         return True
 
 
-def _steps(source: RunDir) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]]:
-    """(row, samples, timings) of each step."""
-    of_step = {step: list(rows) for step, rows in groupby(read_rows(source.samples), key=lambda row: row["step"])}
+def _steps(source: RunDir) -> Iterator[tuple[Row, list[Row], Row, Evaluated | None]]:
+    """(row, samples, timings, what is kept of its evaluation) of each step."""
+    from core.training.requests import Evaluated
+
+    samples: Mapping[object, list[Row]]
+    samples, problems = (
+        {step: list(rows) for step, rows in groupby(read_rows(path), key=lambda row: row["step"])}
+        for path in (source.samples, source.problem_rows)
+    )
     for row, timings in zip(read_rows(source.metrics), read_rows(source.timings), strict=True):
-        yield row, of_step.get(row["step"], []), timings
+        step, picture = row["step"], source.picture(int(row["step"]))
+        drawn = picture.read_bytes() if picture.exists() else None
+        kept = Evaluated(problems=problems.get(step, ()), picture=drawn) if drawn or step in problems else None
+        yield row, samples.get(step, []), timings, kept
 
 
 def _made(draft: RunDir, stages: int, completions: int, run: str) -> Made:

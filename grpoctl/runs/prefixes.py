@@ -3,7 +3,8 @@
     STUDY/prefixes/wanted.json   the hashes that several runs of the study have; its driver writes it, its runs read it
     STUDY/prefixes/<sha>.lock    held by the one run that is about to make that prefix
     STUDY/prefixes/<sha>/        prefix.json (what it is, and a checksum of each file), metrics.jsonl, samples.jsonl,
-                                 timings.jsonl, pictures/, checkpoints/ (the stage's end, and the best one so far)
+                                 timings.jsonl, problems.jsonl, pictures/, checkpoints/ (the stage's end, and the best
+                                 one so far)
 
 What is here: the hash, and the folder whole or not there. What is not: when a run makes or takes one
 (grpoctl.executors.shared_stages), and which ones a study wants (grpoctl.sweeps.prefixes).
@@ -42,7 +43,7 @@ SCHEMA = 1
 AFTERWARDS = frozenset(
     {"name", "revision", "title", "question", "source", "profile", "checkpoints", "export", "expects", "recorded"}
 )
-_ROWS = ("metrics.jsonl", "samples.jsonl", "timings.jsonl")
+_ROWS = ("metrics.jsonl", "samples.jsonl", "timings.jsonl", "problems.jsonl")
 _CHECKPOINTS, _PICTURES, _NOTE = "checkpoints", "pictures", "prefix.json"
 
 
@@ -217,6 +218,8 @@ def copy_records(source: RunDir, target: RunDir) -> None:
     """
     with storage_errors("copy", source.path):
         for name in _ROWS:
+            if name == source.problem_rows.name and not source.problem_rows.exists():
+                continue  # begun by an older version
             shutil.copyfile(source.path / name, target.path / name)
         for picture in sorted(source.pictures.glob("step-*.png")):
             target.pictures.mkdir(exist_ok=True)

@@ -120,6 +120,16 @@ class RunDir(HeldDir):
         return self.path / "samples.jsonl"
 
     @property
+    def problems(self) -> Path:
+        """What each evaluation came to, problem by problem (grpoctl.runs.problems)."""
+        return self.path / "problems.parquet"
+
+    @property
+    def problem_rows(self) -> Path:
+        """The same as rows, while the run can go on."""
+        return self.path / "problems.jsonl"
+
+    @property
     def pictures(self) -> Path:
         """Folder of a PNG image of each evaluation, where the task has something to look at."""
         return self.path / "pictures"

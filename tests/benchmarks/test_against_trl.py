@@ -102,7 +102,7 @@ class Seen:
     def __init__(self) -> None:
         self.steps: list[Any] = []
 
-    def step_done(self, row: Any, samples: Any, timings: Any, picture: Any = None) -> None:
+    def step_done(self, row: Any, samples: Any, timings: Any, evaluated: Any = None) -> None:
         self.steps.append((row["step"], sorted(timings)))
 
 

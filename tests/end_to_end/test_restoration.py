@@ -31,7 +31,7 @@ def test_a_run_is_killed_resumed_shown_measured_and_looked_at(lone: Cli) -> None
     whole = next(run for run in lone.home.runs() if run.path != broken.path)
     pictures = [f"pictures/{file.name}" for file in sorted(whole.pictures.iterdir())]
     assert pictures == [f"pictures/step-{step:06d}.png" for step in (0, 14, 16, 24, STEPS)]  # stages' ends, too
-    for file in ("metrics.jsonl", "samples.jsonl", "greedy.jsonl", *pictures):
+    for file in ("metrics.jsonl", "samples.jsonl", "problems.parquet", "greedy.jsonl", *pictures):
         assert (broken.path / file).read_bytes() == (whole.path / file).read_bytes(), file
 
     first, *steps = rows_of(whole.metrics)

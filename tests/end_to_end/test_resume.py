@@ -28,7 +28,7 @@ RESUME = (*RESUMED, "--resume")
 
 def rows(run: RunDir) -> list[bytes]:
     """What must come out the same."""
-    return [path.read_bytes() for path in (run.metrics, run.samples)]
+    return [path.read_bytes() for path in (run.metrics, run.samples, run.problems)]
 
 
 def test_a_run_that_was_ended_six_times_equals_one_that_was_not(undisturbed: Undisturbed, chain: Chain) -> None:

@@ -28,7 +28,7 @@ def test_killed_and_resumed_it_writes_the_bytes_of_an_undisturbed_run(lone: Cli)
     assert lone.run("run", "p40", "-p", "tiny", "--quiet", *SHORT, "--resume").returncode == 0
     assert lone.run("run", "p40", "-p", "tiny", "--quiet", *SHORT).returncode == 0
     whole = next(run for run in lone.home.runs() if run.path != broken.path)
-    for file in ("metrics.jsonl", "samples.jsonl", "greedy.jsonl"):
+    for file in ("metrics.jsonl", "samples.jsonl", "problems.parquet", "greedy.jsonl"):
         assert (broken.path / file).read_bytes() == (whole.path / file).read_bytes(), file
     rows = rows_of(whole.metrics)
     assert rows[-1]["step"] == STEPS

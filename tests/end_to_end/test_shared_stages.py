@@ -68,7 +68,13 @@ def test_shared_stages_are_the_bytes_of_their_own_also_after_a_kill(lone: Cli) -
     for name, run in ours.items():
         weights = [path.name for path in run.adapter.glob("*.safetensors")]
         assert weights
-        for part in ("metrics.jsonl", "samples.jsonl", "greedy.jsonl", *(f"adapter/{file}" for file in weights)):
+        for part in (
+            "metrics.jsonl",
+            "samples.jsonl",
+            "problems.parquet",
+            "greedy.jsonl",
+            *(f"adapter/{file}" for file in weights),
+        ):
             assert (run.path / part).read_bytes() == (theirs[name].path / part).read_bytes(), (name, part)
         assert exported_step(run) == exported_step(theirs[name])
     assert exported_step(ours["t0001-s0"]) < IMITATED  # from inside what was taken

@@ -20,6 +20,8 @@ from core.training.metrics import (
     gain_errors,
     integrity_metrics,
     noise_metrics,
+    problem_rows,
+    problem_sha,
     prompt_rewards,
     rollout_metrics,
     sample_rows,
@@ -255,3 +257,25 @@ def test_parts_and_slices_of_an_evaluation_are_means_over_prompts() -> None:
     found = replace(groups(*values), outcomes=outcomes, rollout=replace(ROLLOUT, prompts=prompts))
     got = evaluation_metrics(found, slice_by="kind")
     assert (got["eval/reward"], got["eval/rewards/exact"], got["eval/slices/all"]) == (0.5, 0.5, 0.5)
+
+
+def test_the_problems_of_an_evaluation_one_row_for_each_completion() -> None:
+    # Two problems x three completions; the best reward there is is 2, and the last one's is missing.
+    task, shas = PricedTask(lambda *_: 0.0), [problem_sha(example) for example in ROLLOUT.prompts]
+    scored = groups(0.0, 1.0, 2.0, 1.0, 1.0, nan)
+    rows = problem_rows(scored, task, shas=shas, step=0, reward_range=(0.0, 2.0), tokens=True)
+    assert [(row["place"], row["draw"], row["right"], row["length"], row["truncated"]) for row in rows] == [
+        (0, 0, False, 2, False), (0, 1, False, 1, False), (0, 2, True, 3, False),
+        (1, 0, False, 3, True), (1, 1, False, 3, True), (1, 2, None, 1, False),
+    ]  # fmt: skip
+    assert [row["reward"] for row in rows[:5]] == [0.0, 1.0, 2.0, 1.0, 1.0]
+    assert [row["prompt_id"] for row in rows] == ["p"] * 3 + ["q"] * 3
+    assert [row["problem"] for row in rows] == [shas[0]] * 3 + [shas[1]] * 3
+    assert shas[0] != shas[1]
+    assert rows[0]["prompt"] == task.shown(ROLLOUT.prompts[0])
+    later = problem_rows(scored, task, shas=shas, step=4, reward_range=None, tokens=False)
+    assert {"prompt", "length", "truncated"}.isdisjoint(later[0])
+    assert {row["right"] for row in later} == {None}  # nobody knows what is best
+    said = replace(scored, outcomes=[replace(outcome, right=True) for outcome in scored.outcomes])
+    told = problem_rows(said, task, shas=shas, step=4, reward_range=(0.0, 2.0), tokens=False)
+    assert {row["right"] for row in told} == {True}  # the task knows

@@ -242,15 +242,8 @@ class ProbingPolicy(ScriptedPolicy):
 
 
 def test_what_is_measured_probed_and_pictured_is_recorded() -> None:
-    pictures: list[bytes | None] = []
-
-    class Looking(Recorder):
-        def step_done(self, row: Any, samples: Any, timings: Any, picture: bytes | None = None) -> None:
-            super().step_done(row, samples, timings)
-            pictures.append(picture)
-
     trainer = trainer_of(ProbingPolicy(), MeasuredTask(lambda _, output: float(output)), grpo_stage(max_steps=3))
-    recorder = Looking()
+    recorder = Recorder()
     drive(trainer.steps(), recorder)
     first, *others = recorder.rows
     assert first["probe/effect"] == 2.0  # of the first two held-out prompts
@@ -260,7 +253,8 @@ def test_what_is_measured_probed_and_pictured_is_recorded() -> None:
     assert [row["eval/psnr"] for row in evaluated] == pytest.approx(
         [10 * (row["eval/reward"] or 0.0) for row in evaluated]
     )
-    assert [picture is not None for picture in pictures] == ["eval/psnr" in row for row in recorder.rows]
+    pictures = [kept is not None and kept.picture is not None for kept in recorder.evaluated]
+    assert pictures == ["eval/psnr" in row for row in recorder.rows]
     assert all(sample["measured"] == {"psnr": 10 * float(str(sample["reward"]))} for sample in recorder.samples)
     named = baselines(recorder.rows, ["grpo"])
     assert named["degraded"]["eval/psnr"] == 20.0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core.training.requests import Evaluated
 from grpoctl.executors.execution import Recorder, last_recorded, rewind
 from grpoctl.files import read_rows
 from grpoctl.runs.run_dir import RunDir
@@ -98,7 +99,8 @@ def test_a_step_that_draws_nothing_needs_no_samples(run: RunDir) -> None:
 def test_pictures_are_kept_whole_and_rewound_with_their_steps(run: RunDir) -> None:
     with Recorder(run, lambda row: None) as recorder:
         for step, picture in enumerate((b"start", None, b"second", b"third")):
-            recorder.step_done(metrics(step), [], {"total": 1.0}, picture)
+            kept = None if picture is None else Evaluated(problems=[], picture=picture)
+            recorder.step_done(metrics(step), [], {"total": 1.0}, kept)
     assert [file.name for file in sorted(run.pictures.iterdir())] == [f"step-00000{step}.png" for step in (0, 2, 3)]
     assert run.picture(2).read_bytes() == b"second"
     rewind(run, 2)

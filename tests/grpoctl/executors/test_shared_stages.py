@@ -10,6 +10,7 @@ import torch
 
 from core.training.checkpoint import Checkpoints, Progress, Snapshot
 from core.training.outcome import Ending
+from core.training.requests import Evaluated
 from grpoctl.executors.execution import Recorder
 from grpoctl.executors.shared_stages import SharedStages, shared_stages
 from grpoctl.files import read_json, read_rows
@@ -56,9 +57,9 @@ class Scene:
         with Recorder(run, lambda row: None) as recorder:
             for step in steps:
                 row = metrics(step) | ({"eval/reward": 0.1} if step % 2 else {})
-                recorder.step_done(
-                    row, [sample(step, 0)] if step else [], {"total": 0.5}, b"png" if step == 1 else None
-                )
+                kept = Evaluated(problems=[{"step": step, "place": 0}], picture=b"png" if step == 1 else None)
+                drawn = [sample(step, 0)] if step else []
+                recorder.step_done(row, drawn, {"total": 0.5}, kept if step % 2 else None)
                 at = Snapshot(
                     progress=Progress(step=step, stage=step // 2, best_step=best if step >= best else None),
                     weights={"w": torch.tensor([float(step)])},
@@ -100,7 +101,7 @@ def test_what_one_run_makes_the_next_one_goes_on_from(scene: Scene) -> None:
     assert (taken.progress.step, taken.weights["w"].item()) == (4, 4.0)
     assert asked == [1, 3]  # each evaluation after the start, in order
     ours, theirs = scene.run("next"), scene.run("first")
-    for name in ("metrics.jsonl", "samples.jsonl", "timings.jsonl"):
+    for name in ("metrics.jsonl", "samples.jsonl", "timings.jsonl", "problems.jsonl"):
         assert (ours.path / name).read_bytes() == (theirs.path / name).read_bytes()
     assert ours.picture(1).read_bytes() == b"png"
     assert Checkpoints(ours.checkpoints, keep=2).steps() == [1, 4]  # the best one is exported in the end

@@ -1,0 +1,87 @@
+"""RUN/problems.parquet: what each evaluation of a run came to, problem by problem and draw by draw.
+
+While a run can still go on its rows are lines of problems.jsonl, which a resume truncates like every other file of
+rows; at each end the Parquet file is made of them, whole or not at all, and once the run says that it is over they are
+removed. Equal rows give equal bytes, so a resumed run's file equals an undisturbed one's.
+
+Columns: step (of the evaluation), place (of the problem among the held-out ones), draw, prompt_id, problem (equal
+where id and inputs are), reward (the expected one; null where missing), valid, right (null where nobody knows), length
+and truncated (of tokens only), rewards/<part>, measured/<name>, prompt and output as a person reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from core.errors import StorageError
+from grpoctl.files import Row, read_rows, replace_bytes, storage_errors
+from grpoctl.runs.run_dir import RunDir
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_TEXT = ("prompt_id", "problem", "prompt", "output")
+_WHOLE = ("step", "place", "draw", "length")
+_FLAGS = ("valid", "right", "truncated")
+_FIRST = ("step", "place", "draw", "prompt_id", "problem", "reward", "valid", "right", "length", "truncated")
+_LAST = ("prompt", "output")
+
+
+def write_problems(run: RunDir) -> None:
+    """Make problems.parquet of the rows there are, if any. Raises StorageError."""
+    if not run.problem_rows.exists():
+        return
+    import pyarrow
+    import pyarrow.parquet
+
+    buffer = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(_table(read_rows(run.problem_rows)), buffer, compression="zstd")
+    replace_bytes(run.problems, buffer.getvalue().to_pybytes())
+
+
+def read_problems(run: RunDir) -> pyarrow.Table | None:
+    """The rows of every evaluation so far as an Arrow table; None where they were not recorded (older runs).
+
+    Raises StorageError for a damaged file.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    if run.problem_rows.exists():  # the run has not come to an end of its own: the other file may be of an earlier one
+        return _table(read_rows(run.problem_rows))
+    if not run.problems.exists():
+        return None
+    try:
+        with storage_errors("read", run.problems):
+            return pyarrow.parquet.read_table(run.problems)
+    except pyarrow.ArrowException as error:
+        raise StorageError(f"{run.problems}: damaged ({str(error).splitlines()[0]}); move that run away") from error
+
+
+def _table(rows: Sequence[Row]) -> pyarrow.Table:
+    """The rows under one schema: what some lack is null, and every row has the text of its problem."""
+    import pyarrow
+
+    prompts = {row["place"]: row["prompt"] for row in rows if "prompt" in row}
+    scores = sorted({name for row in rows for name in row} - {*_FIRST, *_LAST})
+    columns = {
+        name: [_cell(name, row, prompts) for row in rows] for name in (*_FIRST[:6], *scores, *_FIRST[6:], *_LAST)
+    }
+    return pyarrow.table({name: pyarrow.array(values, _type(name)) for name, values in columns.items()})
+
+
+def _type(name: str) -> pyarrow.DataType:
+    import pyarrow
+
+    if name in _TEXT:
+        return pyarrow.string()
+    return pyarrow.int64() if name in _WHOLE else pyarrow.bool_() if name in _FLAGS else pyarrow.float64()
+
+
+def _cell(name: str, row: Row, prompts: Mapping[object, object]) -> object:
+    value = prompts.get(row["place"]) if name == "prompt" else row.get(name)
+    if isinstance(value, (int, bool)) and name not in (*_WHOLE, *_FLAGS):
+        return float(value)
+    # Half a surrogate pair is no text for Arrow; samples.jsonl writes it as \ud83d, too.
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
