@@ -7,7 +7,7 @@ come from, and what is said about them (grpoctl.analysis).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Literal
@@ -112,28 +112,6 @@ def t_bound(parts: Sequence[tuple[float, float]], p: float) -> float:
     """t(df) * sqrt(variance) at the quantile p: what such an error stays below with that chance."""
     variance, df = satterthwaite(parts)
     return t_quantile(p, df) * math.sqrt(variance) if variance else 0.0
-
-
-def welch(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Difference:
-    """mean(b) - mean(a) with the interval of Welch (1947), degrees of freedom by Satterthwaite (1946).
-
-    No interval where a side has one value. Raises ValueError where a side has none.
-    """
-    centre, sd_a, sd_b = mean(b) - mean(a), sample_sd(a), sample_sd(b)
-    if sd_a is None or sd_b is None:
-        return Difference(mean=centre, interval=None, method="none")
-    parts = [(sd_a**2 / len(a), len(a) - 1), (sd_b**2 / len(b), len(b) - 1)]
-    return Difference(mean=centre, interval=t_interval(centre, parts, confidence), method="welch")
-
-
-def paired(a: Mapping[int, float], b: Mapping[int, float], confidence: float = CONFIDENCE) -> Difference:
-    """The mean of b - a over the seeds both have, with its t interval: what a seed does to both sides cancels.
-
-    `a` and `b` map seeds to values. No interval for one common seed. Raises ValueError where there is none.
-    """
-    estimate = mean_interval([b[seed] - a[seed] for seed in sorted(a.keys() & b.keys())], confidence)
-    method: Method = "none" if estimate.interval is None else "paired"
-    return Difference(mean=estimate.mean, interval=estimate.interval, method=method)
 
 
 def t_quantile(p: float, df: float) -> float:

@@ -7,7 +7,7 @@ files are (grpoctl.runs), and anything that is said about them (compare).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,12 +119,11 @@ def side(paths: Iterable[Path], experiment: str, *, profile: str | None = None) 
     return tuple(sorted((load_run(path) for path in chosen.values()), key=lambda run: run.seed))
 
 
-def shared_profile(paths: Iterable[Path], a: str, b: str) -> str | None:
-    """The profile of the newest run of B that A has finished runs of, too; None where they share none."""
+def shared_profile(paths: Iterable[Path], names: Sequence[str]) -> str | None:
+    """The profile of the last name's newest run that all names have finished runs of; None where they share none."""
     results = [result for _, result in _results(paths)]
-    of_a = {str(result["profile"]) for result in results if _stands_for(result, a, None)}
-    of_b = [str(result["profile"]) for result in results if _stands_for(result, b, None)]
-    return next((profile for profile in of_b if profile in of_a), None)
+    of_names = [[str(result["profile"]) for result in results if _stands_for(result, name, None)] for name in names]
+    return next((profile for profile in of_names[-1] if all(profile in known for known in of_names)), None)
 
 
 def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
@@ -170,14 +169,14 @@ def _ended(run: RunDir) -> float:
 Side = tuple[RunRecord, ...]
 
 
-def sides(home: Home, a: str, b: str, profile: str | None) -> tuple[Side, Side]:
-    """The records of both sides; without a profile, the newest one that both have runs of.
+def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
+    """The records of each side; without a profile, the newest one that all have runs of.
 
     Raises NotFoundError where a side has no finished run.
     """
     paths = [run.path for run in home.runs()]
-    a, b = (Path(name).stem if name.lower().endswith(".yaml") else name for name in (a, b))
-    profile = profile or shared_profile(paths, a, b)
+    names = [Path(name).stem if name.lower().endswith(".yaml") else name for name in names]
+    profile = profile or shared_profile(paths, names)
 
     def resolve(name: str) -> Side:
         try:
@@ -189,4 +188,4 @@ def sides(home: Home, a: str, b: str, profile: str | None) -> tuple[Side, Side]:
                 raise error from None
             return (load_run(run.path),)
 
-    return resolve(a), resolve(b)
+    return [resolve(name) for name in names]

@@ -1,45 +1,40 @@
-"""Whether B is better than A, or whether that is seed noise: a `Comparison` of two sides' runs.
+"""Whether one configuration is really better than another, or whether that is noise: a `Comparison` of sides.
 
-What is here: the numbers, and the sentences that must stand beside them (notes and verdict). What is not: reading and
-choosing runs (collect), printing (grpoctl.console).
+A side is the runs of one spec, one per seed. What is here: the numbers of each side, their differences at equal
+completions and at the end, and the verdict with what would change it. What is not: intervals (contrasts), what must be
+said besides (caveats), reading and choosing runs (collect), printing (grpoctl.cli.compare).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from string import ascii_uppercase
+from typing import Any
 
-from core.config.policy import LM
 from core.errors import UserError
-from core.health.finding import SEVERITIES
 from core.health.rules.gains import HEADLINE, Gain, mean_gain, stage_gains
-from core.health.statistics import Difference, Estimate, clipped, mean, mean_interval, paired, welch
+from core.health.statistics import Difference, Estimate, clipped, mean_interval
 from core.metrics import EVAL, RUN, limits
 from grpoctl.analysis.agreement import Agreement, agreement
 from grpoctl.analysis.baselines import Reached, means_over_seeds
-from grpoctl.analysis.collect import Leaves, RunRecord, number
-from grpoctl.analysis.curves import Curve, axis_of, mean_curve
+from grpoctl.analysis.caveats import Changed, Runs, changed_settings, findings_of, inert_settings, notes, unsound
+from grpoctl.analysis.collect import RunRecord, number
+from grpoctl.analysis.contrasts import Contrast, Outcomes, clip, contrasts
+from grpoctl.analysis.curves import Curve, axis_of, curve_value, mean_curve
 from grpoctl.analysis.outcome import ruler_of
-from grpoctl.config.schema import fields
-from grpoctl.runs.status import UNDISTURBED
-from grpoctl.wording import BEST, label, metric_text, plural, setting_text
+from grpoctl.analysis.problems import Answers, outcomes, passes
+from grpoctl.wording import BEST, label, metric_text, plural
 
 _EVAL = tuple(metric.name for metric in EVAL if metric.name != "eval/reward_se")  # a precision, not an outcome
 _RUN = tuple(dict.fromkeys([*(metric.name for metric in RUN), "completions", "seconds"]))
-# What tells runs apart without changing what they do.
-_IDENTITY = frozenset({"name", "title", "question", "source", "revision", "profile", "expects", "recorded", "seed"})
-# Guards act by stopping a run only, checkpoints not at all: where every run ended by itself neither made a difference.
-_INERT_UNLESS_STOPPED = ("guards.", "checkpoints.")
-_RULERS = ("task.", "evaluation.")
-_HOW_OFTEN = "evaluation.eval_steps"  # the held-out draws are the same each time
-_SCHEDULE = frozenset({"start", "end", "steps"})
-
-Changed = Mapping[str, tuple[object, object]]
+MOST_SIDES = len(ascii_uppercase)
+SAME_BUDGET = 0.01  # budgets that differ by no more are equal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """The runs of one side, in the order of their seeds."""
+    """The sound runs of one side, in the order of their seeds; all of its runs where none is sound."""
 
     letter: str
     name: str  # the recorded revision, e.g. p31@1
@@ -48,38 +43,82 @@ class Side:
     run_ids: tuple[str, ...]
     statuses: tuple[str, ...]
     curve: Curve
+    excluded: Mapping[str, str] = field(default_factory=dict)  # id of a run that is left out -> why
+    sound: bool = True  # False: no run is, and its numbers are shown without a verdict
+    completions: float | None = None  # that a run of it drew, where nothing ended it early
+
+    @property
+    def key(self) -> str:
+        """What it goes by in documents: a, b, ..."""
+        return self.letter.lower()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One metric on both sides; a side is None where none of its runs has it, and then there is no difference."""
+    """One metric on every side, by its key; None where none of a side's runs has it.
 
-    a: Estimate | None
-    b: Estimate | None
+    Of two sides that have it also the difference.
+    """
+
+    estimates: Mapping[str, Estimate | None]
     difference: Difference | None
 
     def document(self) -> dict[str, object]:
         """The row as JSON has it: every side with `mean`, `interval` and `n`, null where it has no value."""
         empty: dict[str, object] = {"mean": None, "interval": None, "n": 0}
         no_difference: dict[str, object] = {"mean": None, "interval": None, "method": "none"}
+        rows: dict[str, object] = {key: asdict(of) if of else empty for key, of in self.estimates.items()}
+        if len(rows) > 2:
+            return rows
+        return {**rows, "difference": asdict(self.difference) if self.difference else no_difference}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """The headline metric where the sides are compared: at equal completions, or at the end of each run."""
+
+    completions: float | None  # None: at the end
+    means: tuple[float | None, ...]  # of each side
+    contrasts: Mapping[tuple[int, int], Contrast]  # (place of A, place of B) -> B minus A
+
+    @property
+    def best(self) -> int | None:
+        """The side with the highest mean."""
+        known = [(value, -place) for place, value in enumerate(self.means) if value is not None]
+        return -max(known)[1] if known else None
+
+    def over(self, best: int, other: int) -> Contrast:
+        """How much `best` is above `other`."""
+        return self.contrasts[other, best] if other < best else _turned(self.contrasts[best, other])
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it: a contrast is of the first key against the second, `b-a`."""
         return {
-            "a": asdict(self.a) if self.a else empty,
-            "b": asdict(self.b) if self.b else empty,
-            "difference": asdict(self.difference) if self.difference else no_difference,
+            "at": "end" if self.completions is None else "equal_completions",
+            "completions": self.completions,
+            "means": {ascii_uppercase[place].lower(): value for place, value in enumerate(self.means)},
+            "contrasts": {
+                f"{ascii_uppercase[b]}-{ascii_uppercase[a]}".lower(): made.document()
+                for (a, b), made in self.contrasts.items()
+            },
         }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Everything that can be said of A against B; a metric's plain name means its final value, `best/` its best."""
+    """Everything that can be said of the sides; a metric's plain name means its final value, `best/` its best."""
 
-    a: Side
-    b: Side
-    changed: Mapping[str, tuple[object, object]]
+    sides: tuple[Side, ...]
+    changed: Changed
+    inert: Mapping[str, str]
     metrics: Mapping[str, Row]
+    places: tuple[Place, ...]  # that of the verdict first
     notes: tuple[str, ...]
     verdict: str
-    findings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # side -> id -> severity and runs
+    would_change: tuple[str, ...]
+    findings: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(
+        default_factory=dict
+    )  # side -> id -> severity and runs
     stages: Mapping[str, Mapping[str, Gain]] = field(default_factory=dict)  # side -> stage -> mean gain over its runs
     baselines: Mapping[str, Reached] = field(default_factory=dict)  # side -> what it reached beside baselines
     agreement: Agreement = field(default_factory=Agreement)
@@ -89,76 +128,72 @@ class Comparison:
         """The JSON document of `grpoctl compare --json`."""
         return {
             "schema": 1,
-            "changed": {key: list(pair) for key, pair in self.changed.items()},
-            "metrics": {name: row.document() for name, row in self.metrics.items()},
-            "runs": {"a": list(self.a.run_ids), "b": list(self.b.run_ids)},
-            "stages": {
-                letter: {name: gain.document() for name, gain in gains.items()} for letter, gains in self.stages.items()
+            "verdict": self.verdict,
+            "would_change": list(self.would_change),
+            "sides": {
+                side.key: {
+                    "name": side.name,
+                    "profile": side.profile,
+                    "seeds": list(side.seeds),
+                    "statuses": list(side.statuses),
+                    "sound": side.sound,
+                    "excluded": dict(side.excluded),
+                    "completions": side.completions,
+                }
+                for side in self.sides
             },
-            "findings": {letter: dict(counts) for letter, counts in self.findings.items()},
-            "baselines": {letter: dict(reached) for letter, reached in self.baselines.items()},
+            "changed": {key: list(values) for key, values in self.changed.items()},
+            "inert": dict(self.inert),
+            "places": [place.document() for place in self.places],
+            "metrics": {name: row.document() for name, row in self.metrics.items()},
+            "runs": {side.key: list(side.run_ids) for side in self.sides},
+            "stages": {
+                key: {name: gain.document() for name, gain in gains.items()} for key, gains in self.stages.items()
+            },
+            "findings": {key: dict(counts) for key, counts in self.findings.items()},
+            "baselines": {key: dict(reached) for key, reached in self.baselines.items()},
             **self.agreement.document(),
             "notes": list(self.notes),
-            "verdict": self.verdict,
         }
 
 
-def compare(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Comparison:
-    """The comparison of two sides, each the runs of one spec, one per seed.
+def compare(*sides: Runs) -> Comparison:
+    """The comparison of two or more sides, each the runs of one spec, one per seed.
 
     Raises UserError for an empty side, for sides of different profiles or tasks, and for a side that mixes specs.
     """
-    axis = axis_of([*a, *b])
-    side_a, side_b = _side("A", a, axis), _side("B", b, axis)
-    _refuse_unlike(side_a, side_b, a[0], b[0])
-    changed = changed_settings(a[0].spec, b[0].spec)
-    metrics = _metrics(a, b)
-    headline = metrics.get(HEADLINE, Row(a=None, b=None, difference=None))
+    if not 2 <= len(sides) <= MOST_SIDES:
+        raise UserError(f"got {plural(len(sides), 'side')}; 2 to {MOST_SIDES} can be compared")
+    kept = [_kept(letter, runs) for letter, runs in zip(ascii_uppercase, sides, strict=False)]
+    axis = axis_of([run for runs in kept for run in runs])
+    described = [
+        _side(letter, runs, every, axis) for letter, runs, every in zip(ascii_uppercase, kept, sides, strict=False)
+    ]
+    _refuse_unlike(described, kept)
+    changed = changed_settings(*(runs[0].spec for runs in kept))
+    inert = inert_settings(kept, changed)
+    answers = [[Answers(run) for run in runs] for runs in kept]
+    places = _places(described, kept, answers)
+    keyed = [(side.key, runs) for side, runs in zip(described, kept, strict=True)]
     return Comparison(
-        a=side_a,
-        b=side_b,
+        sides=tuple(described),
         changed=changed,
-        metrics=metrics,
-        notes=_notes(a, b, changed),
-        findings={"a": _findings(a), "b": _findings(b)},
-        stages={"a": _stage_gains(a), "b": _stage_gains(b)},
-        baselines={letter: means_over_seeds([run.result for run in side]) for letter, side in (("a", a), ("b", b))},
-        agreement=agreement(a, b),
+        inert=inert,
+        metrics=_metrics(kept, answers),
+        places=places,
+        notes=(*_left_out(described), *notes(kept, changed, inert)),
+        findings={side.key: findings_of(every) for side, every in zip(described, sides, strict=True)},
+        stages={key: _stage_gains(runs) for key, runs in keyed},
+        baselines={key: means_over_seeds([run.result for run in runs]) for key, runs in keyed},
+        agreement=agreement(*kept) if len(kept) == 2 else Agreement(),
         axis=axis,
-        verdict=_verdict(HEADLINE, (side_a.name, side_b.name), headline),
+        verdict=_verdict(described, places),
+        would_change=tuple(_would_change(described, places)),
     )
 
 
-def changed_settings(a: Mapping[str, object], b: Mapping[str, object]) -> dict[str, tuple[object, object]]:
-    """Dotted key -> (A, B) where they differ; a setting that only one side has is None on the other.
-
-    A key that came later is not written while it stands at its default: then the other side's value is that.
-    """
-    keys = sorted({key for key in [*a, *b] if key.split(".", 1)[0] not in _IDENTITY})
-    pairs = ((key, _stated(key, a), _stated(key, b)) for key in keys)
-    return {key: (mine, theirs) for key, mine, theirs in pairs if mine != theirs}
-
-
-def _stated(key: str, spec: Mapping[str, object]) -> object:
-    """The value of a key, or the default of one that is not written in a part that is."""
-    parent = key.rpartition(".")[0]
-    if key in spec or not any(other.startswith(f"{parent}.") for other in spec):
-        return spec.get(key)
-    stages = {
-        name.split(".")[1]: spec.get(".".join([*name.split(".")[:2], "kind"]), "grpo")
-        for name in spec
-        if name.startswith("stages.")
-    }
-    tree = {
-        "task": {"name": spec.get("task.name")},
-        "policy": {"kind": spec.get("policy.kind", LM)},
-        "stages": {name: {"kind": kind} for name, kind in stages.items()},
-    }
-    field = fields(tree).get(tuple(key.split(".")))
-    return field.default if field is not None and isinstance(field.default, (bool, int, float, str)) else None
-
-
-def _side(letter: str, runs: Sequence[RunRecord], axis: str) -> Side:
+def _kept(letter: str, runs: Runs) -> list[RunRecord]:
+    """The sound runs of a side by their seeds, or all of them where none is sound."""
     if not runs:
         raise UserError(f"side {letter} has no runs; name an experiment or runs that have ended (see: grpoctl ls)")
     for key in ("profile", "spec_sha"):
@@ -166,20 +201,58 @@ def _side(letter: str, runs: Sequence[RunRecord], axis: str) -> Side:
         if len(kinds) > 1:
             raise UserError(f"side {letter} mixes runs of different {key} ({', '.join(kinds)}); name runs of one spec")
     runs = sorted(runs, key=lambda run: run.seed)
-    seeds = tuple(run.seed for run in runs)
+    seeds = [run.seed for run in runs]
     if len(set(seeds)) < len(seeds):
         raise UserError(f"side {letter} has a seed twice ({', '.join(map(str, seeds))}); name one run per seed")
+    return [run for run in runs if unsound(run) is None] or list(runs)
+
+
+def _side(letter: str, runs: Runs, every: Runs, axis: str) -> Side:
+    why = {run.run_id: reason for run in every if (reason := unsound(run)) is not None}
+    sound = len(why) < len(every)
     first = runs[0].result
+    drawn = [count for run in runs if (count := run.value("completions")) is not None]
     name = label(first)
     return Side(
         letter=letter,
         name=name,
         profile=str(first["profile"]),
-        seeds=seeds,
+        seeds=tuple(run.seed for run in runs),
         run_ids=tuple(run.run_id for run in runs),
         statuses=tuple(run.status for run in runs),
         curve=Curve(label=f"{letter} {name}", points=mean_curve(runs, HEADLINE, axis)),
+        excluded=why if sound else {},
+        sound=sound,
+        completions=max(drawn, default=None),
     )
+
+
+def _refuse_unlike(sides: Sequence[Side], runs: Sequence[Runs]) -> None:
+    first, task = sides[0], runs[0][0].spec.get("task.name")
+    for side, of_side in zip(sides[1:], runs[1:], strict=True):
+        if side.profile != first.profile:
+            raise UserError(
+                f"A ran under profile {first.profile}, {side.letter} under {side.profile}: profiles are not mixed; "
+                f"run one again with --profile {first.profile}"
+            )
+        if (other := of_side[0].spec.get("task.name")) != task:
+            raise UserError(
+                f"A was trained on {task}, {side.letter} on {other}: rewards of different tasks are not comparable; "
+                "compare runs of one task"
+            )
+
+
+def _left_out(sides: Sequence[Side]) -> Iterator[str]:
+    """The runs that are not in the numbers, and sides none of whose runs is sound."""
+    for side in sides:
+        if not side.sound:
+            yield (
+                f"every run of {side.letter} is unsound: its numbers are of its sampler, not of what it trained, and "
+                "there is no verdict"
+            )
+        elif side.excluded:
+            shown = ", ".join(f"{run} ({why})" for run, why in side.excluded.items())
+            yield f"{side.letter}: {plural(len(side.excluded), 'unsound run')} left out: {shown}"
 
 
 def _stage_gains(runs: Sequence[RunRecord]) -> dict[str, Gain]:
@@ -194,233 +267,198 @@ def _stage_gains(runs: Sequence[RunRecord]) -> dict[str, Gain]:
     return {name: mean_gain([of_run[name] for of_run in gains], ruler) for name in names}
 
 
-def _refuse_unlike(side_a: Side, side_b: Side, a: RunRecord, b: RunRecord) -> None:
-    if side_a.profile != side_b.profile:
-        raise UserError(
-            f"A ran under profile {side_a.profile}, B under {side_b.profile}: profiles are not mixed; "
-            f"run one again with --profile {side_a.profile}"
-        )
-    tasks = (a.spec.get("task.name"), b.spec.get("task.name"))
-    if tasks[0] != tasks[1]:
-        raise UserError(
-            f"A was trained on {tasks[0]}, B on {tasks[1]}: rewards of different tasks are not comparable; "
-            "compare runs of one task"
-        )
+def _metrics(sides: Sequence[Runs], answers: Sequence[Sequence[Answers]]) -> dict[str, Row]:
+    """Every metric that a side has: final evaluations, pass@k, best evaluations, then the whole run's."""
+    rows = {name: _row(sides, answers, name, "final") for name in _EVAL}
+    most = min((of.last.draws for side in answers for of in side if of.last is not None), default=0)
+    k = 1
+    while most > 1 and k <= most:
+        known = [made for side in answers if (made := passes(side, k)) is not None]
+        if len(known) == len(answers) and any(made.mean > 0 for made in known):  # else nothing was right on any side
+            rows[f"eval/pass@{k}"] = _row_of(known, (0.0, 1.0))
+        k *= 2
+    rows |= {BEST + name: _row(sides, answers, name, "best") for name in _EVAL}
+    rows |= {name: _row(sides, answers, name, "final") for name in _RUN}
+    return {name: row for name, row in rows.items() if any(row.estimates.values())}
 
 
-def _metrics(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> dict[str, Row]:
-    """Every metric that a side has: final evaluations, best ones, then the whole run's."""
-    rows = {name: _row(a, b, name, "final") for name in _EVAL}
-    rows |= {BEST + name: _row(a, b, name, "best") for name in _EVAL}
-    rows |= {name: _row(a, b, name, "final") for name in _RUN}
-    return {name: row for name, row in rows.items() if row.a or row.b}
+def _row(sides: Sequence[Runs], answers: Sequence[Sequence[Answers]], name: str, part: str) -> Row:
+    """A metric by its value in each run, and by what its final evaluation came to problem by problem."""
+    found = []
+    for side, of_side in zip(sides, answers, strict=True):
+        values = _by_seed(side, name, part)
+        recorded = part == "final" and name.startswith("eval/")
+        found.append(outcomes(of_side, name, values) if recorded else Outcomes(values=values))
+    return _row_of(found, limits(name, ruler_of(sides[0][0].result).reward_range))
 
 
-def _row(a: Sequence[RunRecord], b: Sequence[RunRecord], name: str, part: str) -> Row:
-    values_a, values_b = _by_seed(a, name, part), _by_seed(b, name, part)
-    low, high = limits(name, ruler_of(a[0].result).reward_range)
-    estimates = [
-        replace(estimate, interval=estimate.interval and clipped(estimate.interval, low, high))
-        if (estimate := mean_interval(list(values.values())) if values else None)
-        else None
-        for values in (values_a, values_b)
-    ]
+def _row_of(found: Sequence[Outcomes], bounds: tuple[float | None, float | None]) -> Row:
+    low, high = bounds
+    estimates: dict[str, Estimate | None] = {}
+    for letter, of_side in zip(ascii_uppercase, found, strict=False):
+        estimate = mean_interval(list(of_side.values.values())) if of_side.n else None
+        if estimate is not None and estimate.interval is not None:
+            estimate = replace(estimate, interval=clipped(estimate.interval, low, high))
+        estimates[letter.lower()] = estimate
     difference = None
-    if values_a and values_b:
-        # With other seeds on a side there is nothing to pair; with the same ones, what a seed does to both cancels.
-        same = values_a.keys() == values_b.keys()
-        difference = paired(values_a, values_b) if same else welch(list(values_a.values()), list(values_b.values()))
-        if difference.interval is not None and low is not None and high is not None:
-            difference = replace(difference, interval=clipped(difference.interval, low - high, high - low))
-    return Row(a=estimates[0], b=estimates[1], difference=difference)
+    if len(found) == 2 and all(of_side.n for of_side in found):
+        made = clip(contrasts(found)[0, 1], low, high)
+        difference = Difference(mean=made.mean, interval=made.interval, method=made.method)
+    return Row(estimates=estimates, difference=difference)
 
 
-def _by_seed(runs: Sequence[RunRecord], name: str, part: str) -> dict[int, float]:
+def _by_seed(runs: Runs, name: str, part: str) -> dict[int, float]:
     values = {run.seed: run.value(name, part) for run in runs}
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def _notes(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> tuple[str, ...]:
-    """What stands between the numbers and a conclusion, the heaviest first."""
-    return (
-        *_fault(a[0].spec, b[0].spec),
-        *_errors(a, b),
-        *_same_runs(a, b, changed),
-        *_attribution(a, b, changed),
-        *_adaptive_starts(a[0].spec, b[0].spec, changed),
-        *_ruler(changed),
-        *_budget(a, b),
-        *_seeds(a, b),
-        *_endings(a, b),
+def _places(sides: Sequence[Side], runs: Sequence[Runs], answers: Sequence[Sequence[Answers]]) -> tuple[Place, ...]:
+    """Where the sides are compared: at equal completions where their budgets differ, and at the end."""
+    end = _place(runs, answers, [_by_seed(of_side, HEADLINE, "final") for of_side in runs], None)
+    budgets = [side.completions for side in sides]
+    known = [budget for budget in budgets if budget]
+    if len(known) < len(budgets) or max(known) - min(known) <= SAME_BUDGET * max(known):
+        return (end,)
+    common = min(known)
+    values = [
+        {run.seed: value for run in of_side if (value := curve_value(run, HEADLINE, common)) is not None}
+        for of_side in runs
+    ]
+    return (_place(runs, answers, values, common), end)
+
+
+def _place(
+    runs: Sequence[Runs],
+    answers: Sequence[Sequence[Answers]],
+    values: Sequence[Mapping[int, float]],
+    completions: float | None,
+) -> Place:
+    found = [outcomes(of_side, HEADLINE, of, completions) for of_side, of in zip(answers, values, strict=True)]
+    low, high = limits(HEADLINE, ruler_of(runs[0][0].result).reward_range)
+    made = {pair: clip(one, low, high) for pair, one in contrasts(found).items()}
+    return Place(completions=completions, means=tuple(of.mean if of.n else None for of in found), contrasts=made)
+
+
+def _turned(made: Contrast) -> Contrast:
+    """A minus B."""
+    odds = made.improvement
+    flipped = replace(
+        odds,
+        value=1 - odds.value,
+        interval=None if odds.interval is None else (1 - odds.interval[1], 1 - odds.interval[0]),
+    )
+    turned = {
+        name: None if bounds is None else (-bounds[1], -bounds[0])
+        for name, bounds in (("interval", made.interval), ("family", made.family))
+    }
+    return replace(
+        made,
+        mean=-made.mean,
+        improvement=flipped,
+        seeds=(made.seeds[1], made.seeds[0]),
+        **turned,  # type: ignore[arg-type]
     )
 
 
-def _findings(runs: Sequence[RunRecord]) -> dict[str, dict[str, object]]:
-    """Id of each finding of a side's runs -> its gravest `severity`, and the ids of the `runs` that have it."""
-    findings: dict[str, dict[str, object]] = {}
-    for severity in SEVERITIES:
-        for run in runs:
-            for name in _finding_ids(run, severity):
-                entry = findings.setdefault(name, {"severity": severity, "runs": []})
-                named = entry["runs"]
-                assert isinstance(named, list)
-                named += [] if run.run_id in named else [run.run_id]
-    return findings
+def _verdict(sides: Sequence[Side], places: Sequence[Place]) -> str:
+    """Which side is better on the headline metric, with the interval, or why that cannot be said."""
+    bad = [side.letter for side in sides if not side.sound]
+    if bad:
+        return f"no verdict: no run of {' and '.join(bad)} is sound; compare a side that is"
+    first = places[0]
+    missing = [side.letter for side, value in zip(sides, first.means, strict=True) if value is None]
+    if missing:
+        verb = "has" if len(missing) == 1 else "have"
+        return f"no verdict: {' and '.join(missing)} {verb} no {HEADLINE}"
+    texts = [_two(sides, place) if len(sides) == 2 else _many(sides, place) for place in places]
+    if len(places) == 1:
+        return texts[0]
+    shown = ", ".join(f"{side.letter} {metric_text('completions', side.completions)}" for side in sides)
+    common = metric_text("completions", first.completions)
+    return f"at {common} completions each: {texts[0]}; at the end ({shown}): {texts[1]}"
 
 
-def _verdict(metric: str, names: tuple[str, str], row: Row) -> str:
-    """Which side is better on a metric that is better when higher, with its interval, or why that cannot be said."""
-    a, b, gap = row.a, row.b, row.difference
-    if a is None or b is None or gap is None:
-        missing = " and ".join(letter for letter, side in (("A", a), ("B", b)) if side is None)
-        return f"no verdict: {missing} has no {metric}"
-    seeds = f"n={a.n} seeds" if a.n == b.n else f"n={a.n} and {b.n} seeds"
-    if gap.interval is None:
+def _two(sides: Sequence[Side], place: Place) -> str:
+    gap = place.contrasts[0, 1]
+    seeds = _seeds_text(gap)
+    if gap.family is None:
         return (
             f"no significance test ({seeds.replace('n=1 seeds', 'n=1 seed')}): B - A is {_signed(gap.mean)} on "
-            f"{metric}, without an interval; run more seeds, e.g. with --seeds 0,1,2"
+            f"{HEADLINE}, without an interval; run more seeds, e.g. with --seeds 0,1,2"
         )
-    low, high = gap.interval
-    if low <= 0 <= high:
+    low, high = gap.family
+    if not gap.clear:
         span = f"[{_signed(low)}, {_signed(high)}]"
-        return f"no significant difference: B - A is {_signed(gap.mean)} {span} on {metric} ({gap.method}, {seeds})"
-    letter, name = ("B", names[1]) if low > 0 else ("A", names[0])
+        return f"no significant difference: B - A is {_signed(gap.mean)} {span} on {HEADLINE} ({_how(gap)}, {seeds})"
+    better = sides[1] if low > 0 else sides[0]
     smaller, larger = sorted((abs(low), abs(high)))
-    span = f"[{metric_text(metric, smaller)}, {metric_text(metric, larger)}]"
-    size = metric_text(metric, abs(gap.mean))
-    return f"{letter} ({name}) is better by {size} {span} on {metric} ({gap.method}, {seeds})"
+    span = f"[{metric_text(HEADLINE, smaller)}, {metric_text(HEADLINE, larger)}]"
+    size = metric_text(HEADLINE, abs(gap.mean))
+    return f"{better.letter} ({better.name}) is better by {size} {span} on {HEADLINE} ({_how(gap)}, {seeds})"
 
 
-def knobs(changed: Changed, a: Leaves, b: Leaves) -> list[str]:
-    """The changed settings, but a schedule's keys count as one, and so does a part that one side lacks altogether."""
-    keys: dict[str, None] = {}
-    for key in changed:
-        parent, _, leaf = key.rpartition(".")
-        schedule = leaf in _SCHEDULE and all(f"{parent}.{part}" in side for part in _SCHEDULE for side in (a, b))
-        absent = any(side.get(parent, 0) is None for side in (a, b))
-        keys.setdefault(parent if schedule or absent else key)
-    return list(keys)
+def _many(sides: Sequence[Side], place: Place) -> str:
+    """The best side, those it beats, and those that it cannot be told apart from."""
+    best = place.best
+    assert best is not None
+    name = f"{sides[best].letter} ({sides[best].name})"
+    over = {other: place.over(best, other) for other in range(len(sides)) if other != best}
+    if any(gap.family is None for gap in over.values()):
+        return f"no significance test: a side has one seed; {name} has the highest {HEADLINE}; run more seeds"
+    beaten = [sides[other].letter for other, gap in over.items() if gap.clear]
+    alike = [sides[other].letter for other, gap in over.items() if not gap.clear]
+    nearest = min(over.values(), key=lambda gap: gap.mean)
+    pairs = len(sides) * (len(sides) - 1) // 2
+    how = f"(95 % for all {pairs} differences at once, {_how(nearest)}, {_seeds_text(nearest)})"
+    if not beaten:
+        return (
+            f"no significant difference: {name} has the highest {HEADLINE}, and none of the others is ruled out {how}"
+        )
+    text = f"{name} is better on {HEADLINE} than {', '.join(beaten)}"
+    if alike:
+        return f"{text}, and not told apart from {', '.join(alike)} {how}"
+    assert nearest.family is not None
+    span = ", ".join(metric_text(HEADLINE, bound) for bound in nearest.family)
+    return f"{text}: than the nearest by {metric_text(HEADLINE, nearest.mean)} [{span}] {how}"
 
 
-def _fault(a: Leaves, b: Leaves) -> list[str]:
-    faults = [_listed(side.get("faults")) for side in (a, b)]
-    if faults[0] == faults[1]:
-        return [f"both sides ran with a fault switched on: {faults[0]}"] if faults[0] else []
-    sides = " and ".join(f"{letter} with {fault}" for letter, fault in zip("AB", faults, strict=True) if fault)
-    other = {0: "A", 1: "B"}[faults.index("")] if "" in faults else None
-    return [f"a fault was switched on: {sides}" + (f"; {other} without any" if other else "")]
+def _how(gap: Contrast) -> str:
+    if gap.problems is None:
+        return gap.method
+    return "paired by seed and problem" if gap.method == "paired" else "welch over seeds, paired by problem"
 
 
-def _errors(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
-    """A side with an error: until it is explained, nothing can be attributed to the settings."""
-    notes = []
-    for letter, side in (("A", a), ("B", b)):
-        with_error = [run for run in side if _finding_ids(run, "error")]
-        if with_error:
-            names = ", ".join(dict.fromkeys(name for run in with_error for name in _finding_ids(run, "error")))
-            notes.append(
-                f"{letter} has an error in {len(with_error)} of {plural(len(side), 'run')} ({names}): until it is "
-                "explained, no difference can be attributed to the settings; evidence: "
-                f"grpoctl diagnose {with_error[0].run_id}"
-            )
-    return notes
+def _seeds_text(gap: Contrast) -> str:
+    a, b = gap.seeds
+    seeds = f"n={a} seeds" if a == b else f"n={a} and {b} seeds"
+    return seeds if gap.problems is None else f"{seeds} x {gap.problems} problems"
 
 
-def _finding_ids(run: RunRecord, severity: str) -> list[str]:
-    """The ids of a run's findings of this severity."""
-    entries = run.result.get("findings")
-    entries = entries if isinstance(entries, list) else []
-    return [str(entry["id"]) for entry in entries if entry.get("severity") == severity]
-
-
-def _listed(faults: object) -> str:
-    return setting_text(list(faults))[1:-1] if isinstance(faults, (list, tuple)) else ""
-
-
-def _same_runs(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> list[str]:
-    common = sorted({run.run_id for run in a} & {run.run_id for run in b})
-    if common:
-        return [f"{', '.join(common)} {'is' if len(common) == 1 else 'are'} on both sides"]
-    return [] if changed else ["no setting differs: any difference is noise or a code change"]
-
-
-def _attribution(a: Sequence[RunRecord], b: Sequence[RunRecord], changed: Changed) -> list[str]:
-    ended_alone = all(run.status in UNDISTURBED for run in [*a, *b])
-    weighing = {
-        key: pair for key, pair in changed.items() if not (ended_alone and key.startswith(_INERT_UNLESS_STOPPED))
-    }
-    count = len(knobs(weighing, a[0].spec, b[0].spec))
-    alone = "either alone" if count == 2 else "any one alone"
-    return [f"{count} settings differ: a difference cannot be attributed to {alone}"] if count > 1 else []
-
-
-def _adaptive_starts(a: Leaves, b: Leaves, changed: Changed) -> list[str]:
-    """A beta that differs and that a rule moves on both sides is no other KL weight but another start of one."""
-    keys = sorted(key for key in changed if key.removesuffix(".start").endswith(".beta"))
-    adaptive = [
-        key for key in keys if all(f"{key.partition('.beta')[0]}.adaptive_beta.rule" in side for side in (a, b))
-    ]
-    return [
-        f"{key} is only where an adaptive beta starts: sides that end alike do not say that beta does nothing"
-        for key in adaptive
-    ]
-
-
-def _ruler(changed: Changed) -> list[str]:
-    rulers = ", ".join(key for key in changed if key.startswith(_RULERS) and key != _HOW_OFTEN)
-    return [f"the evaluations themselves differ ({rulers}): eval/* is not the same measure"] if rulers else []
-
-
-def _budget(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
-    used = [_sampled(side) for side in (a, b)]
-    plans = [_plan(side[0].spec) for side in (a, b)]
-    if None in used or used[0] == used[1]:
-        return []
-    shown = [metric_text("completions", count) for count in used]
-    text = f"unequal completions: A sampled {shown[0]}, B {shown[1]} per run"
-    return [f"{text} (planned K x B x steps: {plans[0]} and {plans[1]})" if all(plans) else text]
-
-
-def _sampled(runs: Sequence[RunRecord]) -> float | None:
-    counts = [count for count in (run.value("completions") for run in runs) if count is not None]
-    return mean(counts) if counts else None
-
-
-def _plan(spec: Leaves) -> str:
-    """`8 x 2 x 200 = 3200`, one per stage; empty where the spec does not say."""
-    stages = dict.fromkeys(key.split(".")[1] for key in spec if key.startswith("stages."))
-    plans = []
-    for stage in stages:
-        keys = ("num_generations", "prompts_per_step", "max_steps")
-        factors = [number(spec.get(f"stages.{stage}.{key}")) for key in keys]
-        if any(factor is None for factor in factors):
-            return ""
-        k, b, steps = (int(factor or 0) for factor in factors)
-        plans.append(f"{k} x {b} x {steps} = {k * b * steps}")
-    return " + ".join(plans)
-
-
-def _seeds(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
-    notes = []
-    single = [letter for letter, side in (("A", a), ("B", b)) if len(side) == 1]
-    if single:
-        verb = "has" if len(single) == 1 else "have"
-        notes.append(f"{' and '.join(single)} {verb} one seed: no interval, no significance test")
-    seeds = [sorted(run.seed for run in side) for side in (a, b)]
-    if seeds[0] != seeds[1]:
-        shown = [", ".join(map(str, side)) for side in seeds]
-        notes.append(f"the seeds differ (A {shown[0]}; B {shown[1]}): the sides cannot be paired")
-    return notes
-
-
-def _endings(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
-    notes = []
-    for letter, side in (("A", a), ("B", b)):
-        odd = [run for run in side if run.status not in UNDISTURBED]
-        if odd:
-            runs = ", ".join(f"{run.run_id} {run.status}" for run in odd)
-            notes.append(f"{letter}: {len(odd)} of {plural(len(side), 'run')} did not end normally: {runs}")
-    return notes
+def _would_change(sides: Sequence[Side], places: Sequence[Place]) -> Iterator[str]:
+    """What would make the verdict another one."""
+    place = places[0]
+    best = place.best
+    if best is None or not all(side.sound for side in sides) or None in place.means:
+        return
+    over = {other: place.over(best, other) for other in range(len(sides)) if other != best}
+    if any(gap.family is None for gap in over.values()):
+        yield "more seeds: with one a side nothing is known of what another seed does"
+        return
+    hardest = min(over.values(), key=lambda gap: abs(gap.mean) / (gap.smallest or 1.0))
+    if not hardest.clear:
+        shown, gap = metric_text(HEADLINE, hardest.smallest), metric_text(HEADLINE, abs(hardest.mean))
+        needed, enough = hardest.seeds_needed, "no number of seeds alone would"
+        if needed is not None:
+            enough = f"about {max(needed, min(hardest.seeds) + 1)} seeds a side would"
+        yield f"these data show a difference of {shown} in 4 of 5 tries, and this one is {gap}: {enough} show it"
+    elif hardest.rests_on:
+        which = " or ".join(map(str, hardest.rests_on))
+        yield f"it is narrow: without seed {which} it would not be clear"
+    if hardest.problems is None:
+        yield "the problems were not recorded: the interval is over seeds alone, and other problems may say otherwise"
+    if len(places) > 1 and places[1].best not in (None, best):
+        end = sides[places[1].best or 0]
+        yield f"more completions: at the end {end.letter} has the higher {HEADLINE}"
 
 
 def _signed(value: float) -> str:

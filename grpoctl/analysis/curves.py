@@ -112,6 +112,12 @@ def value_at(points: Sequence[Point], x: float) -> float | None:
     return y0 if x1 == x0 else y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
+def curve_value(run: RunRecord, metric: str, completions: float) -> float | None:
+    """A metric of a run where it had drawn so many completions, read as `mean_curve` reads it; None without one."""
+    points = _series(run, metric, "completions")
+    return _extended(points, completions) if points else None
+
+
 def _extended(points: Sequence[Point], x: float) -> float:
     """The value at x; beyond the ends the first or the last one."""
     value = value_at(points, x)

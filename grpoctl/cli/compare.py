@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from core.errors import UserError
 from core.health.rules.gains import HEADLINE, Gain
 from grpoctl.analysis import compare as comparison_of
 from grpoctl.analysis.agreement import Agreement
 from grpoctl.analysis.baselines import side_by_side
 from grpoctl.analysis.collect import sides
-from grpoctl.analysis.compare import Comparison, Row, Side
-from grpoctl.analysis.curves import chart
+from grpoctl.analysis.compare import Comparison, Place, Row, Side
+from grpoctl.analysis.contrasts import Contrast
+from grpoctl.analysis.curves import Curve, chart
 from grpoctl.analysis.outcome import GAIN_LEGEND
 from grpoctl.cli.options import Json
 from grpoctl.console import chart_width, print_json, print_line, print_sections, print_table, write
 from grpoctl.runs import liveness
 from grpoctl.runs.run_dir import Home
 from grpoctl.sections import Line
-from grpoctl.wording import estimate_text, plural, setting_text
+from grpoctl.wording import estimate_text, metric_text, plural, setting_text
+
+# How a policy answers comes before what it earns: a reward may have been bought with length, or with cut-off answers.
+BEFORE_SCORES = ("eval/length", "eval/truncated", "eval/valid")
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="Experiment (its finished runs, one per seed) or run.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Experiment or run to compare with A.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="A B [C ...]", help="Experiments (finished runs, one per seed) or runs.")
+    ],
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Only runs of this profile.")] = None,
     json: Json = False,
 ) -> None:
+    if len(names) < 2:
+        raise UserError(f"got one side, {names[0]}; name what to compare it with: grpoctl compare {names[0]} B [C ...]")
     home = Home.locate()
     liveness.reconcile(home)
-    comparison = comparison_of.compare(*sides(home, a, b, profile))
+    comparison = comparison_of.compare(*sides(home, names, profile))
     if json:
         print_json(comparison.document())
     else:
@@ -39,30 +48,40 @@ def compare(
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Print both sides, the changed settings, notes, metrics over seeds, curves, and the verdict last."""
-    for side in (comparison.a, comparison.b):
-        print_line(Line(label=side.letter, text=_side(side)))
-    changed = [(key, setting_text(a), setting_text(b)) for key, (a, b) in comparison.changed.items()]
+    """Print the verdict and what would change it, the sides and how they differ, checks, then scores and curves."""
+    print_line(Line(label="Verdict", text=comparison.verdict))
+    for text in comparison.would_change:
+        print_line(Line(label="Unless", text=text))
     write("")
-    print_table("Changed settings", ("", "A", "B"), changed)
+    letters = [side.letter for side in comparison.sides]
+    for side in comparison.sides:
+        print_line(Line(label=side.letter, text=_side(side)))
+    changed = [
+        (key + (" (inert)" if key in comparison.inert else ""), *map(setting_text, values))
+        for key, values in comparison.changed.items()
+    ]
+    write("")
+    print_table("Changed settings", ("", *letters), changed)
+    for key, why in comparison.inert.items():
+        print_line(Line(label="Inert", text=f"{key}: {why}"))
     for note in comparison.notes:
         print_line(Line(label="Note", text=note))
+    for side in comparison.sides:
+        print_line(Line(label=f"Checks {side.letter}", text=_checks(comparison, side)))
     write("")
-    rows = [_metric_row(name, row) for name, row in comparison.metrics.items()]
-    print_table("Means over seeds (±, [ ]: 95 % t interval over seeds)", ("", "A", "B", "B - A", ""), rows)
-    if any(row[-1] for row in rows):
-        write("  * the 95 % interval of B - A excludes 0\n")
+    for place in comparison.places:
+        _print_place(comparison.sides, place)
+    _print_means(comparison)
     if any(len(gains) > 1 for gains in comparison.stages.values()):
-        print_table("Gains of eval/reward by stage", ("stage", "A", "B"), _stage_rows(comparison), note=GAIN_LEGEND)
-    print_sections(side_by_side({letter: comparison.baselines.get(letter.lower(), {}) for letter in "AB"}))
+        stages = _stage_rows(comparison)
+        print_table("Gains of eval/reward by stage", ("stage", *letters), stages, note=GAIN_LEGEND)
+    print_sections(side_by_side({side.letter: comparison.baselines.get(side.key, {}) for side in comparison.sides}))
     alike = agreement_lines(comparison.agreement)
     for line in alike:
         print_line(line)
     if alike:
         write("")
-    curves = [comparison.a.curve, comparison.b.curve]
-    write(chart("eval/reward, mean over seeds", curves, axis=comparison.axis, width=chart_width()) + "\n")
-    print_line(Line(label="Verdict", text=comparison.verdict))
+    write(chart("eval/reward, mean over seeds", _curves(comparison), axis=comparison.axis, width=chart_width()))
 
 
 def agreement_lines(agreement: Agreement) -> list[Line]:
@@ -86,11 +105,63 @@ def _side(side: Side) -> str:
     return f"{side.name}, profile {side.profile}, {seeds}{', '.join(map(str, side.seeds))} ({statuses})"
 
 
-def _stage_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """The gain of each stage on either side."""
-    sides = [comparison.stages.get(letter, {}) for letter in ("a", "b")]
+def _checks(comparison: Comparison, side: Side) -> str:
+    """Whether the side's runs are sound, and what was found in how many of them."""
+    total = len(side.seeds) + len(side.excluded)
+    bad = len(side.excluded) if side.sound else total
+    sampler = f"{bad} of {plural(total, 'run')} unsound" if bad else f"{plural(total, 'run')}, all sound"
+    found = comparison.findings.get(side.key, {})
+    shown = [
+        f"{entry['severity']} {name} in {len(entry['runs'])}"
+        for name, entry in found.items()
+        if entry["severity"] != "info"
+    ]
+    return f"{sampler}; {', '.join(shown) if shown else 'no warnings'}"
+
+
+def _print_place(sides: Sequence[Side], place: Place) -> None:
+    """The headline metric of every side against the best one."""
+    best = place.best
+    if best is None:
+        return
+    where = "at the end"
+    if place.completions is not None:
+        where = f"at {metric_text('completions', place.completions)} completions each"
+    rows = []
+    for number, side in enumerate(sides):
+        value = place.means[number]
+        gap = place.over(best, number) if number != best and value is not None else None
+        rows.append((side.letter, side.name, metric_text(HEADLINE, value), *_against(gap, best=number == best)))
+    columns = ("", "", HEADLINE, "below the best", "runs below", "variance by source")
+    note = "  * the interval excludes 0; runs below: how often one of the best is better than one of this side"
+    print_table(f"{HEADLINE} {where} ([ ]: 95 %, all pairs at once)", columns, rows, note=note)
+
+
+def _against(gap: Contrast | None, *, best: bool) -> tuple[str, str, str]:
+    if gap is None:
+        return ("best" if best else "-", "", "")
+    size = estimate_text(HEADLINE, gap.mean, gap.family) + (" *" if gap.clear else "")
+    shares = gap.sources.shares() if gap.sources is not None else {}
+    return size, f"{gap.improvement.value:.0%}", ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+
+
+def _print_means(comparison: Comparison) -> None:
+    """The means of every metric over seeds, lengths and cut-off answers before rewards; two sides with their gap."""
+    names = sorted(comparison.metrics, key=lambda name: name not in BEFORE_SCORES)  # stable: else the metrics' order
+    rows = [_metric_row(name, comparison.metrics[name]) for name in names]
+    letters = [side.letter for side in comparison.sides]
+    two = len(letters) == 2
+    columns = ("", *letters, "B - A", "") if two else ("", *letters)
+    print_table("Means over seeds (±, [ ]: 95 % t interval over seeds)", columns, rows)
+    if two and any(row[-1] for row in rows):
+        write("  * the 95 % interval of B - A excludes 0\n")
+
+
+def _stage_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """The gain of each stage on every side."""
+    sides = [comparison.stages.get(side.key, {}) for side in comparison.sides]
     names = list(dict.fromkeys(name for side in sides for name in side))
-    return [(name, _gain_cell(sides[0].get(name)), _gain_cell(sides[1].get(name))) for name in names]
+    return [(name, *(_gain_cell(side.get(name)) for side in sides)) for name in names]
 
 
 def _gain_cell(gain: Gain | None) -> str:
@@ -98,9 +169,21 @@ def _gain_cell(gain: Gain | None) -> str:
     return estimate_text(HEADLINE, gain.gain, gain.interval, signed=True) if known and gain is not None else "-"
 
 
-def _metric_row(name: str, row: Row) -> tuple[str, str, str, str, str]:
+def _metric_row(name: str, row: Row) -> tuple[str, ...]:
     gap = row.difference
-    cells = ["-" if entry is None else estimate_text(name, entry.mean, entry.interval) for entry in (row.a, row.b)]
+    cells = [
+        "-" if entry is None else estimate_text(name, entry.mean, entry.interval) for entry in row.estimates.values()
+    ]
+    if len(cells) > 2:
+        return (name, *cells)
     cells.append("-" if gap is None else estimate_text(name, gap.mean, gap.interval, signed=gap.mean > 0))
     clear = gap is not None and gap.interval is not None and not gap.interval[0] <= 0 <= gap.interval[1]
-    return (name, cells[0], cells[1], cells[2], "*" if clear else "")
+    return (name, *cells, "*" if clear else "")
+
+
+def _curves(comparison: Comparison) -> list[Curve]:
+    """Both curves, or of several sides the two that end highest: more cannot be told apart without colour."""
+    means = comparison.places[-1].means
+    known = [at for at, value in enumerate(means) if value is not None]
+    highest = sorted(known, key=lambda at: -(means[at] or 0.0))[:2]
+    return [comparison.sides[at].curve for at in sorted(highest)]

@@ -59,7 +59,7 @@ def comparison() -> Comparison:
     def run(seed: int, k: int, gain: float) -> RunRecord:
         rewards = [0.4 + 0.01 * seed, 0.5 + 0.01 * seed + gain]
         rows = tuple({"completions": 30 * at, "eval/reward": reward} for at, reward in enumerate(rewards))
-        document = result(seed=seed, run_id=f"k{k}-s{seed}", final={"eval/reward": rewards[1]})
+        document = result(seed=seed, run_id=f"k{k}-s{seed}", final={"eval/reward": rewards[1]}, findings=[])
         return RunRecord(result=document, spec={"stages.grpo.num_generations": k, "faults": []}, rows=rows)
 
     return compare([run(seed, 2, 0.0) for seed in range(3)], [run(seed, 8, 0.1) for seed in range(3)])

@@ -12,14 +12,12 @@ from core.health.statistics import (
     chance_beyond,
     mean,
     mean_interval,
-    paired,
     sample_sd,
     series,
     shown_p,
     t_quantile,
     t_tail,
     trend,
-    welch,
     wilson,
 )
 
@@ -89,58 +87,6 @@ def test_one_value_has_no_interval() -> None:
 def test_no_value_has_no_mean() -> None:
     with pytest.raises(ValueError, match="no values"):
         mean([])
-
-
-def test_welch() -> None:
-    # a: mean 2, variance 1, n 3; b: mean 6, variance 8, n 2
-    # standard error sqrt(1/3 + 8/2) = sqrt(13/3) = 2.081666
-    # df = (13/3)^2 / ((1/3)^2 / 2 + 4^2 / 1) = 18.777778 / 16.055556 = 1.169550, t(0.975) = 9.082776 there
-    difference = welch([1.0, 2.0, 3.0], [4.0, 8.0])
-    assert difference.mean == 4.0  # b - a
-    assert difference.method == "welch"
-    half = 2.081666 * 9.082776
-    assert difference.interval == pytest.approx((4 - half, 4 + half), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "interval", "method"),
-    [
-        ([1.0], [2.0, 3.0], None, "none"),
-        ([1.0, 2.0], [3.0], None, "none"),
-        ([1.0, 1.0], [3.0, 3.0], (2.0, 2.0), "welch"),  # no spread at all
-    ],
-)
-def test_welch_at_its_edges(a: list[float], b: list[float], interval: tuple[float, float] | None, method: str) -> None:
-    difference = welch(a, b)
-    assert (difference.interval, difference.method) == (interval, method)
-
-
-def test_welch_equals_student_for_equal_spreads() -> None:
-    # Both variances 1, n 3: standard error sqrt(2/3) = 0.816497, df 4, t 2.776445
-    assert welch([1.0, 2.0, 3.0], [2.0, 3.0, 4.0]).interval == pytest.approx((1 - 2.266958, 1 + 2.266958), abs=1e-6)
-
-
-def test_paired_uses_common_seeds_only() -> None:
-    # differences 0.5, 0.7, 0.3 (seed 7 has no partner): mean 0.5, sd 0.2, standard error 0.115470, half 0.496828
-    difference = paired({0: 1.0, 1: 2.0, 2: 3.0, 7: 99.0}, {2: 3.3, 1: 2.7, 0: 1.5})
-    assert difference.mean == pytest.approx(0.5)
-    assert difference.method == "paired"
-    assert difference.interval == pytest.approx((0.003172, 0.996828), abs=1e-6)
-
-
-def test_pairing_removes_what_a_seed_does_to_both_sides() -> None:
-    a, b = {0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.1, 1: 2.1, 2: 3.1}
-    narrow, wide = paired(a, b).interval, welch(list(a.values()), list(b.values())).interval
-    assert narrow == pytest.approx((0.1, 0.1))
-    assert wide is not None
-    assert wide[0] < 0 < wide[1]
-
-
-def test_one_pair_has_no_interval_and_none_has_no_difference() -> None:
-    assert paired({0: 1.0}, {0: 2.0}).interval is None
-    assert paired({0: 1.0}, {0: 2.0}).method == "none"
-    with pytest.raises(ValueError, match="no values"):
-        paired({0: 1.0}, {1: 2.0})
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,8 @@ def test_shared_profile(tmp_path: Path) -> None:
         write_run(tmp_path, "b-old", ended=2),
         write_run(tmp_path, "b-new", ended=3, profile="full"),
     ]
-    assert shared_profile(paths, "p30", "p31") == "tiny"  # B's newest is full, which A has not
-    assert shared_profile(paths[1:], "p30", "p31") is None
+    assert shared_profile(paths, ["p30", "p31"]) == "tiny"  # B's newest is full, which A has not
+    assert shared_profile(paths[1:], ["p30", "p31"]) is None
 
 
 def test_flatten() -> None:

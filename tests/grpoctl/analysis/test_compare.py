@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from core.errors import UserError
+from grpoctl.analysis.caveats import changed_settings, knobs
 from grpoctl.analysis.collect import RunRecord
-from grpoctl.analysis.compare import Comparison, changed_settings, compare, knobs
+from grpoctl.analysis.compare import Comparison, compare
 
 LR = "stages.grpo.learning_rate"
 K = "stages.grpo.num_generations"
 FAULT = ["rollout-in-train-mode"]
 
 
-def sides(build: Any, a: list[float], b: list[float], spec_b: dict[str, Any] | None = None) -> Comparison:
+def two_sides(build: Any, a: list[float], b: list[float], spec_b: dict[str, Any] | None = None) -> Comparison:
     """A comparison of runs with these final rewards, seeds from 0 on."""
     runs_a = [build(reward, seed) for seed, reward in enumerate(a)]
     b_is = {"spec": spec_b or {LR: 1e-5}, "recorded_as": "p31@1", "spec_sha": "bbbb"}
@@ -78,7 +80,7 @@ def test_changed_settings(a: dict[str, Any], b: dict[str, Any], changed: dict[st
     ],
 )
 def test_verdict(build: Any, a: list[float], b: list[float], facts: tuple[str, ...]) -> None:
-    verdict = sides(build, a, b).verdict
+    verdict = two_sides(build, a, b).verdict
     assert [fact for fact in facts if fact not in verdict] == []
 
 
@@ -96,16 +98,17 @@ def test_a_seed_that_lacks_the_metric_is_left_out_and_not_paired(build: Any) -> 
     a = [build(0.4, 0), build(0.5, 1), build(0.6, 2)]
     b = [build(0.6, 0), build(0.7, 1), build(float("nan"), 2)]
     row = compare(a, b).metrics["eval/reward"]
-    assert row.b is not None
+    b = row.estimates["b"]
+    assert b is not None
     assert row.difference is not None
-    assert (row.b.n, row.b.mean, row.difference.method) == (2, pytest.approx(0.65), "welch")
+    assert (b.n, b.mean, row.difference.method) == (2, pytest.approx(0.65), "welch")
 
 
 def test_document(build: Any) -> None:
-    document = json.loads(json.dumps(sides(build, [0.4, 0.5], [0.5, 0.6]).document(), allow_nan=False))
+    document = json.loads(json.dumps(two_sides(build, [0.4, 0.5], [0.5, 0.6]).document(), allow_nan=False))
     assert set(document) == {
-        "schema", "changed", "metrics", "runs", "stages", "findings", "baselines", "picks_equal",
-        "weights_mean_abs_diff", "notes", "verdict",
+        "schema", "verdict", "would_change", "sides", "changed", "inert", "places", "metrics", "runs", "stages",
+        "findings", "baselines", "picks_equal", "weights_mean_abs_diff", "notes",
     }  # fmt: skip
     assert document["baselines"] == {"a": {}, "b": {}}
     assert (document["picks_equal"], document["weights_mean_abs_diff"]) == (None, None)
@@ -261,17 +264,17 @@ def test_knobs_counts_decisions(a: dict[str, Any], b: dict[str, Any], decisions:
 
 def test_a_side_with_an_error_is_named_before_its_numbers_are_believed(build: Any) -> None:
     """What only warns is in the document and makes no comparison unsafe."""
-    error = {"id": "rollout-mode", "severity": "error", "summary": "35 of 35"}
+    error = {"id": "policy-collapse", "severity": "error", "summary": "35 of 35"}
     warning = {"id": "dead-groups", "severity": "warning", "summary": "half"}
     a = [build(0.5, 0, findings=[warning]), build(0.5, 1, findings=[error, warning])]
     comparison = compare(a, [build(0.5, seed, findings=[warning], run_id=f"b-{seed}") for seed in (0, 1)])
     assert comparison.notes[0].startswith("A ")
-    assert "1 of 2 runs (rollout-mode)" in comparison.notes[0]
+    assert "1 of 2 runs (policy-collapse)" in comparison.notes[0]
     assert comparison.notes[0].endswith("grpoctl diagnose p30-tiny-s1-aaaa-1")
     assert not any("B has an error" in note for note in comparison.notes)
     assert comparison.document()["findings"] == {
         "a": {
-            "rollout-mode": {"severity": "error", "runs": ["p30-tiny-s1-aaaa-1"]},
+            "policy-collapse": {"severity": "error", "runs": ["p30-tiny-s1-aaaa-1"]},
             "dead-groups": {"severity": "warning", "runs": ["p30-tiny-s0-aaaa-1", "p30-tiny-s1-aaaa-1"]},
         },
         "b": {"dead-groups": {"severity": "warning", "runs": ["b-0", "b-1"]}},
@@ -286,3 +289,105 @@ def test_a_key_that_is_not_written_at_its_default_has_that() -> None:
     c = {**b, "stages.grpo.adaptive_beta": None}
     d = {**b, "stages.grpo.adaptive_beta.max_beta": 9.0, "stages.grpo.adaptive_beta.factor": 2.0}
     assert changed_settings(c, d)["stages.grpo.adaptive_beta.factor"] == (None, 2.0)
+
+
+def test_unsound_runs_are_left_out_and_named(build: Any) -> None:
+    broken = {"id": "rollout-mode", "severity": "error", "summary": "35 of 35"}
+    a = [build(0.5, 0), build(0.52, 1), build(0.0, 2, findings=[broken])]
+    b = [build(0.6, seed, run_id=f"b-{seed}", spec={LR: 1e-5}) for seed in (0, 1)]
+    b.append(build(0.1, 2, run_id="b-2", spec={LR: 1e-5}, status="INVALID_ROLLOUT"))
+    comparison = compare(a, b)
+    assert [side.seeds for side in comparison.sides] == [(0, 1), (0, 1)]
+    assert comparison.sides[0].excluded == {"p30-tiny-s2-aaaa-1": "rollout-mode"}
+    assert comparison.sides[1].excluded == {"b-2": "INVALID_ROLLOUT"}
+    assert "p30-tiny-s2-aaaa-1 (rollout-mode)" in comparison.notes[0]
+    assert "b-2 (INVALID_ROLLOUT)" in comparison.notes[1]
+    assert comparison.metrics["eval/reward"].document()["a"] == {"mean": pytest.approx(0.51), "interval": ANY, "n": 2}
+
+
+def test_a_side_without_a_sound_run_has_numbers_and_no_verdict(build: Any) -> None:
+    broken = {"id": "rollout-integrity", "severity": "error", "summary": "nats"}
+    comparison = compare([build(0.5, 0, findings=[broken])], [build(0.6, 0, run_id="b")])
+    assert comparison.verdict.startswith("no verdict")
+    assert " A " in comparison.verdict
+    assert comparison.metrics["eval/reward"].document()["a"]["mean"] == 0.5  # type: ignore[index]
+    assert (comparison.sides[0].sound, comparison.would_change) == (False, ())
+
+
+def many(build: Any, *rewards: list[float]) -> Comparison:
+    """Sides A, B, ... with these final rewards, seeds from 0 on."""
+    return compare(
+        *(
+            [
+                build(reward, seed, run_id=f"{number}-{seed}", recorded_as=f"p{number}@1", spec={LR: number * 1e-6})
+                for seed, reward in enumerate(of_side)
+            ]
+            for number, of_side in enumerate(rewards, 1)
+        )
+    )
+
+
+def test_three_sides_and_the_best_of_them(build: Any) -> None:
+    comparison = many(build, [0.50, 0.51, 0.52], [0.80, 0.81, 0.82], [0.50, 0.52, 0.54])
+    (place,) = comparison.places
+    assert place.best == 1
+    assert set(place.contrasts) == {(0, 1), (0, 2), (1, 2)}
+    facts = ("B (p2@1) is better", "than A, C", "all 3 differences")
+    assert [fact for fact in facts if fact not in comparison.verdict] == []
+    back = place.over(1, 2)  # turned round: B over C
+    assert back.mean == pytest.approx(0.29)
+    assert back.improvement.value == 1.0
+    assert place.contrasts[1, 2].mean == pytest.approx(-0.29)
+    document = comparison.document()
+    assert set(document["places"][0]["contrasts"]) == {"b-a", "c-a", "c-b"}  # type: ignore[index]
+    assert set(document["metrics"]["eval/reward"]) == {"a", "b", "c"}  # type: ignore[index]
+    assert document["changed"][LR] == [1e-6, 2e-6, 3e-6]  # type: ignore[index]
+
+
+def test_the_best_of_many_must_be_further_away_than_one_of_two(build: Any) -> None:
+    """0.08 above another of the same noise: clear of one, and not of the nearest of eight that might have been it."""
+    noisy = [[0.50, 0.52, 0.54, 0.56, 0.58]] * 7
+    best = [0.55, 0.58, 0.61, 0.64, 0.55]
+    two, eight = many(build, noisy[0], best).places[0], many(build, *noisy, best).places[0]
+    pair = two.contrasts[0, 1]
+    assert eight.contrasts[0, 7].interval == pair.interval
+    assert pair.family == pair.interval
+    wide, narrow = eight.contrasts[0, 7].family, pair.family
+    assert wide is not None
+    assert narrow is not None
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+def test_where_budgets_differ_both_are_read_at_the_smaller_one(build: Any) -> None:
+    """A draws 24 completions, B 48; B stands at 0.5 after 24 and at 0.9 in the end."""
+
+    def run(seed: int, per_step: int, values: list[float], **more: Any) -> RunRecord:
+        made = build(values[-1] + 0.01 * seed, seed, **more)
+        rows = [
+            {"step": step, "completions": step * per_step, "eval/reward": value + 0.01 * seed}
+            for step, value in enumerate(values)
+        ]
+        return RunRecord(result=made.result, spec=made.spec, rows=tuple(rows))
+
+    a = [run(seed, 6, [0.4, 0.5, 0.6, 0.65, 0.7]) for seed in range(3)]
+    b = [run(seed, 12, [0.4, 0.45, 0.5, 0.7, 0.9], run_id=f"b{seed}", spec={K: 4}) for seed in range(3)]
+    comparison = compare(a, b)
+    equal, end = comparison.places
+    assert (equal.completions, end.completions) == (24.0, None)
+    assert equal.means == pytest.approx((0.71, 0.51))
+    assert end.means == pytest.approx((0.71, 0.91))
+    assert comparison.verdict.startswith("at 24 completions each: A ")
+    assert "at the end (A 24, B 48): B " in comparison.verdict
+    assert any("at the end B" in text for text in comparison.would_change)
+
+
+def test_one_side_is_not_compared_and_27_are_too_many(build: Any) -> None:
+    with pytest.raises(UserError, match="got 1 side; 2 to 26"):
+        compare([build(0.5)])
+    with pytest.raises(UserError, match="got 27 sides"):
+        compare(*[[build(0.5)]] * 27)
+
+
+def test_what_would_change_an_open_verdict(build: Any) -> None:
+    (text,) = two_sides(build, [0.5, 0.5, 0.5], [0.6, 0.4, 0.55]).would_change[:1]
+    assert [fact for fact in ("4 of 5", "seeds") if fact not in text] == []
