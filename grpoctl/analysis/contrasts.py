@@ -163,13 +163,8 @@ class Noise:
 
 def contrasts(sides: Sequence[Outcomes]) -> dict[tuple[int, int], Contrast]:
     """(place of A, place of B) -> B minus A, for every two sides that have values."""
-    pairs = [(a, b) for a, b in combinations(range(len(sides)), 2) if sides[a].n and sides[b].n]
-    noises = {pair: noise(sides[pair[0]], sides[pair[1]]) for pair in pairs}
-    known = [of_pair for of_pair in noises.values() if of_pair is not None]
-    # A pair whose runs happen to agree must not look precise among many: nor may it be more so than all are.
-    common = (mean([one.variance for one in known]), sum(max(side.n - 1, 0) for side in sides)) if known else None
-    many = sum(1 for side in sides if side.n)
-    return {pair: _contrast(sides[pair[0]], sides[pair[1]], noises[pair], many, common) for pair in pairs}
+    family = Family.of(sides)
+    return {(a, b): _contrast(sides[a], sides[b], of_pair, family) for (a, b), of_pair in family.noises.items()}
 
 
 def contrast(a: Outcomes, b: Outcomes) -> Contrast:
@@ -177,9 +172,38 @@ def contrast(a: Outcomes, b: Outcomes) -> Contrast:
     return contrasts([a, b])[0, 1]
 
 
-def _contrast(
-    a: Outcomes, b: Outcomes, of_pair: Noise | None, many: int, common: tuple[float, float] | None
-) -> Contrast:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """All pairs of `many` sides that are looked at together, and their mean noise."""
+
+    noises: Mapping[tuple[int, int], Noise | None]
+    many: int
+    variance: float
+    df: float
+
+    @classmethod
+    def of(cls, sides: Sequence[Outcomes]) -> Family:
+        """The pairs of sides that have values."""
+        there = [place for place, side in enumerate(sides) if side.n]
+        noises = {(a, b): noise(sides[a], sides[b]) for a, b in combinations(there, 2)}
+        known = [of_pair.variance for of_pair in noises.values() if of_pair is not None]
+        df = float(sum(max(side.n - 1, 0) for side in sides))
+        return cls(noises=noises, many=len(there), variance=mean(known) if known else 0.0, df=df)
+
+    def half_widths(self, of_pair: Noise) -> tuple[float, float]:
+        """Of the pair's own interval, and of the one that holds for all pairs at once.
+
+        Among many pairs some have runs that happen to agree: none may look more precise than all are on the mean.
+        """
+        error = math.sqrt(of_pair.variance)
+        own = t_quantile((1 + CONFIDENCE) / 2, of_pair.df) * error
+        if self.many <= 2:
+            return own, own
+        wide = range_quantile(self.many, of_pair.df) * error
+        return own, max(own, wide, range_quantile(self.many, self.df) * math.sqrt(self.variance))
+
+
+def _contrast(a: Outcomes, b: Outcomes, of_pair: Noise | None, family: Family) -> Contrast:
     gap = b.mean - a.mean
     odds = improvement(list(a.values.values()), list(b.values.values()))
     if of_pair is None:
@@ -188,10 +212,7 @@ def _contrast(
             sources=None, improvement=odds, smallest=None, seeds_needed=None,
         )  # fmt: skip
     error, df = math.sqrt(of_pair.variance), of_pair.df
-    half = t_quantile((1 + CONFIDENCE) / 2, df) * error
-    wide = half
-    if many > 2 and common is not None:
-        wide = max(range_quantile(many, df) * error, range_quantile(many, common[1]) * math.sqrt(common[0]))
+    half, wide = family.half_widths(of_pair)
     made = Contrast(
         mean=gap,
         interval=(gap - half, gap + half),
@@ -206,7 +227,7 @@ def _contrast(
         smallest=wide + t_quantile(POWER, df) * error,
         seeds_needed=seeds_needed(gap, of_pair, (a.n, b.n)),
     )
-    return replace(made, rests_on=_rests_on(a, b) if many == 2 and made.clear else ())
+    return replace(made, rests_on=_rests_on(a, b)) if family.many == 2 and made.clear else made
 
 
 def noise(a: Outcomes, b: Outcomes) -> Noise | None:
