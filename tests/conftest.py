@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from grpoctl.config import load
-from grpoctl.executors.execution import Recorder
+from grpoctl.executors.recorder import Recorder
 from grpoctl.files import replace_json
 from grpoctl.runs import status
 from grpoctl.runs.launch import Launch, identity_of, prepare

@@ -100,8 +100,8 @@ def _needs_float32(source: object, lora: object) -> bool:
     return lora is None or (isinstance(source, str) and source.startswith("builtin:"))
 
 
-LM, POINTER, RESTORATION = "lm", "pointer", "restoration"
-BUILT_IN = (LM, POINTER, RESTORATION)
+LM, POINTER, RESTORATION, EXTERNAL = "lm", "pointer", "restoration", "external"
+BUILT_IN = (LM, POINTER, RESTORATION, EXTERNAL)
 
 
 class PolicyConfig(Part):
@@ -253,6 +253,15 @@ class RestorationConfig(PolicyConfig):
         return self
 
 
+class ExternalPolicyConfig(PolicyConfig):
+    """Whatever a command trains (`trainer.kind: command`): nothing is known of it."""
+
+    kind: Literal["external"]
+
+    output: ClassVar[str] = "external"
+    tokens: ClassVar[bool] = True  # what is said of lengths is about tokens
+
+
 def policy_config(kind: str) -> type[PolicyConfig] | None:
     """The settings' class of a kind of policy, built-in or added by a package; None for an unknown kind.
 
@@ -264,6 +273,8 @@ def policy_config(kind: str) -> type[PolicyConfig] | None:
         return PointerConfig
     if kind == RESTORATION:
         return RestorationConfig
+    if kind == EXTERNAL:
+        return ExternalPolicyConfig
     return plugins.config_class("grpoctl.policies", kind, BUILT_IN, PolicyConfig)
 
 

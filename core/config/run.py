@@ -17,6 +17,7 @@ from core.config.expectation import Expectation, parse
 from core.config.grpo_stage import GrpoStage
 from core.config.part import LATE, Count, Fraction, Name, NonNegative, Part, Positive, PositiveInt, refusal
 from core.config.policy import (
+    EXTERNAL,
     AnyPolicy,
     Dtype,
     LmPolicyConfig,
@@ -27,6 +28,7 @@ from core.config.policy import (
 )
 from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase, constant, kind_of, steps_of_epochs
 from core.config.task import AnyTask, CustomTaskSpec, task_names
+from core.config.trainer import OF_THE_RUN, TrainerSpec, words
 from core.errors import SpecError
 from core.metrics import declared, unknown_metric
 
@@ -151,6 +153,7 @@ class RunSpec(Part):
     policy: Annotated[AnyPolicy, LATE] = LmPolicyConfig()
     model: Annotated[ModelSpec | None, AfterValidator(_model_of_an_lm)] = None  # the policy lm needs it
     task: AnyTask
+    trainer: Annotated[TrainerSpec, LATE] = TrainerSpec()
     init_from: str | None = None  # a run: start from its best checkpoint
     stages: Annotated[dict[Name, Stage], Field(min_length=1)]
     budget: BudgetSpec | None = None  # the last stage goes on until it is spent
@@ -199,6 +202,19 @@ class RunSpec(Part):
 
     @model_validator(mode="before")
     @classmethod
+    def _nothing_is_known_of_a_command(cls, value: Any) -> Any:
+        """A command's policy and task are external where the spec does not say what they are."""
+        trainer = value.get("trainer") if isinstance(value, dict) else None
+        kind = trainer.get("kind") if isinstance(trainer, dict) else getattr(trainer, "kind", None)
+        if kind != "command":
+            return value
+        unknown = {"task": {"name": EXTERNAL}} if value.get("task") is None else {}
+        if value.get("policy") is None and value.get("model") is None:
+            unknown["policy"] = {"kind": EXTERNAL}
+        return {**value, **unknown}
+
+    @model_validator(mode="before")
+    @classmethod
     def _epochs_give_steps(cls, value: Any) -> Any:
         """`max_steps` of a stage that says `epochs`, where both numbers it needs are there."""
         stages, task = (value.get(key) for key in ("stages", "task")) if isinstance(value, dict) else (None, None)
@@ -240,6 +256,11 @@ class RunSpec(Part):
 
     @model_validator(mode="after")
     def _policy_fits(self) -> RunSpec:
+        if self.trainer.kind == "command":
+            return self  # they say what the program works on, as far as that is known
+        for key, name in (("policy.kind", self.policy.kind), ("task.name", self.task.name)):
+            if name == EXTERNAL:
+                raise refusal(key, f"got {EXTERNAL}, which only trainer.kind: command can train; name another one")
         if self.task.scores != self.policy.output:
             problem = f"scores {self.task.scores}, and the policy {self.policy.kind} gives {self.policy.output}"
             raise refusal("task.name", f"got {self.task.name}, which {problem}; allowed: a task that scores that")
@@ -273,6 +294,9 @@ def check_fit(spec: RunSpec) -> None:
     """
     policy_kinds()
     task_names()
+    if spec.trainer.kind == "command":
+        _check_command(spec)
+        return
     _check_temperatures(spec)
     unanswered = isinstance(spec.task, CustomTaskSpec) and spec.task.answer is None
     for name, stage in spec.stages.items():
@@ -291,6 +315,17 @@ def check_fit(spec: RunSpec) -> None:
         raise SpecError(f"got true, and the policy {kind} has no adapter to merge; allowed: false", key="export.merged")
     if spec.budget is not None and spec.budget.tokens is not None and not spec.policy.tokens:
         raise SpecError(f"the policy {kind} draws no tokens; allowed: budget.completions", key="budget.tokens")
+
+
+def _check_command(spec: RunSpec) -> None:
+    """Placeholders that name nothing, and what a program of somebody else's cannot be asked."""
+    known = spec.model_dump(mode="json")
+    for key in ("command", "resume_command", "metrics"):
+        if (template := getattr(spec.trainer, key)) is not None:
+            words(template, known, OF_THE_RUN[0], key=f"trainer.{key}")
+    for key, given in (("faults", bool(spec.faults)), ("init_from", spec.init_from is not None)):
+        if given:
+            raise SpecError("belongs to grpoctl's own trainer, and trainer.kind is command; leave it out", key=key)
 
 
 def _check_faults(spec: RunSpec) -> None:

@@ -333,6 +333,21 @@ class RestorationTaskSpec(TaskConfig):
         return self
 
 
+class ExternalTaskSpec(TaskConfig):
+    """Whatever a command trains on (`trainer.kind: command`): nothing is known of its problems and rewards."""
+
+    name: Literal["external"]
+
+    scores: ClassVar[str] = "external"
+
+    train_prompts: PositiveInt = 1_000_000_000  # unknown: only `epochs` asks for it
+
+    @property
+    def reward_range(self) -> None:
+        """Nobody knows."""
+        return None
+
+
 BuiltInTask = (
     WorkflowDslTaskSpec
     | ArithmeticTaskSpec
@@ -340,6 +355,7 @@ BuiltInTask = (
     | CustomTaskSpec
     | ExampleSelectionTaskSpec
     | RestorationTaskSpec
+    | ExternalTaskSpec
 )
 BUILT_IN: tuple[str, ...] = tuple(get_args(task.model_fields["name"].annotation)[0] for task in get_args(BuiltInTask))
 

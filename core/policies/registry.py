@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from core import plugins
 from core.config import LmPolicyConfig, RunSpec
-from core.config.policy import BUILT_IN, PointerConfig, RestorationConfig
+from core.config.policy import BUILT_IN, ExternalPolicyConfig, PointerConfig, RestorationConfig
 from core.errors import RunError, SpecError
 
 if TYPE_CHECKING:  # loads torch, which who only checks does without
@@ -19,6 +19,8 @@ def check_policy(spec: RunSpec) -> None:
 
     A spec that is only listed or validated may be so: where its weights lie, another machine knows.
     """
+    if spec.trainer.kind == "command":  # what its program needs, that program says
+        return
     if spec.init_from is None and (lack := spec.policy.untrained) is not None:
         raise SpecError(lack[1], key=f"policy.{lack[0]}")
     if isinstance(spec.policy, RestorationConfig) and spec.policy.weights is not None:
@@ -50,6 +52,8 @@ def build(spec: RunSpec) -> tuple[Policy, Origin | None]:
                     f"{error.name} is not installed: pip install 'grpoctl[images]'", key="policy.kind"
                 ) from error
             return RestorationPolicy(settings, seed=spec.seed), None
+        case ExternalPolicyConfig():
+            raise SpecError("is external: only the command that trains it can run it", key="policy.kind")
         case _:
             added = plugins.load("grpoctl.policies", spec.policy.kind, BUILT_IN)
             if added is None:

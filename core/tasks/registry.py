@@ -14,6 +14,7 @@ from core.config.task import (
     ArithmeticTaskSpec,
     CustomTaskSpec,
     ExampleSelectionTaskSpec,
+    ExternalTaskSpec,
     Gsm8kTaskSpec,
     RestorationTaskSpec,
     TaskConfig,
@@ -22,6 +23,7 @@ from core.config.task import (
 from core.errors import SpecError
 from core.tasks.arithmetic import ArithmeticTask
 from core.tasks.base import Task
+from core.tasks.external import ExternalTask
 from core.tasks.rewards.worker import NotFound, check_file, is_file
 from core.tasks.workflow_dsl.task import WorkflowDslTask
 
@@ -58,6 +60,8 @@ def build_without_data(spec: TaskConfig) -> Task:
             from core.tasks.restoration.task import RestorationTask
 
             task = RestorationTask(spec)
+        case ExternalTaskSpec():
+            task = ExternalTask()
         case _:
             added = plugins.load("grpoctl.tasks", spec.name, BUILT_IN)
             if added is None:
@@ -82,6 +86,8 @@ MOST_SLICES = 50  # of an evaluation: each is a metric of its own
 
 def check_task(spec: RunSpec) -> None:
     """Refuses a task that cannot be had, as far as this machine's files tell; runs nothing. Raises SpecError."""
+    if spec.trainer.kind == "command":  # what its program needs, that program says
+        return
     task = build(spec.task)
     if is_local(spec.task):
         check_slices(task, spec.evaluation.slice_by)

@@ -35,6 +35,7 @@ def sentences(result: Mapping[str, Any]) -> list[Line]:
         *stage_lines(result),
         *([Line(label="Weights", mark="WARNING", tone="warn", text=warning)] if warning else []),
         *sampler_lines(result),
+        *_unknown(result),
         *(_expectation(entry) for entry in result.get("expects", ())),
         *(_finding(entry) for entry in result.get("findings", ())),
         *_evidence(result),
@@ -63,6 +64,16 @@ def sampler_lines(result: Mapping[str, Any]) -> list[Line]:
     factor = "token" if "completions/length" in final else "factor"  # a length is recorded of tokens alone
     text = f"{gap:.2g} nats a {factor} from the trainer; a gap from {detectable:.2g} on would be noticed"
     return [Line(label="Sampler", text=text)]
+
+
+def _unknown(result: Mapping[str, Any]) -> list[Line]:
+    """What nobody looked at in a run that another program trained."""
+    if result.get("trainer") != "command":
+        return []
+    text = (
+        "a command trained it: its rollouts, samples and held-out answers were not seen, and nothing vouches for them"
+    )
+    return [Line(label="Not known", text=text)]
 
 
 def gain_text(entry: Mapping[str, Any], metric: str = HEADLINE) -> str:

@@ -14,29 +14,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args
 
 from core.config import RunSpec
 from core.errors import GrpoError, SpecError, StorageError, in_words
-from core.health.finding import sampled
 from core.training.outcome import Ending, EndStatus
 from grpoctl.config import read_resolved, spec_sha
+from grpoctl.executors.command import train_by_command
 from grpoctl.executors.ranks import OtherRanks, ask_together, other_ranks
+from grpoctl.executors.recorder import Recorder, last_recorded, rewind
 from grpoctl.executors.shared_stages import SharedStages, publishing, shared_stages
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.exports import weights
 from grpoctl.files import (
     Row,
-    RowWriter,
     read_json,
     read_rows,
-    replace_bytes,
     replace_json,
     replace_rows,
     storage_errors,
-    truncate_after,
 )
 from grpoctl.runs import provenance, status
 from grpoctl.runs.launch import identity_of, initial_snapshot
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
     from core.health.finding import Finding
     from core.training.checkpoint import Checkpoints, Snapshot
     from core.training.parallel import World
-    from core.training.requests import Evaluated
     from core.training.trainer import Trainer
 
 Watcher = Callable[[Mapping[str, float | None]], None]
@@ -109,7 +105,10 @@ def execute(
         cause: str | None = None
         try:
             with other_ranks(run, slots) as others, shared_stages(run, spec) as shared:
-                ended, message = _train(spec, run, hooks, notes, others, shared)
+                if spec.trainer.kind == "command":
+                    ended, message = _by_command(spec, run, hooks, notes)
+                else:
+                    ended, message = _train(spec, run, hooks, notes, others, shared)
         except KeyboardInterrupt as error:
             why = "terminated" if isinstance(error, Terminated) else "interrupted"
             ended, message = Status.INTERRUPTED, f"{why}; continue with --resume"
@@ -193,6 +192,14 @@ def _train(
         if ending.status != Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
             notes += _leave(trainer, checkpoints, run)
     return Status(ending.status), ending.message
+
+
+def _by_command(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[Status, str]:
+    """Train by the program that the spec names."""
+    hooks.started(spec, run)
+    return train_by_command(
+        spec, run, ask=parent_control(run, hooks.waiting), row=hooks.row, waiting=hooks.waiting, notes=notes
+    )
 
 
 def _leave(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str]:
@@ -285,6 +292,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "run_dir": str(run.path),
         "status": str(ended),
         "message": message,
+        **({} if spec.trainer.kind == "grpoctl" else {"trainer": spec.trainer.kind}),
         "steps": int(reached.final.get("steps", 0)),
         "updates": int(reached.final.get("updates", 0)),
         "seconds": round(sum(row["total"] for row in read_rows(run.timings)), 3),
@@ -343,77 +351,6 @@ def _mirror_notes(mirror: MirrorHandle | None) -> list[str]:
         return []
     why = str(state.error).removesuffix(f"; {ADVICE}")
     return [f"MLflow is behind: {why}; {ADVICE}"]
-
-
-class Recorder:
-    """The observer of one run: samples first, then the metrics row, so that a metrics row means the step is complete.
-
-    `watcher` sees each row after it was written. Raises StorageError on a full disk.
-    """
-
-    def __init__(self, run: RunDir, watcher: Watcher) -> None:
-        self._run = run
-        self._watcher = watcher
-        self._samples = RowWriter(run.samples)
-        self._metrics = RowWriter(run.metrics)
-        self._timings = RowWriter(run.timings)
-        # A run that an older version began lacks its first evaluations: part of them would look like all.
-        whole = run.problem_rows.exists() or not read_rows(run.metrics)
-        self._problems = RowWriter(run.problem_rows) if whole else None
-
-    def step_done(
-        self,
-        row: Mapping[str, float | None],
-        samples: Sequence[Mapping[str, object]],
-        timings: Mapping[str, float],
-        evaluated: Evaluated | None = None,
-    ) -> None:
-        """Record one step."""
-        if evaluated is not None:
-            if evaluated.picture is not None:
-                replace_bytes(self._run.picture(int(row["step"] or 0)), evaluated.picture)
-            if self._problems is not None:
-                self._problems.append(*evaluated.problems)
-        self._samples.append(*samples)
-        self._timings.append({"step": row["step"], **timings})
-        self._metrics.append(row)
-        self._watcher(row)
-
-    def __enter__(self) -> Recorder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for writer in (self._samples, self._metrics, self._timings, self._problems):
-            if writer is not None:
-                writer.close()
-
-
-def last_recorded(run: RunDir) -> int:
-    """The last step that metrics have, with its samples and its evaluation's problems; -1 where there is none.
-
-    A checkpoint waits for the disk and rows do not: after a power cut it may be of a step whose rows are lost.
-    """
-    rows, samples, problems = (read_rows(path) for path in (run.metrics, run.samples, run.problem_rows))
-    drawn, asked = (int(written[-1]["step"]) if written else -1 for written in (samples, problems))
-    lost = [
-        int(row["step"])
-        for row in rows
-        if (sampled(row) and int(row["step"]) > drawn)
-        or (problems and row.get("eval/reward") is not None and int(row["step"]) > asked)
-    ]
-    return lost[0] - 1 if lost else int(rows[-1]["step"]) if rows else -1
-
-
-def rewind(run: RunDir, step: int) -> None:
-    """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes."""
-    for path in (run.metrics, run.samples, run.timings, run.problem_rows):
-        truncate_after(path, step)
-    for picture in run.pictures.glob("step-*.png"):
-        if picture > run.picture(step):
-            with storage_errors("remove", picture):
-                picture.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

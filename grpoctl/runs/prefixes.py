@@ -58,7 +58,7 @@ def prefix_sha(spec: RunSpec, stages: int, around: Mapping[str, object]) -> str 
     task that a package adds, which may read the whole spec, and reward functions of an installed module.
     """
     names, task = list(spec.stages), spec.task
-    if not 0 < stages < len(names) or spec.policy.kind not in POLICIES:
+    if not 0 < stages < len(names) or spec.policy.kind not in POLICIES or spec.trainer.kind != "grpoctl":
         return None
     if isinstance(task, CustomTaskSpec):
         if not all(is_file(reward.function.rpartition(":")[0]) for reward in task.rewards):

@@ -40,7 +40,7 @@ def test_a_package_adds_a_policy_and_a_task_without_torch(monkeypatch: pytest.Mo
     config = policy_config("gaussian-bandit")
     assert config is not None
     assert (config.output, config.density, config.tokens) == ("vector", True, False)
-    assert policy_kinds() == ["lm", "pointer", "restoration", "gaussian-bandit"]
+    assert policy_kinds() == ["lm", "pointer", "restoration", "external", "gaussian-bandit"]
     assert task_config("reach") is not None
     assert task_config("arithmetic") is None  # a built-in one is no package's
     assert task_names()[-1] == "reach"

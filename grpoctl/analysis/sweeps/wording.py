@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,8 @@ def value_text(value: object) -> str:
         return "{" + ", ".join(f"{key}: {value_text(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(value_text, value))}]"
-    return str(value)
+    text = str(value)
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def random_search_text(total: int, startup: int | None) -> str | None:

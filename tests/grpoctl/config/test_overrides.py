@@ -36,7 +36,7 @@ LEAVES = {
     for path, field in ALL.items()
     if not has_parts(field)
     and dotted(path) not in ONLY_VALUE
-    and not dotted(path).startswith(tuple(f"{key}." for key in CONSTANT))
+    and not dotted(path).startswith(tuple(f"{key}." for key in (*CONSTANT, "trainer")))  # a command's: test_trainer
 }
 SPECIAL: dict[str, Any] = {
     "faults": ["rollout-in-train-mode"],

@@ -91,14 +91,15 @@ VALUES = [
         3,
         "task.name",
         "got the string 'workflows-dsl'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom, example-selection, "
-        "restoration; did you mean workflow-dsl?",
+        "restoration, external; did you mean workflow-dsl?",
     ),
     (
         "task: 3",
         3,
         "task",
         "got 3; allowed: a mapping that names its task "
-        "(name: workflow-dsl or arithmetic or gsm8k or custom or example-selection or restoration)",
+        "(name: workflow-dsl or arithmetic or gsm8k or custom or example-selection or restoration "
+        "or external)",
     ),
     ("task: {domains: {maths: 1}}", 3, "task.domains.maths", "got the name 'maths'; allowed: one of math, qa, code"),
     (

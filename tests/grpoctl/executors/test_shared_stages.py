@@ -11,7 +11,7 @@ import torch
 from core.training.checkpoint import Checkpoints, Progress, Snapshot
 from core.training.outcome import Ending
 from core.training.requests import Evaluated
-from grpoctl.executors.execution import Recorder
+from grpoctl.executors.recorder import Recorder
 from grpoctl.executors.shared_stages import SharedStages, shared_stages
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs import provenance

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.training.requests import Evaluated
-from grpoctl.executors.execution import Recorder, last_recorded, rewind
+from grpoctl.executors.recorder import Recorder, last_recorded, rewind
 from grpoctl.files import read_rows
 from grpoctl.runs.run_dir import RunDir
 from tests.conftest import Recorded, metrics, sample
