@@ -41,6 +41,7 @@ COMMANDS = {
     "compare": ("compare", "Is B better than A, or is that seed noise?"),
     "logs": ("logs", "Print the log of a run or a study."),
     "stop": ("stop", "Stop a running run or study; --resume continues it."),
+    "gc": ("gc", "What can go from the disk, and how much that frees. Removes nothing without --yes."),
     "models": ("models", "List models that profiles use, and those on this machine."),
     "ui": ("ui", "Open the runs in MLflow's own web pages."),
     "doctor": ("doctor", "Check versions, devices, store and cache."),

@@ -73,7 +73,7 @@ def _unknown(result: Mapping[str, Any]) -> list[Line]:
     text = (
         "a command trained it: its rollouts, samples and held-out answers were not seen, and nothing vouches for them"
     )
-    return [Line(label="Not known", text=text)]
+    return [Line(label="Unknown", text=text)]
 
 
 def gain_text(entry: Mapping[str, Any], metric: str = HEADLINE) -> str:

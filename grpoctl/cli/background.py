@@ -16,18 +16,19 @@ from typing import Any
 from core.errors import GrpoError, RunError
 from grpoctl import console
 from grpoctl.children import spawn
-from grpoctl.cli import exits, run_session
+from grpoctl.cli import exits, notify, run_session
 from grpoctl.cli.run_session import Live, RunRequest, print_outcome, take_first
 from grpoctl.config import read_resolved
 from grpoctl.executors.execution import execute
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import ignore_hang_up, print_into, wait_until_held
+from grpoctl.files import read_json
 from grpoctl.runs import liveness
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir
 
 
-def detach(request: RunRequest) -> dict[str, Any]:
+def detach(request: RunRequest, notify_command: Sequence[str] | None = None) -> dict[str, Any]:
     """Start a process that executes the runs, and give the JSON document: schema, pid, runs.
 
     Returns once that process holds the first of them. Raises SpecError, NotFoundError, UserError and BusyError before
@@ -48,7 +49,7 @@ def detach(request: RunRequest) -> dict[str, Any]:
         (finished if prepared.finished else runs).append(prepared.run)
     pid = None
     if runs:
-        pid = _start(runs, request, why)
+        pid = _start(runs, request, why, notify_command)
         if not request.json:
             first, *later = runs
             console.print_text(f"{first.id} runs in the background (process {pid})")
@@ -59,10 +60,11 @@ def detach(request: RunRequest) -> dict[str, Any]:
     return {"schema": 1, "pid": pid, "runs": entries}
 
 
-def _start(runs: Sequence[RunDir], request: RunRequest, why: str) -> int:
+def _start(runs: Sequence[RunDir], request: RunRequest, why: str, notify_command: Sequence[str] | None) -> int:
     """The id of the process, which holds the first run by now. Raises RunError where it ended before."""
     document = {"runs": [str(run.path) for run in runs], "why": why, "quiet": request.quiet}
     document |= {"argv": list(request.argv), "slots": [asdict(slot) for slot in request.slots]}
+    document["notify"] = notify_command
     first = runs[0]
     process = spawn(["grpoctl.cli.background", jsonlib.dumps(document)], first.log)
     try:
@@ -82,10 +84,16 @@ def main(argv: Sequence[str]) -> int:
     take_first(slots)
     print_into(runs[0].log)
     try:
-        return exits.worst_exit_code(_execute_all(runs, request, document["why"]))
+        return notify.telling(document["notify"], "run_ended", lambda: _told(runs, request, document["why"]))
     except GrpoError as error:
         console.print_error(str(error))
         return exits.exit_code_of_error(error)
+
+
+def _told(runs: Sequence[RunDir], request: RunRequest, why: str) -> tuple[int, dict[str, Any]]:
+    """The exit code of the runs, and what is told of their end."""
+    code = exits.worst_exit_code(_execute_all(runs, request, why))
+    return code, run_session.told([result for run in runs if (result := read_json(run.result)) is not None])
 
 
 def _execute_all(runs: Sequence[RunDir], request: RunRequest, why: str) -> list[str]:

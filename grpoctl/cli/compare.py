@@ -133,7 +133,7 @@ def _print_place(sides: Sequence[Side], place: Place) -> None:
         gap = place.over(best, number) if number != best and value is not None else None
         rows.append((side.letter, side.name, metric_text(HEADLINE, value), *_against(gap, best=number == best)))
     columns = ("", "", HEADLINE, "below the best", "runs below", "variance by source")
-    note = "  * the interval excludes 0; runs below: how often one of the best is better than one of this side"
+    note = "  * excludes 0; runs below: chance that one of the best beats one of these"
     print_table(f"{HEADLINE} {where} ([ ]: 95 %, all pairs at once)", columns, rows, note=note)
 
 

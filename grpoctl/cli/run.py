@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from core.errors import UserError
 from grpoctl import console
-from grpoctl.cli import background, exits, run_session
+from grpoctl.cli import background, exits, notify, run_session
 from grpoctl.cli.options import Json, Overrides, Profile, parse_seeds
 from grpoctl.cli.run_session import RunRequest
 from grpoctl.config import dump, plain, run_stem, spec_sha
@@ -46,8 +46,10 @@ def run(
         bool, typer.Option("--detach", help="Run in the background: logs -f follows, stop ends it.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    notify_command: notify.AtTheEnd = None,
     json: Json = False,
 ) -> None:
+    command = notify.words_of(notify_command)
     if seed is not None and seeds is not None:
         raise UserError(f"got --seed {seed} and --seeds {seeds}; give one of them")
     request = RunRequest(
@@ -57,14 +59,19 @@ def run(
     if dry_run:
         print_plan(request)
     elif detach:
-        document = background.detach(request)
+        document = background.detach(request, command)
         if json:
             console.print_json(document)
     else:
-        results = run_session.run_all(request)
-        if json:
-            console.print_json({"schema": 1, "runs": results} if seeds is not None else results[0])
-        raise typer.Exit(exits.worst_exit_code(result["status"] for result in results))
+        raise typer.Exit(notify.telling(command, "run_ended", lambda: _run_all(request, several=seeds is not None)))
+
+
+def _run_all(request: RunRequest, *, several: bool) -> tuple[int, dict[str, Any]]:
+    """The exit code, and what is told of the end, of runs that are run here."""
+    results = run_session.run_all(request)
+    if request.json:
+        console.print_json({"schema": 1, "runs": results} if several else results[0])
+    return exits.worst_exit_code(result["status"] for result in results), run_session.told(results)
 
 
 def run_slots(gpus: str | None, processes: int | None) -> tuple[Slot, ...]:

@@ -16,6 +16,7 @@ from core.config.run import check_fit
 from core.health.finding import Row
 from core.health.guard import LOOK_BACK, collapse_finding, watched_guards
 from core.health.own_noise import noise_factor
+from core.health.rules.gains import HEADLINE
 from core.health.rules.integrity import noise_integrity, rollout_integrity
 from core.models import precision
 from core.policies.registry import check_policy
@@ -80,6 +81,17 @@ def run_all(request: RunRequest) -> list[dict[str, Any]]:
         if executed.result["status"] == "INTERRUPTED":
             break
     return results
+
+
+def told(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What `--notify` is told of the end of these runs; `status` is the last one's."""
+    keys = ("run_id", "run_dir", "experiment", "profile", "seed", "status", "message", "gain")
+    runs = [
+        {key: result.get(key) for key in keys} | {HEADLINE: (result.get("final") or {}).get(HEADLINE)}
+        for result in results
+    ]
+    last = runs[-1] if runs else {}
+    return {"status": last.get("status"), "message": last.get("message"), "runs": runs}
 
 
 def resolve(request: RunRequest, home: Home) -> tuple[list[Loaded], str]:

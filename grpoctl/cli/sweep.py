@@ -7,8 +7,9 @@ of them, and starting a sweep in the background. What is not: running one (sweep
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from core.errors import RunError, UserError
 from grpoctl import console
 from grpoctl.analysis.sweeps.wording import random_search_text
 from grpoctl.children import child_environment, spawn
-from grpoctl.cli import sweep_session
+from grpoctl.cli import notify, sweep_session
 from grpoctl.cli.options import Json, Overrides, Profile
 from grpoctl.cli.sweep_session import SweepRequest, Workers
 from grpoctl.credentials import STORAGE_VARIABLE
@@ -80,8 +81,10 @@ def sweep(
         bool, typer.Option("--detach", help="Run in the background: logs -f follows, stop ends it.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    notify_command: notify.AtTheEnd = None,
     json: Json = False,
 ) -> None:
+    command = notify.words_of(notify_command)
     request = SweepRequest(
         name=name, overrides=tuple(overrides or ()), profile=profile, trials=trials, seeds=seeds,
         storage=storage or os.environ.get(STORAGE_VARIABLE),
@@ -96,9 +99,9 @@ def sweep(
     elif dry_run:
         print_plan(request)
     elif detach:
-        start_detached(request)
+        start_detached(request, command)
     else:
-        raise typer.Exit(sweep_session.run(request))
+        raise typer.Exit(notify.telling(command, "sweep_ended", lambda: sweep_session.run(request)))
 
 
 def request_stop(request: SweepRequest) -> None:
@@ -187,7 +190,7 @@ def print_plan(request: SweepRequest) -> None:
     console.print_text("nothing was written")
 
 
-def start_detached(request: SweepRequest) -> None:
+def start_detached(request: SweepRequest, notify_command: Sequence[str] | None) -> None:
     """Start the sweep in a process of its own, and return once that drives the study.
 
     Whatever can be wrong with the request is refused here, before it is started.
@@ -204,9 +207,9 @@ def start_detached(request: SweepRequest) -> None:
         console.print_text(f"{opened.study.id} is complete")
         return
     study = opened.study
-    process = spawn(
-        ["grpoctl.app", "sweep", str(study.path), "--resume", *_options(request)], study.log, _environment(request)
-    )
+    told = [] if notify_command is None else ["--notify", shlex.join(notify_command)]
+    arguments = ["grpoctl.app", "sweep", str(study.path), "--resume", *_options(request), *told]
+    process = spawn(arguments, study.log, _environment(request))
     try:
         wait_until_held(study.lock, process, study.log)
     except RunError as error:

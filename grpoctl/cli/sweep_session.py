@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from core.errors import GrpoError, StorageError, UserError
 from core.policies.registry import check_policy
@@ -124,8 +124,8 @@ def resolve(request: SweepRequest, home: Home) -> SweepSpec:
     return sweep
 
 
-def run(request: SweepRequest) -> int:
-    """Run a sweep, or continue its study, to the end; gives the exit code."""
+def run(request: SweepRequest) -> tuple[int, dict[str, Any]]:
+    """Run a sweep, or continue its study, to the end; gives the exit code, and what `--notify` is told."""
     home = Home.locate()
     liveness.reconcile(home)
     with signals_as_interrupts(), opened_study(request, home) as opened:
@@ -144,7 +144,8 @@ def run(request: SweepRequest) -> int:
             console.print_json(document)
         else:
             console.print_sections(head(document))
-    return code
+    keys = ("study", "study_dir", "sweep", "profile", "status", "message", "metric", "best")
+    return code, {key: document.get(key) for key in keys}
 
 
 def bring_up_to_date(request: SweepRequest, opened: OpenStudy) -> None:

@@ -6,9 +6,6 @@ grown for --idle seconds; without that option somebody has to press Ctrl-C.
 
 from __future__ import annotations
 
-import json
-import shlex
-import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +19,7 @@ from core.health.examine import OF_WHOLE_RUNS
 from core.health.finding import Finding
 from core.text import harmless
 from grpoctl import console
-from grpoctl.cli import exits
+from grpoctl.cli import exits, notify
 from grpoctl.cli.diagnose import fail_limit, pairs
 from grpoctl.cli.options import Columns, KnownSettings
 from grpoctl.diagnose.diagnosis import Diagnosis
@@ -32,7 +29,6 @@ from grpoctl.diagnose.readers.registry import STANDARD_INPUT, open_source
 from grpoctl.runs import liveness
 from grpoctl.runs.run_dir import Home, RunDir
 
-NOTIFY_SECONDS = 10
 SHARE = 10  # of the time: a reading that takes a second is made every ten seconds at most
 
 
@@ -51,7 +47,7 @@ def watch(
             help="End with exit code 1 on a finding of this severity or worse: error, warning or never.",
         ),
     ] = "never",
-    notify: Annotated[
+    notify_command: Annotated[
         str | None,
         typer.Option(
             "--notify",
@@ -65,7 +61,7 @@ def watch(
     if source == STANDARD_INPUT:
         raise UserError("watch reads its source again and again, so it cannot be standard input: name a file or a run")
     limit = fail_limit(fail_on)
-    command = _command_of(notify)
+    command = notify.words_of(notify_command)
     run = _run_of(source)
     request = Source(
         name=source if run is None else str(run.path),
@@ -125,31 +121,10 @@ def tell(event: str, finding: Finding, diagnosis: Diagnosis, command: list[str] 
     what = finding.severity.upper() if event == "found" else "TAKEN BACK"
     text = harmless(" ".join(finding.summary.split()))
     console.print_text(f"{step}: {what}: {finding.id} ({finding.confidence}): {text}")
-    if command is None:
-        return
-    document = {**finding.as_json(), "event": event, "source": diagnosis.name, "step": diagnosis.facts.get("last_step")}
-    try:
-        done = subprocess.run(
-            command, input=json.dumps(document, default=str) + "\n", text=True, timeout=NOTIFY_SECONDS, check=False
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        console.print_note(f"warning: --notify: {command[0]} failed: {error}")
-        return
-    if done.returncode:
-        console.print_note(f"warning: --notify: {command[0]} ended with exit code {done.returncode}")
-
-
-def _command_of(notify: str | None) -> list[str] | None:
-    """The command's words. Raises UserError for a quote that does not end, or nothing."""
-    if notify is None:
-        return None
-    try:
-        words = shlex.split(notify)
-    except ValueError as error:
-        raise UserError(f"--notify: got {notify!r}: {error}") from None
-    if not words:
-        raise UserError("--notify: got nothing, expected a command, e.g. --notify 'tee -a findings.jsonl'")
-    return words
+    notify.send(
+        command,
+        {**finding.as_json(), "event": event, "source": diagnosis.name, "step": diagnosis.facts.get("last_step")},
+    )
 
 
 def _run_of(source: str) -> RunDir | None:

@@ -12,15 +12,21 @@ from tests.end_to_end.scenarios import FullRun
 
 pytestmark = pytest.mark.process
 
-RUN = ("run", "p31", "--quiet", "--json", "stages.grpo.max_steps=8")
+RUN = ("run", "p31", "--quiet", "--json", "stages.grpo.max_steps=12")
 READ_ONLY = "/sys/kernel/grpoctl"  # nobody can make a folder there, root included
-# No file can grow beyond this: a checkpoint has 200 kB; the first 16 samples of a step have 2 to 3 kB.
-ROOM = {"checkpoints.save_steps=3": 30_000, "checkpoints.save_steps=100": 12_000}
+# No file can grow beyond the number of bytes. An evaluation of p31 writes 30 to 50 kB of problems, at steps 0 and 10;
+# one of two problems 400 bytes. A checkpoint has 200 kB, a step's 16 samples 2 to 3 kB.
+FULL_AT = {
+    "a checkpoint": (60_000, "checkpoints.save_steps=3"),
+    "an evaluation": (60_000, "checkpoints.save_steps=100"),
+    "samples": (12_000, "checkpoints.save_steps=100", "task.eval_prompts=2"),
+}
 
 
-@pytest.mark.parametrize("saving", ROOM)
-def test_a_full_disk_is_one_line_and_is_gone_on_with(lone: Cli, p31: FullRun, saving: str) -> None:
-    full = lone.run(*RUN, saving, fsize=ROOM[saving])
+@pytest.mark.parametrize("writing", FULL_AT)
+def test_a_full_disk_is_one_line_and_is_gone_on_with(lone: Cli, p31: FullRun, writing: str) -> None:
+    room, *settings = FULL_AT[writing]
+    full = lone.run(*RUN, *settings, fsize=room)
     assert full.returncode == 3
     (error,) = [line for line in full.stderr.splitlines() if not line.startswith("note: MLflow is behind")]
     assert error.startswith("error: cannot write ")
@@ -29,15 +35,17 @@ def test_a_full_disk_is_one_line_and_is_gone_on_with(lone: Cli, p31: FullRun, sa
     assert full.document["status"] == "FAILED"
     run = lone.only_run
     reached = step_of(run)
-    assert 1 <= reached < 8
-    assert [path.read_bytes()[-1:] for path in (run.metrics, run.samples)] == [b"\n", b"\n"]  # whole rows only
+    assert 1 <= reached < 12
+    rows = (run.metrics, run.samples, run.problem_rows)
+    assert [path.read_bytes()[-1:] for path in rows] == [b"\n"] * 3  # whole rows only
 
-    again = lone.run(*RUN, saving, "--resume")
+    again = lone.run(*RUN, *settings, "--resume")
     assert again.returncode == 0, again.stderr
     assert again.document["run_id"] == run.id
-    # p31 saves at other steps and evaluates at 10 first; up to there it is the same run.
-    assert run.metrics.read_bytes().splitlines()[:8] == p31.dir.metrics.read_bytes().splitlines()[:8]
-    assert run.samples.read_bytes().splitlines() == p31.dir.samples.read_bytes().splitlines()[: 8 * 16]
+    # p31 saves at other steps and goes on after 12; up to there it is the same run, but for other problems' evaluations.
+    if "task.eval_prompts=2" not in settings:
+        assert run.metrics.read_bytes().splitlines()[:12] == p31.dir.metrics.read_bytes().splitlines()[:12]
+    assert run.samples.read_bytes().splitlines() == p31.dir.samples.read_bytes().splitlines()[: 12 * 16]
 
 
 @pytest.mark.parametrize("place", ["a folder nobody can make", "a file", "below a file"])

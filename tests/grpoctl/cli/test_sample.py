@@ -49,7 +49,9 @@ def test_sample_of_one_that_is_running_is_of_its_newest_checkpoint(
         said = grpoctl("sample", "p31", *drawn)
     assert (said.document["run_id"], said.document["step"]) == (running.id, 2)
     assert running.id in said.err
-    assert said.document["completions"] == base != best
+    of_the_newest = said.document["completions"]
+    # An adapter that adds 0 may still be multiplied otherwise than no adapter: the last bits depend on the CPU.
+    assert [{**one, "logprob": pytest.approx(one["logprob"], abs=1e-5)} for one in base] == of_the_newest != best
     assert grpoctl("sample", "p31", *drawn).document["run_id"] == weights.id
 
 

@@ -125,7 +125,7 @@ def test_a_database_that_was_away_as_the_sweep_ended_is_made_up_for(
 
     def make_up() -> None:
         if way == "resume":
-            assert sweep_session.run(again) == 0
+            assert sweep_session.run(again)[0] == 0
         else:
             assert [bool(error) for error in make_up_all(home).values()] == [folder.with_name("database.away").exists()]
 

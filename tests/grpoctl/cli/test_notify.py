@@ -1,0 +1,61 @@
+"""`--notify COMMAND`: told once, at the end, as JSON; its failure is a warning, and it never changes an exit code."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.errors import RunError
+from grpoctl.cli import notify
+from tests.grpoctl.printed import Capture
+
+
+def into(path: Path, *, then: str = "") -> list[str]:
+    """A command that writes what it is told to the path."""
+    script = f"import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read()); {then}"
+    return [sys.executable, "-c", script, str(path)]
+
+
+def test_the_end_of_the_work_is_told_with_its_exit_code(tmp_path: Path) -> None:
+    told = tmp_path / "a name with spaces; and $HOME"
+    code = notify.telling(into(told), "run_ended", lambda: (4, {"status": "COLLAPSED", "runs": [{"seed": 0}]}))
+    assert code == 4
+    assert json.loads(told.read_text()) == {
+        "schema": 1, "event": "run_ended", "status": "COLLAPSED", "runs": [{"seed": 0}], "exit_code": 4,
+    }  # fmt: skip
+
+
+def test_an_error_is_told_and_raised_again(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+
+    def work() -> tuple[int, dict[str, object]]:
+        raise RunError("the worker died")
+
+    with pytest.raises(RunError, match="the worker died"):
+        notify.telling(into(told), "sweep_ended", work)
+    document = json.loads(told.read_text())
+    assert (document["status"], document["message"], document["exit_code"]) == ("FAILED", "the worker died", 3)
+
+
+def test_a_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path, capsys: Capture) -> None:
+    sleeps = shlex.join([sys.executable, "-c", "import time; time.sleep(600)"])
+    command = ["sh", "-c", f"{sleeps} & echo $! > {tmp_path / 'child'}; wait"]
+    notify.send(command, {}, seconds=1.0)
+    assert "was ended after 1 seconds" in capsys.readouterr().err
+    state = Path("/proc") / (tmp_path / "child").read_text().strip() / "stat"
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("command", [["/no/such/command"], [sys.executable, "-c", "raise SystemExit(3)"]])
+def test_a_command_that_fails_is_a_warning(command: list[str], capsys: Capture) -> None:
+    assert notify.telling(command, "run_ended", lambda: (0, {})) == 0
+    assert "warning: --notify" in capsys.readouterr().err
+
+
+def test_what_it_prints_stands_outside_the_json_document(capfd: pytest.CaptureFixture[str]) -> None:
+    notify.send([sys.executable, "-c", "print('hello')"], {})
+    assert capfd.readouterr() == ("", "hello\n")
