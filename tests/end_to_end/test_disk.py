@@ -42,7 +42,7 @@ def test_a_full_disk_is_one_line_and_is_gone_on_with(lone: Cli, p31: FullRun, wr
     again = lone.run(*RUN, *settings, "--resume")
     assert again.returncode == 0, again.stderr
     assert again.document["run_id"] == run.id
-    # p31 saves at other steps and goes on after 12; up to there it is the same run, but for other problems' evaluations.
+    # p31 saves at other steps and goes on after 12; up to there it is the same run. Two problems are other problems.
     if "task.eval_prompts=2" not in settings:
         assert run.metrics.read_bytes().splitlines()[:12] == p31.dir.metrics.read_bytes().splitlines()[:12]
     assert run.samples.read_bytes().splitlines() == p31.dir.samples.read_bytes().splitlines()[: 12 * 16]
