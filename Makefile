@@ -5,6 +5,7 @@
 #                                                                                 ARGS="-n 0" in one process)
 #   make lint    the same without pytest
 #   make slow    the few tests that `make test` leaves out: a real model, TRL, the wheel; minutes of CPU
+#   make services   tests with a real browser, database server or cluster; installs them where it can, names what it skips
 #   make gpu     on a CUDA machine: tries every CUDA path in 10 minutes, writes docs/gpu.md and docs/gpu.json; exit code 2
 #                without a device         (ARGS=--rehearse: every part on the CPU, in 5 minutes, written into build/)
 #   make clean   removes $(VENV), $(VENV)-gpu, caches and built packages; never your runs in .grpoctl/
@@ -19,7 +20,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DELETE_ON_ERROR:
-.PHONY: run test slow gpu lint clean
+.PHONY: run test slow services gpu lint clean
 
 run: $(VENV)/.installed
 	$(BIN)/grpoctl run $(strip p31 $(ARGS))
@@ -31,6 +32,10 @@ test: lint
 # Ended after 15 minutes, so that a machine that is too small for a real model says so instead of hanging.
 slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 timeout 900 $(BIN)/python -m $(strip pytest -m slow -n auto --dist loadfile $(ARGS))
+
+services: $(VENV)/.installed-dev
+	sh tests/services/install.sh $(BIN)/python
+	OMP_NUM_THREADS=1 timeout 1200 $(BIN)/python -m $(strip pytest -m services -n 0 $(ARGS))
 
 # Whether there is a device is found out first, in no time; only then is anything installed. A torch that sees the device is
 # used where it is and never replaced: constraints.txt pins torch's version, not its build, and a $(VENV) made from an
