@@ -9,6 +9,7 @@ Shape suffixes: P queries, K candidates each, D the embeddings' width, H the hid
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,13 @@ from core.config.policy import PointerConfig
 
 BACKBONE = ("shared.", "query_map.", "candidate_map.")  # what `frozen` leaves as it is: attention and norm are trained
 JITTER = 0.01  # of the two maps' start around the identity
+
+
+class Projected(NamedTuple):
+    """Candidates after their own part of the network: as attention sees them, and as queries are compared with them."""
+
+    candidates_CKH: Tensor
+    direction_CKH: Tensor
 
 
 class PointerNetwork(nn.Module):
@@ -37,15 +45,26 @@ class PointerNetwork(nn.Module):
             for layer in (self.query_map, self.candidate_map):
                 layer.weight.copy_(torch.eye(hidden) + JITTER * torch.randn(hidden, hidden))
 
-    def forward(self, query_CQD: Tensor, candidates_CKD: Tensor, absent_CK: Tensor | None) -> Tensor:
-        """(C, Q, D), (C, K, D) -> logits (C, Q, K); -inf where `absent_CK` says that a pool has no such candidate."""
-        query_CQH, candidates_CKH = self.shared(query_CQD), self.shared(candidates_CKD)
+    def forward(
+        self, query_CQD: Tensor, candidates: Tensor | Projected, absent_CK: Tensor | None
+    ) -> tuple[Tensor, Projected]:
+        """(C, Q, D), (C, K, D) -> logits (C, Q, K), and the projected candidates, which may be given again.
+
+        Logits are -inf where `absent_CK` says that a pool has no such candidate. What is given again is of the same
+        weights, and has their draw of dropout.
+        """
+        query_CQH = self.shared(query_CQD)
+        candidates_CKH = self.shared(candidates) if isinstance(candidates, Tensor) else candidates.candidates_CKH
         attended_CQH = self._attend(query_CQH, candidates_CKH, absent_CK)
         query_CQH = self.query_map(self.dropout(self.norm(query_CQH + attended_CQH)))
-        candidates_CKH = self.candidate_map(self.dropout(candidates_CKH))
-        cosine_CQK = normalize(query_CQH, dim=-1) @ normalize(candidates_CKH, dim=-1).transpose(-1, -2)
+        if isinstance(candidates, Tensor):
+            mapped_CKH = self.candidate_map(self.dropout(candidates_CKH))
+            candidates = Projected(candidates_CKH, normalize(mapped_CKH, dim=-1))
+        cosine_CQK = normalize(query_CQH, dim=-1) @ candidates.direction_CKH.transpose(-1, -2)
         logits_CQK: Tensor = self.sharpness * cosine_CQK
-        return logits_CQK if absent_CK is None else logits_CQK.masked_fill(absent_CK.unsqueeze(1), -math.inf)
+        if absent_CK is not None:
+            logits_CQK = logits_CQK.masked_fill(absent_CK.unsqueeze(1), -math.inf)
+        return logits_CQK, candidates
 
     def _attend(self, query_CQH: Tensor, candidates_CKH: Tensor, absent_CK: Tensor | None) -> Tensor:
         """What `self.attention` gives for the query over the candidates, with one head.

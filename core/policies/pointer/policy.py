@@ -21,10 +21,11 @@ from core.config.policy import PointerConfig
 from core.errors import TaskError
 from core.policies.base import ENTROPY, Keep, Rollout, Sampling, Scores, Weights
 from core.policies.network import KEPT, NetworkPolicy
-from core.policies.pointer.network import BACKBONE, PointerNetwork, draw_picks, log_probs_of_picks
+from core.policies.pointer.network import BACKBONE, PointerNetwork, Projected, draw_picks, log_probs_of_picks
 from core.randomness import INIT, RowKey, seeded, uniforms
 from core.tasks.base import Example
 
+Pool = np.ndarray[Any, np.dtype[np.float32]]  # (K, D) embeddings of a query's candidates
 AT_ONCE = 1 << 24  # numbers of candidates' embeddings that are put together at once: 64 MB
 
 
@@ -42,6 +43,7 @@ class PointerPolicy(NetworkPolicy):
             network = PointerNetwork(settings)
         self.settings = settings
         self._kept_logits: dict[Keep, dict[str, Tensor]] = {}  # of queries by id: the weights stay, so they do too
+        self._kept_pools: dict[Keep, tuple[Pool, Projected]] = {}  # and the candidates of the pool they share
         self._canary: tuple[Example, Tensor] | None = None
         super().__init__(network)
 
@@ -49,6 +51,7 @@ class PointerPolicy(NetworkPolicy):
         """Let the weights as they are now be the reference, or those that an epoch began with."""
         super().keep(which)
         self._kept_logits[which] = {}
+        self._kept_pools.pop(which, None)
 
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """K outputs of each query; raises TaskError where a query has fewer candidates than picks."""
@@ -116,6 +119,7 @@ class PointerPolicy(NetworkPolicy):
         """Restore `state()`. Raises CheckpointError where names or shapes differ."""
         super().load(state)
         self._kept_logits = {which: {} for which in KEPT}
+        self._kept_pools.clear()
 
     def _logits(self, queries: Sequence[Example], weights: Weights) -> Tensor:
         """(P, K) logits over each query's candidates, -inf beyond those of a query with fewer."""
@@ -134,11 +138,20 @@ class PointerPolicy(NetworkPolicy):
         pools = [_candidates(query) for query in queries]
         if all(pool is pools[0] for pool in pools):
             query_1PD = torch.from_numpy(np.stack([_embedding(query) for query in queries])).unsqueeze(0)
-            return self._forward(query_1PD, torch.from_numpy(pools[0]).unsqueeze(0), None, weights)[0]
+            return self._of_pool(query_1PD, pools[0], weights)[0]
         widest = max(len(pool) for pool in pools)
         size = max(1, AT_ONCE // (widest * pools[0].shape[1]))
         parts = [self._batch(queries[start : start + size], widest, weights) for start in range(0, len(pools), size)]
         return torch.cat(parts)
+
+    def _of_pool(self, query_1QD: Tensor, pool: Pool, weights: Weights) -> Tensor:
+        """(1, Q, K) logits over one pool of candidates; kept weights project a pool once."""
+        known, projected = (None, None) if weights == "current" else self._kept_pools.get(weights, (None, None))
+        candidates = torch.from_numpy(pool).unsqueeze(0) if projected is None or known is not pool else projected
+        logits_1QK, projected = self._forward(query_1QD, candidates, None, weights)
+        if weights != "current":
+            self._kept_pools[weights] = pool, Projected(*(part.detach() for part in projected))
+        return logits_1QK
 
     def _batch(self, queries: Sequence[Example], widest: int, weights: Weights) -> Tensor:
         """`_logits` of queries with pools of their own, padded to `widest` candidates."""
@@ -150,14 +163,17 @@ class PointerPolicy(NetworkPolicy):
             absent_PK[row, : len(pool)] = False
         query_P1D = torch.from_numpy(np.stack([_embedding(query) for query in queries])).unsqueeze(1)
         absent = absent_PK if bool(absent_PK.any()) else None
-        return self._forward(query_P1D, candidates_PKD, absent, weights).squeeze(1)
+        return self._forward(query_P1D, candidates_PKD, absent, weights)[0].squeeze(1)
 
-    def _forward(self, query: Tensor, candidates: Tensor, absent: Tensor | None, weights: Weights) -> Tensor:
-        if candidates.shape[-1] != self.settings.width:
-            got = f"got embeddings of {candidates.shape[-1]} numbers, and policy.width is {self.settings.width}"
-            raise TaskError(f"{got}; set it to the embeddings' width")
-        logits: Tensor = self.forward(weights, query, candidates, absent)
-        return logits
+    def _forward(
+        self, query: Tensor, candidates: Tensor | Projected, absent: Tensor | None, weights: Weights
+    ) -> tuple[Tensor, Projected]:
+        for given in (query, candidates):
+            if isinstance(given, Tensor) and given.shape[-1] != self.settings.width:
+                got = f"got embeddings of {given.shape[-1]} numbers, and policy.width is {self.settings.width}"
+                raise TaskError(f"{got}; set it to the embeddings' width")
+        answer: tuple[Tensor, Projected] = self.forward(weights, query, candidates, absent)
+        return answer
 
 
 def _best(query: Example, logits_K: Tensor, size: int) -> tuple[int, ...]:
@@ -193,8 +209,7 @@ def _others(output: Sequence[int], count: int) -> list[int]:
     return [position for position in range(len(output) + count) if position not in output][:count]
 
 
-def _candidates(query: Example) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """(K, D) embeddings of a query's candidates."""
+def _candidates(query: Example) -> Pool:
     candidates: Any = query.inputs["candidates"]
     return candidates  # type: ignore[no-any-return]
 

@@ -181,6 +181,31 @@ def test_it_keeps_what_it_is_told_to() -> None:
     assert pairs_of(policy, example, weights="epoch") == pytest.approx(begun, rel=1e-4)
 
 
+def test_what_it_keeps_of_a_pool_is_of_that_pool_and_those_weights() -> None:
+    policy, example = PointerPolicy(settings(), seed=0), query()
+    state = policy.state()
+
+    def fresh() -> dict[tuple[int, int], float]:
+        """The kept weights' answer by a policy that has kept nothing of a pool."""
+        other = PointerPolicy(settings(), seed=1)
+        other.load(policy.state())
+        return pairs_of(other, example, weights="reference")
+
+    begun = pairs_of(policy, example, weights="reference")
+    other_pool = query("q1", seed=1)
+    assert pairs_of(policy, other_pool, weights="reference") != pytest.approx(begun, rel=1e-2)
+    again = Example(id="q2", inputs=example.inputs)  # another query of the first pool
+    assert pairs_of(policy, again, weights="reference") == begun
+    with torch.no_grad():
+        for weight in policy.network.parameters():
+            weight.add_(0.3)
+    policy.keep("reference")
+    moved = pairs_of(policy, example, weights="reference")
+    assert moved == fresh() != pytest.approx(begun, rel=1e-2)
+    policy.load(state)
+    assert pairs_of(policy, example, weights="reference") == begun == fresh()
+
+
 def test_its_state_comes_back_with_what_it_keeps() -> None:
     policy, example = PointerPolicy(settings(), seed=0), query()
     trained(policy)
@@ -267,6 +292,6 @@ def test_padding_reaches_nothing() -> None:
     absent = torch.tensor([[False] * 5 + [True] * 3])
     with torch.no_grad():
         asked = torch.from_numpy(vector).view(1, 1, 8)
-        got = network(asked, padded, absent)[0, 0]
-        assert torch.allclose(got[:5], network(asked, plain, None)[0, 0], atol=1e-5)
+        got = network(asked, padded, absent)[0][0, 0]
+        assert torch.allclose(got[:5], network(asked, plain, None)[0][0, 0], atol=1e-5)
     assert got[5:].tolist() == [-math.inf] * 3
