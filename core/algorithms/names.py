@@ -31,6 +31,61 @@ RunningRule = Literal["decay", "count"]  # how much a step moves the running sta
 Scope = Literal["none", "group", "batch", "history"]  # whose rewards a statistic is of; history: of the steps before
 
 
+Optimiser = Literal[
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adamw_8bit",
+    "paged_adamw_8bit",
+    "lion_8bit",
+    "sgd",
+    "adagrad",
+    "rmsprop",
+    "adam",
+    "adamax",
+    "nadam",
+    "radam",
+    "adadelta",
+    "asgd",
+    "rprop",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimiserTraits:
+    """of: its class, of torch.optim, or of bitsandbytes.optim where it is an `eight_bit` one.
+
+    moments: numbers that it keeps for each weight, as large as one, or of one byte where it is an `eight_bit` one.
+    betas, epsilon: whether it reads adam_beta1 and adam_beta2, or adam_epsilon. decays: whether it has a weight decay.
+    """
+
+    of: str
+    moments: int
+    eight_bit: bool = False
+    fused: bool = False
+    betas: bool = False
+    epsilon: bool = False
+    decays: bool = True
+
+
+OPTIMISERS: Mapping[Optimiser, OptimiserTraits] = {
+    "adamw_torch": OptimiserTraits(of="AdamW", moments=2, betas=True, epsilon=True),
+    "adamw_torch_fused": OptimiserTraits(of="AdamW", fused=True, moments=2, betas=True, epsilon=True),
+    "adamw_8bit": OptimiserTraits(of="AdamW8bit", moments=2, eight_bit=True, betas=True, epsilon=True),
+    "paged_adamw_8bit": OptimiserTraits(of="PagedAdamW8bit", moments=2, eight_bit=True, betas=True, epsilon=True),
+    "lion_8bit": OptimiserTraits(of="Lion8bit", moments=1, eight_bit=True, betas=True),
+    "sgd": OptimiserTraits(of="SGD", moments=0),
+    "adagrad": OptimiserTraits(of="Adagrad", moments=1),
+    "rmsprop": OptimiserTraits(of="RMSprop", moments=1),
+    "adam": OptimiserTraits(of="Adam", moments=2, betas=True, epsilon=True),
+    "adamax": OptimiserTraits(of="Adamax", moments=2, betas=True, epsilon=True),
+    "nadam": OptimiserTraits(of="NAdam", moments=2, betas=True, epsilon=True),
+    "radam": OptimiserTraits(of="RAdam", moments=2, betas=True, epsilon=True),
+    "adadelta": OptimiserTraits(of="Adadelta", moments=2),
+    "asgd": OptimiserTraits(of="ASGD", moments=1),
+    "rprop": OptimiserTraits(of="Rprop", moments=2, decays=False),
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformTraits:
     """keeps_rewards: values are rewards still, in their unit; only these can be held against those of earlier steps.

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from core.algorithms.names import CandidateChoice
+from core.algorithms.names import OPTIMISERS, CandidateChoice, Optimiser
 from core.algorithms.schedules import MovingShape, Shape
 from core.config.part import LATE, Count, Name, NonNegative, Part, Positive, PositiveInt, refusal
 
 EvalMetric = Literal["eval/reward", "eval/valid"]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 GroupSource = Literal["online", "offline"]  # sampled by the policy, or outputs that the task has stored, scored before
 
 
@@ -122,6 +123,10 @@ class StageBase(Part):
     lr_plateau: PlateauSpec | None = None
     warmup_steps: Count = 0
     weight_decay: NonNegative = 0.0
+    optim: Annotated[Optimiser, LATE] = "adamw_torch"
+    adam_beta1: Annotated[Beta, LATE] = 0.9
+    adam_beta2: Annotated[Beta, LATE] = 0.999
+    adam_epsilon: Annotated[Positive, LATE] = 1e-8
     max_grad_norm: Positive = 1.0
     gradient_accumulation_steps: PositiveInt = 1
     loss_weights: Annotated[dict[Name, Schedule], LATE] = Field(default_factory=dict)  # of the policy's own losses
@@ -136,6 +141,20 @@ class StageBase(Part):
     def rows_per_step(self) -> int:
         """Completions sampled on a step."""
         return 0
+
+    @model_validator(mode="after")
+    def _optimiser_reads_its_settings(self) -> StageBase:
+        traits = OPTIMISERS[self.optim]
+        readers = {"adam_beta1": traits.betas, "adam_beta2": traits.betas, "adam_epsilon": traits.epsilon}
+        for key, read in readers.items():
+            default = type(self).model_fields[key].default
+            if not read and getattr(self, key) != default:
+                raise refusal(
+                    key, f"got {getattr(self, key):g}, which {self.optim} does not read; allowed: {default:g}"
+                )
+        if self.weight_decay and not traits.decays:
+            raise refusal("weight_decay", f"got {self.weight_decay:g}, and {self.optim} has none; allowed: 0")
+        return self
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> StageBase:

@@ -64,7 +64,7 @@ class Settings:
     top_p: float | None = None
     top_k: int | None = None
     learning_rate: float | None = None
-    optimizer: str | None = None  # adamw, sgd, ...: as the trainer calls it
+    optimizer: str | None = None  # adamw_torch, sgd, ...: as the trainer calls it
     lr_scheduler_type: str | None = None
     warmup_steps: int | None = None
     max_grad_norm: float | None = None
@@ -148,7 +148,7 @@ def settings_of(spec: RunSpec) -> Settings:
         "dtype": spec.computes_in,
         "factor": spec.policy.factor,
         "update_dropout": spec.update_dropout,
-        "optimizer": "adamw",  # core.training.update has no other
+        "optimizer": (stages[-1][1] if stages else list(spec.stages.values())[-1]).optim,
         "eval_prompts": spec.task.eval_prompts,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
     }

@@ -255,7 +255,9 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """What a checkpoint after the last finished step holds."""
-        return Snapshot(progress=self.progress, weights=self.policy.state(), optimizer=self.update.state())
+        begins = self.progress.stage_step == 0 and not self.over()  # whoever goes on from here has its own optimiser
+        optimizer = {} if begins else self.update.state()
+        return Snapshot(progress=self.progress, weights=self.policy.state(), optimizer=optimizer)
 
     def restore(self, snapshot: Snapshot, table: Sequence[Row]) -> None:
         """Stand where the snapshot was taken; `table` has the recorded rows up to its step.
@@ -268,7 +270,8 @@ class Trainer:
         self.policy.load(snapshot.weights)
         self.progress = snapshot.progress
         self.update = Update(self.policy, self._stages[min(self.progress.stage, len(self._stages) - 1)])
-        self.update.load(snapshot.optimizer)
+        if snapshot.optimizer:
+            self.update.load(snapshot.optimizer)
         self.table = list(table)
 
     def _leave_stage(self) -> None:

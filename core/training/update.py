@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from core.algorithms.names import OPTIMISERS
 from core.config import GrpoStage, Schedule, StageBase
-from core.errors import CheckpointError
+from core.errors import CheckpointError, SpecError
 from core.models.devices import to_device
+from core.models.precision import has_bitsandbytes
 from core.policies.base import Policy, Rollout, Scores
 from core.randomness import RowKey, seeded
 from core.training.parallel import LEARN, Machine, World, add_gradients, own_rows
@@ -116,8 +120,34 @@ class _BatchSums:
         return metrics
 
 
+def check_optimisers(stages: Mapping[str, StageBase]) -> None:
+    """Raises SpecError where a stage names an optimiser of bitsandbytes, and that is not installed."""
+    for name, stage in stages.items():
+        if OPTIMISERS[stage.optim].eight_bit and not has_bitsandbytes():
+            problem = f"got {stage.optim}, and bitsandbytes is not installed"
+            raise SpecError(f"{problem}; pip install bitsandbytes, or set adamw_torch", key=f"stages.{name}.optim")
+
+
+def optimiser_of(stage: StageBase, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
+    """The stage's optimiser over these parameters: torch's, or an 8-bit one of bitsandbytes."""
+    traits = OPTIMISERS[stage.optim]
+    settings: dict[str, Any] = {"lr": stage.learning_rate}
+    if traits.decays:
+        settings["weight_decay"] = stage.weight_decay
+    if traits.betas:
+        settings["betas"] = (stage.adam_beta1, stage.adam_beta2)
+    if traits.epsilon:
+        settings["eps"] = stage.adam_epsilon
+    if traits.fused:
+        settings["fused"] = True
+    # Importing bitsandbytes loads CUDA libraries: others do without.
+    module: Any = import_module("bitsandbytes.optim" if traits.eight_bit else "torch.optim")
+    optimiser: torch.optim.Optimizer = getattr(module, traits.of)(parameters, **settings)
+    return optimiser
+
+
 class Update:
-    """AdamW over a policy's trainable parameters."""
+    """The stage's optimiser over a policy's trainable parameters."""
 
     def __init__(self, policy: Policy, stage: StageBase) -> None:
         self._policy = policy
@@ -126,7 +156,8 @@ class Update:
         named = sorted(policy.trainable().items())
         self._names = [name for name, _ in named]
         parameters = [parameter for _, parameter in named]
-        self._optimizer = torch.optim.AdamW(parameters, lr=stage.learning_rate, weight_decay=stage.weight_decay)
+        self._optimizer = optimiser_of(stage, parameters)
+        self._eight_bit = OPTIMISERS[stage.optim].eight_bit
 
     def apply(
         self,
@@ -204,28 +235,27 @@ class Update:
         return {f"grad_share/{name}": norm / whole for name, norm in by_term.items()} if whole > 0 else {}
 
     def state(self) -> dict[str, Tensor]:
-        """The optimiser's moments and step counts as `parameter.slot`, on the CPU; empty before the first step."""
+        """Moments and step counts as `parameter.slot`, on the CPU; of Adam's kind empty before the first step."""
         return {
-            f"{name}.{slot}": value.detach().to("cpu", copy=True)
+            f"{name}.{slot}": torch.as_tensor(value).detach().to("cpu", copy=True)
             for name, parameter in zip(self._names, self._parameters(), strict=True)
             for slot, value in self._optimizer.state.get(parameter, {}).items()
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state()`. Raises CheckpointError where it belongs to other parameters."""
-        slots: dict[str, dict[str, Tensor]] = {}
+        slots: dict[str, dict[str, Any]] = {}
         for name, value in state.items():
             parameter, _, slot = name.rpartition(".")
             slots.setdefault(parameter, {})[slot] = value.clone()
         if unknown := sorted(set(slots) - set(self._names)):
             raise CheckpointError(f"optimiser state does not fit this model: unknown parameter {unknown[0]!r}")
-        for own, weights in zip(self._names, self._parameters(), strict=True):
-            self._optimizer.state.pop(weights, None)
-            if own in slots:
-                # Moments live beside their weights, Adam's step count on the CPU: where torch itself keeps them.
-                self._optimizer.state[weights] = {
-                    slot: value if slot == "step" else value.to(weights.device) for slot, value in slots[own].items()
-                }
+        if self._eight_bit:  # bitsandbytes counts in a plain number
+            slots = {name: {**kept, "step": int(kept["step"])} for name, kept in slots.items()}
+        # By torch's own rule each slot goes where the optimiser keeps it: beside its weight, or on the CPU.
+        whole = self._optimizer.state_dict()
+        whole["state"] = {place: slots[name] for place, name in enumerate(self._names) if name in slots}
+        self._optimizer.load_state_dict(whole)
 
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]

@@ -270,6 +270,7 @@ def _fell(before: Row, after: Row) -> bool:
 
 WEIGHT = 0.02  # what a transformer's weights begin with: their std
 LARGE = WEIGHT / 2  # a rate: moves half of a weight in an update; LoRA has 1e-4 to 2e-3, full weights 1e-6 to 1e-5
+NOT_BY_THE_RATE = ("sgd", "asgd", "adadelta", "rprop")  # optimisers whose first update is not of the rate's size
 PROMPTS = 4  # before the change: of fewer it may have been luck that they were answered well
 MOST = LEAST - 1  # of the first LEAST rows after such an update: the policy is another one at once
 
@@ -290,7 +291,7 @@ def destructive_rate(case: Case) -> DestructiveRate | None:
     None too where the reward rose by more than a little, where a KL measured since is next to nothing, and where fewer
     than PROMPTS prompts are known to have been answered before.
     """
-    if case.averaged_over > 1 or (case.settings.optimizer or "adam").startswith("sgd"):
+    if case.averaged_over > 1 or (case.settings.optimizer or "adam").startswith(NOT_BY_THE_RATE):
         return None
     stage = stage_of(case)
     prompts = _prompts(case, stage.rows[0]) if stage.rows else 0

@@ -105,11 +105,11 @@ def learning_rate(case: Case) -> Sequence[Finding]:
 
     Confounder: prompts that became harder or longer at that step (told apart by the KL; a warning without one). Prompt
     vectors, tiny networks and wide-spread weights live with rates of 0.01, and SGD moves by its gradients: the rate
-    alone is never reported, and nothing where the optimiser is known to be SGD (`--set optimizer=sgd`; TRL's `optim` is
-    read), fewer than four prompts are known to have been answered before, the reward rose by half of what a step's
-    completions differ by or more, or a KL since is under 0.01. Silent where the sampler is at fault (a log-prob gap, or
-    collapses that heal without an update). `rollout-mode` is ruled out where all-invalid steps without an update stayed
-    all-invalid.
+    alone is never reported, and nothing where the optimiser is known to be SGD, ASGD, Adadelta or Rprop (`--set
+    optimizer=sgd`; `optim` is read), fewer than four prompts are known to have been answered before, the reward rose by
+    half of what a step's completions differ by or more, or a KL since is under 0.01. Silent where the sampler is at
+    fault (a log-prob gap, or collapses that heal without an update). `rollout-mode` is ruled out where all-invalid
+    steps without an update stayed all-invalid.
 
     Do: the rate that gives a KL of 1e-4 an update (it goes with the square of the rate); without a KL a tenth of the
     rate. To see both: `grpoctl run p31 --profile tiny learning_rate=5e-2` and `learning_rate=5e-7`.

@@ -51,6 +51,7 @@ SPECIAL: dict[str, Any] = {
     "stages.grpo.adaptive_beta.factor": 2.5,
     "stages.grpo.candidate_choice": "stratified",  # best is the default, which is not written
     "stages.grpo.old_policy": "start_of_epoch",
+    "stages.grpo.optim": "radam",
 }
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from core.algorithms.names import OPTIMISERS
 from core.config import GrpoStage, ModelSpec, RunSpec, StageBase
 from core.health.before.budget import budget
 from core.health.before.resources.shapes import ATTENTION, MLP, Shape
@@ -235,6 +236,12 @@ def weights(spec: ModelSpec, shape: Shape, device: Device) -> Weights:
     return Weights(total=shape.total, trainable=moved, each=size, held=held)
 
 
+def moments(weights: Weights, stage: StageBase) -> int:
+    """Bytes of what a stage's optimiser keeps of the weights that it moves."""
+    traits = OPTIMISERS[stage.optim]
+    return traits.moments * weights.trainable * (1 if traits.eight_bit else weights.each)
+
+
 def phases(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> list[Phase]:
     """Every phase of every stage, the evaluation last."""
     stages = (_Stage(spec, name, shape, tokens, place) for name in spec.stages)
@@ -256,8 +263,7 @@ class _Stage:
         self.prompt = tokens.prompt
         self.sampled = self.stage.rows_per_step > 0
         self.completion = self.stage.max_completion_length if self.sampled else tokens.answer
-        moments = 2 * self.weights.trainable * self.weights.each
-        self.held: Parts = {**self.weights.held, "moments": moments}
+        self.held: Parts = {**self.weights.held, "moments": moments(self.weights, self.stage)}
 
     def phases(self) -> list[Phase]:
         """What the stage does on a step."""
@@ -342,8 +348,8 @@ def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Ph
         for work, most in ((sampling, batch), (scoring, SCORED_EVALUATION))
     ]
     worse = max(added, key=lambda parts: sum(parts.values()))
-    moments = 2 * held.trainable * held.each
-    return Phase(stage="", name="evaluate", parts={**held.held, "moments": moments, **worse})
+    most = max(moments(held, stage) for stage in spec.stages.values())
+    return Phase(stage="", name="evaluate", parts={**held.held, "moments": most, **worse})
 
 
 def sampling(model: ModelSpec, shape: Shape, rows: Rows, device: Device) -> Parts:
@@ -403,7 +409,7 @@ STORE = 2**20  # an empty MLflow store
 class Disk:
     """At most, while the run goes on: one checkpoint more than is kept is there for a moment."""
 
-    checkpoint: int  # one of them: weights that move, and their two moments
+    checkpoint: int  # one of them: weights that move, and what the optimiser keeps of them
     checkpoints: int
     export: int
     merged: int
@@ -418,7 +424,7 @@ class Disk:
 def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     """Of the whole run."""
     stored = weights(spec.language_model, shape, device)
-    checkpoint = 3 * stored.trainable * stored.each
+    checkpoint = stored.trainable * stored.each + max(moments(stored, stage) for stage in spec.stages.values())
     size = spec.language_model.itemsize
     model = shape.total * size + TOKENIZER
     budgets = [(view, budget(view)) for view in views(spec)]

@@ -361,6 +361,17 @@ def test_disk_on_paper() -> None:
     assert found.total == found.checkpoints + found.export + found.records
 
 
+@pytest.mark.parametrize(
+    ("optim", "bytes_"),
+    [("adamw_torch", 2 * 448), ("adamw_8bit", 2 * 112), ("lion_8bit", 112), ("rmsprop", 448), ("sgd", 0)],
+)
+def test_moments_by_optimiser(optim: str, bytes_: int) -> None:
+    spec = run(grpo={"optim": optim})  # 112 weights of 4 bytes move
+    assert phase(spec, "learn")["moments"] == bytes_
+    assert next(one for one in phases(spec, PAPER, TOKENS, PLACE) if one.name == "evaluate").parts["moments"] == bytes_
+    assert disk(spec, PAPER, "cpu").checkpoint == 448 + bytes_
+
+
 def test_a_whole_model_is_exported_where_all_weights_moved_or_it_is_asked_for() -> None:
     assert disk(run(model={"lora": None}), PAPER, "cpu").export == 10_400 + disks.TOKENIZER
     merged = run().model_copy(update={"export": run().export.model_copy(update={"merged": True})})
