@@ -43,7 +43,7 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+|[kKM](?![A-Za-z]))?%?|[-+]?(
 _EAST = "\u3040-\u30ff\u4e00-\u9fff"  # letters of Chinese and Japanese
 _PAIR = re.compile(
     rf"(?<![\w/.])(?P<name>[A-Za-z_{_EAST}][\w/.@-]*(?:\([^()=:]{{1,20}}\))?(?: [A-Za-z({_EAST}][\w/.@()-]*){{0,3}})"
-    rf"\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
+    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"]?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
 _BARE = re.compile(
     rf"(?<![\w/.-])(?P<name>[A-Za-z{_EAST}][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
