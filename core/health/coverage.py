@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import median
 
 from core.health.case import Case
 from core.health.finding import steps_of
 from core.health.statistics import series, trend
+from core.health.steps import values_of
 
 ROWS = 10  # of training: fewer are an excerpt
 STEPS = 20  # that those rows stand for
@@ -87,6 +89,17 @@ QUESTIONS: Mapping[str, str] = {
 }
 
 
+# (column, whether it is of tokens) -> (a level that few sound runs end at, whether more is worse). No rule accuses for
+# it, since some do; an all-clear is another matter.
+LEVELS: Mapping[tuple[str, bool], tuple[float, bool]] = {
+    ("kl", True): (0.5, True),
+    ("completions/truncated", True): (0.3, True),
+    ("groups/dead", False): (0.8, True),
+    ("entropy", True): (0.01, False),
+    ("grad_norm", False): (1e3, True),
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
     """What was looked at. `missing`: what rules that could not run lack. `open_questions`: why silence says little."""
@@ -158,6 +171,19 @@ def _open(case: Case, unanswered: Sequence[str]) -> list[str]:
     said += [f"it is not known {question}" for question in unanswered]
     if not said and not learned(case):
         said.append("the reward did not rise beyond noise, and nothing says why")
+    return said or _unusual(case)
+
+
+def _unusual(case: Case) -> list[str]:
+    """What no finding names and nobody would call sound: levels at the end of the run that need a look."""
+    said = []
+    for (name, of_tokens), (limit, more) in LEVELS.items():
+        values = values_of(case.stage_rows, name)
+        if not values or (of_tokens and case.settings.factor is not None):
+            continue
+        level = median(values[-max(1, len(values) // 5) :])
+        if level > limit if more else level < limit:
+            said.append(f"{name} is {level:.3g} at the end, {'above' if more else 'below'} what sound runs have")
     return said
 
 

@@ -54,6 +54,26 @@ def ends_of(rows: Sequence[Row], metric: str, *, least: int) -> tuple[list[float
     return (values[:part], values[-part:]) if len(values) >= least else ([], [])
 
 
+PAID = 0.1  # of the reward's early level, and of what is left to earn: less pays for nothing
+BEYOND = 2.0  # standard errors of a difference: more than the scatter of the rows
+
+
+def reward_gain(rows: Sequence[Row]) -> tuple[float, float, bool] | None:
+    """(mean reward of the first fifth, of the last, whether that is a gain worth a price); None without two rewards.
+
+    A gain is a tenth of the early level and of what is left to the most that can be earned (1, or the largest that was
+    seen; unknown where rewards are negative), and two standard errors of the two means where they have some.
+    """
+    early, late = ends_of(rows, "reward/mean", least=2)
+    if not early:
+        return None
+    before, after = fmean(early), fmean(late)
+    everything = values_of(rows, "reward/mean")
+    room = max(1.0, *everything, *values_of(rows, "reward/max")) - before if min(everything) >= 0 else 0.0
+    scatter = spread(early, late) * math.sqrt(1 / len(early) + 1 / len(late))
+    return before, after, after - before > max(PAID * abs(before), PAID * room, BEYOND * scatter)
+
+
 def parted(table: StepTable) -> tuple[list[Row], list[tuple[int, Row]]]:
     """The rows drawn before an update acted, the evaluation before step 1 included; and the later ones that sampled
     something, each with the number of updates that had acted before it. Updates before the first draw count nowhere.

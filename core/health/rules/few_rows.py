@@ -15,16 +15,18 @@ from core.health.coverage import ROWS
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut
 from core.health.rules.gains import evaluations
 from core.health.statistics import chance_above, series, trend
-from core.health.steps import number, values_of
+from core.health.steps import number, spread, values_of
 
 FEWEST = 3  # values: two have no order
 APART = 5  # steps between two rows: their values are means of many completions, or picked as telling
 LOST = 0.25  # of the reward before, at most: what is left after a fall
 MOVED = 10.0  # times: what else left its level with the reward
+OTHER = 3.0  # times, either way, of lengths and entropies
 FAR = 0.5  # nats a token
 CUT = 0.4  # of the completions, more than before
 SIGNIFICANT = 1e-3
 MANY, LONG = 20, 50  # rows, and steps that they stand for: fewer do not show that nothing rises
+LITTLE = 0.05  # of the early level: of four to seven values no more is a rise
 SOLVED = 0.85  # of the largest reward: what has so much has little to gain
 WORSE = 0.15  # of the first evaluation, and ...
 WORSE_BY = 0.04  # ... of all answers: less is noise of a hundred questions
@@ -78,7 +80,7 @@ def _moved(before: Sequence[Row], since: Sequence[Row]) -> list[str]:
             words.append(f"{name} from {median(was):.3g} to {median(now):.3g}")
     for name in ("entropy", "completions/length"):
         was, now = values_of(before, name), values_of(since, name)
-        if was and now and median(was) > 0 and not 0.2 <= median(now) / median(was) <= 5:
+        if was and now and median(was) > 0 and not 1 / OTHER <= median(now) / median(was) <= OTHER:
             words.append(f"{name} from {median(was):.3g} to {median(now):.3g}")
     was, now = values_of(before, "completions/truncated"), values_of(since, "completions/truncated")
     if was and now and median(now) - median(was) >= CUT:
@@ -90,32 +92,68 @@ def reward_stood(case: Case) -> Sequence[Finding]:
     """An info where the training reward is no better at the end of a log, and no evaluation says otherwise;
     documented with `no-gain`.
     """
-    rows = [row for row in case.stage_rows if number(row, "reward/mean") is not None]
-    points = series(rows, "reward/mean")
-    if len(rows) < MANY or len(rows) * case.averaged_over < LONG or evaluations(case) or case.stages:
+    if evaluations(case) or case.stages:
+        return ()
+    held_out = series(case.rows, "eval/reward")
+    column, points = _judged_by(case, held_out)
+    steps = _steps_of(case, points)
+    apart = len(points) >= APART - 1 and steps >= LONG and steps >= APART * len(points)
+    if not apart and (len(points) < MANY or steps < LONG):
         return ()
     line, values = trend(points), [value for _, value in points]
-    early, late = (fmean(part) for part in (values[: len(values) // 3], values[-(len(values) // 3) :]))
-    most = max([*values, *values_of(rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
-    held_out = [value for _, value in series(case.rows, "eval/reward")]
-    gained = len(held_out) > 1 and held_out[-1] > held_out[0]
-    if line is None or line.z >= 1 or late > early or early >= SOLVED * most or max(values) == min(values) or gained:
+    third = max(1, len(values) // 3)
+    early, late = fmean(values[:third]), fmean(values[-third:])
+    most = max([*values, *values_of(case.stage_rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
+    rises = line.z >= 1 if line is not None else late - early > max(LITTLE * abs(early), spread(values))
+    better = late > early and line is not None and not apart
+    if rises or better or early >= SOLVED * most or max(values) == min(values):
         return ()
-    steps = len(rows) * case.averaged_over
+    if column != "eval/reward" and len(held_out) > 1 and held_out[-1][1] > held_out[0][1]:
+        return ()
+    how = "" if line is None else f" (trend {line.z:+.1f} standard errors)"
     return (
         Finding(
             id="no-gain",
             severity="info",
             summary=(
-                f"reward/mean did not rise in {steps} steps: {early:.3g} in the first third, {late:.3g} in the last "
-                f"(trend {line.z:+.1f} standard errors): nothing was gained, or it needs more steps than these"
+                f"{column} did not rise in {steps} steps: {early:.3g} in the first third, {late:.3g} in the last{how}: "
+                "nothing was gained, or it needs more steps than these"
             ),
-            evidence={"early": early, "late": late, "trend_z": line.z, "rows": len(rows), "steps": steps},
+            evidence={
+                "early": early,
+                "late": late,
+                "rows": len(points),
+                "steps": steps,
+                **({} if line is None else {"trend_z": line.z}),
+            },
             advice="see how many groups are live, whether the KL moves at all, and what the reward pays for",
             confidence="weak",
             decider=Decider(question="does it rise with three times the learning rate, or with easier prompts?"),
         ),
     )
+
+
+def _judged_by(case: Case, held_out: Sequence[tuple[float, float]]) -> tuple[str, list[tuple[float, float]]]:
+    """What a run is judged by, and its course: evaluations, where four or more are there, else the training reward,
+    else the mean of the reward's parts where a log has only those.
+    """
+    if len(held_out) >= APART - 1:
+        return "eval/reward", list(held_out)
+    rows = case.stage_rows
+    if points := series(rows, "reward/mean"):
+        return "reward/mean", points
+    parts = sorted({name for row in rows for name in row if name.startswith("rewards/")})
+    whole = [row for row in rows if parts and all(number(row, name) is not None for name in parts)]
+    means = [(float(row.get("step") or 0), fmean(number(row, name) or 0.0 for name in parts)) for row in whole]
+    return f"the mean of {', '.join(parts)}", means
+
+
+def _steps_of(case: Case, points: Sequence[tuple[float, float]]) -> int:
+    """Steps that the points stand for: each for so many as they are apart."""
+    if len(points) < 2 or not case.numbered:
+        return len(points) * case.averaged_over
+    distances = [after - before for (before, _), (after, _) in pairwise(points)]
+    return max(len(points) * case.averaged_over, int(median(distances) * len(points)))
 
 
 def held_out_fell(case: Case) -> Sequence[Finding]:

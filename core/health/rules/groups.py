@@ -18,7 +18,7 @@ from core.health.dataset import MOST_ALIKE, all_of
 from core.health.finding import Decider, Finding, Row, steps_of
 from core.health.rules.rollout_mode import tied_to_updates
 from core.health.statistics import chance_above, shown_p
-from core.health.steps import number
+from core.health.steps import number, values_of
 
 DIGITS = 9
 EQUAL = 1e-6  # relative: a deviation that is rounding
@@ -103,6 +103,8 @@ ENOUGH = 10  # steps: fewer say it with less confidence, where all of them do
 FEWEST = 3  # rows, each with most of its groups dead
 LARGE = 8  # completions of a group: chance leaves 2 in 2^8 of them dead at a pass rate of a half
 NOT_BY_CHANCE = 0.4  # of such groups: what a foreign log is told of, though half of them live
+QUIET = 0.01  # a gradient norm: a step with a live group has far more
+BESIDE = 50.0  # times: so much more
 NEARLY_ALL = 0.9  # of the groups: then one row is a hint
 SIGNIFICANT = 1e-3
 EXCESS = 0.15  # more dead groups than chance gives, as a share of all: less is not worth a word
@@ -148,8 +150,10 @@ def dead_groups(case: Case) -> Sequence[Finding]:
 
     Looks at: rewards of whole groups in the samples, else `groups/dead` over steps, else rows in which a spread of the
     rewards or of the advantages is 0 (all groups dead; other rows count as none, so the share is one at least). Fewer
-    than ten steps: from three on where more than half of the groups of each were dead (moderate), one or two where nine
-    tenths were (weak). Its evidence:
+    than ten steps: from three on where more than half of the groups of each were dead (moderate), or of all but the
+    first third (info, weak); one or two where nine tenths were (weak). Where no share is known: half of ten rows or
+    more with a `grad_norm` of 0.01 at most and a fiftieth of the others' (info, weak): the KL's gradient alone. Its
+    evidence:
 
     - `share`: dead groups; `dead_right`, `dead_other`, `one_text`: shares of all groups that are dead at the best
       reward, dead at another, dead with the same text K times.
@@ -186,14 +190,16 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     elif not shares:
         shares = [dead for row in case.stage_rows if (dead := _dead_by_spread(row)) is not None]
     steps = len(shares) * case.averaged_over
-    if steps < ENOUGH and not (shares and min(shares) > (MANY if steps >= FEWEST else NEARLY_ALL - 1e-9)):
-        return ()
+    growing = steps >= FEWEST and fmean(shares) > MANY and min(shares[len(shares) // 3 :]) > MANY
+    few = steps < ENOUGH and not (shares and min(shares) > (MANY if steps >= FEWEST else NEARLY_ALL - 1e-9))
+    if few and not growing:
+        return _quiet_gradients(case)
     refilled, comparison = bool(case.settings.dynamic_sampling), contrast(case, rows, groups)
     share = fmean(group.dead for group in groups) if groups else fmean(shares)
     differ = comparison is not None and comparison.p < SIGNIFICANT and comparison.excess >= EXCESS
     unlike = not case.stages and (case.settings.num_generations or 0) >= LARGE and share >= NOT_BY_CHANCE
     if share <= MANY and not differ and not unlike:
-        return ()
+        return _quiet_gradients(case)
     numbers, still = _numbers(case, rows, groups, share), _without_entropy(case.stage_rows)
     evidence: dict[str, float | str] = {"share": share, "steps": steps, **numbers, **still}
     wasted = share > MANY and not refilled
@@ -207,7 +213,7 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     return (
         Finding(
             id="dead-groups",
-            severity="warning" if wasted else "info",
+            severity="warning" if wasted and not few else "info",
             summary=(
                 f"{share:.0%} of the groups had equal rewards and taught nothing{_words(numbers, comparison, differ)}"
                 + _fell(still)
@@ -215,7 +221,38 @@ def dead_groups(case: Case) -> Sequence[Finding]:
             evidence=evidence,
             suggest=_suggest(case, numbers) if wasted and not differ and not still else (),
             advice=OF_STORED if case.settings.offline else _advice(numbers, share, still),
-            confidence="strong" if comparison is not None else "moderate" if steps >= FEWEST else "weak",
+            confidence="strong" if comparison is not None else "moderate" if steps >= FEWEST and not few else "weak",
+        ),
+    )
+
+
+def _quiet_gradients(case: Case) -> Sequence[Finding]:
+    """An info where the gradient of most steps is next to nothing beside that of the others, and no share is known."""
+    rows = case.stage_rows
+    norms = values_of(rows, "grad_norm")
+    loud = [norm for norm in norms if norm > QUIET]
+    if (
+        case.stages
+        or len(loud) < 2
+        or len(norms) < ENOUGH
+        or any(number(row, "groups/dead") is not None for row in rows)
+    ):
+        return ()
+    quiet = [norm for norm in norms if norm <= min(QUIET, median(loud) / BESIDE)]
+    if len(quiet) < MANY * len(norms):
+        return ()
+    return (
+        Finding(
+            id="dead-groups",
+            severity="info",
+            summary=(
+                f"on {len(quiet)} of {len(norms)} rows the gradient norm is at most {max(quiet):.2g}, on the others "
+                f"{median(loud):.2g}: on most steps no group taught anything, and what is left is the KL's gradient"
+            ),
+            evidence={"quiet": len(quiet), "rows": len(norms), "quiet_most": max(quiet), "loud": median(loud)},
+            advice="log the share of groups with equal rewards; take prompts that are solved now and then",
+            confidence="weak",
+            decider=Decider(question="are the rewards of a group all equal on the quiet steps?"),
         ),
     )
 

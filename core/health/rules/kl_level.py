@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, steps_of
-from core.health.steps import ends_of, number, values_of
+from core.health.steps import number, reward_gain, values_of
 
 FIRST = 3  # rows, and steps, that count as the start: by then little can have been learned
 HIGH = 0.1  # nats a token: no update or two of a usual rate moves a policy so far
@@ -22,11 +22,11 @@ FAST = 1e-4  # a learning rate from which on two updates may well do it
 HUGE_KL = 1.0  # nats a token: what forbidden or forced tokens give
 CUT_OFF = 0.9  # share of completions: nearly all
 GROWN = 10.0  # times its early level
-FAR = 0.5  # nats a token: fewer are no runaway, however fast they grew
+FAR = 0.5  # nats a token: fewer are no runaway, however fast they grew, ...
+NEAR = 0.2  # ... but where the reward is no higher than it was; fewer than this are none at all
 FEWEST = 4  # values that show a course; fewer are told with little confidence
 FLAT = 2.0  # times its least value: no more than this is no growth
 SUSTAINED = 3  # of the last rows, all of them high: one spike is none
-ROSE = 0.1  # of the reward's early level: less is no rise
 NEGATIVE = -1e-6  # an estimator that cannot be negative may be so by rounding
 _QUESTION = (
     "is it the reference or the sampling? Score one batch with both models before any update, drawn without top_p, "
@@ -91,16 +91,18 @@ def kl_level(case: Case) -> Sequence[Finding]:
     ## kl-runaway
 
     Severity: error (strong) where the reward fell to half of its early level or less, else warning (strong; moderate
-    without a reward; weak with two or three values, each above the one before).
+    without a reward; weak with two or three values, each above the one before, and from 0.2 nats on).
 
     Means: the KL grew by an order of magnitude or more, beyond what any gain pays for, while the reward stood or fell:
     the policy leaves the reference without being paid for it.
 
     Looks at: `kl` (`kl/whole`): the median of the last three values at least ten times that of the first fifth, at
-    least 0.5 nats a token (25 a completion), each of the last three above that; and the reward, if it is there.
+    least 0.5 nats a token (25 a completion), each of the last three above that, or 0.2 (10) where the reward is no
+    higher than it was; and the reward, if it is there.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
-    rose by a tenth of its early level or more: then the policy was paid (and `reward-hacking` asks for what).
+    rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
+    `reward-hacking` asks for what).
 
     Rules out: nothing. Whether the learning rate or too small a beta is at fault no column tells.
 
@@ -113,7 +115,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
     Means: a KL below zero. k1, the mean log ratio, is below zero on single batches by chance, never on the average.
 
     Looks at: `kl` or `kl/whole`, and `kl_estimator` where it is known. Unknown: the mean over four rows or more lies
-    two standard errors below zero, or all of three rows or more are negative and beyond 0.01 nats a token.
+    two standard errors below zero, or all rows are negative, half of three or more beyond 0.01 nats a token, or all of
+    fewer beyond 0.05 (weak).
 
     Confounder: k1 around a KL of 0 scatters on both sides of it.
 
@@ -218,12 +221,13 @@ def _runaway(case: Case, level: Level) -> Finding | None:
         return None
     last = values[-min(SUSTAINED, len(values) // 2) :]
     early = median(values[: max(1, len(values) // 5)])
-    if median(last) < GROWN * max(early, 0.0) or min(last) < FAR * level.far:
-        return None
-    start, end = ends_of(steps_of(case.rows), "reward/mean", least=2)
-    rewards = {"reward_early": fmean(start), "reward_late": fmean(end)} if start else {}
+    gain = reward_gain(steps_of(case.rows))
+    rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
-    if after - before > ROSE * abs(before):
+    near = bool(rewards) and after <= before and min(last) < FAR * level.far
+    if median(last) < GROWN * max(early, 0.0) or min(last) < (NEAR if near else FAR) * level.far:
+        return None
+    if gain is not None and gain[2]:
         return None
     fell = after <= before / 2 and before > 0 and not few
     how = f" while the reward went from {before:.3g} to {after:.3g}" if rewards else ""
@@ -237,7 +241,7 @@ def _runaway(case: Case, level: Level) -> Finding | None:
         },
         suggest=("beta=0.01",) if not case.settings.beta else (),
         advice="a smaller learning rate, or a KL weight that holds it: no column tells which of the two is at fault",
-        confidence="weak" if few else "strong" if rewards else "moderate",
+        confidence="weak" if few or near else "strong" if rewards else "moderate",
         decider=Decider(
             question="does the KL stay below 0.5 with a third of the learning rate at the same reward?",
             expects=(f"kl < {FAR}",),
@@ -256,7 +260,10 @@ def _negative(case: Case, level: Level) -> Finding | None:
     centre = fmean(values)
     error = (sum((value - centre) ** 2 for value in values) / max(1, len(values) - 1) / len(values)) ** 0.5
     by_mean = len(values) >= 4 and centre < -SPREAD * error and centre < NEGATIVE * 100
-    by_all = len(values) >= SUSTAINED and len(below) == len(values) and max(values) < -HIGH / 10 * level.far
+    all_below = len(below) == len(values)
+    by_all = all_below and (
+        (len(values) >= SUSTAINED and median(values) < -HIGH / 10 * level.far) or max(values) < -HIGH / 2 * level.far
+    )
     if not sure and not by_mean and not by_all:
         return None
     why = f"{kind} cannot be negative" if sure else "beyond the scatter of an unbiased estimate"
@@ -275,7 +282,7 @@ def _negative(case: Case, level: Level) -> Finding | None:
             "column": level.column,
         },
         advice="draw and score at one temperature, with one mask, and count the end token in both",
-        confidence="certain" if sure else "moderate",
+        confidence="certain" if sure else "moderate" if len(values) >= SUSTAINED else "weak",
         decider=Decider(
             question="is the KL of one batch 0 before the first update, at temperature 1 and without filters?"
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
@@ -27,13 +28,18 @@ from core.health.rules.first_updates import (
 from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
 from core.health.statistics import shown_p
-from core.health.steps import acted, number, values_of
+from core.health.steps import HOLD, acted, number, reward_gain, values_of
 
 AIM = 1e-4  # nats per token: what the suggested rate should give at first, since the KL goes with its square
 HEALED = 3  # all-invalid steps without an update that must have been seen before one can say whether they heal
 STILL = 20  # updates that must have acted before a policy can be said not to move
 FULL_RATE = 0.5  # of the rate that the settings name: a warm-up that has not come so far tells nothing of it
 UNMOVED = 1e-7  # nats per token, the largest of a run: no argmax and next to no draw is another
+SHORTEST = 3e-7  # the sum of all rates: what Adam moves a weight by, at most 3.2 times it, no draw can show
+HARDLY = 50  # updates from which on it is worth a word that nothing moves
+HARDLY_FAR = 3e-4  # nats per token: kernels of a sampler and a trainer in bf16 differ by as much
+GREW = 1.5  # times
+SOLVED = 0.85  # of a reward up to 1: little is left to learn
 MOVED = 1e-5  # nats per token: equal evaluations are then a solved task's
 
 
@@ -48,7 +54,8 @@ def learning_rate(case: Case) -> Sequence[Finding]:
     ## learning-rate
 
     Severity: error (strong or moderate) where the first updates broke the policy; warning (moderate) where they threw
-    it far or seem to have broken it; warning (certain or moderate) where the rate is too small to move anything.
+    it far or seem to have broken it; warning (certain or moderate) where the rate is too small to move anything; info
+    (weak) where hardly anything moves.
 
     Means: the learning rate is far too large, or too small.
 
@@ -83,8 +90,10 @@ def learning_rate(case: Case) -> Sequence[Finding]:
 
     Too small: at least three evaluations with one reward and one mean length to the last digit, after 20 updates or
     more (ours draw the same way every time, so their texts are the same; certain with a KL under 1e-5, moderate without
-    one, nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate). Silent
-    while a warm-up is below half of the rate that is known.
+    one, nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate), or rates
+    whose sum is under 3e-7 (moderate: Adam moves no weight by more than 3.2 times that). Silent while a warm-up is
+    below half of the rate that is known. An info (weak) where after 50 updates the KL is under 3e-4 nats, no more than
+    half higher than in the first third of the rows, and the reward no higher: dead groups give the same.
 
     Grades of a rate that is too large:
 
@@ -280,11 +289,20 @@ def _too_small(case: Case) -> Finding | None:
     moved *= case.averaged_over
     kls = [value for row in steps if (value := number(row, "kl")) is not None]
     same = _same_evaluations(case) if max(kls, default=0.0) < MOVED else 0
-    still = len(kls) >= STILL and max(kls) < UNMOVED
-    if not same and not still:
-        return None
+    still = len(kls) >= STILL and max(map(abs, kls)) < UNMOVED
+    rates = values_of(steps, "learning_rate")
+    path = math.fsum(rates) * case.averaged_over
+    tiny = len(rates) >= STILL and 0 < path < SHORTEST and max(kls, default=0.0) < MOVED
+    if not same and not still and not tiny:
+        return _hardly_moved(case, rate, moved, kls)
     kl = {"kl_max": max(kls)} if kls else {}
-    text = f"the last {same} evaluations gave the same texts" if same else "the KL to the start stayed below 1e-7 nats"
+    text = (
+        f"the last {same} evaluations gave the same texts"
+        if same
+        else "the KL to the start stayed below 1e-7 nats"
+        if still
+        else f"no weight moved by more than {3.2 * path:.1g} (3.2 times the sum of the rates, Adam's most)"
+    )
     return Finding(
         id="learning-rate",
         severity="warning",
@@ -297,6 +315,31 @@ def _too_small(case: Case) -> Finding | None:
             overrides=(f"learning_rate={_larger(max(rate, aim), max(kls, default=0.0)):.1g}",),
             expects=("kl > 1e-5",) if kls else (),
         ),
+    )
+
+
+def _hardly_moved(case: Case, rate: float, moved: int, kls: Sequence[float]) -> Finding | None:
+    """An info where the KL stayed where an update or two put it, and the reward, too: nothing says that it learns."""
+    third = len(kls) // 3
+    gain = reward_gain(case.stage_rows)
+    if moved < HARDLY or third < HOLD or gain is None or gain[2] or gain[1] > gain[0] or min(kls) < 0:
+        return None
+    early, late = median(kls[:third]), median(kls[-third:])
+    if max(kls) >= HARDLY_FAR or late > GREW * early or gain[0] >= SOLVED:
+        return None
+    change = (f"learning_rate={_larger(rate, max(kls)):.1g}",)
+    return Finding(
+        id="learning-rate",
+        severity="info",
+        summary=(
+            f"the policy hardly moved: after {moved} updates at a rate of {rate:.3g} the KL is {late:.2g}, as it was "
+            f"({early:.2g}), and the reward went from {gain[0]:.3g} to {gain[1]:.3g}: the rate is too small, or no "
+            "group teaches anything"
+        ),
+        evidence={"learning_rate": rate, "updates": moved, "kl_early": early, "kl_late": late},
+        suggest=change,
+        confidence="weak",
+        decider=Decider(question="does a larger rate move the KL and the reward?", overrides=change),
     )
 
 
@@ -375,39 +418,51 @@ def no_gradient(case: Case) -> Sequence[Finding]:
 
     ## no-gradient
 
-    Severity: error (certain) where a KL that stays below 1e-7 agrees; else warning (moderate).
+    Severity: error (certain) where a KL that stays below 1e-7 agrees, on ten steps or more; else warning (moderate).
 
-    Means: the gradient norm is exactly 0 on all steps (ten or more) and the loss is not, on half of them or more: no
-    trained weight is reached.
+    Means: the gradient norm is exactly 0 on all steps and it should not be: the loss is not 0 (on half of ten steps or
+    more), or rewards inside groups differ. No trained weight is reached, or the trainer has no norm and writes 0.
 
-    Looks at: `grad_norm`, `loss` and `kl`. It rules out `learning-rate`: no rate moves a weight that has no gradient.
+    Looks at: `grad_norm`, `loss`, `groups/dead` and `kl`. It rules out `learning-rate`: no rate moves a weight that has
+    no gradient; and what `zero-loss` and `dead-groups` say of a gradient of 0.
 
-    Confounder: trainers that have no norm and write 0: a warning only. Silent where the KL grew.
+    Confounder: trainers that have no norm and write 0: a warning only. Silent where the KL grew. Dead groups have no
+    gradient either: rows count where some group is known to be live, or the loss is not 0.
 
     Do: count the parameters that the optimiser holds, and look at one of them before and after a step.
     """
-    rows = [row for row in case.stage_rows if number(row, "grad_norm") is not None and number(row, "loss") is not None]
-    felt = [row for row in rows if abs(row["loss"] or 0.0) > NONE]
-    if len(rows) * case.averaged_over < ENOUGH or any(row["grad_norm"] for row in rows) or len(felt) < MOST * len(rows):
+    rows = [row for row in case.stage_rows if number(row, "grad_norm") is not None]
+    felt = [row for row in rows if abs(number(row, "loss") or 0.0) > NONE]
+    live = [row for row in rows if (number(row, "groups/dead") or 0.0) < 1 and number(row, "groups/dead") is not None]
+    steps = len(rows) * case.averaged_over
+    by_loss = steps >= ENOUGH and len(felt) >= MOST * len(rows)
+    if not rows or any(row["grad_norm"] for row in rows) or not (by_loss or len(live) == len(rows)):
         return ()
     kls = values_of(rows, "kl")
     if kls and max(kls) > UNMOVED:
         return ()
+    sure = bool(kls) and steps >= ENOUGH
     why = f"the gradient is exactly 0 on all {len(rows)} rows, so no rate moves anything"
+    beside = f"the loss is not (on {len(felt)})" if by_loss else "rewards inside groups differ"
     return (
         Finding(
             id="no-gradient",
-            severity="error" if kls else "warning",
+            severity="error" if sure else "warning",
             summary=(
-                f"the gradient norm is exactly 0 on all {len(rows)} rows while the loss is not (on {len(felt)})"
+                f"the gradient norm is exactly 0 on all {len(rows)} rows while {beside}"
                 + (f", and the KL to the start stays at {max(kls):.1g}" if kls else "")
                 + ": no gradient reaches a weight that is trained (a frozen or unregistered adapter, a detached loss)"
-                + ("" if kls else ", or the log has no norm and writes 0")
+                + ("" if sure else ", or the trainer has no norm and writes 0")
             ),
-            evidence={"rows": len(rows), "with_loss": len(felt), **({"kl_max": max(kls)} if kls else {})},
-            rules_out=(RuledOut(id="learning-rate", why=why),),
+            evidence={
+                "rows": len(rows),
+                "with_loss": len(felt),
+                "with_live_groups": len(live),
+                **({"kl_max": max(kls)} if kls else {}),
+            },
+            rules_out=tuple(RuledOut(id=id_, why=why) for id_ in ("learning-rate", "zero-loss")),
             advice="count the parameters that the optimiser holds, and look at one of them before and after a step",
-            confidence="certain" if kls else "moderate",
+            confidence="certain" if sure else "moderate",
         ),
     )
 

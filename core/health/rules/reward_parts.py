@@ -53,6 +53,10 @@ def _differ(rows: Sequence[Row], paid: Sequence[str]) -> list[Row]:
     """The rows whose rewards differed; where no column tells the spread, those on which a part paid less than most."""
     if any(name in row for row in rows for name in _SPREADS):
         return [row for row in rows if _varied(row)]
+    if not paid:  # all parts that are known are 0, and the sum is not: it is paid for something else
+        sums = values_of(rows, "reward/mean")
+        differs = len(sums) > 1 and max(sums) - min(sums) > NONE
+        return [row for row in rows if differs and (number(row, "reward/mean") or 0.0) > NONE]
     most = {name: max(values_of(rows, name)) for name in paid}
     return [row for row in rows if any(NONE < (number(row, name) or 0.0) < 0.98 * most[name] for name in paid)]
 

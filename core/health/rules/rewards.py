@@ -20,7 +20,8 @@ from core.health.steps import values_of
 
 ENOUGH = 10  # steps: fewer may be luck
 FEWEST = 2  # rows whose rewards are all one number: fewer say too little to tell it from dead groups
-WITHOUT_SPREAD = 5  # rows with one and the same mean, where no column tells the spread
+WITHOUT_SPREAD = 3  # rows with one and the same mean, where no column tells the spread
+SOME = 5  # such rows, for more than a hint
 EQUAL = 1e-6  # relative: a std or a difference of means that is rounding, of fp32 too
 
 
@@ -38,15 +39,15 @@ def constant_reward(case: Case) -> Sequence[Finding]:
     ## constant-reward
 
     Severity: error (strong) where valid and invalid completions earned the same, or where a reward function's own
-    column (`rewards/NAME`) differs from step to step and the sum does not; warning (moderate; weak on two) where not,
-    and on fewer than ten steps.
+    column (`rewards/NAME`) differs from step to step and the sum does not; warning (moderate; weak on two, and below
+    five without a column of the spread) where not, and on fewer than ten steps.
 
     Means: every completion of all steps, two or more, earned one and the same reward, although completions differ: the
     reward does not depend on the completion.
 
     Looks at: `reward/std` (or `reward/group_std`, `reward/max` - `reward/min`, all groups dead) of 0 up to fp32
-    rounding on every step, and one mean over all of them; without any column of the spread five rows with one mean. It
-    replaces `dead-groups` and `no-updates`.
+    rounding on every step, and one mean over all of them; without any column of the spread three rows with one mean
+    (weak below five). It replaces `dead-groups` and `no-updates`.
 
     Confounder: texts that differ may all have the form that is paid for (0.1, say) and none the answer; a whole number
     (0, 1, -1, ...) may be an end of the scale, with every prompt solved or none: both are warnings. Silent where
@@ -74,7 +75,9 @@ def constant_reward(case: Case) -> Sequence[Finding]:
     mixed = bool(valid) and min(valid) < 1
     varied, part = sum(group.texts > 1 for group in groups), _part_that_differs(rows)
     sure = (mixed or part is not None) and not _may_be_an_end(value) and steps >= ENOUGH
-    confidence: Confidence = "strong" if sure else "moderate" if steps > FEWEST else "weak"
+    told = any(_spread(row) is not None for row in rows)
+    little = steps <= FEWEST or (not told and steps < SOME)
+    confidence: Confidence = "strong" if sure else "weak" if little else "moderate"
     severity: Severity = "error" if sure else "warning"
     return (
         Finding(

@@ -12,12 +12,11 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, steps_of
-from core.health.steps import ends_of, number, values_of
+from core.health.steps import ends_of, number, reward_gain, values_of
 
 ROWS = 6  # fewer show no course, but for one that is clear
 USED_UP = 0.05  # nats: hardly a token is still drawn
 OF_START = 0.2  # of the entropy at the start: a policy that began as sure is not one that lost it
-ROSE = 0.05  # of the reward's early level: what an entropy may be spent on
 EXPLODED = 100.0  # times the gradient norm's early level
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
 
@@ -33,7 +32,8 @@ def runaway(case: Case) -> Sequence[Finding]:
     Means: the policy got sure of its tokens before it learned: groups become equal, nothing is left to compare.
 
     Looks at: `entropy` at the end (a fifth of the rows; of two to five rows the last, none above the one before) below
-    0.05 nats and below a fifth of its start, while `reward/mean` rose by less than a twentieth of its early level.
+    0.05 nats and below a fifth of its start, while `reward/mean` rose by less than a tenth of its early level and of
+    what was left to earn, or not beyond its scatter.
 
     Confounder: a policy that solves its task gets sure of it as well: with a reward that rose, nothing is said. One
     that was as sure from the start lost nothing.
@@ -72,21 +72,22 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
     start, end, few = _course(rows, "entropy", -1)
     if not start or median(end) >= min(USED_UP, OF_START * median(start)):
         return None
-    early, late = ends_of(rows, "reward/mean", least=2)
-    if early and fmean(late) - fmean(early) > ROSE * abs(fmean(early)):
+    gain = reward_gain(rows)
+    if gain is not None and gain[2]:
         return None
-    fell = bool(early) and fmean(early) > 0 and fmean(late) <= fmean(early) / 2 and not few
-    reward = f", and the reward went from {fmean(early):.3g} to {fmean(late):.3g}" if early else ""
+    early, late = (0.0, 0.0) if gain is None else gain[:2]
+    fell = early > 0 and late <= early / 2 and not few
+    reward = "" if gain is None else f", and the reward went from {early:.3g} to {late:.3g}"
     return Finding(
         id="entropy-collapse",
         severity="error" if fell else "warning",
         summary=f"the entropy fell from {median(start):.3g} to {median(end):.3g} nats{reward}: completions get equal",
         evidence={
             "entropy_start": median(start), "entropy_end": median(end),
-            **({"reward_start": fmean(early), "reward_end": fmean(late)} if early else {}),
+            **({} if gain is None else {"reward_start": early, "reward_end": late}),
         },
         advice="a smaller learning rate or a higher upper clip keeps it; more of the same steps cannot bring it back",
-        confidence="weak" if few else "strong" if early else "moderate",
+        confidence="weak" if few else "moderate" if gain is None else "strong",
         decider=Decider(question="does it stay with a third of the learning rate?", expects=("entropy > 0.1",)),
     )  # fmt: skip
 

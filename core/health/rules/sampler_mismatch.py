@@ -25,6 +25,11 @@ RATIO = (0.5, 0.1)  # the mean ratio, or one over it, below these: a warning, an
 LATE = 5  # rows that the level at the end is the median of
 
 
+def _late(values: Sequence[float]) -> float:
+    """The level at the end: of few rows the last third, one at least."""
+    return median(values[-min(LATE, max(1, len(values) // 3)) :])
+
+
 def sampler_mismatch(case: Case) -> Sequence[Finding]:
     """Whether the engine that samples and the trainer are two policies, by whatever the trainer logs of it.
 
@@ -36,9 +41,9 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
     quantisation, another kernel or expert routing): importance ratios leave 1, corrections mask the gradient away, and
     updates are of other completions than were drawn.
 
-    Looks at: the median of the last five rows of `sampler/prob_gap` (limits 0.04 and 0.1), `sampler/correlation` (0.95
-    and 0.8), `sampler/kl` (0.05 and 0.3 nats a token), `sampler/masked` (0.2 and 0.5) and the mean importance ratio
-    `sampler/ratio_mean` (a factor of 2 and of 10 from 1).
+    Looks at: the median of the last five rows, of few the last third: `sampler/prob_gap` (limits 0.04 and 0.1),
+    `sampler/correlation` (0.95 and 0.8), `sampler/kl` (0.05 and 0.3 nats a token), `sampler/masked` (0.2 and 0.5) and
+    the mean importance ratio `sampler/ratio_mean` (a factor of 2 and of 10 from 1).
 
     Confounder: ratios of whole sequences, which TRL logs by default, are far from 1 for long completions in sound runs:
     a ratio alone is a warning at most. Engines in bf16 never agree to float32's rounding; the limits are above that.
@@ -55,14 +60,14 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
         values = values_of(rows, column)
         if not values:
             continue
-        level = median(values[-LATE:])
+        level = _late(values)
         if level > mild if more else level < mild:
             warnings[column] = level
             first_row = first_row or (values[0] > mild if more else values[0] < mild)
         if level > grave if more else level < grave:
             errors[column] = level
     ratios = values_of(rows, "sampler/ratio_mean")
-    ratio = median(ratios[-LATE:]) if ratios else 1.0
+    ratio = _late(ratios) if ratios else 1.0
     away = min(ratio, 1 / ratio) if ratio > 0 else 0.0
     if away < RATIO[0]:
         warnings["sampler/ratio_mean"] = ratio

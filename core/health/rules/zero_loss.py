@@ -51,7 +51,8 @@ def zero_loss(case: Case) -> Sequence[Finding]:
     Looks at: `loss` (`policy/loss` where a log has no other): below 1e-6 on every row; or within 2 % of beta x `kl` (10
     % where they are of different means, half a unit of the fourth decimal at least) with `beta` from the settings or
     the rows; else one ratio of loss to KL on three rows or more over which the KL varies by half, which is then the
-    beta. `grad_norm`, and rewards that differ: something is learned.
+    beta, or one that gives losses of four decimals up to 0.0006 as they were rounded. `grad_norm`, and rewards that
+    differ: something is learned.
 
     Confounder: groups that are all dead, or a weight that no gradient reaches, have a loss of 0 as well: their gradient
     is 0 or no more than the KL's, and they have findings of their own (`dead-groups`, `constant-reward`, `dead-run`,
@@ -103,6 +104,8 @@ def _kl_loss(case: Case, rows: Sequence[Row]) -> KlLoss | None:
         )
         return KlLoss(beta=median(betas), known=True, error=worst) if fits and (felt or max(errors) < NONE) else None
     kls = [kl for _, kl, _ in known]
+    if not betas and (beta := _rounded_beta(known)) is not None:
+        return KlLoss(beta=beta, known=False, error=CLOSE)
     if betas or len(known) < FEW or min(kls) <= 0 or max(kls) < APART * min(kls):
         return None
     ratios = [loss / kl for loss, kl, _ in known]
@@ -111,6 +114,21 @@ def _kl_loss(case: Case, rows: Sequence[Row]) -> KlLoss | None:
         return None
     worst = max(abs(ratio / middle - 1) for ratio in ratios)
     return KlLoss(beta=middle, known=False, error=worst) if worst <= CLOSE else None
+
+
+def _rounded_beta(known: Sequence[tuple[float, float, float | None]]) -> float | None:
+    """A weight of the KL with which every loss is beta x kl in its four decimals; None where there is none, or where
+    every loss is so small that any would do.
+    """
+    kls = [kl for _, kl, _ in known]
+    if len(known) < FEW or max(kls) < APART * min(kls):
+        return None
+    if max(abs(loss) for loss, _, _ in known) > 10 * PRINTED or any(round(loss, 4) != loss for loss, _, _ in known):
+        return None
+    low = max((loss - PRINTED) / kl for loss, kl, _ in known if kl > 0)
+    high = min((loss + PRINTED) / kl for loss, kl, _ in known if kl > 0)
+    fits = all(abs(loss) <= PRINTED for loss, kl, _ in known if kl <= 0)
+    return (low + high) / 2 if fits and 0 < low <= high else None
 
 
 def _no_signal(rows: Sequence[Row]) -> bool:
@@ -123,7 +141,12 @@ def _no_signal(rows: Sequence[Row]) -> bool:
 def _signal(rows: Sequence[Row]) -> bool:
     """Whether rewards are known to differ."""
     dead = values_of(rows, "groups/dead")
-    return bool(dead and fmean(dead) < 1) or any(values_of(rows, "reward/std") + values_of(rows, "reward/group_std"))
+    between = len(set(values_of(rows, "reward/mean"))) > 1 and not dead
+    return (
+        bool(dead and fmean(dead) < 1)
+        or between
+        or any(values_of(rows, "reward/std") + values_of(rows, "reward/group_std"))
+    )
 
 
 def _by_construction(column: str, rows: Sequence[Row], steps: int, kl_loss: KlLoss | None) -> Finding:

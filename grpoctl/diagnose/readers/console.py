@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, islice, pairwise
@@ -33,6 +34,8 @@ _ENOUGH = 3  # different dictionaries in a row, before copies of them are taken 
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
 _A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
+_KINDS = 4  # of dictionaries that make one step
+_TOO_SMALL = ("learning_rate", "beta")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs", "stretches")
@@ -110,8 +113,11 @@ class _Console:
             logged = _by_epoch(logged) or _joined(logged)
         elif form == "table":
             logged = _of_one_run(logged)
+        if form in ("pairs", "table"):
+            logged = _without_rounded(logged, log.parser.rounded)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
         distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
+        distinct = _of_several_kinds(distinct) if form == "dictionary" else distinct
         if copies > 1:
             notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
         elif lost := len(logged) - len(of_one_process):
@@ -223,6 +229,35 @@ def _joined(logged: Sequence[Logged]) -> list[Logged]:
         else:
             entries.append(entry)
     return [entry for entry in entries if entry.cells]
+
+
+def _without_rounded(logged: Sequence[Logged], rounded: Collection[str]) -> list[Logged]:
+    """The entries without learning rates and KL weights that are 0.00000 throughout: too few decimals to tell them."""
+    lost = {
+        name for name in rounded if name_of(name) in _TOO_SMALL and not any(entry.cells.get(name) for entry in logged)
+    }
+    if not lost:
+        return list(logged)
+    return [
+        replace(entry, cells={name: value for name, value in entry.cells.items() if name not in lost})
+        for entry in logged
+    ]
+
+
+def _of_several_kinds(logged: Sequence[Logged]) -> list[Logged]:
+    """Dictionaries that take turns (rewards, then losses) as one entry each time round; others as they are."""
+    kinds = Counter(frozenset(entry.cells) for entry in logged)
+    names = [name for kind in kinds for name in kind]
+    takes_turns = 1 < len(kinds) <= _KINDS and max(kinds.values()) - min(kinds.values()) <= 1 < min(kinds.values())
+    if not takes_turns or len(set(names)) < len(names) or any(entry.step is not None for entry in logged):
+        return list(logged)
+    joined: list[Logged] = []
+    for entry in logged:
+        if joined and joined[-1].cells.keys().isdisjoint(entry.cells):
+            joined[-1] = replace(joined[-1], cells={**joined[-1].cells, **entry.cells})
+        else:
+            joined.append(entry)
+    return joined
 
 
 def _by_epoch(logged: Sequence[Logged]) -> list[Logged]:

@@ -39,15 +39,18 @@ _WHOLE_BAR = re.compile(r"(?:\d{1,3}%)?\|[^|\n]{0,300}\|\s*\d{1,9}/\d{1,9} \[[^\
 _RAY = re.compile(r"^\s*(?:\[\d+(?:;\d+)*m)?\((?:[\w.:<>-]+\s+)*(?:pid|ip)=[^()]{1,80}\)(?:\[\d+(?:;\d+)*m)?\s?")
 _LOST_ESCAPE = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")  # a colour whose escape character was lost in pasting
 _VERL = re.compile(r"\bstep:\s*(\d+)\s+-\s+(?=[\w@/.-]+:)")
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?|[-+]?(?:nan|inf|NaN|Infinity)"
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+|[kKM](?![A-Za-z]))?%?|[-+]?(?:nan|inf|NaN|Infinity)"
+_EAST = "\u3040-\u30ff\u4e00-\u9fff"  # letters of Chinese and Japanese
 _PAIR = re.compile(
-    r"(?<![\w/.])(?P<name>[A-Za-z_][\w/.@-]*(?:\([^()=:]{1,20}\))?(?: [A-Za-z(][\w/.@()-]*){0,3})"
-    rf"\**\s?(?:[=:]|->)\s?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
+    rf"(?<![\w/.])(?P<name>[A-Za-z_{_EAST}][\w/.@-]*(?:\([^()=:]{{1,20}}\))?(?: [A-Za-z({_EAST}][\w/.@()-]*){{0,3}})"
+    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"]?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
 _BARE = re.compile(
-    rf"(?<![\w/.-])(?P<name>[A-Za-z][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
+    rf"(?<![\w/.-])(?P<name>[A-Za-z{_EAST}][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
     rf"\s+[~≈]?(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
+_MAY_PAIR = re.compile(r"[=:：]|->")
+_OF_ROLLOUT = re.compile(r"\b(?:rollout|eval)\s(\d{1,9})\s?:\s*\Z")  # before a dictionary (slime)
 _STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:ation)?s?|updates)\b", re.IGNORECASE)
 _SUMMARY_OF = "wandb:"  # what it prints at a run's end, a metric a line
 _OF_SO_MANY = re.compile(r"(\d{1,9})/\d{1,9}")
@@ -63,6 +66,9 @@ _STEP_WORD = re.compile(
 _STEPS_APART = re.compile(
     r"\bsteps?\s?\d+\s?(?:->|→|=>|to)|\b(?:by|over|after|within|in|at) (?:the )?[\w ]{0,12}\bstep", re.I
 )
+_EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
+_PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
+_ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
 _KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime"})  # of a dictionary, beside metrics
@@ -106,6 +112,7 @@ class LineParser:
         self.unknown: set[str] = set()  # names beside known metrics that are none
         self.unread: dict[tuple[str, ...], Unread] = {}
         self.first_line: int | None = None  # the first with a metric
+        self.rounded: set[str] = set()  # names with a 0 that may be a small number, rounded
         self._held = ""  # a dictionary whose end is still to come
         self._held_lines = 0
         self._number = 0  # of the line that was read last
@@ -214,7 +221,10 @@ class LineParser:
                 known |= {name: value for name, value in cells.items() if name.startswith("eval_")}
                 self.first_line = self.first_line or number
                 step = _own_step(known)
-                if step is None and (word := _STEP_WORD.search(text, max(before, begin - _SHORT), begin)) is not None:
+                left = max(before, begin - _SHORT)
+                if step is None and (
+                    word := _OF_ROLLOUT.search(text, left, begin) or _STEP_WORD.search(text, left, begin)
+                ):
                     step = int(word[1])
                 yield Logged(line=number, form="dictionary", cells=known, step=step, bar=self.bar)
             else:
@@ -327,6 +337,7 @@ class LineParser:
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
         """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
         words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", text) if "(" in text else text
+        words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
         named = self._named_in(number, words)
         if cells is not None and not named and len(cells) % 2 == 0:
             for name, value in zip(cells[::2], cells[1::2], strict=True):
@@ -334,8 +345,7 @@ class LineParser:
                     named[name.strip()] = _value_of(value)
         known = {name: value for name, value in named.items() if self._is_known(name)}
         numbering = [value for name, value in named.items() if name.lower() in STEPS and _is_whole(value)]
-        word = _STEP_WORD.search(text)
-        step = int(numbering[0] or 0) if numbering else int(word[1]) if word else None
+        step = int(numbering[0] or 0) if numbering else _numbered_by_words(text)
         if step is None and (after := _STEPS_BEFORE.search(text)) is not None:
             step = int(after[1])
         alone = step is not None or text.startswith(_SUMMARY_OF)
@@ -356,12 +366,14 @@ class LineParser:
         """Name -> value of the text's pairs; values with arrows between them are a stretch of the run, and no step."""
         named: Cells = {}
         stretches: dict[str, list[float | None]] = {}
-        for match in _PAIR.finditer(text) if "=" in text or ":" in text or "->" in text else ():
+        for match in _PAIR.finditer(text) if _MAY_PAIR.search(text) else ():
             name, values, end = self._spelled(match["name"]), [_value_of(match["value"])], match.end()
             while len(values) < _MOST_VALUES and (more := _ARROWS.match(text, end)) is not None:
                 values.append(_value_of(more["value"]))
                 end = more.end()
             first = values[0]
+            if first == 0 and _ROUNDED_AWAY.fullmatch(match["value"]):
+                self.rounded.add(name)
             if len(values) > 1 and self._is_known(name):
                 stretches[name] = values
             elif len(values) == 1 and first is not None and first >= 0 and self._is_metric(name):
@@ -372,7 +384,7 @@ class LineParser:
         for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST_HEADER else ():
             if (known_name := self._any_known(match["name"].split())) is not None:
                 stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
-        at_one_place = (_STEP_WORD.search(text) or _EPOCH.search(text)) and not _STEPS_APART.search(text)
+        at_one_place = (_numbered_by_words(text) is not None or _EPOCH.search(text)) and not _STEPS_APART.search(text)
         for name, values in stretches.items():
             known = [value for value in values if value is not None]
             if at_one_place and known:  # inside of that epoch, say
@@ -463,10 +475,20 @@ def _value_of(text: str) -> float | None:
     word = text.strip(" *~`+").replace("\u2212", "-")
     if "(" in word:
         word = _WRAPPED.sub(lambda match: match[1] or match[2] or "", word)
+    size = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6}.get(word[-1:])
     try:
-        return float(word[:-1]) / 100 if word.endswith("%") else float(word)
+        return float(word) if size is None else float(word[:-1]) * size
     except ValueError:
         return None
+
+
+def _numbered_by_words(text: str) -> int | None:
+    """The step that the text says it is of. `Episode [1/1]` before a progress bar is no step: the bar is."""
+    if (match := _STEP_WORD.search(text)) is not None:
+        return None if match[0].endswith("[" + match[1]) and _BAR.search(text, match.end()) else int(match[1])
+    if not text.isascii() and (match := _EASTERN_STEP.search(text)) is not None:
+        return int(match[1] or match[2])
+    return None
 
 
 def _is_whole(value: float | None) -> bool:

@@ -21,7 +21,7 @@ from core.errors import GrpoError, SpecError
 from core.health.case import Case
 from core.health.finding import StepTable
 from grpoctl.diagnose.readers.base import Reading, Source, impossible
-from grpoctl.diagnose.readers.metric_names import STEPS, name_of
+from grpoctl.diagnose.readers.metric_names import STEPS, in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
 from grpoctl.diagnose.readers.trainer_log import bounded_by
 
@@ -36,6 +36,9 @@ _COLUMNS = 2000
 _ROWS = 1_000_000
 _LONG_CELL = 40  # characters of a cell that an error shows
 _PERCENT = re.compile(r"(.+?)\s*[%\uff05]")
+_OF_PERCENT = re.compile(r"[%\uff05]|\b(?:pct|percent)\b", re.IGNORECASE)  # a column's name
+_TAG = re.compile(r"(?:.*-)?tag-(.+?)\.csv(?:\.gz)?", re.IGNORECASE)  # TensorBoard's download: run-RUN-tag-TAG.csv
+_OF_ONE_TAG = ["wall time", "step", "value"]
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+\s*%?")
 _EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none"})
 
@@ -61,7 +64,7 @@ class _Csv:
         path = source.path
         assert path is not None  # knows() came first
         notes: list[str] = []
-        table = _of_dashboard(read_table(path, notes))
+        table = _of_tag(_of_dashboard(read_table(path, notes)))
         names = _metrics_of_columns(table, source.columns)
         rows, more = _rows(table, names)
         aside = [column for column in table.header if column and column not in names]
@@ -93,6 +96,19 @@ def _of_dashboard(table: Table) -> Table:
     return replace(table, header=names, rows=[(line, [cells[place] for place in kept]) for line, cells in table.rows])
 
 
+def _of_tag(table: Table) -> Table:
+    """TensorBoard's download of one tag (`Wall time,Step,Value`), its column called as the file says: the slashes of a
+    tag are underscores in the file's name.
+    """
+    if [name.lower() for name in table.header] != _OF_ONE_TAG or (match := _TAG.fullmatch(table.path.name)) is None:
+        return table
+    parts = match[1].split("_")
+    slashed = ["/".join(["_".join(parts[:at]), "_".join(parts[at:])]) for at in range(1, len(parts))]
+    inner = ["/".join([parts[0], "_".join(parts[1:at]), "_".join(parts[at:])]) for at in range(2, len(parts))]
+    name = next((name for name in [match[1], *slashed, *inner] if name_of(name) is not None), match[1])
+    return replace(table, header=[table.header[0], _STEP, name])
+
+
 def has_known_header(source: Source) -> bool:
     """Whether the file's first line names a metric or numbers the rows: then it is a table, whatever its cells are."""
     with suppress(GrpoError):
@@ -110,9 +126,9 @@ def _metrics_of_columns(table: Table, mapped: Mapping[str, str]) -> dict[str, st
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(header[:20])}"
             raise SpecError(f"has no column {column!r}; {hint}", file=path)
     names = dict(mapped)
-    for column in header:
-        own = name_of(column)
-        if own not in (None, _STEP) and column not in names and not _numbers_rows(column) and own not in names.values():
+    marks = [(column, own) for column in header if (own := name_of(column)) == "update"]
+    for column, own in [*metrics_of(tuple(header)), *marks]:
+        if column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
     for metric, count in Counter(names.values()).items():
         if count > 1:
@@ -130,8 +146,11 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     notes = [how]
     places = [(table.header.index(column), metric) for column, metric in names.items() if metric != _STEP]
     rows: list[dict[str, float | None]] = []
+    percent = _in_percent(table)
     for line, cells in table.rows:
-        values = {metric: _value(cells[place], table, (line, place), metric) for place, metric in places}
+        values = {
+            metric: _value(cells[place], table, (line, place), metric, percent=percent) for place, metric in places
+        }
         row = {metric: value for metric, (known, value) in values.items() if known}
         if any(not metric.startswith("eval/") for metric in row):
             row.setdefault("update", 1.0)
@@ -147,12 +166,22 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     return [by_step[step] for step in sorted(by_step)], notes
 
 
-def _value(text: str, table: Table, at: tuple[int, int], metric: str) -> tuple[bool, float | None]:
+def _in_percent(table: Table) -> frozenset[int]:
+    """The columns whose name says percent and whose numbers are more than shares."""
+    named = [place for place, column in enumerate(table.header) if _OF_PERCENT.search(column)]
+    return frozenset(place for place in named if any((_number(row[place].strip()) or 0) > 1 for _, row in table.rows))
+
+
+def _value(
+    text: str, table: Table, at: tuple[int, int], metric: str, *, percent: frozenset[int]
+) -> tuple[bool, float | None]:
     """As cell(). Raises SpecError for a number that the metric cannot have, too."""
     line, place = at
+    column = table.header[place]
     known, value = cell(text, table, line, place)
+    if value is not None:
+        value = in_our_sense(column, value / 100 if place in percent else value)
     if value is not None and (why := impossible(metric, value)):
-        column = table.header[place]
         raise SpecError(f"{column}: got {text.strip()[:40]!r} for {metric}; {why}", file=table.path, line=line)
     return known, value
 

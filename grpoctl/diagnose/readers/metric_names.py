@@ -128,6 +128,14 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     is_truncated/mean | completions/truncated
     seq_len/mean | completions/length
     env/all/reward/total | reward/mean
+    env/all/ac_tokens_per_turn | completions/length
+    env/all/by_group/frac_mixed | groups/dead
+    env/all/correct | rewards/correct
+    env/all/format | rewards/format
+    val/sequence_lengths | completions/length
+    val/stop_rate | completions/truncated
+    objective/kl_avg | kl
+    entropy_loss | entropy
     generate/avg_num_tokens | completions/length
     env/reward_mean | reward/mean
     env/reward_std | reward/std
@@ -222,7 +230,12 @@ _EVAL = _table(
     eval_sampling/sampling_logp_difference/mean | eval/logprob_gap
     """
 )
-_SECOND = {"critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max", "critic/rewards/min": "reward/min"}
+# Shares of what is the other way round with us: live groups, completions that end.
+_COMPLEMENTS = frozenset({"env/all/by_group/frac_mixed", "val/stop_rate"})
+_SECOND = {  # where nothing else in the log is called so; a KL loss is nearly always the estimate before its weight
+    "kl_loss": "kl", "critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max",
+    "critic/rewards/min": "reward/min",
+}  # fmt: skip
 KNOWN = _TRL | _VERL | _OTHERS | _EVAL | _SECOND
 STEPS = (  # what numbers the rows
     "step", "_step", "global_step", "training/global_step", "trainer/global_step", "train/global_step", "iteration",
@@ -247,6 +260,7 @@ _OF_PROSE = frozenset({
     "the", "a", "an", "my", "our", "this", "that", "its", "of", "is", "and", "when", "while", "steps", "step", "so",
     "but", "with",
 })  # fmt: skip
+_WRAPPERS = ("data/", "metrics/", "logs/", "log/", "train/", "rollout/")  # objects around metrics, in this order
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_reward(?:_func|_fn|_function)?")
 
 
@@ -278,7 +292,9 @@ def _exact(theirs: str) -> str | None:
 def _spellings(theirs: str) -> list[str]:
     """The name, and what it is without the marks of tables and dashboards."""
     plain = re.sub(r"\s*/\s*", "/", theirs.strip())
-    bare = plain.removeprefix("train/").removeprefix("rollout/")
+    bare = plain
+    for wrapper in _WRAPPERS:
+        bare = bare.removeprefix(wrapper)
     names = [theirs, plain, bare, bare.removesuffix("/mean")]
     return list(dict.fromkeys(names))
 
@@ -311,16 +327,21 @@ def _one_reward(theirs: str) -> str | None:
 def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
     """The row's metrics in our names, what is not a finite number as None; what has no name of ours is left out."""
     metrics: dict[str, float | None] = {}
-    for theirs, name in _ours_of(tuple(row)):
+    for theirs, name in metrics_of(tuple(row)):
         value = row[theirs]
-        metrics[name] = value if value is not None and math.isfinite(value) else None
+        metrics[name] = in_our_sense(theirs, value) if value is not None and math.isfinite(value) else None
     if older and "reward/std" in metrics:
         metrics["reward/group_std"] = metrics.pop("reward/std")
     return metrics
 
 
+def in_our_sense(theirs: str, value: float) -> float:
+    """The value of their metric as that of ours: a share of live groups as that of dead ones."""
+    return 1.0 - value if theirs in _COMPLEMENTS else value
+
+
 @lru_cache(maxsize=1000)
-def _ours_of(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def metrics_of(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """(theirs, ours) of a row's names: of what is logged twice one, and a name by its words where no exact one is."""
     exact = {ours for theirs in names if theirs not in _SECOND and (ours := _exact(theirs)) is not None}
     pairs: dict[str, str] = {}  # ours -> theirs

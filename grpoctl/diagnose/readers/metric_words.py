@@ -16,14 +16,21 @@ _WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+@?|@|\d+|%|[Δδ]|[^\W\d_a-z]+")
 _COUNTED = re.compile(r"\b(tokens|toks?) ?/ ?(completion|response|sample|rollout|answer)s?\b", re.IGNORECASE)
 _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_CHINESE = {
+_CHINESE = {  # and Japanese
     "平均": " avg ", "均值": " mean ", "奖励": " reward ", "得分": " score ", "分数": " score ", "熵": " entropy ",
     "损失": " loss ", "学习率": " lr ", "梯度范数": " grad norm ", "梯度": " grad ", "回复": " response ",
     "响应": " response ", "回答": " response ", "输出": " output ", "长度": " length ", "准确率": " accuracy ",
     "正确率": " accuracy ", "成功率": " success rate ", "截断": " truncated ", "比例": " ratio ", "验证": " val ",
     "测试": " test ", "步数": " step ", "训练": " train ", "标准差": " std ", "最大": " max ", "最小": " min ",
-    "散度": " divergence ", "答对": " correct ", "正确": " correct ", "惩罚": " penalty ",
+    "散度": " divergence ", "答对": " correct ", "正确": " correct ", "惩罚": " penalty ", "格式": " format ",
+    "策略": " policy ", "截断率": " truncated ", "集": " ",
+    "占比": " ratio ", "率": " rate ",
+    "報酬": " reward ", "平均長": " avg length ", "長": " length ", "エントロピー": " entropy ",
+    "損失": " loss ", "勾配ノルム": " grad norm ", "学習率": " lr ", "打ち切り": " truncated ",
+    "正答率": " accuracy ", "正解率": " accuracy ",
+    "検証": " val ", "形式": " format ", "応答": " response ", "ダイバージェンス": " divergence ", "標準偏差": " std ",
 }  # fmt: skip
+_EASTERN = sorted(_CHINESE.items(), key=lambda pair: -len(pair[0]))  # the longest first: 截断率 before 率
 _SAYS_NOTHING = frozenset({
     "avg", "mean", "average", "averaged", "train", "training", "batch", "rollout", "policy", "the", "of", "per",
     "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
@@ -61,6 +68,7 @@ _SAME = {
     "%": "share", "pct": "share", "percentage": "share", "deviation": "std", "sd": "std", "stdev": "std",
     "stddev": "std", "groups": "group", "prompts": "group", "variance": "var",
     "advantages": "advantage", "adv": "advantage", "unique": "distinct", "div": "divergence", "losses": "loss",
+    "successes": "accuracy",
     "minimum": "min", "maximum": "max", "highest": "max", "lowest": "min", "learning": "learn", "logp": "logprob",
     "logprobs": "logprob", "formatting": "format", "formatted": "format",
 }  # fmt: skip
@@ -197,6 +205,6 @@ def _words(text: str) -> list[str]:
 
 def _raw_words(text: str) -> list[str]:
     text = _CAMEL.sub(" ", text)
-    for word, english in _CHINESE.items() if not text.isascii() else ():
+    for word, english in _EASTERN if not text.isascii() else ():
         text = text.replace(word, english)
     return _WORD.findall(text.lower().replace("-", " ").replace("|g|", "grad norm"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core.health.case import FOREIGN, Case, Sample, Settings
 from core.health.coverage import NEEDS, QUESTIONS, coverage, pooled
 from core.health.examine import RULES
@@ -67,3 +69,12 @@ def test_several_runs() -> None:
     assert (both.rows, both.rules, both.is_enough) == (31, ("numerical",), False)
     assert both.missing.keys() == {"kl"}  # beta is known of none
     assert pooled(parts[:1]) == parts[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "level", "enough"),
+    [("kl", 0.9, False), ("kl", 0.2, True), ("completions/truncated", 0.4, False), ("entropy", 0.3, True)],
+)
+def test_levels_that_nobody_would_call_sound(column: str, level: float, enough: bool) -> None:
+    case = sound(40)
+    assert coverage(Case(rows=[{**row, column: level} for row in case.rows]), ()).is_enough == enough

@@ -127,3 +127,34 @@ def test_evaluations_go_before_the_training_reward() -> None:
     table = standing(0.4, 0.38)
     better = [{**row, "eval/reward": 0.3 + 0.002 * i} for i, row in enumerate(table.rows)]
     assert reward_stood(Case(rows=better)) == ()
+
+
+def test_evaluations_that_stand_go_before_the_training_reward() -> None:
+    chance = Random(2)
+    rising = [0.3 + 0.01 * i for i in range(30)]
+    flat = [0.4 + chance.gauss(0, 0.02) for _ in range(30)]
+    (finding,) = reward_stood(case(rising, apart=5, held_out=flat))
+    assert (finding.id, finding.severity) == ("no-gain", "info")
+    assert "eval/reward" in finding.summary
+    assert reward_stood(case(flat, apart=5, held_out=rising)) == ()
+
+
+@pytest.mark.parametrize(
+    ("rewards", "apart", "found"),
+    [
+        ([0.30, 0.33, 0.32, 0.31, 0.30], 25, True),
+        ([0.30, 0.33, 0.34, 0.36, 0.37], 25, False),
+        ([0.30, 0.33, 0.32, 0.31, 0.30], 1, False),  # five steps show nothing
+        ([0.95, 0.96, 0.95, 0.94, 0.95], 25, False),  # solved
+    ],
+)
+def test_few_rows_that_lie_apart_and_stand(rewards: list[float], apart: int, found: bool) -> None:
+    assert bool(reward_stood(case(rewards, apart=apart))) == found
+
+
+def test_parts_stand_for_a_reward_that_a_log_lacks() -> None:
+    rows = [
+        {"step": 25.0 * i, "rewards/f1": f1, "rewards/recall": 0.3} for i, f1 in enumerate((0.30, 0.33, 0.31, 0.30), 1)
+    ]
+    (finding,) = reward_stood(Case(rows=rows))
+    assert finding.evidence["early"] == pytest.approx(0.3)

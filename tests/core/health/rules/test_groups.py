@@ -454,3 +454,23 @@ def test_one_report_asks_for_one_size() -> None:
     assert small.decider.overrides == small.suggest
     (alone,) = small_groups(case(Z_SCORE, *STEPS))
     assert alone.suggest == ("num_generations=8",)
+
+
+def test_a_share_that_grows_over_a_few_rows_is_a_hint() -> None:
+    (finding,) = dead_groups(Case(rows=dead(0.0, 0.625, 0.75, 0.75)))
+    assert (finding.severity, finding.confidence) == ("info", "weak")
+    assert dead_groups(Case(rows=dead(0.75, 0.75, 0.7, 0.0))) == ()
+
+
+@pytest.mark.parametrize(
+    ("norms", "found"),
+    [
+        ([0.0006] * 8 + [0.2] * 4, True),  # the KL's gradient, and now and then a live group's
+        ([0.2] * 8 + [30.0] * 4, False),  # spikes beside a usual gradient
+        ([0.0006] * 12, False),  # all small: another scale
+        ([0.004] * 8 + [0.02] * 4, False),  # hardly apart
+    ],
+)
+def test_gradients_of_next_to_nothing_beside_usual_ones(norms: list[float], found: bool) -> None:
+    rows: list[Row] = [{"step": i, "grad_norm": norm, "reward/mean": 0.2} for i, norm in enumerate(norms, 1)]
+    assert [one.severity for one in dead_groups(Case(rows=rows))] == ["info"] * found

@@ -127,3 +127,37 @@ def test_below_zero() -> None:
     # the same with a mean of -0.003 and a standard error of 0.009
     assert named(table([-0.02, 0.015, -0.02, 0.02, -0.01])) == {}
     assert named(table([-1e-9, 1e-4, 2e-4])) == {}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ([0.34, 0.35, 0.33, 0.36, 0.35, 0.36], "warning strong"),  # 0.02 is less than a tenth of what is left
+        ([0.34, 0.36, 0.40, 0.45, 0.48, 0.52], None),  # a gain that pays
+    ],
+)
+def test_a_gain_has_to_be_worth_the_price(rewards: list[float], expected: str | None) -> None:
+    finding = named(table([0.01, 0.02, 0.1, 0.6, 0.9, 1.1], **{"reward/mean": rewards})).get("kl-runaway")
+    assert (f"{finding.severity} {finding.confidence}" if finding else None) == expected
+
+
+def test_a_shorter_way_counts_where_the_reward_is_no_higher() -> None:
+    kl = [0.002, 0.005, 0.02, 0.22, 0.25, 0.3]
+    flat, risen = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5, 0.5, 0.51]
+    assert named(table(kl, **{"reward/mean": flat}))["kl-runaway"].confidence == "weak"
+    assert "kl-runaway" not in named(table(kl, **{"reward/mean": risen}))
+    assert "kl-runaway" not in named(table(kl))
+
+
+@pytest.mark.parametrize(
+    ("kl", "confidence"),
+    [
+        ([-0.06, -0.09], "weak"),
+        ([-0.002, -0.02, -0.1], "moderate"),
+        ([-0.01, -0.02], None),
+        ([-0.002, 0.02, -0.1], None),
+    ],
+)
+def test_few_rows_below_zero(kl: list[float], confidence: str | None) -> None:
+    finding = named(table(kl)).get("negative-kl")
+    assert (finding.confidence if finding else None) == confidence

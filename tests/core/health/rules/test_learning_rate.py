@@ -338,10 +338,45 @@ def test_without_a_kl_the_log_may_have_no_norm() -> None:
     bare = [{name: value for name, value in row.items() if name != "kl"} for row in without_gradient().rows]
     (found,) = no_gradient(Case(rows=bare))
     assert (found.severity, found.confidence) == ("warning", "moderate")
-    assert "or the log has no norm" in found.summary
+    assert "writes 0" in found.summary
+
+
+@pytest.mark.parametrize(("dead", "expected"), [(0.25, "warning moderate"), (1.0, "")])
+def test_a_live_group_has_a_gradient_whatever_the_loss_is(dead: float, expected: str) -> None:
+    assert graded(without_gradient(steps=2, loss=0.0, **{"groups/dead": dead})) == expected
 
 
 def test_a_larger_rate_is_no_help() -> None:
     ids = [one.id for one in examine(without_gradient(steps=40))]
     assert "no-gradient" in ids
     assert "learning-rate" not in ids  # a KL of 0 would be a rate that is too small, were there a gradient
+
+
+def walk(rate: float, kl: float, steps: int = 60, reward: float = 0.0, grows: float = 0.0) -> Case:
+    rows = [
+        {
+            "step": float(i),
+            "update": 1.0,
+            "learning_rate": rate,
+            "grad_norm": 0.3,
+            "kl": kl * (1 + grows * i),
+            "reward/mean": 0.3 + reward * i + 0.01 * (-1) ** i,
+        }
+        for i in range(1, steps + 1)
+    ]
+    return Case(rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (walk(1e-9, 2e-6), "warning"),  # 60 x 1e-9: no weight moves by 2e-7
+        (walk(1e-6, 2e-4), "info"),  # the KL is a kernel's rounding and stays
+        (walk(1e-6, 2e-4, reward=0.005), None),  # it learns all the same
+        (walk(1e-6, 1e-5, grows=1.0), None),  # it moves
+        (walk(1e-6, 2e-4, steps=40), None),
+    ],
+)
+def test_a_rate_that_moves_hardly_anything(case: Case, expected: str | None) -> None:
+    found = learning_rate(case)
+    assert [one.severity for one in found] == ([] if expected is None else [expected])

@@ -210,3 +210,9 @@ def test_answers_of_next_to_nothing(columns: dict[str, list[float]], found: bool
         "warning",
         "moderate",
     )
+
+
+def test_a_sum_that_is_paid_while_all_known_parts_are_0() -> None:
+    rows = table(rewards__strict_acc=[0.0] * 5, reward__mean=[0.08, 0.07, 0.085, 0.0925, 0.0925])
+    assert proxy(rows) == [("warning", "moderate")]
+    assert proxy([{**row, "reward/mean": 0.08} for row in rows]) == []  # one number: constant-reward's

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from core.health.case import Case, Settings
 from core.health.rules.runaway import runaway
 
@@ -69,3 +71,11 @@ def test_a_stage_with_another_loss_has_gradients_of_another_size() -> None:
     staged = table(grad_norm=norms, stage=[0.0] * 6 + [1.0] * 6)
     assert runaway(replace(staged, settings=Settings(stage=1))) == []
     assert [finding.id for finding in runaway(staged)] == ["grad-explosion"]  # nobody says that it has stages
+
+
+@pytest.mark.parametrize(("late", "accused"), [(0.36, True), (0.55, False)])
+def test_a_little_gain_does_not_pay_for_the_entropy(late: float, accused: bool) -> None:
+    """0.32 to 0.36 is 0.04 of the 0.68 that were left to earn."""
+    entropy = [0.5 * 0.8**i for i in range(16)]
+    reward = [0.32 + (late - 0.32) * min(1.0, i / 4) for i in range(16)]
+    assert bool(runaway(table(entropy=entropy, reward=reward))) == accused

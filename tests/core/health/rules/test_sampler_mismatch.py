@@ -45,3 +45,9 @@ def test_a_gap_that_grew_is_not_of_the_start() -> None:
     assert grown.rules_out == ()
     (always,) = sampler_mismatch(case(**{"sampler/kl": 0.5}))
     assert [cause.id for cause in always.rules_out] == ["learning-rate"]
+
+
+@pytest.mark.parametrize(("gaps", "found"), [((0.005, 0.02, 0.1), True), ((0.1, 0.02, 0.005), False)])
+def test_of_few_rows_the_last_count(gaps: tuple[float, ...], found: bool) -> None:
+    rows = [{"step": float(i), "sampler/prob_gap": gap} for i, gap in enumerate(gaps, 1)]
+    assert bool(sampler_mismatch(Case(rows=rows))) == found

@@ -87,3 +87,14 @@ def test_it_does_not_hide_that_nothing_is_learned() -> None:
     assert "every group having equal rewards" in ids["zero-loss"].summary
     assert ids["zero-loss"].severity == "warning"
     assert examine(case)[0].id == "dead-run"
+
+
+@pytest.mark.parametrize(("losses", "expected"), [((0.0, 0.0001, 0.0001), 1), ((0.0001, 0.0, -0.0001), 0)])
+def test_a_kl_term_in_four_decimals(losses: tuple[float, ...], expected: int) -> None:
+    """0.04 x (1e-5, 0.0017, 0.0023) rounds to 0, 0.0001 and 0.0001; a loss that goes the other way is another term."""
+    kls = (1e-5, 0.0017, 0.0023)
+    table: list[Row] = [
+        {"step": i, "loss": loss, "kl": kl, "reward/std": 0.3}
+        for i, (loss, kl) in enumerate(zip(losses, kls, strict=True))
+    ]
+    assert len(graded(table[1:] and [{**row, "step": row["step"] + 1} for row in table])) == expected

@@ -145,3 +145,41 @@ def test_only_the_form_that_is_read_says_how_long_the_log_is(tmp_path: Path, mon
     long = read(tmp_path, pairs)
     assert (len(long.case.rows), long.case.averaged_over) == (5, 4)  # 20 rows, two halvings of eight
     assert long.case.rows[0]["loss"] == pytest.approx(0.025)  # of 0.01 to 0.04
+
+
+# A step in the words of other trainers, loggers and languages; {n} is the step, {r} the reward, {k} the KL.
+SPELLINGS = {
+    "verl's file logger": '{{"step": {n}, "data": {{"critic/score/mean": {r}, "actor/kl_loss": {k}}}}}',
+    "a printed list of pairs": "step {n}\n[('critic/score/mean', {r}),\n ('actor/kl_loss', np.float64({k}))]",
+    "a block a step": "--- Step {n} ---\n  Reward              : {r}\n  KL Div              : {k}",
+    "Chinese": "第{n}步 | 平均奖励：{r}，KL散度：{k}，截断率：0.1",
+    "Chinese with pairs": "[INFO] 步骤 {n}/500: 奖励={r}，KL={k}",
+    "Japanese": "ステップ {n}: 平均報酬 {r}, KL {k}",
+    "an episode's bar": "Episode [1/1]:   1%|▏  | {n}/400 [01:02<5:01:22, 21.2s/it, kl={k}, reward={r}]",
+    "torchtune": "Step {n} | loss:0.01 kl_loss:{k} rewards:{r} successes:0.5",
+}
+
+
+@pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_a_step_in_other_words_is_one_row(text: str, tmp_path: Path) -> None:
+    steps = [(1, 0.25, 0.001), (2, 0.5, 0.002), (3, 0.75, 0.004)]
+    found = read(tmp_path, "\n".join(text.format(n=n, r=r, k=k) for n, r, k in steps) + "\n")
+    assert [(row["step"], row["reward/mean"], row["kl"]) for row in found.case.rows] == steps
+
+
+def test_dictionaries_that_take_turns_are_one_row_a_step(tmp_path: Path) -> None:
+    lines = [
+        f"{{'reward': {r}, 'completions/mean_length': 9}}\n{{'loss': 0.5, 'kl': {k}}}" for r, k in ((1, 2), (3, 4))
+    ]
+    numbered = [f"rollout {n}: {{'rollout/raw_reward': {n}.5}}\nstep {n}: {{'train/kl_loss': 0.1}}" for n in (1, 2, 3)]
+    assert [(row["reward/mean"], row["kl"]) for row in read(tmp_path, "\n".join(lines)).case.rows] == [(1, 2), (3, 4)]
+    rows = read(tmp_path, "\n".join(numbered)).case.rows
+    assert [(row["step"], row["reward/mean"], row["kl"]) for row in rows] == [(n, n + 0.5, 0.1) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("rates", "known"), [(("0.00000", "0.00000"), 0), (("0.00000", "0.00001"), 2), (("0.0", "0.0"), 2)]
+)
+def test_a_rate_that_is_rounded_away_is_not_known(rates: tuple[str, str], known: int, tmp_path: Path) -> None:
+    text = "\n".join(f"step {n}: reward: 0.5, loss: 0.01, lr: {rate}" for n, rate in enumerate(rates, 1))
+    assert sum("learning_rate" in row for row in read(tmp_path, text).case.rows) == known

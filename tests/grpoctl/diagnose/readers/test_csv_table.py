@@ -134,3 +134,35 @@ def test_numbers_at_the_ends_of_a_range_stand(tmp_path: Path) -> None:
 def test_a_log_called_csv_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="a carriage return inside a line"):
         read(tmp_path, "a,b\n1,2\r3,4\n")
+
+
+def test_units_in_a_header(tmp_path: Path) -> None:
+    found = read(
+        tmp_path, "step,mean reward (0-1),KL (nats),truncated (%),response length (tokens)\n1,0.5,0.01,12,300\n"
+    )
+    assert found.case.rows == [
+        {
+            "step": 1.0,
+            "update": 1.0,
+            "reward/mean": 0.5,
+            "kl": 0.01,
+            "completions/truncated": 0.12,
+            "completions/length": 300.0,
+        }
+    ]
+
+
+def test_what_is_the_other_way_round(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, "step,env/all/reward/total,env/all/by_group/frac_mixed\n1,0.5,0.75\n").case.rows
+    assert row["groups/dead"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("tag", "metric"),
+    [("train_completions_mean_length", "completions/length"), ("train_kl", "kl"), ("reward", "reward/mean")],
+)
+def test_tensorboards_download_is_called_by_its_tag(tag: str, metric: str, tmp_path: Path) -> None:
+    file = tmp_path / f"run1-tag-{tag}.csv"
+    file.write_text("Wall time,Step,Value\n1.7e9,10,0.5\n1.7e9,20,0.25\n")
+    rows = READER.read(Source(name=file.name, path=file)).case.rows
+    assert [(row["step"], row[metric]) for row in rows] == [(10, 0.5), (20, 0.25)]
