@@ -375,6 +375,8 @@ class Driver:
         behind = project(self._storage, self.book)
         if behind and not known:  # a picture, made up for at the next call: no reason to lose hours of work
             self._progress.note(f"{behind}; the sweep continues and writes it later")
+        elif known and not behind:
+            self._progress.note("the study's database has everything again")
         if not under_way or bool(behind) != bool(known):
             self.book.save()
 

@@ -12,12 +12,14 @@ import dataclasses
 import datetime
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
-from core.errors import StorageError, UserError
+from core.errors import GrpoError, StorageError, UserError
 from grpoctl.credentials import masked, mistyped, without_credentials
 from grpoctl.runs.locks import hold_lock
 from grpoctl.sweeps.candidates import is_point
@@ -32,11 +34,17 @@ if TYPE_CHECKING:
 
 OPENING = 30  # seconds for another process to make the tables
 PATIENCE = 3  # seconds that SQLite waits for another writer; Optuna asks up to five times
+ANSWER = 15.0  # seconds that a sweep waits for a server before it goes on without it
+# A server that is cut off says nothing: without these a connection to it waits for hours. In seconds, but the last.
+_LIBPQ = {
+    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}  # fmt: skip
 
 _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)")
-_EXPECTED = "expected a URL like postgresql+psycopg://HOST/NAME or sqlite:///FILE"
+_EXPECTED = "expected a URL like postgresql://USER@HOST/NAME or sqlite:///FILE"
 # Drivers that are packaged under another name than they are imported by.
-_PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
+_PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "grpoctl[postgres]", "MySQLdb": "mysqlclient"}
 
 
 def check_url(where: str) -> None:
@@ -50,7 +58,7 @@ def check_url(where: str) -> None:
             raise UserError(f"{shown} is no URL: {_EXPECTED}")
         return
     try:
-        make_url(where).get_dialect().import_dbapi()
+        make_url(_with_driver(where)).get_dialect().import_dbapi()
     except ImportError as error:
         package = _PACKAGES.get(str(error.name), str(error.name))
         raise UserError(f"{shown}: its driver {error.name} is not installed; pip install '{package}'") from None
@@ -66,9 +74,20 @@ def _url(where: str | Path) -> str:
     from sqlalchemy.engine import URL
 
     if _is_url(where):
-        return str(where)
+        return _with_driver(str(where))
     url = URL.create("sqlite", database=str(Path(where).absolute()))
     return url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
+
+
+def _with_driver(url: str) -> str:
+    """A URL that leaves PostgreSQL's driver open names ours: SQLAlchemy 2.0 would take psycopg2, 2.1 takes psycopg.
+
+    Where somebody has psycopg2 and not psycopg it stays as it is, for SQLAlchemy 2.0.
+    """
+    scheme, marks, rest = url.partition("://")
+    if scheme != "postgresql" or (find_spec("psycopg") is None and find_spec("psycopg2") is not None):
+        return url
+    return f"postgresql+psycopg{marks}{rest}"
 
 
 def _is_url(where: str | Path) -> bool:
@@ -88,10 +107,23 @@ def connect(where: str | Path) -> RDBStorage:
     from optuna.storages import RDBStorage
 
     url = _url(where)
+    if _file(where) is None:
+        # A server that was away leaves dead connections behind: each is tried before it is used.
+        return RDBStorage(url, engine_kwargs={"pool_pre_ping": True, "connect_args": _patience(url)})
     how: dict[str, Any] = {"timeout": PATIENCE} if url.startswith("sqlite") else {}
     if not _is_url(where):
         how["factory"] = _Unhurried
     return RDBStorage(url, engine_kwargs={"connect_args": how} if how else {})
+
+
+def _patience(url: str) -> dict[str, int]:
+    """How long the driver waits for a server that is silent, where the URL does not say it."""
+    from sqlalchemy.engine import make_url
+
+    parsed = make_url(url)
+    if parsed.get_dialect().driver not in ("psycopg", "psycopg2"):
+        return {}
+    return {key: value for key, value in _LIBPQ.items() if key not in parsed.query}
 
 
 class _Unhurried(sqlite3.Connection):
@@ -175,6 +207,8 @@ class StudyStorage:
         self._words = _Words(sweep)
         self._rows: dict[int, _Row] | None = None  # by our number, the newest where a trial was retried
         self._done: dict[int, TrialRecord] = {}  # as last projected
+        self._server = _file(where) is None
+        self._unanswered: _Call | None = None  # the last call of a server
 
     @classmethod
     def open(cls, where: str | Path, name: str, sweep: SweepSpec, *, create: bool, sweep_sha: str = "") -> StudyStorage:
@@ -212,7 +246,24 @@ class StudyStorage:
         A record that is the very object that was projected last costs nothing, an equal one no access; a new process
         reads the study once. A trial that ended in the database and did not in the records was retried: Optuna cannot
         open it again, so that another one of the same user attribute `number` is added.
+
+        Raises StorageError where the database refuses, and where a server says nothing for some seconds: it is asked
+        again once it has answered.
         """
+        records = list(trials)
+        if not self._server:
+            self._bring(records)
+            return
+        if self._unanswered is None or not self._unanswered.is_alive():
+            self._unanswered = _Call(lambda: self._bring(records))
+            self._unanswered.start()
+            self._unanswered.join(ANSWER)
+        if self._unanswered.is_alive():
+            raise StorageError(f"the study's database {masked(self._where)}: no answer for {ANSWER:g} seconds")
+        self._unanswered.check()
+
+    def _bring(self, trials: Sequence[TrialRecord]) -> None:
+        """Add and tell what is new."""
         rows, self._rows = self._rows, None  # read again where the database refuses half-way
         with refusals(self._where), quiet():
             if rows is None:
@@ -294,6 +345,30 @@ class StudyStorage:
         # what study.set_metric_names writes: the dashboard then names the objective
         if "study:metric_names" not in self._storage.get_study_system_attrs(self._study_id):
             self._storage.set_study_system_attr(self._study_id, "study:metric_names", [self._sweep.metric])
+
+
+class _Call(threading.Thread):
+    """A call of a server beside the sweep, which must not hang with it; it dies with this process."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._work, self._done = work, False
+        self._error: GrpoError | None = None
+
+    def run(self) -> None:
+        """The call, in its thread."""
+        try:
+            self._work()
+        except GrpoError as error:
+            self._error = error
+        self._done = True
+
+    def check(self) -> None:
+        """Raises what the call raised."""
+        if self._error is not None:
+            raise self._error
+        if not self._done:
+            raise RuntimeError("the call failed; its traceback was printed by its thread")
 
 
 def project(storage: StudyStorage, book: Book) -> str:

@@ -210,7 +210,9 @@ def check_terms(header: dict[str, Any], terms: Terms) -> None:
     if url and url != kept:
         raise StorageError(f"this study is kept in {kept}, got --storage {url}")
     if not url and "***" in kept:
-        raise StorageError(f"this study is kept in {kept}; give --storage with its password")
+        raise StorageError(
+            f"this study is kept in {kept}; give it with its password by --storage or {STORAGE_VARIABLE}"
+        )
 
 
 def make_up_all(home: Home) -> dict[str, str]:

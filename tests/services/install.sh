@@ -8,10 +8,10 @@ python=$1
 missing() { echo "services: $1 could not be installed; its tests are skipped"; }
 
 # program : package
-for wanted in chromium:chromium; do
+for wanted in chromium:chromium postgres:postgresql munged:munge slurmctld:slurm-wlm; do
     program=${wanted%%:*}
     package=${wanted#*:}
-    PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null 2>&1 && continue
+    PATH="$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' ':')" command -v "$program" >/dev/null 2>&1 && continue
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         if [ -z "${updated:-}" ]; then
             apt-get update -qq >/dev/null 2>&1
