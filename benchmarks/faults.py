@@ -22,7 +22,8 @@ from core.health.examine import examine
 from core.health.finding import Finding
 from grpoctl.config import load
 from grpoctl.diagnose.readers.run_dir import case_of_run
-from grpoctl.executors.execution import Hooks, execute
+from grpoctl.executors.execution import execute
+from grpoctl.executors.hooks import Hooks
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status

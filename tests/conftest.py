@@ -105,7 +105,7 @@ def recorded(home: Home) -> Recorded:
     def make(steps: int = 3, ended: str = "COMPLETED", seed: int = 0, **spec: Any) -> RunDir:
         overrides = [f"{key}={value}" for key, value in spec.items()]
         loaded = load("p31", profile="tiny", seed=seed, overrides=overrides)
-        run = prepare(Launch(loaded=loaded), home).run
+        run = prepare(Launch(loaded=loaded, overrides=overrides), home).run
         with Recorder(run, lambda row: None) as recorder:
             for step in range(steps + 1):
                 recorder.step_done(

@@ -153,6 +153,17 @@ class ParentControl(Callback):
         return ending
 
 
+class RowControl(Callback):
+    """Ends the run with what `ask` says of a row that has just been recorded."""
+
+    def __init__(self, ask: Callable[[Row], Ending | None]) -> None:
+        self._ask = ask
+
+    def after_step(self, table: StepTable) -> Ending | None:
+        """Asked after every step, and after the evaluation before the first one."""
+        return self._ask(table[-1])
+
+
 class Checkpointing(Callback):
     """Saves what `snapshot` returns; `over` says whether the run has done all it had to, for now or for good."""
 

@@ -7,18 +7,23 @@ files are (grpoctl.runs), and anything that is said about them (compare).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.config.policy import LM
-from core.errors import NotFoundError, StorageError
+from core.errors import AmbiguousNameError, NotFoundError, StorageError
 from grpoctl.files import read_json, read_resolved_yaml, read_rows
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import FINISHED
+from grpoctl.runs.study_dir import find_study
 
 Leaves = Mapping[str, object]
+# A run id without its seed and number, or its end alone: `p31-tiny-5707c461`, `p31-5707c461`, `5707c461`.
+_OF_A_SPEC = re.compile(r"(?:(.+)-)?([0-9a-f]{6,64})")
+_OF_A_TRIAL = re.compile(r"(.+)-t(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,10 +107,11 @@ def _settings(run: RunDir, spec: Mapping[str, object]) -> dict[str, object]:
 def side(paths: Iterable[Path], experiment: str, *, profile: str | None = None) -> tuple[RunRecord, ...]:
     """The runs that stand for an experiment: its newest spec's, one per seed (the newest finished), by seed.
 
-    `experiment` is a name (`p31`) or a recorded revision (`p31@1`). Without a profile the newest run's is taken.
-    Raises NotFoundError where no such run has finished.
+    `experiment` is a name (`p31`), a recorded revision (`p31@1`) or the hash of a spec, as run ids have it
+    (`p31-tiny-5707c461`, `5707c461`). Without a profile the newest run's is taken. Raises NotFoundError where no such
+    run has finished, AmbiguousNameError where a hash is the beginning of several.
     """
-    finished = [(path, result) for path, result in _results(paths) if _stands_for(result, experiment, profile)]
+    finished = _finished(_results(paths), experiment, profile)
     if not finished:
         under = f" under profile {profile}" if profile else ""
         raise NotFoundError(f"no finished run of {experiment}{under}; start one with: grpoctl run {experiment}")
@@ -121,8 +127,8 @@ def side(paths: Iterable[Path], experiment: str, *, profile: str | None = None) 
 
 def shared_profile(paths: Iterable[Path], names: Sequence[str]) -> str | None:
     """The profile of the last name's newest run that all names have finished runs of; None where they share none."""
-    results = [result for _, result in _results(paths)]
-    of_names = [[str(result["profile"]) for result in results if _stands_for(result, name, None)] for name in names]
+    results = _results(paths)
+    of_names = [[str(result["profile"]) for _, result in _finished(results, name, None)] for name in names]
     return next((profile for profile in of_names[-1] if all(profile in known for known in of_names)), None)
 
 
@@ -137,12 +143,34 @@ def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return leaves
 
 
-def _stands_for(result: Mapping[str, object], experiment: str, profile: str | None) -> bool:
-    named = experiment.lower() in (str(result["experiment"]).lower(), str(result["recorded_as"]).lower())
-    return named and result["status"] in FINISHED and profile in (None, result["profile"])
+Results = list[tuple[Path, Mapping[str, object]]]
 
 
-def _results(paths: Iterable[Path]) -> list[tuple[Path, Mapping[str, object]]]:
+def _finished(results: Results, name: str, profile: str | None) -> Results:
+    """The finished runs of an experiment or recorded revision, else those of the spec whose hash begins so."""
+    wanted = name.lower()
+    ended = [(path, of) for path, of in results if of["status"] in FINISHED and profile in (None, of["profile"])]
+    named = [
+        (path, of) for path, of in ended if wanted in (str(of["experiment"]).lower(), str(of["recorded_as"]).lower())
+    ]
+    match = _OF_A_SPEC.fullmatch(wanted)
+    if named or match is None:
+        return named
+    stem, sha = match.groups()
+    fitting = [
+        (path, of)
+        for path, of in ended
+        if str(of["spec_sha"]).startswith(sha)
+        and stem in (None, str(of["experiment"]).lower(), f"{of['experiment']}-{of['profile']}".lower())
+    ]
+    specs = {str(of["spec_sha"]): f"{of['experiment']}-{of['profile']}-{str(of['spec_sha'])[:16]}" for _, of in fitting}
+    if len(specs) > 1:
+        some = ", ".join(sorted(specs.values()))
+        raise AmbiguousNameError(f"{name!r} fits {len(specs)} specs ({some}); give more of the hash")
+    return fitting
+
+
+def _results(paths: Iterable[Path]) -> Results:
     """The results there are, that of the run which ended last first; a damaged one stands for nothing."""
     results = []
     for path in paths:
@@ -170,9 +198,10 @@ Side = tuple[RunRecord, ...]
 
 
 def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
-    """The records of each side; without a profile, the newest one that all have runs of.
+    """The records of each side: an experiment, a spec's hash, a study's trial or a run.
 
-    Raises NotFoundError where a side has no finished run.
+    Without a profile, it is the newest one that all experiments have runs of. Raises NotFoundError where a side has no
+    finished run.
     """
     paths = [run.path for run in home.runs()]
     names = [Path(name).stem if name.lower().endswith(".yaml") else name for name in names]
@@ -181,7 +210,11 @@ def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
     def resolve(name: str) -> Side:
         try:
             return side(paths, name, profile=profile)
+        except AmbiguousNameError:
+            raise
         except NotFoundError as error:
+            if (trial := _trial(home, name)) is not None:
+                return trial
             try:
                 run = home.find(name)
             except NotFoundError:
@@ -189,3 +222,23 @@ def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
             return (load_run(run.path),)
 
     return [resolve(name) for name in names]
+
+
+def _trial(home: Home, name: str) -> Side | None:
+    """The finished runs of a study's trial (`lr-study-tiny-1f3a9c2e-1-t0007`), one per seed; None for other names.
+
+    Raises NotFoundError where none of them has finished.
+    """
+    match = _OF_A_TRIAL.fullmatch(name.lower())
+    if match is None:
+        return None
+    try:
+        study = find_study(home, match[1])
+    except NotFoundError:
+        return None
+    number = int(match[2])
+    runs = [run for run in study.runs() if run.id.startswith(f"{study.id}-t{number:04d}-s")]
+    records = [load_run(run.path) for run in runs if (read_json(run.result) or {}).get("status") in FINISHED]
+    if not records:
+        raise NotFoundError(f"no run of trial {number} of {study.id} has finished; grpoctl show {study.id} has them")
+    return tuple(sorted(records, key=lambda run: run.seed))

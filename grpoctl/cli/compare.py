@@ -25,14 +25,16 @@ from grpoctl.runs.run_dir import Home
 from grpoctl.sections import Line
 from grpoctl.wording import estimate_text, metric_text, plural, setting_text
 
+SIDES = (
+    "Experiments (finished runs, one per seed), specs by the hash in their runs' ids (p31-5707c461), "
+    "trials of a study (STUDY-t0007), or runs."
+)
 # How a policy answers comes before what it earns: a reward may have been bought with length, or with cut-off answers.
 BEFORE_SCORES = ("eval/length", "eval/truncated", "eval/valid")
 
 
 def compare(
-    names: Annotated[
-        list[str], typer.Argument(metavar="A B [C ...]", help="Experiments (finished runs, one per seed) or runs.")
-    ],
+    names: Annotated[list[str], typer.Argument(metavar="A B [C ...]", help=SIDES)],
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Only runs of this profile.")] = None,
     json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,8 @@ from grpoctl.analysis.outcome import sentences
 from grpoctl.cli.progress import LiveProgress
 from grpoctl.cli.verdict import print_result
 from grpoctl.config import Loaded, load, run_stem
-from grpoctl.executors.execution import Executed, Hooks, execute
+from grpoctl.executors.execution import Executed, execute
+from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.slots import Slot
 from grpoctl.files import read_json
 from grpoctl.resources import verified
@@ -59,14 +60,35 @@ def run_all(request: RunRequest) -> list[dict[str, Any]]:
 
     Every spec is resolved before the first run starts. An interrupted run ends the list.
     """
-    home = Home.locate()
+    results: list[dict[str, Any]] = []
+    for done in executions(request, Home.locate()):
+        results.append(done.executed.result)
+        print_outcome(done.executed, done.spec, json=request.json, brief=request.brief)
+    return results
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Execution:
+    """One run of a request: where it is, what was run and how that went."""
+
+    run: RunDir
+    spec: RunSpec
+    executed: Executed
+
+
+def executions(
+    request: RunRequest, home: Home, hooks: Callable[[Hooks], Hooks] = lambda live: live
+) -> Iterator[Execution]:
+    """Each seed's run as it ends; progress is printed meanwhile. An interrupted run is the last.
+
+    Every spec is resolved before the first run starts. `hooks` may put others around those that show the progress.
+    """
     liveness.reconcile(home)
     take_first(request.slots)
     on_cpu = bool(request.slots) and request.slots[0].device == ""
     if not on_cpu and (unverified := verified.unverified_text(verified.cuda_devices())) is not None:
         console.print_note(unverified)
     resolved, why = resolve(request, home)
-    results: list[dict[str, Any]] = []
     for loaded in resolved:
         resume = request.resume and (not request.brief or _begun(loaded, home))
         prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=resume), home)
@@ -75,12 +97,10 @@ def run_all(request: RunRequest) -> list[dict[str, Any]]:
         if prepared.finished and (result := read_json(prepared.run.result)) is not None:
             executed = Executed(result=result)
         else:
-            executed = execute(prepared.run, Live(request, why), argv=request.argv, slots=request.slots)
-        results.append(executed.result)
-        print_outcome(executed, loaded.spec, json=request.json, brief=request.brief)
+            executed = execute(prepared.run, hooks(Live(request, why)), argv=request.argv, slots=request.slots)
+        yield Execution(run=prepared.run, spec=loaded.spec, executed=executed)
         if executed.result["status"] == "INTERRUPTED":
-            break
-    return results
+            return
 
 
 def told(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

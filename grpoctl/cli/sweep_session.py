@@ -126,7 +126,20 @@ def resolve(request: SweepRequest, home: Home) -> SweepSpec:
 
 def run(request: SweepRequest) -> tuple[int, dict[str, Any]]:
     """Run a sweep, or continue its study, to the end; gives the exit code, and what `--notify` is told."""
-    home = Home.locate()
+    study, document = run_to_end(request, Home.locate())
+    code = exits.exit_code_of_study(str(document["status"]))
+    if request.fail_on_trial_error and any(trial["status"] == "FAILED" for trial in document["trials"]):
+        code = exits.FAILED
+    if request.json:
+        console.print_json(document)
+    else:
+        console.print_sections(head(document))
+    keys = ("study", "sweep", "profile", "status", "message", "metric", "best")
+    return code, {**{key: document.get(key) for key in keys}, "study_dir": str(study.path)}
+
+
+def run_to_end(request: SweepRequest, home: Home) -> tuple[StudyDir, dict[str, Any]]:
+    """The study and its document once it has ended; progress is printed meanwhile. Raises what ended it, but Ctrl-C."""
     liveness.reconcile(home)
     with signals_as_interrupts(), opened_study(request, home) as opened:
         unverified = None if opened.over else verified.unverified_text(verified.cuda_devices())
@@ -136,16 +149,7 @@ def run(request: SweepRequest) -> tuple[int, dict[str, Any]]:
             bring_up_to_date(request, opened)
         else:
             _drive(request, opened)
-        document = opened.book.document()
-        code = exits.exit_code_of_study(str(document["status"]))
-        if request.fail_on_trial_error and any(trial["status"] == "FAILED" for trial in document["trials"]):
-            code = exits.FAILED
-        if request.json:
-            console.print_json(document)
-        else:
-            console.print_sections(head(document))
-    keys = ("study", "study_dir", "sweep", "profile", "status", "message", "metric", "best")
-    return code, {key: document.get(key) for key in keys}
+        return opened.study, opened.book.document()
 
 
 def bring_up_to_date(request: SweepRequest, opened: OpenStudy) -> None:

@@ -20,7 +20,8 @@ from core.config.trainer import words
 from core.errors import GrpoError, NotFoundError, RunError
 from grpoctl.children import child_environment, last_line, python_module
 from grpoctl.config import plain
-from grpoctl.executors.recorder import Recorder, Watcher, last_recorded, rewind
+from grpoctl.executors.hooks import Hooks
+from grpoctl.executors.recorder import Recorder, last_recorded, rewind
 from grpoctl.files import Row, read_rows, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status
@@ -40,16 +41,15 @@ def train_by_command(
     run: RunDir,
     *,
     ask: Callable[[int], Ending | None],
-    row: Watcher,
-    waiting: Callable[[], None],
+    hooks: Hooks,
     notes: list[str],
 ) -> tuple[Status, str]:
     """Start the program, record its rows, end it where its parent or a guard says so; gives how the run ended.
 
-    `ask` is its parent, `row` sees each recorded row, and `waiting` is called at each look at the log. An unfinished
+    `ask` is its parent; the hooks see each recorded row, and wait at each look at the log. An unfinished
     run goes on by `resume_command`, else it begins again. Raises RunError where the program fails.
     """
-    from core.training.callbacks import CollapseGuard, EarlyStopping, ParentControl
+    from core.training.callbacks import CollapseGuard, EarlyStopping, ParentControl, RowControl
 
     last = last_recorded(run)
     goes_on = last >= 0 and spec.trainer.resume_command is not None
@@ -60,8 +60,9 @@ def train_by_command(
     callbacks: list[Callback] = [CollapseGuard(spec.guards), ParentControl(ask)]
     if spec.early_stopping is not None:
         callbacks.append(EarlyStopping(spec.early_stopping))
+    callbacks.append(RowControl(hooks.ending))
     log = Log(spec, run, after=last)
-    with Recorder(run, row) as recorder, program(spec, run, goes_on=goes_on) as started:
+    with Recorder(run, hooks.row) as recorder, program(spec, run, goes_on=goes_on) as started:
         ended = False
         table = log.recorded()
         while not ended:
@@ -74,7 +75,7 @@ def train_by_command(
                 if ending is not None:
                     return Status(ending.status), ending.message
             if not ended:
-                waiting()
+                hooks.waiting()
                 log.pause()
     notes += log.notes
     code = started.returncode

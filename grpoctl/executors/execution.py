@@ -21,6 +21,7 @@ from core.errors import GrpoError, SpecError, StorageError, in_words
 from core.training.outcome import Ending, EndStatus
 from grpoctl.config import read_resolved, spec_sha
 from grpoctl.executors.command import train_by_command
+from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.ranks import OtherRanks, ask_together, other_ranks
 from grpoctl.executors.recorder import Recorder, last_recorded, rewind
 from grpoctl.executors.shared_stages import SharedStages, publishing, shared_stages
@@ -63,25 +64,6 @@ class Executed:
     result: dict[str, Any]
     notes: tuple[str, ...] = ()
     error: str | None = None  # the GrpoError's name where one ended it: StorageError, ...
-
-
-class Hooks:
-    """What a caller may hang into an execution. These do nothing."""
-
-    def started(self, spec: RunSpec, run: RunDir) -> None:
-        """Called once the run is held, before anything heavy is imported."""
-
-    def row(self, row: Mapping[str, float | None]) -> None:
-        """Called after each recorded step."""
-
-    def evaluating(self, ended: int, token: int) -> None:
-        """Called before the evaluation before step 1, and as it draws: completions that have ended, and the token."""
-
-    def waiting(self) -> None:
-        """Called again and again while the run waits for its parent's word; what it raises ends the run."""
-
-    def finished(self) -> None:
-        """Called once the loop has ended, however it did."""
 
 
 def execute(
@@ -151,6 +133,7 @@ def _train(
     """Rewind to the newest sound checkpoint, or take a prefix of another run; assemble, drive to the end, export."""
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
+    from core.training.callbacks import RowControl
     from core.training.checkpoint import fit
 
     checkpoints = open_checkpoints(spec, run.checkpoints)
@@ -168,6 +151,7 @@ def _train(
     control = ask_together(ask, worlds)
     table = read_rows(run.metrics)
     trainer = assemble(spec, checkpoints, restart=restart, table=table, initial=theirs, control=control)
+    trainer.callbacks = [*trainer.callbacks, RowControl(hooks.ending)]
     if shared is not None:
         trainer.callbacks = [*trainer.callbacks, publishing(shared)]
         trainer.recalibrates = mine  # a prefix is of this machine, and of this version
@@ -197,9 +181,7 @@ def _train(
 def _by_command(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[Status, str]:
     """Train by the program that the spec names."""
     hooks.started(spec, run)
-    return train_by_command(
-        spec, run, ask=parent_control(run, hooks.waiting), row=hooks.row, waiting=hooks.waiting, notes=notes
-    )
+    return train_by_command(spec, run, ask=parent_control(run, hooks.waiting), hooks=hooks, notes=notes)
 
 
 def _leave(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str]:

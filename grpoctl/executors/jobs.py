@@ -14,7 +14,8 @@ from queue import Empty, SimpleQueue
 
 from core.errors import GrpoError, StorageError
 from grpoctl.executors.base import LEAVES, Died, Ended, Event, Job, JobDone, Row, Step
-from grpoctl.executors.execution import Hooks, execute
+from grpoctl.executors.execution import execute
+from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.terminal import Terminated
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir

@@ -15,6 +15,7 @@ CALLED_BY_OTHERS = ["@*_validator", "@*_serializer", "@app.*", "@*.setter"]
 TEMPLATES = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "grpoctl").rglob("*.jinja"))
 NAMED_BY_OTHERS = {
     "__call__",  # of a protocol: what it types is a function
+    *("__getattr__", "__dir__"),  # of a module: Python calls them
     "get_code",  # of a loader: importlib calls it
     *("handle_starttag", "handle_endtag", "handle_data"),  # html.parser calls them
     *(file for file, _ in COMMANDS.values()),  # a command's function has the name of its file

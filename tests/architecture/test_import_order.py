@@ -21,8 +21,8 @@ GRPOCTL = (
     "version", "wording", "sections", "files", "children", "credentials", "console",  # they know of no run
     "config", "resources", "runs", "tracking",  # a spec, what it needs, its directory, the copy in MLflow
     "analysis", "dataset", "diagnose", "exports", "stored_outputs",  # what is said of runs and data, from files
-    "executors", "sweeps", "api",  # what runs them, and says at their end what came out
-    "scaffold", "cli", "app",
+    "executors", "sweeps",  # what runs them, and says at their end what came out
+    "scaffold", "cli", "api", "app",  # Python access runs what the commands run
 )  # fmt: skip
 ORDER = {"core": CORE, "grpoctl": GRPOCTL}
 # Who alone may import what.

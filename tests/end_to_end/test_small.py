@@ -10,7 +10,8 @@ import pytest
 
 from core.config import ModelSpec
 from grpoctl.config import load
-from grpoctl.executors.execution import Hooks, execute
+from grpoctl.executors.execution import execute
+from grpoctl.executors.hooks import Hooks
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home
 

@@ -15,7 +15,8 @@ from grpoctl.analysis.agreement import agreement, equal_outputs, weights_differe
 from grpoctl.analysis.collect import RunRecord, load_run
 from grpoctl.analysis.compare import compare
 from grpoctl.config import load
-from grpoctl.executors.execution import Hooks, execute
+from grpoctl.executors.execution import execute
+from grpoctl.executors.hooks import Hooks
 from grpoctl.files import read_rows, replace_rows
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home

@@ -13,7 +13,8 @@ from core.errors import BusyError, NotFoundError, RunError, SpecError
 from core.health import examine
 from grpoctl import files
 from grpoctl.config import load
-from grpoctl.executors.execution import Hooks, execute, parent_control, read_control
+from grpoctl.executors.execution import execute, parent_control, read_control
+from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.terminal import Terminated
 from grpoctl.files import _scan, read_json, replace_json
 from grpoctl.runs.launch import Launch, prepare

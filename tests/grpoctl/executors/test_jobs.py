@@ -10,7 +10,7 @@ import pytest
 
 from grpoctl.config import load
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
-from grpoctl.executors.execution import Hooks
+from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.jobs import Inline, Reporting, execute_one, work
 from grpoctl.files import read_rows, replace_json
 from grpoctl.runs.launch import Launch, prepare
