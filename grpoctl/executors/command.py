@@ -22,7 +22,7 @@ from grpoctl.children import child_environment, last_line, python_module
 from grpoctl.config import plain
 from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.recorder import Recorder, last_recorded, rewind
-from grpoctl.files import Row, read_rows, storage_errors
+from grpoctl.files import Row, read_rows, replace_bytes, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status
 
@@ -42,11 +42,12 @@ def train_by_command(
     *,
     ask: Callable[[int], Ending | None],
     hooks: Hooks,
+    waiting: Callable[[], None],
     notes: list[str],
 ) -> tuple[Status, str]:
     """Start the program, record its rows, end it where its parent or a guard says so; gives how the run ended.
 
-    `ask` is its parent; the hooks see each recorded row, and wait at each look at the log. An unfinished
+    `ask` is its parent, the hooks see each recorded row, and `waiting` is called at each look at the log. An unfinished
     run goes on by `resume_command`, else it begins again. Raises RunError where the program fails.
     """
     from core.training.callbacks import CollapseGuard, EarlyStopping, ParentControl, RowControl
@@ -75,7 +76,7 @@ def train_by_command(
                 if ending is not None:
                     return Status(ending.status), ending.message
             if not ended:
-                hooks.waiting()
+                waiting()
                 log.pause()
     notes += log.notes
     code = started.returncode
@@ -106,7 +107,9 @@ def program(spec: RunSpec, run: RunDir, *, goes_on: bool) -> Iterator[subprocess
     command = words(template or "", plain(spec), str(run.path))
     log = run.path / LOG
     environment = {name: value for name, value in child_environment().items() if name != KNOWN}
-    with storage_errors("start a process that writes", log), log.open("ab" if goes_on else "wb") as output:
+    # A new file each time: what an earlier program still writes into the old one is not of this attempt.
+    replace_bytes(log, log.read_bytes() if goes_on and log.exists() else b"")
+    with storage_errors("start a process that writes", log), log.open("ab") as output:
         started = subprocess.Popen(
             python_module("grpoctl.executors.supervisor", str(spec.trainer.grace), *command),
             stdin=subprocess.PIPE,
