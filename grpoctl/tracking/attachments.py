@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXPORT_NOTE = "grpoctl.json"  # in the folder of a run's weights, once that is whole
 _CARDS = ("README.md", "adapter_config.json", EXPORT_NOTE)  # what is small of a model's folder
+KIND_TAG = "mlflow.experimentKind"  # MLflow's own: without it its pages may take a study for agents' traces
 # A server that is older than logged models, or has none.
 _NO_MODELS = ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED", "FEATURE_DISABLED")
 
@@ -34,8 +35,11 @@ def note_tags(text: str, present: Mapping[str, str]) -> dict[str, str]:
 
 
 def describe_experiment(client: MlflowClient, experiment_id: str, text: str) -> None:
-    """Make this text the description of an experiment, unless a person has written another."""
-    tags = note_tags(text, client.get_experiment(experiment_id).tags)
+    """Make this text the description of an experiment, unless a person has written another; and its kind training."""
+    present = client.get_experiment(experiment_id).tags
+    tags = note_tags(text, present)
+    if KIND_TAG not in present:
+        tags[KIND_TAG] = "custom_model_development"
     for key, value in tags.items():
         client.set_experiment_tag(experiment_id, key, value)
 

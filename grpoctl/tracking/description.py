@@ -24,6 +24,7 @@ FINDING = "grpoctl.finding."  # + id -> severity
 SAMPLES, PROBLEMS = "samples.json", "problems.json"
 MOST_ROWS = 500  # of a table
 NOTE_LENGTH = 4900  # of an experiment's: older servers take 5,000 characters
+_READ_FIRST = ("step", "prompt", "output", "text", "reward")  # columns: pages show four at a time
 _FIRST = (
     "reward/mean",
     "groups/dead",
@@ -74,14 +75,15 @@ def run_note(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]
     """A run's description: what it is, and once it has ended what came out."""
     overrides = " ".join(provenance.get("overrides") or [])
     of = f"trial {provenance['trial']} of {provenance['study']}, " if provenance.get("study") else ""
-    lines = [
-        f"**{spec.get('title') or spec.get('name')}**",
+    lines = [f"**{spec.get('title') or spec.get('name')}**"]
+    if result:  # what came out comes first: MLflow's pages fold all but the first lines
+        lines += [f"{result.get('status')}" + (f": {gain_text(result['gain'])}" if result.get("gain") else "")]
+    lines.append(
         f"{of}{provenance.get('recorded_as') or spec.get('name')}, profile {spec.get('profile')}, "
-        f"seed {spec.get('seed')}" + (f", with `{overrides}`" if overrides else ""),
-    ]
+        f"seed {spec.get('seed')}" + (f", with `{overrides}`" if overrides else "")
+    )
     if result:
-        how = f"{result.get('status')}: {result.get('message')}".rstrip(": ")
-        lines += [how, *([gain_text(result["gain"])] if result.get("gain") else [])]
+        lines += [str(result["message"])] if result.get("message") else []
         lines += _list("Expected", (_expectation(entry) for entry in result.get("expects") or ()))
         lines += _list(
             "Findings", (f"{e['severity']} `{e['id']}`: {e['summary']}" for e in result.get("findings") or ())
@@ -152,9 +154,10 @@ def dataset(spec: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str,
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """The rows as MLflow writes tables (log_table): columns and data; None where there are none."""
+    """The rows as MLflow writes tables (log_table): columns and data, what is read first in front; None for none."""
     rows = list(rows)
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = [*(name for name in _READ_FIRST if name in names), *(name for name in names if name not in _READ_FIRST)]
     if not rows:
         return None
     data = [[_cell(row.get(column)) for column in columns] for row in rows]

@@ -71,6 +71,7 @@ def whole(home: Home) -> dict[str, Any]:
         ],
         "files": sorted(entry.path for entry in client.list_artifacts(run.info.run_id)),
         "model files": sorted(entry.path for entry in client.list_logged_model_artifacts(models[0].model_id)),
+        "kind": client.get_experiment(run.info.experiment_id).tags["mlflow.experimentKind"],
         "note": client.get_experiment(run.info.experiment_id).tags.get("mlflow.note.content", ""),
     }  # fmt: skip
 
