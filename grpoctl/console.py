@@ -14,9 +14,9 @@ import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from core.errors import StorageError
 from core.text import harmless, harmless_json, tolerant
@@ -67,17 +67,19 @@ def print_note(message: str) -> None:
 
 
 def print_text(text: str) -> None:
-    """The text as it is, on standard output."""
-    write(text)
+    """Sentences on standard output, a line each, broken between words where the terminal is too narrow for one.
+
+    A line with a command is left whole, for it is copied. Text that is data (YAML, a log) is for `write`.
+    """
+    width = _wide_enough(console_on(sys.stdout)).width
+    lines = text.split("\n")
+    write("\n".join(line if "grpoctl " in line else _wrapped(line, width, "", "  ") for line in lines))
 
 
 def print_paragraph(text: str, indent: str = "") -> None:
-    """The text on standard output in lines of 80 columns; with an indent, the later lines stand two further in."""
-    lines = textwrap.fill(
-        text, width=_PIPED_WIDTH, initial_indent=indent, subsequent_indent=indent + "  " * bool(indent),
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-    write(lines)
+    """The text on standard output in lines of at most 80 columns; with an indent, later ones stand two further in."""
+    width = min(_wide_enough(console_on(sys.stdout)).width, _PIPED_WIDTH)
+    write(_wrapped(text, width, indent, indent + "  " * bool(indent)))
 
 
 def print_data(text: str) -> None:
@@ -118,20 +120,64 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
     console = _wide_enough(console_on(sys.stdout))
     if title:
-        heading = rich_text(title)
+        heading = rich_text(_wrapped(title, console.width, "", "  "))
         heading.stylize("bold")
         _emit(_render(console, heading), sys.stdout)
     if not rows:
         write("  none\n")
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True)
-    for index, column in enumerate(columns):
-        right = all(_NUMBER.match(row[index]) for row in rows)
-        table.add_column(rich_text(column), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(rich_text, row))
-    _emit(_render(console, table), sys.stdout)
-    write(f"  {note}\n" if note else "")
+    widths = _widths([columns, *rows], console.width - _GUTTER * len(columns) + 1)
+    if widths is None:
+        _print_records(columns, rows, console.width)
+    else:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True)
+        for index, column in enumerate(columns):
+            right = all(_NUMBER.match(row[index]) for row in rows)
+            justify: Literal["right", "left"] = "right" if right else "left"
+            table.add_column(rich_text(column), justify=justify, overflow="fold", width=widths[index])
+        for row in rows:
+            table.add_row(*map(rich_text, row))
+        _emit(_render(console, table), sys.stdout)
+    write(f"{_wrapped(note, console.width, '  ', '  ')}\n" if note else "")
+
+
+def _widths(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """The columns' widths, no word of a cell broken; None where the longest words alone need more than the room."""
+    from rich.cells import cell_len
+
+    def widest(index: int, parts: Callable[[str], list[str]]) -> int:
+        cells = (harmless(line[index]).expandtabs() for line in lines)
+        return max((cell_len(part) for cell in cells for part in parts(cell)), default=0)
+
+    least = [widest(index, str.split) for index in range(len(lines[0]))]
+    most = [widest(index, str.splitlines) for index in range(len(lines[0]))]
+    if sum(most) <= room:
+        return most
+    if sum(least) > room:
+        return None
+    widths = list(least)
+    while sum(widths) < room:  # the narrowest of those that want more, cell by cell
+        index = min((index for index in range(len(widths)) if widths[index] < most[index]), key=lambda i: widths[i])
+        widths[index] += 1
+    return widths
+
+
+def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:
+    """A table that is too wide for its words: each row as a block, its first cell above the others."""
+    for first, *others in rows:
+        write(f" {columns[0]}: {first}" if columns[0] and first else f" {first}".rstrip())
+        for column, cell in zip(columns[1:], others, strict=True):
+            text = f"{' '.join(column.split())}: {cell}" if column else cell
+            if cell:
+                write(_wrapped(text, width, "   ", "     "))
+    write("")
+
+
+def _wrapped(text: str, width: int, first: str, later: str) -> str:
+    """The text in lines of that width, no word broken."""
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def rich_text(text: str, *, one_line: bool = False) -> Text:

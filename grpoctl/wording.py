@@ -45,6 +45,31 @@ def estimate_text(name: str, value: float | None, interval: Sequence[float] | No
     return f"{sign}{text} [{ends[0]}, {ends[1]}]"
 
 
+def gain_text(entry: Mapping[str, Any], metric: str = "eval/reward") -> str:
+    """`eval/reward 0.400 -> 0.600, +0.200 ± 0.102` and what that means; `entry` is one of result.json's stages."""
+    start, end = entry.get("start"), entry.get("end")
+    if start is None or end is None:
+        return f"no {metric} at the {'start' if start is None else 'end'}: nothing to compare"
+    interval = entry.get("interval")
+    text = f"{metric} {metric_text(metric, start)} -> {metric_text(metric, end)}"
+    text += f", {estimate_text(metric, end - start, interval, signed=True)}"
+    if not interval:
+        return text
+    if interval[0] <= 0 <= interval[1]:
+        return f"{text}: not significant"
+    return f"{text}: a significant {'gain' if interval[0] > 0 else 'loss'}"
+
+
+def met_text(entry: Mapping[str, Any]) -> str:
+    """`met`, `refuted`, `untested`, or `not shown` of a gain whose interval leaves both open; an entry of `expects`."""
+    from core.config.expectation import parse  # loads the config
+
+    interval, met = entry.get("interval"), entry.get("met")
+    if met is False and interval and interval[0] <= parse(str(entry["expectation"])).value <= interval[1]:
+        return "not shown"
+    return "untested" if met is None else "met" if met else "refuted"
+
+
 def setting_text(value: object) -> str:
     """A setting as YAML would have it, on one line."""
     if value is None:

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.config.expectation import parse
 from core.health.rules.gains import HEADLINE, Ruler, gain_since
 from core.health.statistics import clipped, t_interval
 from core.metrics import EVAL, limits
 from grpoctl.analysis.collect import RunRecord, number
 from grpoctl.sections import Line, Tone
-from grpoctl.wording import estimate_text, label, metric_text, plural
+from grpoctl.wording import estimate_text, gain_text, label, met_text, metric_text, plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "STOPPED_EARLY": "good", "PRUNED": "warn", "INTERRUPTED": "warn"}
-_MET: Mapping[bool | None, tuple[str, Tone]] = {
-    True: ("met", "good"),
-    False: ("refuted", "bad"),
-    None: ("untested", "warn"),
-}
+_MET: Mapping[str, Tone] = {"met": "good", "refuted": "bad", "not shown": "warn", "untested": "warn"}
 _UNEXPLAINED = frozenset({"STOPPED_EARLY", "PRUNED", "FAILED", "INTERRUPTED"})  # what no finding explains
 _SEVERITIES: Mapping[str, Tone] = {"error": "bad", "critical": "bad", "info": "plain"}
 
@@ -74,21 +69,6 @@ def _unknown(result: Mapping[str, Any]) -> list[Line]:
         "a command trained it: its rollouts, samples and held-out answers were not seen, and nothing vouches for them"
     )
     return [Line(label="Unknown", text=text)]
-
-
-def gain_text(entry: Mapping[str, Any], metric: str = HEADLINE) -> str:
-    """`eval/reward 0.400 -> 0.600, +0.200 ± 0.102` and what that means; `entry` is one of result.json's stages."""
-    start, end = number(entry.get("start")), number(entry.get("end"))
-    if start is None or end is None:
-        return f"no {metric} at the {'start' if start is None else 'end'}: nothing to compare"
-    interval = entry.get("interval")
-    text = f"{metric} {metric_text(metric, start)} -> {metric_text(metric, end)}"
-    text += f", {estimate_text(metric, end - start, interval, signed=True)}"
-    if not interval:
-        return text
-    if interval[0] <= 0 <= interval[1]:
-        return f"{text}: not significant"
-    return f"{text}: a significant {'gain' if interval[0] > 0 else 'loss'}"
 
 
 def run_gain_of(result: Mapping[str, Any], part: str = "final") -> dict[str, Any]:
@@ -191,10 +171,8 @@ def _expectation(entry: Mapping[str, Any]) -> Line:
 
 def met_in_words(entry: Mapping[str, Any]) -> tuple[str, Tone]:
     """Whether an expectation is met, and the tone of it; a gain whose interval leaves both open is `not shown`."""
-    interval = entry.get("interval")
-    if entry.get("met") is False and interval and interval[0] <= parse(str(entry["expectation"])).value <= interval[1]:
-        return "not shown", "warn"
-    return _MET[entry.get("met")]
+    word = met_text(entry)
+    return word, _MET[word]
 
 
 def _finding(entry: Mapping[str, Any]) -> Line:

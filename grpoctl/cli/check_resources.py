@@ -27,6 +27,8 @@ from grpoctl.runs import dtype
 from grpoctl.runs.run_dir import Home
 from grpoctl.wording import plural
 
+ASSUMED_OFF = 3  # core.health.before.resources.pace: an order of magnitude
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arguments:
@@ -206,11 +208,15 @@ def _print_time(resources: Mapping[str, Any]) -> None:
     rows.append(("evaluations", str(evaluation["times"]), estimated, measured, "-"))
     console.print_table("Time of each", ("", "count", "estimated", "at current length", "at full length"), rows)
     hours = resources["hours"]
-    most = span(3600 * hours["most"])
     if hours["measured"]:
-        text = f"Whole run: about {span(3600 * hours['least'])} at current completion length, {most} at full length."
+        least, most = (span(3600 * hours[end]) for end in ("least", "most"))
+        text = f"Whole run: about {least} at current completion length, {most} at full length."
     else:
-        text = f"Whole run: about {most}, from an assumed speed of this kind of machine; a probe would measure it."
+        low, high = (span(3600 * hours["most"] * factor) for factor in (1 / ASSUMED_OFF, ASSUMED_OFF))
+        text = (
+            f"Whole run: {low} to {high}, from an assumed speed of this kind of machine, which may be {ASSUMED_OFF} "
+            "times off either way; a probe would measure it."
+        )
     console.print_paragraph(text, "  ")
     console.print_text("")
 

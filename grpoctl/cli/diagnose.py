@@ -137,7 +137,7 @@ def _print(diagnosis: Diagnosis, form: Format, proposal: NewExperiment | None) -
         case "md":
             from grpoctl.diagnose.markdown import markdown
 
-            console.print_text(markdown(diagnosis))
+            console.write(markdown(diagnosis))
         case "text":
             from grpoctl.diagnose.report import report
 

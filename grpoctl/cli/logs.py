@@ -48,7 +48,7 @@ def logs(
     so_far = source.new_lines()
     shown = so_far if lines is None else so_far[len(so_far) - min(lines, len(so_far)) :]
     for line in chain(shown, lines_until_the_end(source) if follow else ()):
-        console.print_text(line)
+        console.write(line)
     if follow:
         status, message = current_status(entry)
         console.print_text(f"{entry.id}: {status}{f', {message}' if message else ''}")

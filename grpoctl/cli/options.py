@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -23,6 +25,11 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings to override, e.g. stages.grpo.learning_rate=1e-4"),
 ]
+
+
+def wet(argv: Sequence[str]) -> str:
+    """The command line without --dry-run, as a shell takes it."""
+    return shlex.join(["grpoctl", *(word for word in argv[1:] if word != "--dry-run")])
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from grpoctl import console
-from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.document import sign_of
 from grpoctl.analysis.sweeps.selection import INTERVAL_KIND, Confirmation, confirmation, fresh_seeds
 from grpoctl.cli import exits
@@ -20,7 +19,7 @@ from grpoctl.runs.study_dir import find_study
 from grpoctl.sections import Line
 from grpoctl.sweeps.promote import Promotion, PromotionRequest, Winner
 from grpoctl.sweeps.promote import promote as write_experiment
-from grpoctl.wording import estimate_text, metric_text, plural
+from grpoctl.wording import estimate_text, gain_text, metric_text, plural
 
 
 def promote(

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
+from core.config import RunSpec
 from core.errors import UserError
 from grpoctl import console
 from grpoctl.cli import background, exits, notify, run_session
-from grpoctl.cli.options import Json, Overrides, Profile, parse_seeds
+from grpoctl.cli.options import Json, Overrides, Profile, parse_seeds, wet
 from grpoctl.cli.run_session import RunRequest
 from grpoctl.config import dump, plain, run_stem, spec_sha
 from grpoctl.executors.slots import VISIBLE, Slot, cpu_slots, gpu_slots, usable_cores
+from grpoctl.runs.pace import budget_of, duration, rates_of_runs
 from grpoctl.runs.run_dir import Home
 
 PER_CORE = 4  # processes; each holds a model, and more only wait for each other
@@ -113,13 +116,24 @@ def print_plan(request: RunRequest) -> None:
         document = {"schema": 1, "experiment": spec.name, "profile": spec.profile, "spec_sha": spec_sha(spec)}
         console.print_json({**document, "dry_run": True, "home": str(home.path), "runs": runs, "spec": plain(spec)})
         return
-    console.print_text(dump(spec))
-    for entry in loaded:
-        console.print_text(f"would run {run_stem(entry.spec)}-N in {home.runs_folder}")
+    console.write(dump(spec))
+    print_end_of_plan(request, home, [entry.spec for entry in loaded], why)
+
+
+def print_end_of_plan(request: RunRequest, home: Home, specs: Sequence[RunSpec], why: str) -> None:
+    """Print the three lines that matter: what would be run, how much and how long that is, and how to start it."""
+    spec = specs[0]
+    names = ", ".join(f"{run_stem(each)}-N" for each in specs)
+    console.print_text(f"would run {names} in {home.runs_folder}; profile {spec.profile} ({why})")
+    stages = []
     for name, stage in spec.stages.items():
         label = f"stage {name}: " if len(spec.stages) > 1 else ""
         text = f"{stage.max_steps} steps x {stage.rows_per_step} completions"
         if spec.budget is not None and name == [*spec.stages][-1]:
             text = f"steps x {stage.rows_per_step} completions until {spec.budget.amount} {spec.budget.unit} are spent"
-        console.print_text(f"{label}{text}")
-    console.print_text(f"profile {spec.profile} ({why}); nothing was written")
+        stages.append(f"{label}{text}")
+    unit, each = budget_of(spec)
+    time = duration(rates_of_runs(home, spec.name, spec.profile, unit), each * len(specs))
+    unknown = f"time unknown: no run of {spec.name} under profile {spec.profile} was measured here yet"
+    console.print_text(f"{', '.join(stages)}; {unknown if time is None else time.text}")
+    console.print_text(f"nothing was written; start it: {wet(request.argv)}")

@@ -85,7 +85,7 @@ def show_experiment(home: Home, name: str, profile: str, overrides: Sequence[str
     console.print_text(f"{spec.name}@{spec.revision}  {spec.title}\n{spec.question}\nsource: {spec.source}")
     console.print_text(f"file: {loaded.file}   profiles: {', '.join(loaded.profiles)}   sha: {spec_sha(spec)[:8]}")
     console.print_text(f"profile: {profile} ({why})\n")
-    console.print_text(dump(spec))
+    console.write(dump(spec))
     _print_methods(spec)
     if applied := loaded.applied:
         rows = [(key, str(change.base), str(change.value)) for key, change in applied.items()]

@@ -20,7 +20,7 @@ from grpoctl import console
 from grpoctl.analysis.sweeps.wording import random_search_text
 from grpoctl.children import child_environment, spawn
 from grpoctl.cli import notify, sweep_session
-from grpoctl.cli.options import Json, Overrides, Profile
+from grpoctl.cli.options import Json, Overrides, Profile, wet
 from grpoctl.cli.sweep_session import SweepRequest, Workers
 from grpoctl.credentials import STORAGE_VARIABLE
 from grpoctl.executors.terminal import wait_until_held
@@ -166,7 +166,7 @@ def known_trials(sweep: SweepSpec, total: int, slots: int) -> list[tuple[int, st
 
 
 def print_plan(request: SweepRequest) -> None:
-    """Trials, runs, completions, and hours where anything like it was run here before. Writes nothing."""
+    """Notes, then what would be run, how long anything like it took here, and how to start it. Writes nothing."""
     home = Home.locate()
     study, sweep = _study(request, home)
     slots = _slots(request, sweep)
@@ -182,12 +182,13 @@ def print_plan(request: SweepRequest) -> None:
         planned = {**cost.document(), "startup": drawn, "notes": remarks}
         console.print_json({"schema": 1, "sweep": sweep.name, "study": None if study is None else study.id, **planned})
         return
-    for line in (*cost.lines(), *(f"note: {remark}" for remark in remarks)):
+    for line in (*(f"note: {remark}" for remark in remarks), *cost.lines()):
         console.print_text(line)
+    which = f"start it: {wet(request.argv)}"
     if study is not None:
         done = sum(trial.status.ended for trial in read_book(study.state).trials.values())
-        console.print_text(f"{study.id} would be continued: {done} of these trials have ended")
-    console.print_text("nothing was written")
+        which = f"{study.id} would be continued, {done} of these trials have ended: {wet(request.argv)}"
+    console.print_text(f"nothing was written; {which}")
 
 
 def start_detached(request: SweepRequest, notify_command: Sequence[str] | None) -> None:

@@ -220,7 +220,8 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
     """Open storage, mirror, progress and workers, and drive the study to its end. Raises what ended it, but Ctrl-C."""
     study, sweep, book = opened.study, opened.sweep, opened.book
     storage = open_storage(request, opened)
-    book.header |= {"status": "RUNNING", "message": "", "ended": None}
+    workers = max(1, len(request.workers.slots(sweep)))
+    book.header |= {"status": "RUNNING", "message": "", "ended": None, "workers": workers}
     book.save()
     mirror = start_mirror(study)
     progress = SweepProgress(json=request.json, quiet=request.quiet)
@@ -231,9 +232,11 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
         lag=book.header["lag"],
         fail_on_trial_error=request.fail_on_trial_error,
     )
-    workers = request.workers
     executor = registry.build(
-        workers.executed_by, workers.slots(sweep), logs=study.worker_logs, argv=masked_argv(request)
+        request.workers.executed_by,
+        request.workers.slots(sweep),
+        logs=study.worker_logs,
+        argv=masked_argv(request),
     )
     driver = driver_of(plan, book=book, storage=storage, executor=executor, progress=progress)
     progress.start(book.document())

@@ -19,7 +19,7 @@ def ui(
 ) -> None:
     home = Home.locate()
     if dry_run:
-        console.print_text(pages_shell_line(home, host, port))
+        console.write(pages_shell_line(home, host, port))
         return
     line = pages_command(host, port)
     variables = pages_environment(home)

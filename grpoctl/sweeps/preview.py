@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 from core.algorithms.schedules import proportional_beta
 from core.config import AdaptiveBetaSpec, GrpoStage, RunSpec
-from core.errors import StorageError
 from core.health.before.inert import inert_in_all
 from core.health.before.pitfalls import EQUAL_MODES
 from core.metrics import declared
 from grpoctl.config import Library, canonical, spec_sha
-from grpoctl.files import read_json
+from grpoctl.executors.slots import usable_cores
+from grpoctl.runs.pace import Duration, budget_of, duration, rates_of_runs, rates_of_studies
 from grpoctl.runs.run_dir import Home
-from grpoctl.runs.study_dir import studies
 from grpoctl.sweeps.candidates import Candidates, count, name_of, size
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.validation import LOOKING, PointRun, incomparable, point_runs
@@ -195,7 +193,7 @@ def described(sweep: SweepSpec, *, library: Library | None = None) -> dict[str, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """`each` is what one run may spend in `unit`; `pace` is seconds per unit, None where nothing was measured."""
+    """`each` is what one run may spend in `unit`; `time` is None where nothing like it was measured here."""
 
     sweep: str
     profile: str
@@ -204,75 +202,45 @@ class Cost:
     slots: int
     unit: str
     each: int
-    pace: float | None
-    measured_on: str
+    prunes: bool  # trials may be ended, or left out, before they have spent that
+    time: Duration | None
 
     @property
     def runs(self) -> int:
         """Runs at most: pruned trials leave some out."""
         return self.trials * self.seeds
 
-    @property
-    def hours(self) -> float | None:
-        """Hours at most, with all workers busy."""
-        return None if self.pace is None else self.runs * self.each * self.pace / self.slots / 3600
-
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        amount = self.runs * self.each
+        amount, time = self.runs * self.each, self.time
         return {
             "profile": self.profile, "trials": self.trials, "seeds": self.seeds, "runs": self.runs,
             "parallel": self.slots, "completions": amount if self.unit == "completions" else None,
-            "tokens": amount if self.unit == "tokens" else None, "hours": self.hours, "measured_on": self.measured_on,
+            "tokens": amount if self.unit == "tokens" else None,
+            "hours": None if time is None else time.seconds / 3600,
+            "hours_interval": None if time is None else [time.low / 3600, time.high / 3600],
+            "measured_on": "" if time is None else time.measured_on,
         }  # fmt: skip
 
     def lines(self) -> list[str]:
-        """As text."""
-        lines = [
-            f"{self.sweep}, profile {self.profile}: {self.trials} trials x {self.seeds} seeds = {self.runs} runs, "
-            f"{self.slots} at a time",
-            f"{self.runs * self.each:,} {self.unit} at most, {self.each:,} per run",
+        """The two lines that matter: what is run, and what that takes."""
+        time = "time unknown: nothing of this experiment and profile was measured here yet"
+        return [
+            f"{self.sweep}, profile {self.profile}: {plural(self.trials, 'trial')} x {plural(self.seeds, 'seed')} = "
+            f"{plural(self.runs, 'run')}, {self.slots} at a time, {self.each:,} {self.unit} each: "
+            f"{self.runs * self.each:,} {self.unit}{' at most' if self.prunes else ''}",
+            time if self.time is None else f"{self.time.text}{', if all of it is spent' if self.prunes else ''}",
         ]
-        if self.hours is None:
-            return [*lines, "hours unknown: no run of this experiment and profile was measured here yet"]
-        time = f"{self.hours:.1f} hours" if self.hours >= 1 else f"{60 * self.hours:.1f} minutes"
-        return [*lines, f"{time} at most, estimated from {self.measured_on}"]
 
 
 def cost_of(sweep: SweepSpec, spec: RunSpec, home: Home, *, trials: int, slots: int) -> Cost:
     """The cost of so many trials like `spec`, one of its points."""
-    unit, each = "completions", sum(stage.max_steps * stage.rows_per_step for stage in spec.stages.values())
-    if spec.budget is not None:
-        unit, each = spec.budget.unit, spec.budget.amount
-    pace, where = _pace(sweep, home, unit)
+    unit, each = budget_of(spec)
+    like = (home, sweep.experiment, sweep.profile, unit)
+    rates = rates_of_studies(*like) or rates_of_runs(*like)
+    workers = min(slots, usable_cores()) if rates and rates[0].alone else slots
     return Cost(
-        sweep=sweep.name, profile=sweep.profile, trials=trials, seeds=len(sweep.seeds), slots=slots,
-        unit=unit, each=each, pace=pace, measured_on=where,
+        sweep=sweep.name, profile=sweep.profile, trials=trials, seeds=len(sweep.seeds), slots=slots, unit=unit,
+        each=each, prunes=sweep.allocation == "adaptive" or sweep.pruner.name != "none",
+        time=duration(rates, trials * len(sweep.seeds) * each, workers=workers),
     )  # fmt: skip
-
-
-def _pace(sweep: SweepSpec, home: Home, unit: str) -> tuple[float | None, str]:
-    """(seconds per unit, by what): the newest study, else run, of the same experiment under the same profile."""
-    for name, seconds, spent in (*_measured_studies(sweep, home, unit), *_measured_runs(sweep, home, unit)):
-        if seconds > 0 and spent > 0:
-            return seconds / spent, f"what {name} took"
-    return None, ""
-
-
-def _measured_studies(sweep: SweepSpec, home: Home, unit: str) -> Iterator[tuple[str, float, float]]:
-    """(study, seconds, units spent) of the studies of the same experiment and profile, the newest first."""
-    for study in studies(home):
-        with suppress(StorageError):
-            document = read_json(study.state) or {}
-            if (document.get("experiment"), document.get("profile")) == (sweep.experiment, sweep.profile):
-                trials = [trial for trial in document.get("trials", ()) if trial.get("seconds")]
-                yield study.id, sum(t["seconds"] for t in trials), sum(t.get(unit) or 0 for t in trials)
-
-
-def _measured_runs(sweep: SweepSpec, home: Home, unit: str) -> Iterator[tuple[str, float, float]]:
-    """(run, seconds, units spent) of the runs of the same experiment and profile, the newest first."""
-    for run in home.runs():
-        with suppress(StorageError):
-            result = read_json(run.result) or {}
-            if (result.get("experiment"), result.get("profile")) == (sweep.experiment, sweep.profile):
-                yield run.id, float(result.get("seconds") or 0), float((result.get("final") or {}).get(unit) or 0)

@@ -20,7 +20,6 @@ from core.config.run import check_fit
 from core.errors import NotFoundError, SpecError, UserError
 from core.health.rules.gains import gain_metric
 from core.tasks import registry
-from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.document import digest, upgraded
 from grpoctl.analysis.sweeps.wording import score_text, trials_text, value_text
 from grpoctl.config import Library, load, plain, read_resolved
@@ -37,6 +36,7 @@ from grpoctl.sweeps.candidates import EXPERIMENT
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.trial import yardstick
+from grpoctl.wording import gain_text
 
 # What a promoted spec says for itself; `recorded` tells of a historical run, which this is not.
 OWN = ("name", "revision", "title", "question", "source", "expects", "recorded", "seed")

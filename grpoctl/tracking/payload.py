@@ -20,6 +20,7 @@ TAG_LENGTH = 8000
 KEY_LENGTH = 250
 
 TOKEN_TAG = "grpoctl.mirror"
+USER_TAG = "mlflow.user"  # MLflow's own: its pages show it as the run's user
 PARENT_TAG = "mlflow.parentRunId"  # MLflow's own: its pages nest a run under the run named here
 SCORE, BEST = "score", "best_score"  # metrics of a study: a point per trial
 
@@ -70,7 +71,7 @@ def params(spec: Mapping[str, Any]) -> dict[str, str]:
 
     Lists and empty mappings are leaves. Text above MLflow's limit is cut; the whole spec is there as an artifact.
     """
-    return {key[:KEY_LENGTH]: _cut(_text(value), PARAM_LENGTH) for key, value in _leaves(spec, "")}
+    return {key[:KEY_LENGTH]: cut(_text(value), PARAM_LENGTH) for key, value in _leaves(spec, "")}
 
 
 def tags(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, str]:
@@ -101,7 +102,7 @@ def tags(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]) ->
 
 def tag_texts(values: Mapping[str, Any]) -> dict[str, str]:
     """The tags that have a value, as text within MLflow's limit."""
-    return {key: _cut(_text(value), TAG_LENGTH) for key, value in values.items() if value is not None}
+    return {key: cut(_text(value), TAG_LENGTH) for key, value in values.items() if value is not None}
 
 
 def token(run_id: str, provenance: Mapping[str, Any]) -> str:
@@ -125,7 +126,7 @@ def digest(value: object) -> str:
 
 def status_tags(record: StatusRecord) -> dict[str, str]:
     """Our own word for how the run stands, and why it ended."""
-    return {"grpoctl.status": record.status.value, "grpoctl.message": _cut(record.message, TAG_LENGTH)}
+    return {"grpoctl.status": record.status.value, "grpoctl.message": cut(record.message, TAG_LENGTH)}
 
 
 def points(rows: Iterable[Mapping[str, Any]], newest: Mapping[str, int]) -> Iterator[Point]:
@@ -140,6 +141,11 @@ def points(rows: Iterable[Mapping[str, Any]], newest: Mapping[str, int]) -> Iter
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if key != "step" and number and math.isfinite(value) and step > newest.get(key, -1):
                 yield Point(key, float(value), step)
+
+
+def cut(text: str, length: int) -> str:
+    """The text, at most so many characters of it."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
@@ -178,6 +184,17 @@ def study_points(document: Mapping[str, Any]) -> list[Point]:
     return [*scores, *_best_points(trials, largest=document.get("direction") != "minimize")]
 
 
+def child_scores(document: Mapping[str, Any]) -> Iterator[tuple[str, int, float]]:
+    """(run, trial, score) of each seed's run of the trials that have ended and whose seeds have values."""
+    for trial in document.get("trials", []):
+        if not _has_ended(trial):
+            continue
+        number = int(trial["number"])
+        for seed, value in zip(trial.get("seeds") or (), trial.get("values") or (), strict=False):  # fewer: pruned
+            if value is not None:
+                yield f"{document.get('study')}-t{number:04d}-s{seed}", number, float(value)
+
+
 def _best_points(trials: Sequence[Mapping[str, Any]], *, largest: bool) -> list[Point]:
     points: list[Point] = []
     best: float | None = None
@@ -210,7 +227,3 @@ def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"

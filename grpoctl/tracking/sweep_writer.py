@@ -20,6 +20,8 @@ from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StudyStatus
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.tracking import payload
+from grpoctl.tracking.attachments import describe_experiment, note_tags
+from grpoctl.tracking.description import experiment_note, owner, study_note
 from grpoctl.tracking.mirror_state import MirrorState, one_line, read_state, write_state
 from grpoctl.tracking.writer import (
     DELETED,
@@ -57,6 +59,7 @@ class SweepWriter:
         self._parent: Parent | None = None
         self._standing: tuple[str, Mapping[str, str]] = ("", {})  # MLflow's status of the parent, our tags
         self._points: dict[tuple[str, int], float] = {}
+        self._scores: dict[str, float] = {}  # of child runs, as they were written or found
         self._writers: dict[str, RunWriter] = {}
         self._settled: dict[str, Signature] = {}  # what a finished run's files were when all of it had been written
         self._bad: dict[str, str] = {}
@@ -76,6 +79,7 @@ class SweepWriter:
         before = self._state
         all_there = self._write_runs(parent, again=ended)
         self._write_points(parent, document)
+        self._write_scores(document)
         self._write_standing(parent, document, (status, message))
         files = self._upload(parent) if ended else self._state.synced_files
         self._state = dataclasses.replace(
@@ -107,13 +111,17 @@ class SweepWriter:
                 token=token,
                 name=self._study.id,
                 started=float(document.get("started") or time.time()),
+                user=owner(self._study.path),
             )
             stored = find_or_create(self._client, new_run)
         self._state = state_with_run(self._study, self._state, stored)
         write_state(self._study, self._state)
         if self._state.error != DELETED:
-            describe(self._client, stored, payload.identity_tags(document), read_resolved_yaml(self._study.spec))
-            self._standing = (stored.info.status, {})
+            sweep = read_resolved_yaml(self._study.spec)
+            describe_experiment(self._client, stored.info.experiment_id, experiment_note(sweep))
+            tags = {**payload.identity_tags(document), payload.USER_TAG: owner(self._study.path)}
+            describe(self._client, stored, tags, sweep)
+            self._standing = (stored.info.status, dict(stored.data.tags))
             for key in stored.data.metrics:
                 history = self._client.get_metric_history(stored.info.run_id, key)
                 points = sorted(history, key=lambda point: point.timestamp)
@@ -175,13 +183,27 @@ class SweepWriter:
             newest = max(step for _, step in self._points)
             self._state = dataclasses.replace(self._state, synced_step=newest)
 
+    def _write_scores(self, document: Mapping[str, Any]) -> None:
+        """Give each child run what its trial is ranked by, of its seed: MLflow's pages can then sort by it."""
+        for run_id, trial, score in payload.child_scores(document):
+            if self._scores.get(run_id) == score:
+                continue
+            state = read_state(RunDir(path=self._study.path / "runs" / run_id))
+            if state is None or state.mlflow_run_id is None or state.error == DELETED:
+                continue
+            stored = self._client.get_run(state.mlflow_run_id)
+            if stored.data.metrics.get(payload.SCORE) != score:  # a trial that failed and is retried has another one
+                self._client.log_metric(state.mlflow_run_id, payload.SCORE, score, step=trial)
+            self._scores[run_id] = score
+
     def _write_standing(self, parent: Parent, document: Mapping[str, Any], standing: tuple[StudyStatus, str]) -> None:
         """How the study stands, in tags and in MLflow's own word."""
         from mlflow.entities import RunTag
 
         wanted = payload.mlflow_study_status(standing[0])
-        tags = payload.standing_tags(document, *standing)
         written_status, before = self._standing
+        tags = payload.standing_tags(document, *standing)
+        tags |= note_tags(study_note(document, read_resolved_yaml(self._study.spec)), before)
         new = {key: value for key, value in tags.items() if before.get(key) != value}
         if new:
             self._client.log_batch(parent.mlflow_run_id, tags=[RunTag(key, value) for key, value in new.items()])
@@ -190,7 +212,7 @@ class SweepWriter:
             self._client.set_terminated(parent.mlflow_run_id, wanted, end_time=round(ended * 1000))
         elif ended is None and written_status != wanted:
             self._client.update_run(parent.mlflow_run_id, status=wanted)
-        self._standing = (wanted, tags)
+        self._standing = (wanted, {**before, **tags})
 
     def _upload(self, parent: Parent) -> str:
         """Log the study's files as artifacts where they are not those that were sent; gives what stands for them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from grpoctl.runs import status
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import StatusRecord
 from grpoctl.tracking import payload
+from grpoctl.tracking.attachments import describe_experiment, log_data, log_model, log_tables, note_tags
+from grpoctl.tracking.description import FINDING, end_row, ending_tags, experiment_note, owner, run_note
 from grpoctl.tracking.mirror_state import Mirrored, MirrorState, read_state, write_state
 from grpoctl.tracking.store import artifact_location, store_name
 
@@ -37,6 +39,7 @@ class NewRun:
     token: str
     name: str
     started: float
+    user: str
 
 
 def noted_run(client: MlflowClient, of: Mirrored, state: MirrorState) -> Run | None:
@@ -63,7 +66,7 @@ def find_or_create(client: MlflowClient, new_run: NewRun) -> Run:
     return client.create_run(
         new_run.experiment_id,
         start_time=round(new_run.started * 1000),
-        tags={payload.TOKEN_TAG: new_run.token},
+        tags={payload.TOKEN_TAG: new_run.token, payload.USER_TAG: new_run.user},
         run_name=new_run.name,
     )
 
@@ -148,6 +151,8 @@ class RunWriter:
         self._newest: dict[str, int] = {}
         self._mlflow_status = ""
         self._uploaded: set[Path] = set()
+        self._tags: dict[str, str] = {}
+        self._attached: float | None = None  # the end whose tables and model were written
         self._opened = False
 
     def catch_up(self) -> MirrorState:
@@ -162,11 +167,17 @@ class RunWriter:
             return self._state
         before = self._state
         self._write_rows()
+        result = (read_json(self._run.result) or {}) if record.status.ended else {}
+        if result:
+            self._write_ending(result)
         self._write_status(record)
         self._upload(self._run.spec, self._run.provenance)
         if record.status.ended:
             self._upload(self._run.result)
         self._upload(*sorted(self._run.pictures.glob("step-*.png")), folder=self._run.pictures.name)
+        if result and record.ended != self._attached:
+            self._attach(result)
+            self._attached = record.ended
         self._state = dataclasses.replace(
             self._state,
             state="done" if record.status.ended else "live",
@@ -192,10 +203,15 @@ class RunWriter:
             self._mlflow_status = stored.info.status
             # The newest value of a metric carries its step, which the public dictionary leaves out.
             self._newest = {metric.key: metric.step for metric in stored.data.to_proto().metrics}
-            tags = payload.tags(self._run.id, spec, provenance)
+            if self._parent is None:
+                describe_experiment(self._client, stored.info.experiment_id, experiment_note(spec))
+            tags = {**payload.tags(self._run.id, spec, provenance), payload.USER_TAG: owner(self._run.path)}
+            tags |= note_tags(run_note(self._run.id, spec, provenance, {}), stored.data.tags)
             if self._parent is not None:
                 tags[payload.PARENT_TAG] = self._parent.mlflow_run_id
             describe(self._client, stored, tags, spec)
+            log_data(self._client, stored, spec, provenance)
+            self._tags = {**stored.data.tags, **tags}
         self._opened = True
 
     def _find_or_create(self, spec: dict[str, Any], provenance: dict[str, Any], record: StatusRecord) -> Run:
@@ -206,22 +222,50 @@ class RunWriter:
             token=payload.child_token(run.id, parent.token) if parent else payload.token(run.id, provenance),
             name=run.id,
             started=record.started,
+            user=owner(run.path),
         )
         return find_or_create(self._client, new_run)
 
     def _write_rows(self) -> None:
+        rows, offset = read_new(self._run.metrics, self._offset)
+        self._write_points(rows)
+        self._offset = offset
+        if self._newest:
+            self._state = dataclasses.replace(self._state, synced_step=max(self._newest.values()))
+
+    def _write_points(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log the values of these rows that MLflow does not have yet."""
         from mlflow.entities import Metric
 
-        rows, offset = read_new(self._run.metrics, self._offset)
         now = round(time.time() * 1000)
         points = list(payload.points(rows, self._newest))
         for batch in payload.batches(points, payload.METRICS_PER_BATCH):
             metrics = [Metric(point.key, point.value, now, point.step) for point in batch]
             self._client.log_batch(self._state.mlflow_run_id, metrics=metrics)
             self._newest |= {point.key: point.step for point in batch}
-        self._offset = offset
-        if self._newest:
-            self._state = dataclasses.replace(self._state, synced_step=max(self._newest.values()))
+
+    def _write_ending(self, result: Mapping[str, Any]) -> None:
+        """Log what is known at the end only, and say in tags and in the description what came out."""
+        from mlflow.entities import RunTag
+
+        run_id = self._state.mlflow_run_id
+        self._write_points(end_row(result))
+        spec, provenance = read_resolved_yaml(self._run.spec), read_json(self._run.provenance) or {}
+        tags = ending_tags(result)
+        tags |= note_tags(run_note(self._run.id, spec, provenance, result), self._tags)
+        new = [RunTag(key, value) for key, value in tags.items() if self._tags.get(key) != value]
+        if new:
+            self._client.log_batch(run_id, tags=new)
+        for key in [key for key in self._tags if key.startswith(FINDING) and key not in tags]:
+            self._client.delete_tag(run_id, key)  # of an earlier end, before the run was resumed
+            del self._tags[key]
+        self._tags |= tags
+
+    def _attach(self, result: Mapping[str, Any]) -> None:
+        """Write tables and the model. After all metrics: an artifact store out of reach must not hold them up."""
+        stored = self._client.get_run(self._state.mlflow_run_id)
+        log_tables(self._client, stored.info.run_id, self._run, result)
+        log_model(self._client, stored, self._run, read_resolved_yaml(self._run.spec))
 
     def _write_status(self, record: StatusRecord) -> None:
         from mlflow.entities import RunTag

@@ -12,7 +12,6 @@ from typing import Any
 
 from core.health.rules.gains import gain_metric
 from core.health.statistics import CONFIDENCE
-from grpoctl.analysis.outcome import gain_text
 from grpoctl.analysis.sweeps.advice import next_steps
 from grpoctl.analysis.sweeps.axes import Axis, varied
 from grpoctl.analysis.sweeps.budget import account, unit_of
@@ -21,7 +20,7 @@ from grpoctl.analysis.sweeps.effects import AxisEffect
 from grpoctl.analysis.sweeps.outlook import MOST_SEEDS
 from grpoctl.analysis.sweeps.regions import EVENTS, Event, Separation, separations
 from grpoctl.analysis.sweeps.wording import score_text, trial_text, trials_text, value_text
-from grpoctl.wording import count_text, estimate_text, metric_text, plural
+from grpoctl.wording import count_text, estimate_text, gain_text, metric_text, plural
 
 NOTHING_LEARNED = "nothing-learned"
 

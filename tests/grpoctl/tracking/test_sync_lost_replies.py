@@ -38,6 +38,17 @@ class FakeServer(HTTPServer):
         experiment = {"experiment_id": "1", "name": self.experiment, "lifecycle_stage": "active"}
         return {"experiment": experiment} if self.experiment else None
 
+    def experiments_get(self, sent: dict[str, Any]) -> dict[str, Any] | None:
+        return self.experiments_get_by_name(sent)
+
+    def experiments_set_experiment_tag(self, sent: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def runs_log_inputs(self, sent: dict[str, Any]) -> dict[str, Any]:
+        inputs = self.runs[sent["run_id"]].setdefault("inputs", {"dataset_inputs": []})
+        inputs["dataset_inputs"] += sent["datasets"]
+        return {}
+
     def experiments_create(self, sent: dict[str, Any]) -> dict[str, Any]:
         self.experiment = sent["name"]
         return {"experiment_id": "1"}
@@ -124,7 +135,18 @@ def losses_at(server: FakeServer) -> list[tuple[int, float]]:
     return [(m.get("step", 0), m.get("value", 0.0)) for m in run["data"]["metrics"] if m["key"] == "loss"]
 
 
-@pytest.mark.parametrize("lost", ["", "experiments/create", "runs/create", "runs/log-batch", "runs/update"])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "",
+        "experiments/create",
+        "experiments/set-experiment-tag",
+        "runs/create",
+        "runs/log-batch",
+        "runs/log-inputs",
+        "runs/update",
+    ],
+)
 def test_a_lost_reply_doubles_nothing(server: FakeServer, run: Any, losses: Any, lost: str) -> None:
     run.rows(0, 7)
     server.lose = lost
@@ -134,6 +156,7 @@ def test_a_lost_reply_doubles_nothing(server: FakeServer, run: Any, losses: Any,
     assert server.lost == bool(lost)
     assert losses_at(server) == losses(*range(8))
     assert [stored["info"]["status"] for stored in server.runs.values()] == ["FAILED"]
+    assert [len(stored["inputs"]["dataset_inputs"]) for stored in server.runs.values()] == [1]
 
 
 @pytest.mark.parametrize("lost", ["experiments/create", "runs/create", "runs/log-batch", "runs/update"])

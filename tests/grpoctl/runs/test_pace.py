@@ -1,0 +1,95 @@
+"""How long something will take: from the clock of what was run before, with a range that the next one keeps to."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from core.health.statistics import t_quantile
+from grpoctl.config import load
+from grpoctl.files import read_json, replace_json
+from grpoctl.runs.pace import PRIOR_DF, PRIOR_SD, Rate, budget_of, duration, rates_of_runs, rates_of_studies, spread
+from grpoctl.runs.run_dir import Home
+from grpoctl.runs.study_dir import create_study
+from tests.conftest import Recorded
+
+
+def rate(seconds: float, *, alone: bool = False) -> Rate:
+    return Rate(name="one", seconds=seconds, alone=alone)
+
+
+def test_one_measurement_gives_a_wide_range_and_many_a_narrow_one() -> None:
+    one = duration([rate(0.5)], 120)
+    assert one is not None
+    factor = math.exp(t_quantile(0.975, PRIOR_DF) * PRIOR_SD * math.sqrt(2))
+    assert one.seconds == pytest.approx(60)
+    assert (one.low, one.high) == (pytest.approx(60 / factor), pytest.approx(60 * factor))
+    several = duration([rate(0.5)] * 10, 120)
+    assert several is not None
+    assert one.low < several.low < 60 < several.high < one.high
+
+
+def test_nothing_measured_is_no_time() -> None:
+    assert duration([], 100) is None
+
+
+def test_of_workers_that_were_never_seen_together_the_range_reaches_from_all_to_no_gain() -> None:
+    together, alone = (duration([rate(1.0, alone=alone)] * 9, 100, workers=4) for alone in (False, True))
+    assert together is not None
+    assert alone is not None
+    assert together.seconds == pytest.approx(25)
+    assert alone.low == pytest.approx(together.low)  # no worker disturbs another
+    assert alone.high == pytest.approx(together.high * 4)  # they take turns
+
+
+@pytest.mark.parametrize("measured", [1, 2, 5, 10])
+@pytest.mark.parametrize("sd", [0.1, 0.3])
+def test_the_next_one_is_in_the_range_in_95_of_100(measured: int, sd: float) -> None:
+    numbers, kept = random.Random(measured), 0
+    for _ in range(1000):
+        logs = [numbers.gauss(0, sd) for _ in range(measured)]
+        kept += abs(numbers.gauss(0, sd) - sum(logs) / measured) <= math.log(spread(logs))
+    assert kept >= 930
+
+
+def test_the_mean_of_many_is_nearer_than_one() -> None:
+    assert spread([0.0, 0.1], ahead=20) < spread([0.0, 0.1])
+
+
+def test_runs_count_from_start_to_end_and_those_that_were_resumed_do_not(recorded: Recorded, home: Home) -> None:
+    runs = [recorded(seed=seed) for seed in range(3)]
+    for run, (completions, attempts) in zip(runs, ((100, 1), (0, 1), (100, 2)), strict=True):
+        result, provenance = read_json(run.result), read_json(run.provenance)
+        assert result is not None
+        assert provenance is not None
+        replace_json(run.result, {**result, "final": {"completions": completions}})
+        replace_json(run.provenance, {**provenance, "attempts": [{}] * attempts})
+    # started at 1000 + seed, ended at 2000; the seconds of its steps, 1.0, leave out what a user waits for
+    assert rates_of_runs(home, "p31", "tiny", "completions") == [Rate(name=runs[0].id, seconds=10.0, alone=True)]
+    assert rates_of_runs(home, "p31", "full", "completions") == []
+
+
+def test_a_study_counts_its_workers_and_an_older_one_that_does_not_say_is_left_out(home: Home) -> None:
+    trials = [{"completions": 300}, {"completions": 100}, {"completions": None}]
+    known = {"schema": 2, "experiment": "p31", "profile": "tiny", "seconds": 50.0, "trials": trials}
+    for workers in ({"workers": 4}, {}):
+        study = create_study(home, "lr-study-tiny-0123abcd")
+        study.spec.write_text("name: lr-study\n")
+        replace_json(study.state, {**known, **workers})
+    assert [found.seconds for found in rates_of_studies(home, "p31", "tiny", "completions")] == [0.5]
+    assert rates_of_studies(home, "p30", "tiny", "completions") == []
+
+
+def test_what_a_run_spends() -> None:
+    assert budget_of(load("p31", profile="tiny").spec) == ("completions", 96 * 16)
+    assert budget_of(load("p31", profile="tiny", overrides=["budget.tokens=5000"]).spec) == ("tokens", 5000)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(30, "30 seconds"), (90, "1.5 minutes"), (5400, "1.5 hours")])
+def test_the_words(seconds: float, text: str) -> None:
+    made = duration([rate(1.0)], seconds)
+    assert made is not None
+    assert made.text.startswith(f"about {text} (")
+    assert "95 %" in made.text
