@@ -6,6 +6,7 @@ Each FOLDER has logs as benchmarks/wild.py reads them, and beside each log a cas
 Written are the columns and settings that the readers found, in six digits, rows of long logs as means of neighbours,
 and cases.csv with the source, so that `python benchmarks/wild.py benchmarks/wild_cases` counts the same cases from the
 repository alone. What is not judged as its log is (its texts decide) is left whole, and left out where that differs.
+Halves of OUT that are not named stay as they are.
 """
 
 from __future__ import annotations
@@ -136,10 +137,12 @@ def _digits(value: float | None) -> float | None:
 
 
 def write(kept: Sequence[Kept], out: Path) -> None:
-    """The tables and cases.csv; what the folder had before is replaced."""
+    """The tables and cases.csv; of what the folder had before the halves that come again are replaced."""
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob("*.csv"):
-        old.unlink()
+    again = {one.row["half"] for one in kept}
+    before = _rows_of(out / "cases.csv")
+    for name in (name for row in before if row["half"] in again for name in row["file"].split(";")):
+        (out / name).unlink(missing_ok=True)
     for one in kept:
         for name, rows in one.tables.items():
             columns = ["step", *sorted({column for row in rows for column in row} - {"step"})]
@@ -150,7 +153,15 @@ def write(kept: Sequence[Kept], out: Path) -> None:
     with (out / "cases.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
+        table.writerows(row for row in before if row["half"] not in again)
         table.writerows(one.row for one in kept)
+
+
+def _rows_of(table: Path) -> list[dict[str, str]]:
+    if not table.exists():
+        return []
+    with table.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def _cell(row: Mapping[str, float | None], column: str) -> str:

@@ -136,9 +136,14 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(left, key=importance)
 
 
-def importance(finding: Finding) -> tuple[int, int]:
+# Infos on how a run was watched: they stand behind those on what happened in it.
+OF_WATCHING = ("no-validation", "missed-stop")
+
+
+def importance(finding: Finding) -> tuple[int, bool, int]:
     """Its place among others: the most severe first, and of those the most certain."""
-    return SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence)
+    watched = finding.severity == "info" and finding.id in OF_WATCHING
+    return SEVERITIES.index(finding.severity), watched, CONFIDENCES.index(finding.confidence)
 
 
 SHOWN = 10  # rows that the first and the last reward are means of

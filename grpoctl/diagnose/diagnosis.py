@@ -23,6 +23,7 @@ Outcome = Literal["findings", "sound", "unknown"]
 _LONGEST_TEXT = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
 _MOST_RULES = 4  # that could not run and are named by a report; the JSON has all
 _MOST_UNREAD = 3  # kinds of lines that were not understood and are shown by a report; the same
+_DOUBTS = ("no-gain", "proxy-reward", "learning-rate", "dead-groups")
 _OF_ONE_LOG = ("first_update_lr", "stage", "max_steps")  # settings that another run of the setup need not have
 _MOST_TEXTS = 8  # under one key of the evidence
 _MAIN_FACTS = (
@@ -61,8 +62,12 @@ class Diagnosis:
     @property
     def worst(self) -> str:
         """The gravest severity that is something wrong; else `ok`, or `unknown` where too little was looked at."""
-        fine = "ok" if self.coverage.is_enough else "unknown"
+        fine = "ok" if self.coverage.is_enough and not self._doubts() else "unknown"
         return next((severity for severity in self.counts() if severity != "info"), fine)
+
+    def _doubts(self) -> list[str]:
+        """Infos that are too weak for a warning and too much for an all-clear."""
+        return [finding.id for finding in self.findings if finding.id in _DOUBTS and finding.severity == "info"]
 
     @property
     def outcome(self) -> Outcome:
@@ -92,9 +97,10 @@ class Diagnosis:
             f"{plural(seen.rows, 'row')}, {plural(len(seen.columns), 'column')}, {plural(len(seen.rules), 'rule')}"
         )
         info = f"; info: {', '.join(names)}" if names else ""
-        if seen.is_enough:
+        if seen.is_enough and not self._doubts():
             return f"no rule found a problem ({checked}){info}"
-        return f"not enough to judge ({checked}): {'; '.join(seen.open_questions)}{info}"
+        why = seen.open_questions or (f"{', '.join(self._doubts())} is a hint that needs a look",)
+        return f"not enough to judge ({checked}): {'; '.join(why)}{info}"
 
     @property
     def not_looked_at(self) -> str:

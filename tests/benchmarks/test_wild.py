@@ -80,7 +80,22 @@ def test_numbers_that_are_kept_are_judged_as_their_logs(tmp_path: Path) -> None:
 def test_the_kept_cases_are_read_and_name_their_source() -> None:
     folder = Path("benchmarks/wild_cases")
     cases = cases_of(folder / "cases.csv")
-    assert {case.half for case in cases} == {"developed", "counted"}
+    assert {case.half for case in cases} == {"developed", "counted", "measured"}
     assert all(one.outcome != "not read" for one in (judged(case, folder) for case in cases))
     with (folder / "cases.csv").open(newline="", encoding="utf-8") as file:
-        assert all(row["source"].startswith("https://") for row in csv.DictReader(file))
+        sources = {row["file"]: row["source"] for row in csv.DictReader(file)}
+    by_title = "a Markdown file on GitHub, found by its text: "  # what found it does not tell addresses
+    assert all(source.startswith(("https://", by_title)) for source in sources.values())
+
+
+def test_a_half_that_is_written_again_leaves_the_others(tmp_path: Path) -> None:
+    for half, reward in (("one", 0.1), ("two", 0.2), ("one", 0.3)):
+        logs = tmp_path / f"logs-{half}-{reward}"
+        (logs / "run").mkdir(parents=True)
+        (logs / "run" / f"log{reward}.txt").write_text(f"{{'reward': {reward}, 'kl': 0.01}}\n" * 3)
+        (logs / "run" / "case.json").write_text('{"url": "https://example.org"}')
+        (logs / "cases.csv").write_text(f"file,cause,healthy,settings,trainer\nrun/log{reward}.txt,,yes,,x\n")
+        write(list(kept_cases(logs, half)), tmp_path / "out")
+    cases = cases_of(tmp_path / "out" / "cases.csv")
+    assert {case.half: case.files for case in cases} == {"one": ("run--log0.3.csv",), "two": ("run--log0.2.csv",)}
+    assert len(list((tmp_path / "out").glob("*.csv"))) == 3

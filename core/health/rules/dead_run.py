@@ -20,6 +20,7 @@ from core.health.steps import number, values_of
 AT_FLOOR = 1e-6  # of a reward: what is left of equal rewards by rounding
 SHARE = 1 / 3  # of a run
 ENOUGH = 10  # steps: a reward that is earned on one in ten is seen by then in two runs of three
+SHORTEST = 3  # steps at the end of a log, whose rewards are known to have been equal
 FEW = 5  # steps: fewer are how many a sound run of hard prompts begins with
 NEARLY_ALL = 0.95  # of the rows of a stretch: one that earned a little ends no such stretch
 SPARED = 0.2  # of the rows before may be dead, too
@@ -148,7 +149,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
     ## dead-run
 
     Severity: error (strong from ten steps on, moderate from five) and with fewer, all of them so, where no completion
-    ends or none is valid either; warning (moderate, weak for one) with fewer, all of them so, without that.
+    ends or none is valid either; warning (moderate, weak for one) with fewer, all of them so, without that; warning
+    (weak) for three or four at the end of a log whose spread is known to be 0.
 
     Means: every completion of the last third of the run or more earned the least that the reward gives. All advantages
     are 0, so from there on nothing is learned from the reward: the run cannot recover by itself, since a policy that is
@@ -177,12 +179,15 @@ def dead_run(case: Case) -> Sequence[Finding]:
     if stretch is None or rollout_mode(case) or _refuted(case, stretch):
         return ()
     dead, count = stretch.dead, len(stretch.dead) * case.averaged_over
-    if not stretch.whole and count < FEW:
+    short = not stretch.whole and count < FEW
+    if short and (count < SHORTEST or not stretch.exact):
         return ()
     hopeless = _cut(dead) >= ALL_CUT or _none_valid(dead)
     clear = stretch.p is None or stretch.p < UNLIKELY
     severity: Severity = "error" if clear and (count >= FEW or (count > 1 and hopeless)) else "warning"
     confidence: Confidence = "strong" if clear and count >= ENOUGH else "moderate" if count > 1 else "weak"
+    if short:
+        severity, confidence = "warning", "weak"
     first = int(dead[0].get("step") or 0)
     reasons = _reasons(case, stretch)
     return (

@@ -26,6 +26,7 @@ MANY = 10  # rows
 SOME = 3  # rows: fewer are a hint
 RARELY = 0.05  # of the completions: in a group of eight two thirds have no right answer then
 OFTEN = 10  # times as often
+NEVER, LONG = 0.01, 50  # of the completions, over so many steps: next to no group has a right answer
 LINE = 8  # rows that a line needs
 # Names by which reward functions say what they judge; any other may do either.
 _ANSWER = re.compile(
@@ -76,8 +77,9 @@ def proxy_reward(case: Case) -> Sequence[Finding]:
     ## proxy-reward
 
     Severity: warning (strong from ten rows on, moderate from three) where the answer's part is 0 throughout and rewards
-    differ all the same; info for fewer rows (weak), where the answer's part is above 0 and rarely paid (moderate),
-    where no name says which part is the answer's (moderate), or where it is only flat while the sum rises (moderate).
+    differ all the same, or 0.01 at most without a rise over 50 steps; info for fewer rows (weak), where the answer's
+    part is above 0 and rarely paid (moderate), where no name says which part is the answer's (moderate), or where it is
+    only flat while the sum rises (moderate).
 
     Means: no completion had a right answer and groups still differed, so every advantage came from shaped parts: form,
     length, partial credit. The policy learns those, and the sum rises by them alone.
@@ -85,9 +87,10 @@ def proxy_reward(case: Case) -> Sequence[Finding]:
     Looks at: a `rewards/NAME` whose name says that it judges the answer (correct, accuracy, answer, exact, match, ...)
     and is 0 on every row, while rewards differ (`reward/group_std`, live groups, else `reward/std`; without any of them
     another part that pays more on some rows than on others) on half of the rows or more. Or that part is 0.05 at most
-    on three rows or more and another is ten times as large (info). Where no name says so: a part of another name that
-    is 0 on every row while another part's rises. Or, on 8 rows or more, the answer's part without a trend (|z| < 2)
-    while the sum rises with another part (p < 0.001).
+    on three rows or more and another is ten times as large (info; a warning where it is 0.01 on average, over 50 steps
+    or more, and does not rise). Where no name says so: a part of another name that is 0 on every row while another
+    part's rises. Or, on 8 rows or more, the answer's part without a trend (|z| < 2) while the sum rises with another
+    part (p < 0.001).
 
     Confounder: the first steps of a sound run, which learns the form before the first right answer: the fewer the rows,
     the weaker. A part of the form that is never earned is no answer's (`idle-reward`). A part for the answer that
@@ -170,10 +173,13 @@ def _rare_answer(case: Case, judged: Sequence[str], names: Sequence[str]) -> Seq
     if len(rows) < SOME or max(right) > RARELY or not any(means[name] > RARELY for name in others):
         return ()
     paid = ", ".join(f"{name} {_ends(values_of(rows, name))}" for name in others)
+    lines = [line for name in judged if (line := _line(rows, name)) is not None]
+    long = len(rows) * case.averaged_over >= LONG and len(lines) == len(judged)
+    hopeless = long and max(means[name] for name in judged) <= NEVER and all(line.z < 2 for line in lines)
     return (
         Finding(
             id="proxy-reward",
-            severity="info",
+            severity="warning" if hopeless else "info",
             summary=(
                 f"{', '.join(judged)} {'is' if len(judged) == 1 else 'are'} {max(right):.2g} at most;"
                 f" other parts are earned ten times as often ({paid}): nearly all groups are told apart by those"

@@ -18,6 +18,8 @@ ROWS = 6  # fewer show no course, but for one that is clear
 USED_UP = 0.05  # nats: hardly a token is still drawn
 OF_START = 0.2  # of the entropy at the start: a policy that began as sure is not one that lost it
 EXPLODED = 100.0  # times the gradient norm's early level
+ALIKE = 0.4  # of the entropy at the start, where groups died with it
+DIED, HALF = 0.3, 0.5  # of the groups: more than before, and at the end
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
 
 
@@ -32,8 +34,9 @@ def runaway(case: Case) -> Sequence[Finding]:
     Means: the policy got sure of its tokens before it learned: groups become equal, nothing is left to compare.
 
     Looks at: `entropy` at the end (a fifth of the rows; of two to five rows the last, none above the one before) below
-    0.05 nats and below a fifth of its start, while `reward/mean` rose by less than a tenth of its early level and of
-    what was left to earn, or not beyond its scatter.
+    0.05 nats and below a fifth of its start, or below 0.4 of it (weak) while `groups/dead` went up by 0.3 to half of
+    the groups or more; and `reward/mean` rose by less than a tenth of its early level and of what was left to earn, or
+    not beyond its scatter.
 
     Confounder: a policy that solves its task gets sure of it as well: with a reward that rose, nothing is said. One
     that was as sure from the start lost nothing.
@@ -70,7 +73,11 @@ def _course(rows: Sequence[Row], metric: str, sign: int) -> tuple[list[float], l
 
 def _entropy(rows: Sequence[Row]) -> Finding | None:
     start, end, few = _course(rows, "entropy", -1)
-    if not start or median(end) >= min(USED_UP, OF_START * median(start)):
+    if not start:
+        return None
+    used_up = median(end) < min(USED_UP, OF_START * median(start))
+    alike = median(end) < ALIKE * median(start) and _groups_died(rows)
+    if not used_up and not alike:
         return None
     gain = reward_gain(rows)
     if gain is not None and gain[2]:
@@ -87,9 +94,15 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
             **({} if gain is None else {"reward_start": early, "reward_end": late}),
         },
         advice="a smaller learning rate or a higher upper clip keeps it; more of the same steps cannot bring it back",
-        confidence="weak" if few else "moderate" if gain is None else "strong",
+        confidence="weak" if few or not used_up else "moderate" if gain is None else "strong",
         decider=Decider(question="does it stay with a third of the learning rate?", expects=("entropy > 0.1",)),
     )  # fmt: skip
+
+
+def _groups_died(rows: Sequence[Row]) -> bool:
+    """Whether most groups have equal rewards at the end, and clearly fewer had at the start."""
+    early, late = ends_of(rows, "groups/dead", least=2)
+    return bool(early) and fmean(late) >= HALF and fmean(late) - fmean(early) >= DIED
 
 
 def _gradient(rows: Sequence[Row]) -> Finding | None:

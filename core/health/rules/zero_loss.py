@@ -41,7 +41,7 @@ def zero_loss(case: Case) -> Sequence[Finding]:
 
     Severity: info (certain from 20 steps on, or where beta x kl equals the loss; else strong, moderate for fewer than
     three rows or without a gradient norm) where the gradient is not 0; warning where it is 0 on every row (certain from
-    20 steps on, else moderate).
+    20 steps on, else moderate; moderate, too, where all groups are known to be dead, which is then the cause).
 
     Means: the loss is 0, about 1e-8, or beta times the KL. At a ratio of 1 (each rollout learned from once) the policy
     term is minus the mean advantage, and the advantages of a group add up to 0: its value is 0 by construction while
@@ -199,6 +199,6 @@ def _nothing(rows: Sequence[Row], steps: int) -> Finding:
         ),
         evidence={"steps": steps, "grad_norm_max": 0.0},
         advice="see that rewards differ inside a group, and that some weight is trained",
-        confidence="certain" if steps >= ENOUGH else "moderate",
+        confidence="certain" if steps >= ENOUGH and not all_dead else "moderate",
         decider=Decider(question="is a single group's reward spread above 0?", expects=("reward/group_std > 0",)),
     )

@@ -530,9 +530,8 @@ def _numbers_of(logged: Mapping[str, Any]) -> Cells:
 
 def _value(text: str) -> dict[str, Any] | None:
     """The dictionary that the text is; None for anything else."""
-    finite = _NO_NUMBER.sub("'nan'", text)
-    if "(" in finite:
-        finite = _WRAPPED.sub(lambda match: match[1] or match[2] or "''", finite)
+    plain = _WRAPPED.sub(lambda match: match[1] or match[2] or "''", text) if "(" in text else text
+    finite = _NO_NUMBER.sub("'nan'", plain)
     try:
         value = ast.literal_eval(finite)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

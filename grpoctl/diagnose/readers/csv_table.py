@@ -23,7 +23,7 @@ from core.health.finding import StepTable
 from grpoctl.diagnose.readers.base import Reading, Source, impossible
 from grpoctl.diagnose.readers.metric_names import STEPS, in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
-from grpoctl.diagnose.readers.trainer_log import bounded_by
+from grpoctl.diagnose.readers.trainer_log import bounded_by, span_of
 
 _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STEPS = (*STEPS, "epoch", "epochs")  # columns that number the rows
@@ -72,7 +72,12 @@ class _Csv:
         if left:
             tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             more.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {_MAP} takes one in")
-        return Reading(case=Case(rows=rows), kind=self.name, source=str(path), notes=(*more, *notes))
+        span = span_of(rows)
+        if span > 1:
+            more.append(f"rows are {span} steps apart: each is taken for the mean of so many")
+        return Reading(
+            case=Case(rows=rows, averaged_over=span), kind=self.name, source=str(path), notes=(*more, *notes)
+        )
 
 
 READER = _Csv()

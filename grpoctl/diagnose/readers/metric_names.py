@@ -252,7 +252,7 @@ _ASIDE = re.compile(
     r"|mean_token_accuracy|(eval_)?clip_ratio(/.+)?|eval_sampling/.+|sampling/.+|eval_completions/.+|total_length|return"
     r"|(perf|timing_s|timing_per_token_ms|timing|time|global_seqlen|prompt_length|num_turns|val-aux|memory|system|tool_call_counts)/.*"
     r"|critic/(returns|values|rewards|advantages|vf).*|actor/pg_clipfrac_lower|training/(epoch|.*)|rollout_corr/.*|mismatch/.*"
-    r"|.*(elapsed|remaining|runtime|seconds|per_second|throughput|time)(\(.*\))?|percentage|memory.*"
+    r"|.*\.py|.*(elapsed|remaining|runtime|seconds|per_second|throughput|time)(\(.*\))?|percentage|memory.*"
 )
 _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>/mean|/std)?")
 _VALIDATION = re.compile(r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)")
@@ -261,7 +261,7 @@ _OF_PROSE = frozenset({
     "but", "with",
 })  # fmt: skip
 _WRAPPERS = ("data/", "metrics/", "logs/", "log/", "train/", "rollout/")  # objects around metrics, in this order
-_ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_reward(?:_func|_fn|_function)?")
+_ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
 
 
 @lru_cache(maxsize=20_000)

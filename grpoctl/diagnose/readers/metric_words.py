@@ -87,7 +87,7 @@ _MEANS: dict[frozenset[str], str] = {
         "sampler/kl": ("mismatch kl", "kl mismatch", "response kl error", "sampler kl", "vllm kl", "inference kl"),
         "rollout/logprob_gap": ("logprob diff", "logprob gap", "logprob difference", "logprob mismatch"),
         "entropy": ("entropy",),
-        "grad_norm": ("grad norm", "gradnorm"),
+        "grad_norm": ("grad norm", "gradnorm", "grad"),
         "learning_rate": ("lr", "learn share"),
         "loss": ("loss",),
         "policy/loss": ("pg loss",),

@@ -89,7 +89,7 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     rows = _rows(kept)
     if (known.arguments or {}).get("fp16") is True:
         rows = [_without_overflow(row) for row in rows]
-    span = _span(rows)
+    span = span_of(rows)
     if span == 1 and rows and rows[0].get("step") == 1 and rows[0].get("learning_rate") is not None:
         settings.setdefault("first_update_lr", rows[0]["learning_rate"])
     notes = _notes(kept, span)
@@ -179,7 +179,7 @@ def _with_constants(rows: StepTable, settings: Mapping[str, Any]) -> StepTable:
     return [{**known, **row} if "update" in row else row for row in rows] if known else rows
 
 
-def _span(rows: StepTable) -> int:
+def span_of(rows: StepTable) -> int:
     """Steps that a row stands for: the usual distance between rows of training."""
     steps = [int(row["step"] or 0) for row in rows if row.get("update") is not None]
     gaps = Counter(after - before for before, after in pairwise(steps))

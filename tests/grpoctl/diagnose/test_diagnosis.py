@@ -82,6 +82,8 @@ def test_enough_was_looked_at(diagnosed: Diagnosed) -> None:
     assert (sound.outcome, sound.worst) == ("sound", "ok")
     document = sound.as_json()
     assert document["verdict"] == "sound"
+    doubt = Finding(id="proxy-reward", severity="info", summary="the form alone rose", confidence="weak")
+    assert diagnosed(doubt, rows=rows).outcome == "unknown"  # a hint is too much for an all-clear
     assert document["looked_at"]["rows"] == 40
     assert {"reward/mean", "kl"} <= set(document["looked_at"]["columns"])
     assert "numerical" in document["looked_at"]["rules"]

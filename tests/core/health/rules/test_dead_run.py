@@ -122,3 +122,19 @@ def test_sparse_runs_that_learn_are_not_accused() -> None:
         table = rows(*(0.125 if random.random() < rate else 0.0 for rate in rates))
         accused += any(one.severity == "error" for one in dead_run(Case(rows=table)))
     assert accused == 0
+
+
+@pytest.mark.parametrize(
+    ("rewards", "more", "expected"),
+    [
+        ([0.3, 0.35, 0.0, 0.0, 0.0], {"reward/std": 0.0}, [("warning", "weak")]),
+        ([0.3, 0.35, 0.0, 0.0, 0.0], {}, []),  # hard prompts: no column tells that nothing varied
+        ([0.3, 0.0, 0.35, 0.0, 0.0], {"reward/std": 0.0}, []),  # sparse: it came back before
+    ],
+)
+def test_a_short_end_whose_rewards_are_known_to_be_equal(
+    rewards: list[float], more: Row, expected: list[tuple[str, str]]
+) -> None:
+    table = [row if row["reward/mean"] else {**row, **more} for row in rows(*rewards)]
+    spread = [{"reward/std": 0.4, **row} if more else row for row in table]
+    assert graded(spread) == expected

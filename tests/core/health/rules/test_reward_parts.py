@@ -216,3 +216,9 @@ def test_a_sum_that_is_paid_while_all_known_parts_are_0() -> None:
     rows = table(rewards__strict_acc=[0.0] * 5, reward__mean=[0.08, 0.07, 0.085, 0.0925, 0.0925])
     assert proxy(rows) == [("warning", "moderate")]
     assert proxy([{**row, "reward/mean": 0.08} for row in rows]) == []  # one number: constant-reward's
+
+
+@pytest.mark.parametrize(("last", "expected"), [(0.002, ("warning", "moderate")), (0.02, ("info", "moderate"))])
+def test_an_answer_that_is_next_to_never_right_over_many_steps(last: float, expected: tuple[str, str]) -> None:
+    right = [0.002 + (last - 0.002) * i / 59 + (0.001 if i % 2 else 0.0) for i in range(60)]
+    assert proxy(table(rewards__accuracy=right, rewards__format=climb(0.4, 0.9, 60))) == [expected]

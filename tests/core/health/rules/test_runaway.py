@@ -79,3 +79,16 @@ def test_a_little_gain_does_not_pay_for_the_entropy(late: float, accused: bool) 
     entropy = [0.5 * 0.8**i for i in range(16)]
     reward = [0.32 + (late - 0.32) * min(1.0, i / 4) for i in range(16)]
     assert bool(runaway(table(entropy=entropy, reward=reward))) == accused
+
+
+@pytest.mark.parametrize(
+    ("dead", "reward", "accused"),
+    [
+        ([0.0, 0.6, 0.75, 0.75], [0.033, 0.024, 0.044, 0.044], True),
+        ([0.7, 0.6, 0.75, 0.75], [0.033, 0.024, 0.044, 0.044], False),  # they were dead before
+        ([0.0, 0.6, 0.75, 0.75], [0.2, 0.5, 0.7, 0.9], False),  # solved
+    ],
+)
+def test_an_entropy_that_falls_while_groups_die(dead: list[float], reward: list[float], accused: bool) -> None:
+    case = table(entropy=[0.42, 0.26, 0.19, 0.145], reward=reward, **{"groups/dead": dead})
+    assert [one.confidence for one in runaway(case)] == ["weak"] * accused
