@@ -23,7 +23,7 @@ from core.algorithms.names import (
 )
 from core.config.methods import AXES, METHODS, filled
 from core.config.part import LATE, Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
-from core.config.stage import GroupSource, PositiveSchedule, Schedule, StageBase, constant
+from core.config.stage import GroupSource, PositiveSchedule, Schedule, StageBase, StopTexts, constant
 
 Decay = Annotated[float, Field(gt=0, lt=1)]
 
@@ -99,6 +99,9 @@ class GrpoStage(StageBase):
     temperature: PositiveSchedule = constant(1.0)
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Count = 0
+    min_p: Annotated[Fraction, LATE] = 0.0
+    repetition_penalty: Annotated[Positive, LATE] = 1.0
+    stop_strings: Annotated[StopTexts, LATE] = ()
 
     advantage: AdvantageSpec = AdvantageSpec()
     entropy_weighting: Literal["none", "token", "sequence"] = "none"

@@ -31,20 +31,30 @@ WEIGHTS = "weights.safetensors"  # in an exported folder, of whatever is no lang
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """How to draw. Log-probs are recorded and scored at `temperature`; the filters only restrict what is drawn."""
+    """How to draw. Log-probs are recorded and scored at `temperature`; the filters only act on what is drawn.
+
+    The filters are top_p, top_k, min_p and the repetition penalty.
+    """
 
     temperature: float
     max_completion_length: int
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    stop_strings: tuple[str, ...] = ()  # a text ends with the first of them
     canary: bool = False  # whether the policy's canary is run as well (Policy.canary)
 
     @classmethod
-    def at(cls, temperature: float, limit: int) -> Sampling:
+    def at(cls, temperature: float, limit: int, stop_strings: tuple[str, ...] = ()) -> Sampling:
         """Draws at a temperature, of at most `limit` tokens; at 0 the likeliest each time, its log-prob taken at 1."""
-        if temperature == 0:
-            return cls(temperature=1.0, max_completion_length=limit, top_k=1)
-        return cls(temperature=temperature, max_completion_length=limit)
+        greedy = temperature == 0
+        return cls(
+            temperature=1.0 if greedy else temperature,
+            max_completion_length=limit,
+            top_k=1 if greedy else 0,
+            stop_strings=stop_strings,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

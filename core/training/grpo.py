@@ -56,6 +56,9 @@ def grpo_step(context: StepContext) -> StepRun:
         max_completion_length=stage.max_completion_length,
         top_p=stage.top_p,
         top_k=stage.top_k,
+        min_p=stage.min_p,
+        repetition_penalty=stage.repetition_penalty,
+        stop_strings=stage.stop_strings,
     )
     step_groups = yield from sample_and_score(context, how)
     groups, chosen = step_groups.groups, step_groups.chosen

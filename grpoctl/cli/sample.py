@@ -81,7 +81,7 @@ def sample(
     _check_room(policy, example, limit)
     started = time.perf_counter()
     keys = [RowKey(seed, PREVIEW, 0, 0, row) for row in range(count)]
-    rollout = policy.sample([example], count, Sampling.at(temperature, limit), keys)
+    rollout = policy.sample([example], count, Sampling.at(temperature, limit, spec.stop_strings if spec else ()), keys)
     seconds = time.perf_counter() - started
     logprobs = rollout.drawn_NT.double().sum(-1).tolist() if rollout.drawn_NT is not None else [None] * count
     rows = zip(rollout.outputs, rollout.tokens, logprobs, rollout.truncated_N.tolist(), strict=True)

@@ -23,6 +23,7 @@ from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budge
 from core.policies.lm.decoding import decode, sampler_logprobs, stack_draws
 from core.policies.lm.fast.fused_layers import checkpoint_contexts, folded_adapter
 from core.policies.lm.forward import micro_batch, rows_by_prompt, score_rows
+from core.policies.lm.stopping import Ends, StopStrings, text_to_stop
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.base import Example
@@ -59,6 +60,7 @@ class CausalLMPolicy(Policy):
         self.savings = savings or Savings()
         self.checkpointing = checkpointing
         self.sampling_mode: SamplingContext | None = None
+        self.heeds_stop_strings = True  # a measurement of full lengths does not
         self.mixed_precision = mixed_precision
         end = {tokenizer.eos_token_id, *_as_list(model.generation_config.eos_token_id)} - {None}
         # The tokenizer's own end comes first: it closes what is replayed and fills what is padded. Qwen's chat models
@@ -75,6 +77,8 @@ class CausalLMPolicy(Policy):
         ids_PS, mask_PS = self._encode(prompts)
         tokens = ids_PS.shape[1] + how.max_completion_length
         size = max(1, rows_at_once(self.model.config, self._itemsize, tokens, self.sampling_bytes) // k)
+        heeded = how.stop_strings if self.heeds_stop_strings else ()
+        ends = Ends(ids=self.end_ids, strings=StopStrings(self.tokenizer, heeded) if heeded else None)
         sampling_mode = self.sampling_mode or (folded_sampling if self.savings.folded_adapter else plain_sampling)
         with self._autocast(), sampling_mode(self.model) as model, torch.no_grad():
             parts = [
@@ -83,7 +87,7 @@ class CausalLMPolicy(Policy):
                     (ids_PS[first : first + size], mask_PS[first : first + size]),
                     how=how,
                     uniforms_NT=uniforms(keys[first * k : (first + size) * k], how.max_completion_length),
-                    end_ids=self.end_ids,
+                    ends=ends,
                     savings=self.savings,
                 )
                 for first in range(0, len(prompts), size)
@@ -94,13 +98,14 @@ class CausalLMPolicy(Policy):
         draws = stack_draws(parts, end=int(self.end_ids[0]))
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         rows = _unpadded(draws.ids_NT, draws.mask_NT)
+        texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         return Rollout(
             prompts=prompts,
             prompt_N=prompt_N,
             actions={"prompt_ids": ids_PS[prompt_N], "prompt_mask": mask_PS[prompt_N], "ids": draws.ids_NT},
             mask_NT=draws.mask_NT,
             drawn_NT=draws.logprobs_NT,
-            outputs=self.tokenizer.batch_decode(rows, skip_special_tokens=True),
+            outputs=[text_to_stop(text, heeded) for text in texts] if heeded else texts,
             truncated_N=draws.truncated_N,
             how=how,
             tokens=rows,

@@ -13,6 +13,7 @@ from core.policies.base import Rollout, Sampling
 from core.policies.lm import decoding
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.decoding import DrawnTokens, decode
+from core.policies.lm.stopping import Ends
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.text import text_example
@@ -45,7 +46,9 @@ class Counted:
 def decoded(savings: Savings, ends: Tensor = ENDS) -> tuple[DrawnTokens, list[tuple[int, int]]]:
     model = Counted(small_qwen2())
     with torch.no_grad():
-        draws = decode(model, (IDS, MASK), how=HOW, uniforms_NT=uniforms(KEYS, LIMIT), end_ids=ends, savings=savings)
+        draws = decode(
+            model, (IDS, MASK), how=HOW, uniforms_NT=uniforms(KEYS, LIMIT), ends=Ends(ids=ends), savings=savings
+        )
     return draws, model.shapes
 
 

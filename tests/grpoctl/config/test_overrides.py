@@ -52,6 +52,7 @@ SPECIAL: dict[str, Any] = {
     "stages.grpo.candidate_choice": "stratified",  # best is the default, which is not written
     "stages.grpo.old_policy": "start_of_epoch",
     "stages.grpo.optim": "radam",
+    "stages.grpo.stop_strings": ["END"],
 }
 
 
