@@ -11,10 +11,16 @@ from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
 from pydantic_core import PydanticCustomError
 
 from core import plugins
-from core.config.part import Part, Positive, PositiveInt, refusal
+from core.config.part import LATE, Part, Positive, PositiveInt, refusal
 from core.errors import SpecError
 
 Dtype = Literal["float32", "bfloat16"]
+# Parameters of transformers' apply_chat_template: a prompt is always a conversation's text with the answer's beginning.
+OF_RENDERING = frozenset({
+    "conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt",
+    "continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict",
+    "return_assistant_tokens_mask", "tokenizer_kwargs", "processor_kwargs",
+})  # fmt: skip
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -31,6 +37,7 @@ class ModelSpec(Part):
     """`source` is `builtin:tiny`, a local directory, a GGUF file or a hub id.
 
     `lora: null` trains every weight, or those that one of the `trainable` patterns names (`model.layers.29.*`).
+    `chat_template_kwargs` are handed to the chat template wherever a prompt goes through it (`enable_thinking: false`).
     """
 
     source: Annotated[str, Field(min_length=1)]
@@ -44,6 +51,7 @@ class ModelSpec(Part):
     lora: LoraSpec | None = None
     trainable: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
     gradient_checkpointing: bool = False
+    chat_template_kwargs: Annotated[dict[str, bool | int | float | str], LATE] = Field(default_factory=dict)
 
     @property
     def computes_in(self) -> Dtype:
@@ -86,6 +94,16 @@ class ModelSpec(Part):
         if not isinstance(value, dict) or value.get("dtype", "auto") != "auto":
             return value
         return {**value, "dtype": "float32"} if _needs_float32(value.get("source"), value.get("lora")) else value
+
+    @model_validator(mode="after")
+    def _template_variables_are_its_own(self) -> ModelSpec:
+        for name in self.chat_template_kwargs:
+            if not name.isidentifier() or name in OF_RENDERING:
+                problem = (
+                    "which says how a prompt is rendered" if name in OF_RENDERING else "which is no variable's name"
+                )
+                raise refusal("chat_template_kwargs", f"got {name!r}, {problem}; allowed: variables of the template")
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_train(self) -> ModelSpec:

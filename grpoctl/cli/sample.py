@@ -249,7 +249,8 @@ def _check_room(policy: CausalLMPolicy, example: Example, limit: int) -> None:
     """Raises UserError where prompt and completion together are longer than the model has positions."""
     from core.policies.lm.causal_lm import prompt_text
 
-    tokens = len(policy.tokenizer([prompt_text(policy.tokenizer, example)], add_special_tokens=False)["input_ids"][0])
+    text = prompt_text(policy.tokenizer, example, policy.chat_template_kwargs)
+    tokens = len(policy.tokenizer([text], add_special_tokens=False)["input_ids"][0])
     room = getattr(policy.model.config, "max_position_embeddings", None)
     if room is not None and tokens + limit > room:
         raise UserError(

@@ -97,6 +97,7 @@ _ELSEWHERE: dict[str, str] = {
     "tau.end": "rce_temp_end rce_temperature_end",
     "model.source": "base_model model_name model_name_or_path model_path pretrained_model",
     "model.dtype": "torch_dtype model_dtype precision bf16 fp16",
+    "model.chat_template_kwargs": "template_kwargs apply_chat_template_kwargs enable_thinking thinking",
     "model.gradient_checkpointing": "enable_gradient_checkpointing activation_checkpointing",
     "model.lora.r": "lora_rank lora_r rank",
     "model.lora.lora_alpha": "alpha",

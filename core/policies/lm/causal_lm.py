@@ -40,8 +40,8 @@ class CausalLMPolicy(Policy):
 
     `reference` are the weights that the KL term compares with, copies of those that are trained; None where `model` is
     a PEFT model, whose reference is the same model with its adapter switched off. `mixed_precision` bf16: every forward
-    runs under autocast. `savings`: all unless a measurement switches one off. The attribute `sampling_mode`, where
-    it is set, is the context a rollout runs in; it gives the model to draw from.
+    runs under autocast. `chat_template_kwargs`: the chat template's variables. The attribute `sampling_mode`, where it
+    is set, is the context a rollout runs in; it gives the model to draw from.
     """
 
     def __init__(
@@ -52,16 +52,17 @@ class CausalLMPolicy(Policy):
         reference: Mapping[str, Tensor] | None = None,
         checkpointing: bool = False,
         mixed_precision: Literal["no", "bf16"] = "no",
-        savings: Savings | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.reference = reference
-        self.savings = savings or Savings()
+        self.savings = Savings()  # all, unless a measurement switches one off
         self.checkpointing = checkpointing
         self.sampling_mode: SamplingContext | None = None
         self.heeds_stop_strings = True  # a measurement of full lengths does not
         self.mixed_precision = mixed_precision
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
         end = {tokenizer.eos_token_id, *_as_list(model.generation_config.eos_token_id)} - {None}
         # The tokenizer's own end comes first: it closes what is replayed and fills what is padded. Qwen's chat models
         # stop at a second one as well, which has the smaller number.
@@ -220,9 +221,8 @@ class CausalLMPolicy(Policy):
 
     def _encode(self, prompts: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Left-padded prompt ids and mask, (P, S)."""
-        rows = self.tokenizer([prompt_text(self.tokenizer, example) for example in prompts], add_special_tokens=False)[
-            "input_ids"
-        ]
+        texts = [prompt_text(self.tokenizer, example, self.chat_template_kwargs) for example in prompts]
+        rows = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         width = max(len(row) for row in rows)
         pad = self.tokenizer.pad_token_id
         ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows])
@@ -235,8 +235,8 @@ def _unpadded(ids_NT: Tensor, mask_NT: Tensor) -> list[list[int]]:
     return [row[:length] for row, length in zip(ids_NT.tolist(), mask_NT.sum(-1).tolist(), strict=True)]
 
 
-def prompt_text(tokenizer: Any, example: Example) -> str:
-    """What the model is given of an example: through the chat template where the tokenizer has one.
+def prompt_text(tokenizer: Any, example: Example, variables: Mapping[str, object] | None = None) -> str:
+    """What the model is given of an example: through the chat template, with its variables, where there is one.
 
     Raises TaskError where the example is a conversation and the tokenizer has none.
     """
@@ -247,7 +247,9 @@ def prompt_text(tokenizer: Any, example: Example) -> str:
     if prompt.plain or not templated:
         return prompt.text
     chat = prompt.messages if prompt.messages is not None else [{"role": "user", "content": prompt.text}]
-    text: str = tokenizer.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=True)
+    text: str = tokenizer.apply_chat_template(
+        list(chat), tokenize=False, add_generation_prompt=True, **(variables or {})
+    )
     return text
 
 

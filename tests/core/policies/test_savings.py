@@ -99,7 +99,8 @@ def test_multinomial_draws_others_and_records_their_logprobs() -> None:
 
 def sampled(savings: Savings) -> tuple[Rollout, set[bool]]:
     """A rollout of an adapter that does something, and whether it stood in the weights meanwhile."""
-    policy = CausalLMPolicy(small_policy(lora_dropout=0.3).model, LetterTokenizer(), savings=savings)
+    policy = CausalLMPolicy(small_policy(lora_dropout=0.3).model, LetterTokenizer())
+    policy.savings = savings
     generator, seen = torch.Generator().manual_seed(5), set[bool]()
     with torch.no_grad():
         for parameter in policy.trainable().values():

@@ -53,6 +53,7 @@ SPECIAL: dict[str, Any] = {
     "stages.grpo.old_policy": "start_of_epoch",
     "stages.grpo.optim": "radam",
     "stages.grpo.stop_strings": ["END"],
+    "model.chat_template_kwargs": {"enable_thinking": False, "effort": "low"},  # merged too
 }
 
 
