@@ -133,6 +133,7 @@ class PolicyConfig(Part):
     greedy: asked for the likeliest (a temperature of 0) it gives that; else it can only draw.
     tempered: its draws can be at another temperature than 1.
     keeps: it can keep the weights of an epoch's beginning, and have its reference set anew after a supervised stage.
+    syncs: its reference can follow it (`sync_ref_model`).
     losses: names of further differentiable losses that it gives for each row; stages weigh them (`loss_weights`).
     """
 
@@ -145,6 +146,7 @@ class PolicyConfig(Part):
     greedy: ClassVar[bool] = False
     tempered: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
+    syncs: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
 
     @property
@@ -177,6 +179,7 @@ class LmPolicyConfig(PolicyConfig):
     tokens: ClassVar[bool] = True
     entropies: ClassVar[bool] = True
     greedy: ClassVar[bool] = True
+    syncs: ClassVar[bool] = True
 
 
 class PointerConfig(PolicyConfig):
@@ -196,6 +199,7 @@ class PointerConfig(PolicyConfig):
     entropies: ClassVar[bool] = True
     greedy: ClassVar[bool] = True
     keeps: ClassVar[bool] = True
+    syncs: ClassVar[bool] = True
 
     @property
     def update_dropout(self) -> float:
@@ -242,6 +246,7 @@ class RestorationConfig(PolicyConfig):
     greedy: ClassVar[bool] = True
     tempered: ClassVar[bool] = False
     keeps: ClassVar[bool] = True
+    syncs: ClassVar[bool] = True
     losses: ClassVar[frozenset[str]] = frozenset({"supervised", "consistency", "penalty"})
 
     @property

@@ -201,6 +201,11 @@ class RunSpec(Part):
         return max(stage.max_completion_length for stage in self.stages.values())
 
     @property
+    def syncs_reference(self) -> bool:
+        """Whether the reference follows the policy in any stage."""
+        return any(isinstance(stage, GrpoStage) and stage.sync_ref_model for stage in self.stages.values())
+
+    @property
     def stop_strings(self) -> tuple[str, ...]:
         """The stop strings of all stages: what completions end with in evaluations."""
         stages = (stage for stage in self.stages.values() if isinstance(stage, (GrpoStage, RceStage)))
@@ -382,12 +387,18 @@ def _unfit(spec: RunSpec, stage: StageBase) -> Iterator[tuple[str, str]]:
         if stage.keep_candidates is None and stage.groups == "online":
             yield "candidate_choice", f"got {stage.candidate_choice}, and every candidate is kept; set keep_candidates"
     if isinstance(stage, GrpoStage):
-        if stage.old_policy == "start_of_epoch" and not policy.keeps:
-            allowed = "sampler or reference"
-            yield "old_policy", f"the policy {policy.kind} keeps no weights of an epoch's start; allowed: {allowed}"
+        yield from _unfit_references(policy, stage)
         yield from _unfit_losses(policy, stage)
         yield from _unfit_entropies(policy, stage)
         yield from _unfit_lengths(policy, stage)
+
+
+def _unfit_references(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str, str]]:
+    if stage.old_policy == "start_of_epoch" and not policy.keeps:
+        allowed = "sampler or reference"
+        yield "old_policy", f"the policy {policy.kind} keeps no weights of an epoch's start; allowed: {allowed}"
+    if stage.sync_ref_model and not policy.syncs:
+        yield "sync_ref_model", f"the reference of the policy {policy.kind} stays as it is; allowed: false"
 
 
 def _unfit_losses(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ from core.tasks.base import Example
 Keep = Literal["reference", "epoch"]  # weights that a policy may keep beside those that are trained
 Weights = Literal["current", "reference", "epoch"]
 ENTROPY = "entropy"
+OF_REFERENCE = "reference."  # before the names of a reference's weights in a policy's state
 WEIGHTS = "weights.safetensors"  # in an exported folder, of whatever is no language model
 
 
@@ -164,6 +165,13 @@ def read_weights(file: Path) -> Mapping[str, Tensor]:
     return weights
 
 
+def mix_into(reference: Mapping[str, Tensor], current: Mapping[str, Tensor], alpha: float) -> None:
+    """reference <- alpha current + (1 - alpha) reference, in place, weight by weight (TR-DPO, arXiv 2404.09656)."""
+    with torch.no_grad():
+        for name, weight in reference.items():
+            weight.mul_(1 - alpha).add_(current[name], alpha=alpha)
+
+
 class Policy(Protocol):
     """A trainable distribution over outputs: text, picks among candidates, vectors, images.
 
@@ -180,6 +188,13 @@ class Policy(Protocol):
         Nothing was recorded while sampling: `drawn_NT` is None.
         """
         ...
+
+    def sync_reference(self, alpha: float) -> None:
+        """Move the reference's weights towards the current ones: reference <- alpha current + (1 - alpha) reference.
+
+        Only where its settings say `syncs`; its state then has the reference.
+        """
+        raise NotImplementedError
 
     def keep(self, which: Keep) -> None:
         """Let the weights as they are now be the reference, or those that an epoch began with.

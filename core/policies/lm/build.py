@@ -45,6 +45,8 @@ def build(spec: RunSpec) -> tuple[CausalLMPolicy, Origin]:
         reference = adapters.frozen_copy(model)
     else:
         model = adapters.with_lora(model, settings.lora, seed=spec.seed)
+        if spec.syncs_reference:
+            reference = adapters.frozen_copy(model)  # of a fresh adapter, which adds nothing: the base
     policy = CausalLMPolicy(
         model,
         loaded.tokenizer,
@@ -53,6 +55,7 @@ def build(spec: RunSpec) -> tuple[CausalLMPolicy, Origin]:
         mixed_precision=settings.mixed_precision,
         chat_template_kwargs=settings.chat_template_kwargs,
     )
+    policy.reference_moves = spec.syncs_reference
     return policy, loaded.origin
 
 

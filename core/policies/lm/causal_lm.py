@@ -18,7 +18,7 @@ from torch.nn import Parameter
 
 from core.errors import CheckpointError, TaskError
 from core.models.adapters import save, using_weights
-from core.policies.base import ENTROPY, Keep, Policy, Rollout, Sampling, Scores, Weights, joined
+from core.policies.base import ENTROPY, OF_REFERENCE, Keep, Policy, Rollout, Sampling, Scores, Weights, joined, mix_into
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.lm.decoding import decode, sampler_logprobs, stack_draws
 from core.policies.lm.fast.fused_layers import checkpoint_contexts, folded_adapter
@@ -39,9 +39,10 @@ class CausalLMPolicy(Policy):
     """A transformers causal LM and its tokenizer as a Policy.
 
     `reference` are the weights that the KL term compares with, copies of those that are trained; None where `model` is
-    a PEFT model, whose reference is the same model with its adapter switched off. `mixed_precision` bf16: every forward
-    runs under autocast. `chat_template_kwargs`: the chat template's variables. The attribute `sampling_mode`, where it
-    is set, is the context a rollout runs in; it gives the model to draw from.
+    a PEFT model, whose reference is the same model with its adapter switched off. One that follows the policy
+    (`reference_moves`) must be given. `mixed_precision` bf16: every forward runs under autocast.
+    `chat_template_kwargs`: the chat template's variables. The attribute `sampling_mode`, where it is set, is the
+    context a rollout runs in; it gives the model to draw from.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class CausalLMPolicy(Policy):
         self.model = model
         self.tokenizer = tokenizer
         self.reference = reference
+        self.reference_moves = False  # where it follows the policy it is a part of the state
         self.savings = Savings()  # all, unless a measurement switches one off
         self.checkpointing = checkpointing
         self.sampling_mode: SamplingContext | None = None
@@ -115,6 +117,11 @@ class CausalLMPolicy(Policy):
 
     def keep(self, which: Keep) -> None:
         """Nothing: the reference of a language model stays what it was loaded as."""
+
+    def sync_reference(self, alpha: float) -> None:
+        """Move the reference's weights towards the current ones; of an adapter its two factors, each by itself."""
+        assert self.reference is not None
+        mix_into(self.reference, self.trainable(), alpha)
 
     def canary(self, example: Example) -> Rollout:
         """The end of the example's prompt, and its own first tokens as a completion: fixed, and few are certain."""
@@ -183,12 +190,22 @@ class CausalLMPolicy(Policy):
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def state(self) -> Mapping[str, Tensor]:
-        """Copies of the trainable weights, by name, on the CPU."""
-        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self.trainable().items()}
+        """Copies of the trainable weights, by name, on the CPU; and of a reference that moves."""
+        now = {name: parameter.detach().to("cpu", copy=True) for name, parameter in self.trainable().items()}
+        if self.reference_moves and self.reference is not None:
+            now |= {f"{OF_REFERENCE}{name}": weight.to("cpu", copy=True) for name, weight in self.reference.items()}
+        return now
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Set the trainable weights. Raises CheckpointError where names or shapes differ."""
-        trainable = self.trainable()
+        """Set the trainable weights, and a reference that moves. Raises CheckpointError where names or shapes differ.
+
+        A state without a reference was taken before any stage that moves it: it stays as it was loaded.
+        """
+        trainable = dict[str, Tensor](self.trainable())
+        if self.reference_moves and self.reference is not None and any(name.startswith(OF_REFERENCE) for name in state):
+            trainable |= {f"{OF_REFERENCE}{name}": weight for name, weight in self.reference.items()}
+        else:
+            state = {name: weight for name, weight in state.items() if not name.startswith(OF_REFERENCE)}
         if set(trainable) != set(state):
             odd = sorted(set(trainable) ^ set(state))
             raise CheckpointError(f"weights do not fit this model: {len(odd)} names differ, first {odd[0]!r}")

@@ -57,7 +57,9 @@ SPECIAL: dict[str, Any] = {
 }
 
 
-LEFT_OUT = {"stages.grpo.loss_rows": "all", "stages.grpo.advantage.running_rule": "decay"}  # at these, of two values
+LEFT_OUT = {  # at these, of two values
+    "stages.grpo.loss_rows": "all", "stages.grpo.advantage.running_rule": "decay", "stages.grpo.sync_ref_model": False,
+}  # fmt: skip
 
 
 def value_of(key: str, spec: RunSpec) -> Any:
