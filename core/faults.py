@@ -63,6 +63,10 @@ class _WrappedPolicy:
         """As the wrapped policy."""
         self._policy.keep(which)
 
+    def sync_reference(self, alpha: float) -> None:
+        """As the wrapped policy."""
+        self._policy.sync_reference(alpha)
+
     def replay(self, prompts: Sequence[Example], outputs: Sequence[Any]) -> Rollout:
         """As the wrapped policy."""
         return self._policy.replay(prompts, outputs)

@@ -176,6 +176,9 @@ class Plan:
     temperature: float
     top_p: float
     top_k: int
+    min_p: float
+    repetition_penalty: float
+    stop_strings: tuple[str, ...]
     max_completion_length: int
     positive_above: float  # a reward above this counts as positive
 
@@ -196,6 +199,9 @@ def sampling_plan(spec: RunSpec, prompts: int) -> Plan:
         temperature=spec.evaluation.temperature if stage is None else stage.temperature.start,
         top_p=grpo.top_p if grpo else 1.0,
         top_k=grpo.top_k if grpo else 0,
+        min_p=grpo.min_p if grpo else 0.0,
+        repetition_penalty=grpo.repetition_penalty if grpo else 1.0,
+        stop_strings=() if stage is None else stage.stop_strings,
         max_completion_length=(stage or spec).max_completion_length,
         positive_above=0.0 if wanted is None else math.nextafter(wanted, -math.inf),  # at least so much
     )
@@ -215,6 +221,9 @@ def sample(spec: RunSpec, task: Task, policy: Policy, plan: Plan) -> dict[str, A
         max_completion_length=plan.max_completion_length,
         top_p=plan.top_p,
         top_k=plan.top_k,
+        min_p=plan.min_p,
+        repetition_penalty=plan.repetition_penalty,
+        stop_strings=plan.stop_strings,
     )
     begun = time.monotonic()
     groups = list(sample_groups(policy, task, chosen, GroupSampling(k=plan.num_generations, how=how, seed=spec.seed)))

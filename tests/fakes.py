@@ -225,6 +225,12 @@ def small_policy(*, lora_dropout: float | None = None, checkpointing: bool = Fal
     return CausalLMPolicy(adapters.with_lora(model, lora, seed=seed), LetterTokenizer(), checkpointing=checkpointing)
 
 
+def with_moving_reference(policy: CausalLMPolicy) -> CausalLMPolicy:
+    """The policy with a reference that starts where it stands and follows it, as a spec's `sync_ref_model` asks."""
+    policy.reference, policy.reference_moves = adapters.frozen_copy(policy.model), True
+    return policy
+
+
 def grpo_stage(**changes: object) -> GrpoStage:
     """A stage of 10 steps with 2 prompts x 4 completions, whatever is not changed at its default."""
     plain: dict[str, object] = {

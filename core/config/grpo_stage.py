@@ -23,7 +23,7 @@ from core.algorithms.names import (
 )
 from core.config.methods import AXES, METHODS, filled
 from core.config.part import LATE, Count, Fraction, NonNegative, Part, Positive, PositiveInt, refusal, whole
-from core.config.stage import GroupSource, PositiveSchedule, Schedule, StageBase, constant
+from core.config.stage import GroupSource, PositiveSchedule, Schedule, StageBase, StopTexts, constant
 
 Decay = Annotated[float, Field(gt=0, lt=1)]
 
@@ -99,6 +99,9 @@ class GrpoStage(StageBase):
     temperature: PositiveSchedule = constant(1.0)
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Count = 0
+    min_p: Annotated[Fraction, LATE] = 0.0
+    repetition_penalty: Annotated[Positive, LATE] = 1.0
+    stop_strings: Annotated[StopTexts, LATE] = ()
 
     advantage: AdvantageSpec = AdvantageSpec()
     entropy_weighting: Literal["none", "token", "sequence"] = "none"
@@ -116,6 +119,9 @@ class GrpoStage(StageBase):
     beta: Schedule = constant(0.0)
     kl_estimator: KlEstimator = "k2"
     kl_in: Literal["loss", "reward"] = "loss"
+    sync_ref_model: Annotated[bool, LATE] = False  # the reference follows the policy
+    ref_model_mixup_alpha: Annotated[float, Field(gt=0, le=1), LATE] = 0.6  # reference <- alpha policy + (1 - alpha) it
+    ref_model_sync_steps: Annotated[PositiveInt, LATE] = 512  # of the stage, from one such move to the next
     adaptive_beta: AdaptiveBetaSpec | None = None
     entropy_coef: Schedule = constant(0.0)
     adaptive_entropy: AdaptiveEntropySpec | None = None
@@ -191,6 +197,15 @@ class GrpoStage(StageBase):
         widest = max(self.epsilon.start, self.epsilon.end)
         if widest >= 1 and self.surrogate in ("clip", "dual_clip", "mean_ratio", "gspo", "product_ratio"):
             raise refusal("epsilon", f"got {widest}; allowed: a number > 0 and < 1")
+        return self
+
+    @model_validator(mode="after")
+    def _a_moving_reference_is_read(self) -> GrpoStage:
+        if self.sync_ref_model and not self.beta.ever and self.old_policy != "reference":
+            raise refusal(
+                "sync_ref_model",
+                "got true, and nothing reads the reference; allowed: with beta above 0 or old_policy: reference",
+            )
         return self
 
     @model_validator(mode="after")

@@ -11,10 +11,16 @@ from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
 from pydantic_core import PydanticCustomError
 
 from core import plugins
-from core.config.part import Part, Positive, PositiveInt, refusal
+from core.config.part import LATE, Part, Positive, PositiveInt, refusal
 from core.errors import SpecError
 
 Dtype = Literal["float32", "bfloat16"]
+# Parameters of transformers' apply_chat_template: a prompt is always a conversation's text with the answer's beginning.
+OF_RENDERING = frozenset({
+    "conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt",
+    "continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict",
+    "return_assistant_tokens_mask", "tokenizer_kwargs", "processor_kwargs",
+})  # fmt: skip
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -31,6 +37,7 @@ class ModelSpec(Part):
     """`source` is `builtin:tiny`, a local directory, a GGUF file or a hub id.
 
     `lora: null` trains every weight, or those that one of the `trainable` patterns names (`model.layers.29.*`).
+    `chat_template_kwargs` are handed to the chat template wherever a prompt goes through it (`enable_thinking: false`).
     """
 
     source: Annotated[str, Field(min_length=1)]
@@ -44,6 +51,7 @@ class ModelSpec(Part):
     lora: LoraSpec | None = None
     trainable: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
     gradient_checkpointing: bool = False
+    chat_template_kwargs: Annotated[dict[str, bool | int | float | str], LATE] = Field(default_factory=dict)
 
     @property
     def computes_in(self) -> Dtype:
@@ -88,6 +96,16 @@ class ModelSpec(Part):
         return {**value, "dtype": "float32"} if _needs_float32(value.get("source"), value.get("lora")) else value
 
     @model_validator(mode="after")
+    def _template_variables_are_its_own(self) -> ModelSpec:
+        for name in self.chat_template_kwargs:
+            if not name.isidentifier() or name in OF_RENDERING:
+                problem = (
+                    "which says how a prompt is rendered" if name in OF_RENDERING else "which is no variable's name"
+                )
+                raise refusal("chat_template_kwargs", f"got {name!r}, {problem}; allowed: variables of the template")
+        return self
+
+    @model_validator(mode="after")
     def _one_way_to_train(self) -> ModelSpec:
         if self.lora is not None and self.trainable is not None:
             raise refusal("trainable", "got patterns and an adapter; allowed: trainable with lora: null, or null")
@@ -115,6 +133,7 @@ class PolicyConfig(Part):
     greedy: asked for the likeliest (a temperature of 0) it gives that; else it can only draw.
     tempered: its draws can be at another temperature than 1.
     keeps: it can keep the weights of an epoch's beginning, and have its reference set anew after a supervised stage.
+    syncs: its reference can follow it (`sync_ref_model`).
     losses: names of further differentiable losses that it gives for each row; stages weigh them (`loss_weights`).
     """
 
@@ -127,6 +146,7 @@ class PolicyConfig(Part):
     greedy: ClassVar[bool] = False
     tempered: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
+    syncs: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
 
     @property
@@ -159,6 +179,7 @@ class LmPolicyConfig(PolicyConfig):
     tokens: ClassVar[bool] = True
     entropies: ClassVar[bool] = True
     greedy: ClassVar[bool] = True
+    syncs: ClassVar[bool] = True
 
 
 class PointerConfig(PolicyConfig):
@@ -178,6 +199,7 @@ class PointerConfig(PolicyConfig):
     entropies: ClassVar[bool] = True
     greedy: ClassVar[bool] = True
     keeps: ClassVar[bool] = True
+    syncs: ClassVar[bool] = True
 
     @property
     def update_dropout(self) -> float:
@@ -224,6 +246,7 @@ class RestorationConfig(PolicyConfig):
     greedy: ClassVar[bool] = True
     tempered: ClassVar[bool] = False
     keeps: ClassVar[bool] = True
+    syncs: ClassVar[bool] = True
     losses: ClassVar[frozenset[str]] = frozenset({"supervised", "consistency", "penalty"})
 
     @property

@@ -200,6 +200,17 @@ class RunSpec(Part):
         """The longest completion any stage allows: what evaluations allow."""
         return max(stage.max_completion_length for stage in self.stages.values())
 
+    @property
+    def syncs_reference(self) -> bool:
+        """Whether the reference follows the policy in any stage."""
+        return any(isinstance(stage, GrpoStage) and stage.sync_ref_model for stage in self.stages.values())
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The stop strings of all stages: what completions end with in evaluations."""
+        stages = (stage for stage in self.stages.values() if isinstance(stage, (GrpoStage, RceStage)))
+        return tuple(dict.fromkeys(text for stage in stages for text in stage.stop_strings))
+
     @model_validator(mode="before")
     @classmethod
     def _nothing_is_known_of_a_command(cls, value: Any) -> Any:
@@ -365,6 +376,8 @@ def _unfit(spec: RunSpec, stage: StageBase) -> Iterator[tuple[str, str]]:
         yield f"loss_weights.{loss}", f"the policy {policy.kind} has no loss of this name; allowed: {have}"
     if isinstance(stage, (GrpoStage, RceStage)) and not policy.tempered and stage.temperature != constant(1.0):
         yield "temperature", f"the draws of the policy {policy.kind} have none; allowed: 1"
+    if isinstance(stage, (GrpoStage, RceStage)) and stage.stop_strings and not policy.tokens:
+        yield "stop_strings", f"the policy {policy.kind} draws no tokens; allowed: none"
     if isinstance(stage, (GrpoStage, RceStage)) and stage.groups == "offline" and not spec.task.stores_outputs:
         yield "groups", f"got offline, and the task {spec.task.name} has no stored outputs; allowed: online"
     if isinstance(stage, (GrpoStage, RceStage)) and stage.candidate_choice != "best":
@@ -374,12 +387,18 @@ def _unfit(spec: RunSpec, stage: StageBase) -> Iterator[tuple[str, str]]:
         if stage.keep_candidates is None and stage.groups == "online":
             yield "candidate_choice", f"got {stage.candidate_choice}, and every candidate is kept; set keep_candidates"
     if isinstance(stage, GrpoStage):
-        if stage.old_policy == "start_of_epoch" and not policy.keeps:
-            allowed = "sampler or reference"
-            yield "old_policy", f"the policy {policy.kind} keeps no weights of an epoch's start; allowed: {allowed}"
+        yield from _unfit_references(policy, stage)
         yield from _unfit_losses(policy, stage)
         yield from _unfit_entropies(policy, stage)
         yield from _unfit_lengths(policy, stage)
+
+
+def _unfit_references(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str, str]]:
+    if stage.old_policy == "start_of_epoch" and not policy.keeps:
+        allowed = "sampler or reference"
+        yield "old_policy", f"the policy {policy.kind} keeps no weights of an epoch's start; allowed: {allowed}"
+    if stage.sync_ref_model and not policy.syncs:
+        yield "sync_ref_model", f"the reference of the policy {policy.kind} stays as it is; allowed: false"
 
 
 def _unfit_losses(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str, str]]:
@@ -415,6 +434,8 @@ def _unfit_lengths(policy: PolicyConfig, stage: GrpoStage) -> Iterator[tuple[str
         ("mask_truncated_completions", stage.mask_truncated_completions, "false"),
         ("top_p", stage.top_p < 1, "1"),
         ("top_k", stage.top_k > 0, "0"),
+        ("min_p", stage.min_p > 0, "0"),
+        ("repetition_penalty", stage.repetition_penalty != 1, "1"),
     )
     for key, used, allowed in drawn:
         if used:

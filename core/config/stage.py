@@ -15,6 +15,7 @@ from core.algorithms.schedules import MovingShape, Shape
 from core.config.part import LATE, Count, Name, NonNegative, Part, Positive, PositiveInt, refusal
 
 EvalMetric = Literal["eval/reward", "eval/valid"]
+StopTexts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 GroupSource = Literal["online", "offline"]  # sampled by the policy, or outputs that the task has stored, scored before
 
@@ -179,6 +180,7 @@ class RceStage(StageBase):
     kind: Literal["rce"]
     num_generations: Annotated[int, Field(ge=2, le=1024)]
     temperature: PositiveSchedule = constant(1.0)
+    stop_strings: Annotated[StopTexts, LATE] = ()
     tau: PositiveSchedule = constant(1.0)
     keep_candidates: PositiveSchedule | None = None  # only the best so many of each group take part
     candidate_choice: Annotated[CandidateChoice, LATE] = "best"  # which of a group keep_candidates keeps

@@ -63,6 +63,8 @@ class Settings:
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     learning_rate: float | None = None
     optimizer: str | None = None  # adamw_torch, sgd, ...: as the trainer calls it
     lr_scheduler_type: str | None = None
@@ -122,6 +124,16 @@ class Settings:
         return next((traits for name, traits in SCALES.items() if name == self.scale_rewards), None)
 
 
+NO_FILTER: Mapping[str, float] = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+UNFILTERED = tuple(f"{name}={off:g}" for name, off in NO_FILTER.items())  # overrides
+
+
+def sampling_filters(settings: Settings | GrpoStage) -> dict[str, float]:
+    """What acts on draws and not on the log-probs that are recorded and scored: by name, where it is known and on."""
+    given = {name: getattr(settings, name) for name in NO_FILTER}
+    return {name: value for name, value in given.items() if value is not None and value != NO_FILTER[name]}
+
+
 OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key of the same name
     "temperature": "temperature.start",
     "beta": "beta.start",
@@ -135,6 +147,7 @@ OF_STAGE = {  # setting -> where a GRPO stage has it, where that is not a key of
     "eps": "advantage.eps",
     "std_floor": "advantage.std_floor",
     "advantage_clip": "advantage.clip",
+    "optimizer": "optim",
     "weighting": "advantage.weighting",
 }
 
@@ -148,7 +161,7 @@ def settings_of(spec: RunSpec) -> Settings:
         "dtype": spec.computes_in,
         "factor": spec.policy.factor,
         "update_dropout": spec.update_dropout,
-        "optimizer": (stages[-1][1] if stages else list(spec.stages.values())[-1]).optim,
+        "optimizer": list(spec.stages.values())[-1].optim,
         "eval_prompts": spec.task.eval_prompts,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
     }

@@ -26,25 +26,36 @@ from core.tasks.base import Example
 Keep = Literal["reference", "epoch"]  # weights that a policy may keep beside those that are trained
 Weights = Literal["current", "reference", "epoch"]
 ENTROPY = "entropy"
+OF_REFERENCE = "reference."  # before the names of a reference's weights in a policy's state
 WEIGHTS = "weights.safetensors"  # in an exported folder, of whatever is no language model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """How to draw. Log-probs are recorded and scored at `temperature`; the filters only restrict what is drawn."""
+    """How to draw. Log-probs are recorded and scored at `temperature`; the filters only act on what is drawn.
+
+    The filters are top_p, top_k, min_p and the repetition penalty.
+    """
 
     temperature: float
     max_completion_length: int
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    stop_strings: tuple[str, ...] = ()  # a text ends with the first of them
     canary: bool = False  # whether the policy's canary is run as well (Policy.canary)
 
     @classmethod
-    def at(cls, temperature: float, limit: int) -> Sampling:
+    def at(cls, temperature: float, limit: int, stop_strings: tuple[str, ...] = ()) -> Sampling:
         """Draws at a temperature, of at most `limit` tokens; at 0 the likeliest each time, its log-prob taken at 1."""
-        if temperature == 0:
-            return cls(temperature=1.0, max_completion_length=limit, top_k=1)
-        return cls(temperature=temperature, max_completion_length=limit)
+        greedy = temperature == 0
+        return cls(
+            temperature=1.0 if greedy else temperature,
+            max_completion_length=limit,
+            top_k=1 if greedy else 0,
+            stop_strings=stop_strings,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,6 +165,13 @@ def read_weights(file: Path) -> Mapping[str, Tensor]:
     return weights
 
 
+def mix_into(reference: Mapping[str, Tensor], current: Mapping[str, Tensor], alpha: float) -> None:
+    """reference <- alpha current + (1 - alpha) reference, in place, weight by weight (TR-DPO, arXiv 2404.09656)."""
+    with torch.no_grad():
+        for name, weight in reference.items():
+            weight.mul_(1 - alpha).add_(current[name], alpha=alpha)
+
+
 class Policy(Protocol):
     """A trainable distribution over outputs: text, picks among candidates, vectors, images.
 
@@ -170,6 +188,13 @@ class Policy(Protocol):
         Nothing was recorded while sampling: `drawn_NT` is None.
         """
         ...
+
+    def sync_reference(self, alpha: float) -> None:
+        """Move the reference's weights towards the current ones: reference <- alpha current + (1 - alpha) reference.
+
+        Only where its settings say `syncs`; its state then has the reference.
+        """
+        raise NotImplementedError
 
     def keep(self, which: Keep) -> None:
         """Let the weights as they are now be the reference, or those that an epoch began with.

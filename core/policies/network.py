@@ -15,7 +15,7 @@ from torch.nn import Parameter
 
 from core.errors import CheckpointError
 from core.models.devices import set_threads
-from core.policies.base import Keep, Policy, Weights
+from core.policies.base import Keep, Policy, Weights, mix_into
 
 KEPT: tuple[Keep, ...] = ("reference", "epoch")
 
@@ -35,6 +35,10 @@ class NetworkPolicy(Policy):
         self._kept[which] = {
             name: weight.detach().clone() for name, weight in self.network.named_parameters() if weight.requires_grad
         }
+
+    def sync_reference(self, alpha: float) -> None:
+        """Move the reference's weights towards the current ones."""
+        mix_into(self._kept["reference"], dict(self.network.named_parameters()), alpha)
 
     def trainable(self) -> Mapping[str, Parameter]:
         """The network's weights, those that are frozen left out."""

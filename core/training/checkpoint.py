@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from core.errors import CheckpointError, StorageError
-from core.policies.base import Policy
+from core.policies.base import OF_REFERENCE, Policy
 
 VERSION = 2
 _WEIGHTS, _OPTIMIZER, _STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
@@ -251,7 +251,11 @@ class Fit:
 
 
 def fit(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Fit:
-    """How the weights of another run fit."""
+    """How the weights of another run fit. A reference that follows its policy is each run's own."""
+    mine, theirs = (
+        {name: weight for name, weight in state.items() if not name.startswith(OF_REFERENCE)}
+        for state in (mine, theirs)
+    )
     shared = sorted(set(mine) & set(theirs))
     return Fit(
         taken=[name for name in shared if mine[name].shape == theirs[name].shape],

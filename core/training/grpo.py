@@ -56,6 +56,9 @@ def grpo_step(context: StepContext) -> StepRun:
         max_completion_length=stage.max_completion_length,
         top_p=stage.top_p,
         top_k=stage.top_k,
+        min_p=stage.min_p,
+        repetition_penalty=stage.repetition_penalty,
+        stop_strings=stage.stop_strings,
     )
     step_groups = yield from sample_and_score(context, how)
     groups, chosen = step_groups.groups, step_groups.chosen
@@ -93,6 +96,8 @@ def grpo_step(context: StepContext) -> StepRun:
     if step_groups.ending is None and batches:
         row |= yield from _learn(context, step_groups, batches, advantages_PK, scores, beta)
         carried |= _adapted(context, row, beta, len(rows))
+    if stage.sync_ref_model and (context.progress.stage_step + 1) % stage.ref_model_sync_steps == 0:
+        context.policy.sync_reference(stage.ref_model_mixup_alpha)
     return step_groups.result(context, row, advantages_PK, carried)
 
 

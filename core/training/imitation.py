@@ -69,7 +69,11 @@ def sft_step(context: StepContext) -> StepRun:
 def rce_step(context: StepContext) -> StepRun:
     """Sample, score, look, imitate. The weights of a group sum to 1; a missing reward has weight 0."""
     stage: RceStage = context.stage
-    how = Sampling(temperature=context.now(stage.temperature), max_completion_length=stage.max_completion_length)
+    how = Sampling(
+        temperature=context.now(stage.temperature),
+        max_completion_length=stage.max_completion_length,
+        stop_strings=stage.stop_strings,
+    )
     step_groups = yield from sample_and_score(context, how)
     groups, chosen, k = step_groups.groups, step_groups.chosen, stage.num_generations
     rewards_PK = kept_candidates(context, groups.rewards_PK, groups)

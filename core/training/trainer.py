@@ -157,7 +157,7 @@ class Trainer:
     def _evaluate(self, *, done: int) -> Generator[Request, Any, dict[str, float]]:
         """Held-out prompts, the same draws every time, after so many steps."""
         evaluation, policy = self.spec.evaluation, self.policy
-        how = Sampling.at(evaluation.temperature, self.spec.max_completion_length)
+        how = self._evaluated_how(evaluation.temperature)
         k = evaluation.num_generations_eval
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(self._held_out) * k)]
         rollout = yield Sample(policy=policy, prompts=self._held_out, k=k, how=how, keys=keys, name="evaluate")
@@ -185,7 +185,7 @@ class Trainer:
     def _resample(self) -> Generator[Request, Any, dict[str, float]]:
         """The noise again, on the machine that goes on with a run: a completion of each of some held-out prompts."""
         prompts, evaluation = self._held_out[:CALIBRATED_ON], self.spec.evaluation
-        how = Sampling.at(evaluation.temperature, self.spec.max_completion_length)
+        how = self._evaluated_how(evaluation.temperature)
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(prompts))]
         rollout = yield Sample(policy=self.policy, prompts=prompts, k=1, how=how, keys=keys, name="calibrate")
         return (yield from self._noise(rollout, range(len(prompts))))
@@ -228,9 +228,13 @@ class Trainer:
             self._tell_of_stage()
         return ending
 
+    def _evaluated_how(self, temperature: float) -> Sampling:
+        """How held-out completions are drawn: unfiltered, as long as any stage allows, ending as any stage's end."""
+        return Sampling.at(temperature, self.spec.max_completion_length, self.spec.stop_strings)
+
     def greedy_records(self) -> list[dict[str, object]]:
         """The likeliest output of the weights as they are now, of every held-out problem, as the task records it."""
-        prompts, how = self._held_out, Sampling.at(0.0, self.spec.max_completion_length)
+        prompts, how = self._held_out, self._evaluated_how(0.0)
         keys = [RowKey(self.spec.seed, EVALUATE, 0, 0, row) for row in range(len(prompts))]
         outputs = self.policy.sample(prompts, 1, how, keys).outputs
         return [

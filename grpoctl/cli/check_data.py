@@ -115,7 +115,7 @@ def _policy(spec: RunSpec, prompts: int) -> Any:
 
 def _texts(spec: RunSpec, task: Task, tokenizer: Any | None) -> dict[str, Any]:
     """Splits, leakage and lengths, in tokens where there is a tokenizer, and what of it to warn of (`findings`)."""
-    prompts, answers = _measures(tokenizer)
+    prompts, answers = _measures(tokenizer, {} if spec.model is None else spec.model.chat_template_kwargs)
     document = dataset.look(task, prompts=prompts, answers=answers)
     unit, too_long = "characters", None
     if tokenizer is not None:
@@ -130,7 +130,9 @@ def _texts(spec: RunSpec, task: Task, tokenizer: Any | None) -> dict[str, Any]:
     }
 
 
-def _measures(tokenizer: Any | None) -> tuple[Callable[[Sequence[Example]], list[int]], dataset.Measure]:
+def _measures(
+    tokenizer: Any | None, variables: Mapping[str, object]
+) -> tuple[Callable[[Sequence[Example]], list[int]], dataset.Measure]:
     """Lengths of prompts as the model is given them, and of answers with their end token."""
     if tokenizer is None:
         return lambda examples: dataset.characters(list(map(dataset.text_of, examples))), dataset.characters
@@ -142,7 +144,9 @@ def _measures(tokenizer: Any | None) -> tuple[Callable[[Sequence[Example]], list
         return [len(ids) + more for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
     return (
-        lambda examples: token_counts([prompt_text(tokenizer, example) for example in examples[: dataset.COMPARED]], 0),
+        lambda examples: token_counts(
+            [prompt_text(tokenizer, example, variables) for example in examples[: dataset.COMPARED]], 0
+        ),
         lambda texts: token_counts(texts, 1),
     )
 

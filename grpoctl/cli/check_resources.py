@@ -98,7 +98,7 @@ def check(
         _print_time(resources)
         _print_disk(resources)
         if not resources["fits"]:
-            _print_changes(resources["changes"])
+            _print_changes(resources["changes"], resources["memory_bytes"])
     return resources
 
 
@@ -233,7 +233,7 @@ def _print_disk(resources: Mapping[str, Any]) -> None:
     console.print_text("")
 
 
-def _print_changes(changes: Mapping[str, Any]) -> None:
+def _print_changes(changes: Mapping[str, Any], memory: int) -> None:
     """Print what would make a spec fit that does not."""
     if changes["together"]:
         console.print_text(f"It would fit with {plural(len(changes['together']), 'change')}:")
@@ -245,4 +245,12 @@ def _print_changes(changes: Mapping[str, Any]) -> None:
     for lever in changes["alone"]:
         fits = ", fits" if lever["fits"] else ""
         console.print_paragraph(f"{lever['change']}: {size(lever['bytes'])}{fits}; {lever['cost']}.", "  ")
+    if (several := changes["sharded"]) is not None:
+        enough = f"at least {plural(several['devices'], 'device')}" if several["devices"] else "no number of devices"
+        console.print_text("")
+        console.print_paragraph(
+            f"All weights on several GPUs: trainer.kind={several['trainer']} with FSDP (by accelerate's own "
+            f"configuration file) shares out {size(several['bytes'])} of weights, reference, moments and gradient: "
+            f"{enough} of {size(memory)}."
+        )
     console.print_text("")

@@ -112,7 +112,7 @@ class EvalPlan:
         """The settings of the sampler."""
         from core.policies.base import Sampling
 
-        return Sampling.at(self.temperature, self.spec.max_completion_length)
+        return Sampling.at(self.temperature, self.spec.max_completion_length, self.spec.stop_strings)
 
 
 def measure(request: EvalRequest) -> dict[str, Any]:

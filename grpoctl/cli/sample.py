@@ -81,7 +81,7 @@ def sample(
     _check_room(policy, example, limit)
     started = time.perf_counter()
     keys = [RowKey(seed, PREVIEW, 0, 0, row) for row in range(count)]
-    rollout = policy.sample([example], count, Sampling.at(temperature, limit), keys)
+    rollout = policy.sample([example], count, Sampling.at(temperature, limit, spec.stop_strings if spec else ()), keys)
     seconds = time.perf_counter() - started
     logprobs = rollout.drawn_NT.double().sum(-1).tolist() if rollout.drawn_NT is not None else [None] * count
     rows = zip(rollout.outputs, rollout.tokens, logprobs, rollout.truncated_N.tolist(), strict=True)
@@ -249,7 +249,8 @@ def _check_room(policy: CausalLMPolicy, example: Example, limit: int) -> None:
     """Raises UserError where prompt and completion together are longer than the model has positions."""
     from core.policies.lm.causal_lm import prompt_text
 
-    tokens = len(policy.tokenizer([prompt_text(policy.tokenizer, example)], add_special_tokens=False)["input_ids"][0])
+    text = prompt_text(policy.tokenizer, example, policy.chat_template_kwargs)
+    tokens = len(policy.tokenizer([text], add_special_tokens=False)["input_ids"][0])
     room = getattr(policy.model.config, "max_position_embeddings", None)
     if room is not None and tokens + limit > room:
         raise UserError(

@@ -198,13 +198,13 @@ def _done(request: Any) -> bool:
 
 @contextmanager
 def _endless(policy: Any) -> Iterator[None]:
-    """No token ends a completion."""
+    """No token ends a completion, and no text."""
     ends = policy.end_ids
-    policy.end_ids = ends.new_tensor([-1])
+    policy.end_ids, policy.heeds_stop_strings = ends.new_tensor([-1]), False
     try:
         yield
     finally:
-        policy.end_ids = ends
+        policy.end_ids, policy.heeds_stop_strings = ends, True
 
 
 def _held(policy: Any) -> dict[str, int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.config import RunSpec
-from core.health.before.resources.levers import Levers, levers
+from core.health.before.resources.levers import Levers, levers, sharded
 from core.health.before.resources.memory import Phase, Place, disk, peak, phases, weights
 from core.health.before.resources.pace import evaluation_seconds, evaluations, paces, speed
 from core.health.before.resources.shapes import Shape
@@ -63,13 +63,16 @@ def document(inputs: Inputs) -> dict[str, Any]:
         "evaluation": _evaluation(inputs),
         "hours": _hours(inputs),
         "disk": _disk(inputs),
-        "changes": _changes(levers(spec, shape, tokens, place, inputs.profiles)),
+        "changes": {
+            **_changes(levers(spec, shape, tokens, place, inputs.profiles)),
+            "sharded": None if (several := sharded(spec, shape, tokens, place)) is None else asdict(several),
+        },
         "probe": {"ran": bool(inputs.probe.events), "why_not": inputs.probe.why},
     }
 
 
 def _model(inputs: Inputs) -> dict[str, Any]:
-    size = weights(inputs.spec.language_model, inputs.model.shape, inputs.place.device)
+    size = weights(inputs.spec, inputs.model.shape, inputs.place.device)
     return {
         "source": inputs.model.source,
         "family": inputs.model.shape.family,

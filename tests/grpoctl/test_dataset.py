@@ -16,7 +16,7 @@ from grpoctl.dataset import Plan, dead_groups_by_size, reward_summary, sampling_
 def plan(k: int, above: float = 0.0) -> Plan:
     return Plan(
         stage="grpo", stages_before=(), prompts=2, num_generations=k, temperature=1.0, top_p=1.0, top_k=0,
-        max_completion_length=8, positive_above=above,
+        min_p=0.0, repetition_penalty=1.0, stop_strings=(), max_completion_length=8, positive_above=above,
     )  # fmt: skip
 
 

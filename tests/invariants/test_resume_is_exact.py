@@ -14,7 +14,7 @@ from core.policies.base import Policy
 from core.training.callbacks import Checkpointing, CollapseGuard
 from core.training.checkpoint import Checkpoints
 from core.training.trainer import Trainer, drive
-from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, small_policy, trainer_of
+from tests.fakes import PricedTask, Recorder, TabularPolicy, grpo_stage, small_policy, trainer_of, with_moving_reference
 
 STEPS, SAVE, KILLED_AT = 12, 3, 7
 
@@ -30,6 +30,8 @@ def policy_of(kind: str) -> Policy:
             return small_policy(lora_dropout=0.0)
         case "dropout":
             return small_policy(lora_dropout=0.3, checkpointing=True)
+        case "moving-full" | "moving-lora":
+            return with_moving_reference(small_policy(lora_dropout=0.0 if kind == "moving-lora" else None))
         case "fault":
             return RolloutInTrainMode(small_policy(lora_dropout=0.3))
     raise AssertionError(kind)
@@ -54,6 +56,8 @@ def stage_of(kind: str) -> GrpoStage:
         weight_decay=0.1,
         gradient_accumulation_steps=2,
         advantage={"ddof": 0},
+        sync_ref_model=kind.startswith("moving"),
+        ref_model_sync_steps=4,  # the last move before the kill stands in the checkpoint, the next comes after it
     )
 
 
@@ -68,7 +72,7 @@ def lines(records: list[dict[str, object]] | list[dict[str, float | None]]) -> l
     return [json.dumps(record) for record in records]
 
 
-@pytest.mark.parametrize("kind", ["table", "full", "lora", "dropout", "fault"])
+@pytest.mark.parametrize("kind", ["table", "full", "lora", "dropout", "fault", "moving-full", "moving-lora"])
 def test_rows_and_samples_are_those_of_an_undisturbed_run(kind: str, tmp_path: Path) -> None:
     undisturbed = Recorder()
     first, _ = trainer_in(tmp_path / "undisturbed", kind)

@@ -303,6 +303,23 @@ def _without_beta(view: StageView) -> Why | None:
     return Why(reason="beta is 0: there is no KL term", acts="beta above 0")
 
 
+def _still_reference(view: StageView) -> Why | None:
+    """A reference that never moves, or only when nothing is left to compare with it."""
+    stage = view.grpo
+    if stage is None:
+        return None
+    if not stage.sync_ref_model:
+        return Why(reason="the reference stays as it is", acts="sync_ref_model: true")
+    first, most = stage.ref_model_sync_steps, budget(view).max_steps
+    ends = view.name == list(view.spec.stages)[-1]
+    if first < most or (first == most and not ends):
+        return None
+    return Why(
+        reason=f"the reference would move after step {first} for the first time, and the stage has at most {most}",
+        acts=f"ref_model_sync_steps below {most}",
+    )
+
+
 def _of_adaptive_rule(rule_name: str) -> Rule:
     def rule(view: StageView) -> Why | None:
         adaptive = view.grpo.adaptive_beta if view.grpo else None
@@ -386,6 +403,7 @@ _OTHER_RULES: Mapping[str, Rule] = {
     "kl_estimator": _without_beta,
     "kl_in": _without_beta,
     "adaptive_beta": _without_beta,
+    **dict.fromkeys(("sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps"), _still_reference),
     **{f"adaptive_beta.{key}": _of_adaptive_rule("proportional") for key in ("target", "horizon")},
     **{f"adaptive_beta.{key}": _of_adaptive_rule("threshold") for key in ("high", "low", "factor")},
     "keep_candidates": _keep_candidates,

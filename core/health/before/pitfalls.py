@@ -15,6 +15,7 @@ from core.health.before.advantages import largest_std, of_identical_groups, sile
 from core.health.before.budget import evaluation_error, least_value, room, steps
 from core.health.before.inert import acts_on_noise, floor_covers_all, never_leaves_warmup, noise, number, ratio_is_one
 from core.health.before.view import BFLOAT16_NATS, StageView, views
+from core.health.case import NO_FILTER, sampling_filters
 from core.health.finding import SEVERITIES, Finding, Severity
 
 EQUAL_MODES: frozenset[RewardMode] = frozenset({"separated", "hard_plus_soft_v2"})
@@ -40,13 +41,13 @@ def finding(view: StageView, name: str, severity: Severity, summary: str, **evid
 def _of_sampling(view: StageView) -> Iterator[Finding]:
     stage = view.grpo
     assert stage is not None
-    if stage.top_p < 1 or stage.top_k > 0:
-        filters = [f"top_p {number(stage.top_p)}"] * (stage.top_p < 1) + [f"top_k {stage.top_k}"] * (stage.top_k > 0)
+    if filters := sampling_filters(stage):
         yield finding(
             view, "sampling-filter", "warning",
-            f"{' and '.join(filters)} cut tokens while sampling, but log-probs are those of the uncut distribution: "
-            "the likelihood ratio and the gradient are biased by the mass cut away (top_p 1, top_k 0 are not)",
-            top_p=stage.top_p, top_k=stage.top_k,
+            f"{' and '.join(f'{name} {number(value)}' for name, value in filters.items())} act on what is drawn, but "
+            "log-probs are those of the distribution before: the likelihood ratio and the gradient are biased by the "
+            f"mass that is moved (not with {', '.join(f'{name} {number(NO_FILTER[name])}' for name in filters)})",
+            **filters,
         )  # fmt: skip
     keep = stage.keep_candidates
     if keep is not None and round(least_value(view, keep)) < stage.num_generations:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
-from core.health.case import Case
+from core.health.case import UNFILTERED, Case, sampling_filters
 from core.health.finding import Decider, Finding, RuledOut, steps_of
 from core.health.steps import number, reward_gain, values_of
 
@@ -30,7 +30,7 @@ SUSTAINED = 3  # of the last rows, all of them high: one spike is none
 NEGATIVE = -1e-6  # an estimator that cannot be negative may be so by rounding
 _QUESTION = (
     "is it the reference or the sampling? Score one batch with both models before any update, drawn without top_p, "
-    "top_k and constraints: a KL that is left is the reference's"
+    "top_k, min_p, a repetition penalty and constraints: a KL that is left is the reference's"
 )
 SPREAD = 2.0  # standard errors below zero, for one that can
 
@@ -60,7 +60,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Means: the policy is not at its reference on the first rows, before anything could be learned: other weights (an
     adapter merged into one of the two, a wrong checkpoint, a quantised reference), another prompt template, or sampling
-    is filtered (`top_p`, `top_k`, a temperature) and scoring is not.
+    is filtered (`top_p`, `top_k`, `min_p`, `repetition_penalty`, a temperature) and scoring is not.
 
     Looks at: `kl` (0.1 nats a token) or `kl/whole` (5 nats a completion) on the log's first three rows, where they are
     among the first three steps and of one step each. Of rows that are means of several steps: three times the limit on
@@ -154,7 +154,7 @@ def _start(case: Case, level: Level) -> Finding | None:
     evidence: dict[str, float | str] = {"kl": fmean(first), "rows": len(first), "limit": high, "column": level.column}
     cut = values_of(rows, "completions/truncated")
     ruled = (RuledOut(id="learning-rate", why=f"the KL was {first[0]:.3g} on the first row, before any update"),)
-    decider = Decider(question=_QUESTION, overrides=("top_p=1", "top_k=0"))
+    decider = Decider(question=_QUESTION, overrides=UNFILTERED)
     if fmean(first) >= HUGE_KL * level.far and cut and fmean(cut) >= CUT_OFF:
         return Finding(
             id="constrained-sampling",
@@ -177,7 +177,7 @@ def _start(case: Case, level: Level) -> Finding | None:
         summary=(
             f"the KL is {fmean(first):.3g} {level.unit} at the start ({len(first)} rows): the policy does "
             "not start at its reference (other weights, an adapter or a template in one of them), or sampling is "
-            "filtered and scoring is not; a policy that was trained before on purpose looks the same"
+            f"filtered and scoring is not{_filters(case)}; a policy that was trained before on purpose looks the same"
             + ("" if case.numbered else " (if the log begins where the run does: its rows have no step numbers)")
         ),
         evidence=evidence,
@@ -186,6 +186,12 @@ def _start(case: Case, level: Level) -> Finding | None:
         confidence="strong" if grave else "moderate" if case.numbered else "weak",
         decider=decider,
     )
+
+
+def _filters(case: Case) -> str:
+    """The filters that the settings have, in brackets; nothing where none is known."""
+    known = sampling_filters(case.settings)
+    return f" ({', '.join(f'{name} {value:g}' for name, value in known.items())})" if known else ""
 
 
 def _flat(case: Case, level: Level) -> Finding | None:
@@ -202,14 +208,18 @@ def _flat(case: Case, level: Level) -> Finding | None:
         summary=(
             f"the KL is {fmean(values):.3g} {level.unit} on the first row as on the last ({len(values)} rows){by}: it "
             "did not grow, so the policy may never have been at its reference, or sampling is "
-            + ("under constraints that scoring does not have" if forced else "filtered and scoring is not")
+            + (
+                "under constraints that scoring does not have"
+                if forced
+                else f"filtered and scoring is not{_filters(case)}"
+            )
             + "; a fast start that is held since looks the same"
         ),
         evidence={"kl": fmean(values), "rows": len(values), "column": level.column},
         rules_out=(RuledOut(id="unsound-start", why="the KL tells why completions are cut off"),) if forced else (),
         advice="score one batch with both models before the first update: the KL has to be 0",
         confidence="moderate" if forced else "weak",
-        decider=Decider(question=_QUESTION, overrides=("top_p=1", "top_k=0")),
+        decider=Decider(question=_QUESTION, overrides=UNFILTERED),
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from core.config import ArithmeticTaskSpec, ModelSpec, RunSpec
 from core.errors import ModelError
 from core.models import adapters, devices, loading
 from core.models.catalogue import known_parameters
+from core.models.messages import note
 from core.models.sources.base import Origin
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.tasks import arithmetic
@@ -42,13 +45,17 @@ def build(spec: RunSpec) -> tuple[CausalLMPolicy, Origin]:
         reference = adapters.frozen_copy(model)
     else:
         model = adapters.with_lora(model, settings.lora, seed=spec.seed)
+        if spec.syncs_reference:
+            reference = adapters.frozen_copy(model)  # of a fresh adapter, which adds nothing: the base
     policy = CausalLMPolicy(
         model,
         loaded.tokenizer,
         reference=reference,
         checkpointing=settings.gradient_checkpointing,
         mixed_precision=settings.mixed_precision,
+        chat_template_kwargs=settings.chat_template_kwargs,
     )
+    policy.reference_moves = spec.syncs_reference
     return policy, loaded.origin
 
 
@@ -58,7 +65,15 @@ def _loaded(spec: ModelSpec) -> loading.LoadedModel:
         devices.set_threads(parameters)  # before: the built-in model is trained where it is not in the cache
     loaded = loading.load_with_origin(spec, tiny_pairs)
     devices.set_threads(sum(weight.numel() for weight in loaded.model.parameters()))
+    for name in unread_variables(loaded.tokenizer, spec.chat_template_kwargs):
+        note(f"model.chat_template_kwargs.{name} changes nothing: the chat template of {spec.source} does not read it")
     return loaded
+
+
+def unread_variables(tokenizer: Any, variables: Mapping[str, object]) -> list[str]:
+    """Names that no chat template of the tokenizer has in it."""
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    return [name for name in variables if not re.search(rf"\b{re.escape(name)}\b", template)]
 
 
 def build_sampler(spec: ModelSpec, adapter: Path | None = None) -> CausalLMPolicy:
@@ -69,7 +84,7 @@ def build_sampler(spec: ModelSpec, adapter: Path | None = None) -> CausalLMPolic
     loaded = _loaded(spec)
     model, tokenizer = loaded.model, loaded.tokenizer
     model = model if adapter is None else adapters.load_adapter(model, adapter)
-    return CausalLMPolicy(model, tokenizer, mixed_precision=spec.mixed_precision)
+    return _drawn_from(model, tokenizer, spec)
 
 
 def build_kept(spec: ModelSpec, weights: Mapping[str, Tensor]) -> CausalLMPolicy:
@@ -83,9 +98,16 @@ def build_kept(spec: ModelSpec, weights: Mapping[str, Tensor]) -> CausalLMPolicy
         model = adapters.train_only(model, spec.trainable)
     if spec.lora is not None:
         model = adapters.with_lora(model, spec.lora, seed=0)  # every weight of it is replaced
-    policy = CausalLMPolicy(model, tokenizer, mixed_precision=spec.mixed_precision)
+    policy = _drawn_from(model, tokenizer, spec)
     policy.load(weights)
     return policy
+
+
+def _drawn_from(model: Any, tokenizer: Any, spec: ModelSpec) -> CausalLMPolicy:
+    """A policy without a reference."""
+    return CausalLMPolicy(
+        model, tokenizer, mixed_precision=spec.mixed_precision, chat_template_kwargs=spec.chat_template_kwargs
+    )
 
 
 def write_merged(spec: ModelSpec, adapter: Path, folder: Path) -> None:

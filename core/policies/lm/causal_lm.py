@@ -18,11 +18,12 @@ from torch.nn import Parameter
 
 from core.errors import CheckpointError, TaskError
 from core.models.adapters import save, using_weights
-from core.policies.base import ENTROPY, Keep, Policy, Rollout, Sampling, Scores, Weights, joined
+from core.policies.base import ENTROPY, OF_REFERENCE, Keep, Policy, Rollout, Sampling, Scores, Weights, joined, mix_into
 from core.policies.lm.batches import micro_batches, rows_at_once, sampling_budget, tokens_at_once
 from core.policies.lm.decoding import decode, sampler_logprobs, stack_draws
 from core.policies.lm.fast.fused_layers import checkpoint_contexts, folded_adapter
 from core.policies.lm.forward import micro_batch, rows_by_prompt, score_rows
+from core.policies.lm.stopping import Ends, StopStrings, text_to_stop
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.base import Example
@@ -38,9 +39,10 @@ class CausalLMPolicy(Policy):
     """A transformers causal LM and its tokenizer as a Policy.
 
     `reference` are the weights that the KL term compares with, copies of those that are trained; None where `model` is
-    a PEFT model, whose reference is the same model with its adapter switched off. `mixed_precision` bf16: every forward
-    runs under autocast. `savings`: all unless a measurement switches one off. The attribute `sampling_mode`, where
-    it is set, is the context a rollout runs in; it gives the model to draw from.
+    a PEFT model, whose reference is the same model with its adapter switched off. One that follows the policy
+    (`reference_moves`) must be given. `mixed_precision` bf16: every forward runs under autocast.
+    `chat_template_kwargs`: the chat template's variables. The attribute `sampling_mode`, where it is set, is the
+    context a rollout runs in; it gives the model to draw from.
     """
 
     def __init__(
@@ -51,15 +53,18 @@ class CausalLMPolicy(Policy):
         reference: Mapping[str, Tensor] | None = None,
         checkpointing: bool = False,
         mixed_precision: Literal["no", "bf16"] = "no",
-        savings: Savings | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.reference = reference
-        self.savings = savings or Savings()
+        self.reference_moves = False  # where it follows the policy it is a part of the state
+        self.savings = Savings()  # all, unless a measurement switches one off
         self.checkpointing = checkpointing
         self.sampling_mode: SamplingContext | None = None
+        self.heeds_stop_strings = True  # a measurement of full lengths does not
         self.mixed_precision = mixed_precision
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
         end = {tokenizer.eos_token_id, *_as_list(model.generation_config.eos_token_id)} - {None}
         # The tokenizer's own end comes first: it closes what is replayed and fills what is padded. Qwen's chat models
         # stop at a second one as well, which has the smaller number.
@@ -75,6 +80,8 @@ class CausalLMPolicy(Policy):
         ids_PS, mask_PS = self._encode(prompts)
         tokens = ids_PS.shape[1] + how.max_completion_length
         size = max(1, rows_at_once(self.model.config, self._itemsize, tokens, self.sampling_bytes) // k)
+        heeded = how.stop_strings if self.heeds_stop_strings else ()
+        ends = Ends(ids=self.end_ids, strings=StopStrings(self.tokenizer, heeded) if heeded else None)
         sampling_mode = self.sampling_mode or (folded_sampling if self.savings.folded_adapter else plain_sampling)
         with self._autocast(), sampling_mode(self.model) as model, torch.no_grad():
             parts = [
@@ -83,7 +90,7 @@ class CausalLMPolicy(Policy):
                     (ids_PS[first : first + size], mask_PS[first : first + size]),
                     how=how,
                     uniforms_NT=uniforms(keys[first * k : (first + size) * k], how.max_completion_length),
-                    end_ids=self.end_ids,
+                    ends=ends,
                     savings=self.savings,
                 )
                 for first in range(0, len(prompts), size)
@@ -94,13 +101,14 @@ class CausalLMPolicy(Policy):
         draws = stack_draws(parts, end=int(self.end_ids[0]))
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         rows = _unpadded(draws.ids_NT, draws.mask_NT)
+        texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         return Rollout(
             prompts=prompts,
             prompt_N=prompt_N,
             actions={"prompt_ids": ids_PS[prompt_N], "prompt_mask": mask_PS[prompt_N], "ids": draws.ids_NT},
             mask_NT=draws.mask_NT,
             drawn_NT=draws.logprobs_NT,
-            outputs=self.tokenizer.batch_decode(rows, skip_special_tokens=True),
+            outputs=[text_to_stop(text, heeded) for text in texts] if heeded else texts,
             truncated_N=draws.truncated_N,
             how=how,
             tokens=rows,
@@ -109,6 +117,11 @@ class CausalLMPolicy(Policy):
 
     def keep(self, which: Keep) -> None:
         """Nothing: the reference of a language model stays what it was loaded as."""
+
+    def sync_reference(self, alpha: float) -> None:
+        """Move the reference's weights towards the current ones; of an adapter its two factors, each by itself."""
+        assert self.reference is not None
+        mix_into(self.reference, self.trainable(), alpha)
 
     def canary(self, example: Example) -> Rollout:
         """The end of the example's prompt, and its own first tokens as a completion: fixed, and few are certain."""
@@ -177,12 +190,22 @@ class CausalLMPolicy(Policy):
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def state(self) -> Mapping[str, Tensor]:
-        """Copies of the trainable weights, by name, on the CPU."""
-        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self.trainable().items()}
+        """Copies of the trainable weights, by name, on the CPU; and of a reference that moves."""
+        now = {name: parameter.detach().to("cpu", copy=True) for name, parameter in self.trainable().items()}
+        if self.reference_moves and self.reference is not None:
+            now |= {f"{OF_REFERENCE}{name}": weight.to("cpu", copy=True) for name, weight in self.reference.items()}
+        return now
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Set the trainable weights. Raises CheckpointError where names or shapes differ."""
-        trainable = self.trainable()
+        """Set the trainable weights, and a reference that moves. Raises CheckpointError where names or shapes differ.
+
+        A state without a reference was taken before any stage that moves it: it stays as it was loaded.
+        """
+        trainable = dict[str, Tensor](self.trainable())
+        if self.reference_moves and self.reference is not None and any(name.startswith(OF_REFERENCE) for name in state):
+            trainable |= {f"{OF_REFERENCE}{name}": weight for name, weight in self.reference.items()}
+        else:
+            state = {name: weight for name, weight in state.items() if not name.startswith(OF_REFERENCE)}
         if set(trainable) != set(state):
             odd = sorted(set(trainable) ^ set(state))
             raise CheckpointError(f"weights do not fit this model: {len(odd)} names differ, first {odd[0]!r}")
@@ -215,9 +238,8 @@ class CausalLMPolicy(Policy):
 
     def _encode(self, prompts: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Left-padded prompt ids and mask, (P, S)."""
-        rows = self.tokenizer([prompt_text(self.tokenizer, example) for example in prompts], add_special_tokens=False)[
-            "input_ids"
-        ]
+        texts = [prompt_text(self.tokenizer, example, self.chat_template_kwargs) for example in prompts]
+        rows = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         width = max(len(row) for row in rows)
         pad = self.tokenizer.pad_token_id
         ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows])
@@ -230,8 +252,8 @@ def _unpadded(ids_NT: Tensor, mask_NT: Tensor) -> list[list[int]]:
     return [row[:length] for row, length in zip(ids_NT.tolist(), mask_NT.sum(-1).tolist(), strict=True)]
 
 
-def prompt_text(tokenizer: Any, example: Example) -> str:
-    """What the model is given of an example: through the chat template where the tokenizer has one.
+def prompt_text(tokenizer: Any, example: Example, variables: Mapping[str, object] | None = None) -> str:
+    """What the model is given of an example: through the chat template, with its variables, where there is one.
 
     Raises TaskError where the example is a conversation and the tokenizer has none.
     """
@@ -242,7 +264,9 @@ def prompt_text(tokenizer: Any, example: Example) -> str:
     if prompt.plain or not templated:
         return prompt.text
     chat = prompt.messages if prompt.messages is not None else [{"role": "user", "content": prompt.text}]
-    text: str = tokenizer.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=True)
+    text: str = tokenizer.apply_chat_template(
+        list(chat), tokenize=False, add_generation_prompt=True, **(variables or {})
+    )
     return text
 
 

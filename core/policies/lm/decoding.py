@@ -2,7 +2,7 @@
 
 Each prompt is run once for its K completions; a row that draws the end leaves the batch. The log-probability that is
 recorded is that of the full distribution at the sampling temperature, which is what the trainer scores: recording it
-under the top-k/top-p filter would look like a fault that is not there.
+under a filter (top_k, top_p, min_p, repetition_penalty) would look like a fault that is not there.
 Not here: how a token is run where that is quick (fast/decoder_step.py), in which mode the model is and text
 (causal_lm.py), where the uniforms come from (core.randomness).
 
@@ -12,7 +12,7 @@ V vocabulary, R rows still drawing, B blocks of the vocabulary, C words of one b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from core.policies.base import Rollout, Sampling
 from core.policies.lm.fast.decoder_step import RECORDERS, decoder_step
 from core.policies.lm.fast.decoder_weights import takes_ready_mask
 from core.policies.lm.fast.kv_cache import keep_rows, repeat_with_room, rows_after_leaving
+from core.policies.lm.stopping import DrawnStep, Ends, StopWatch
 from core.policies.savings import Savings
 
 BLOCK = 256  # words: the blocks of a vocabulary are then about as many as the words of a block
@@ -34,12 +35,13 @@ JUST_BELOW_1 = 1 - 2.0**-53
 
 
 def draw_tokens(
-    logits_RV: Tensor, uniform_R: Tensor, how: Sampling, *, inverse_cdf: bool = True
+    logits_RV: Tensor, uniform_R: Tensor, how: Sampling, *, seen_RV: Tensor | None = None, inverse_cdf: bool = True
 ) -> tuple[Tensor, Tensor]:
     """One token for each row and its log-prob under the unfiltered distribution, (R,) each, float32.
 
-    The vocabulary is gone through once for its largest logit, once for the exponentials and once for their sum: a whole
-    log-softmax, of which one word a row is read, would take twice as long.
+    `seen_RV` marks the words that the repetition penalty is for; None where there is none. The vocabulary is gone
+    through once for its largest logit, once for the exponentials and once for their sum: a whole log-softmax, of which
+    one word a row is read, would take twice as long.
     """
     # One table as large as the vocabulary and no more: the allocator hands each back, and gets it page by page again.
     weights_RV = logits_RV.to(torch.float32, copy=True)
@@ -49,15 +51,29 @@ def draw_tokens(
         weights_RV.div_(how.temperature)
     weights_RV.exp_()
     pick = inverse_cdf_draw if inverse_cdf else multinomial_draw
-    tokens_R = pick(filter_probs(weights_RV, how.top_k, how.top_p), uniform_R)
+    drawn_from_RV = weights_RV if seen_RV is None else penalised_weights(logits_RV, seen_RV, how)
+    tokens_R = pick(filter_probs(drawn_from_RV, how.top_k, how.top_p, how.min_p), uniform_R)
     below_R1 = logits_RV.gather(-1, tokens_R.unsqueeze(-1)).float().sub(top_R1).div_(how.temperature)
     # In float64: a sum's order depends on where the words stand, and a log-prob must not depend on the rows beside it.
     whole_R1 = weights_RV.sum(-1, keepdim=True, dtype=torch.float64)
     return tokens_R, (below_R1 - whole_R1.log()).squeeze(-1).float()
 
 
-def filter_probs(probs_RV: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Probabilities with everything outside top_k and the top_p nucleus at 0 (not renormalised); ties stay."""
+def penalised_weights(logits_RV: Tensor, seen_RV: Tensor, how: Sampling) -> Tensor:
+    """Unnormalised probabilities (R, V) once the logits of seen words are lowered: positive ones divided by the
+    repetition penalty, negative ones multiplied with it (CTRL, arXiv 1909.05858; as transformers does it).
+    """
+    logits_RV = logits_RV.float()
+    penalty = how.repetition_penalty
+    lower_RV = torch.where(logits_RV < 0, logits_RV * penalty, logits_RV / penalty)
+    weights_RV = torch.where(seen_RV, lower_RV, logits_RV)
+    return weights_RV.sub_(weights_RV.amax(-1, keepdim=True)).div_(how.temperature).exp_()
+
+
+def filter_probs(probs_RV: Tensor, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
+    """Probabilities (not renormalised; ties stay) with everything at 0 that is outside of top_k or of the top_p
+    nucleus, or less than min_p times the most probable one.
+    """
     if top_k > 0 or top_p < 1.0:
         probs_RV = probs_RV.contiguous()  # a sort is quick along memory only
     if top_k > 0:
@@ -69,6 +85,8 @@ def filter_probs(probs_RV: Tensor, top_k: int, top_p: float) -> Tensor:
         inside_RV = before_RV < top_p * sorted_RV.sum(-1, keepdim=True)
         edge_R1 = sorted_RV.masked_fill(~inside_RV, torch.inf).amin(-1, keepdim=True)
         probs_RV = probs_RV.masked_fill(probs_RV < edge_R1, 0.0)
+    if min_p > 0:
+        probs_RV = probs_RV.masked_fill(probs_RV < min_p * probs_RV.amax(-1, keepdim=True), 0.0)
     return probs_RV
 
 
@@ -224,22 +242,13 @@ class ModelStep:
         return mask[:, None, None] if self._ready else mask
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Drawn:
-    """One token of every row that was still in the batch; which rows those are is known on the CPU."""
-
-    numbers_R: Tensor
-    tokens_R: Tensor
-    logprobs_R: Tensor
-
-
 def decode(
     model: Any,
     prompts_PS: tuple[Tensor, Tensor],
     *,
     how: Sampling,
     uniforms_NT: Tensor,
-    end_ids: Tensor,
+    ends: Ends,
     savings: Savings = ALL,
 ) -> DrawnTokens:
     """K completions of each left-padded prompt (ids, mask), K = rows of uniforms_NT / P; rows of a group adjacent.
@@ -249,19 +258,24 @@ def decode(
     limit = how.max_completion_length
     logits_RV, token_step = _prefill(model, prompts_PS, uniforms_NT.shape, savings)
     device = logits_RV.device
-    uniforms_RT, ends = to_device(uniforms_NT, device), to_device(end_ids, device)
+    uniforms_RT, end_ids = to_device(uniforms_NT, device), to_device(ends.ids, device)
     numbers_R = torch.arange(len(uniforms_RT))
     over_R = torch.zeros(len(uniforms_RT), dtype=torch.bool, device=device)
     look_every = LOOK_EVERY.get(device.type, 1)
-    steps, progress, n = [], _progress.get(), len(uniforms_NT)
+    steps, progress, n = list[DrawnStep](), _progress.get(), len(uniforms_NT)
+    watch = StopWatch(ends, n)
+    seen_RV = _seen_words(prompts_PS, logits_RV) if how.repetition_penalty != 1 else None
     for t in range(limit):
-        tokens_R, logprobs_R = draw_tokens(logits_RV, uniforms_RT[:, t], how, inverse_cdf=savings.inverse_cdf)
-        steps.append(_Drawn(numbers_R=numbers_R, tokens_R=tokens_R, logprobs_R=logprobs_R))
-        over_R = over_R | (tokens_R.unsqueeze(-1) == ends).any(-1)
+        tokens_R, logprobs_R = draw_tokens(
+            logits_RV, uniforms_RT[:, t], how, seen_RV=seen_RV, inverse_cdf=savings.inverse_cdf
+        )
+        steps.append(DrawnStep(numbers_R=numbers_R, tokens_R=tokens_R, logprobs_R=logprobs_R))
+        seen_RV = None if seen_RV is None else seen_RV.scatter_(-1, tokens_R.unsqueeze(-1), True)
+        over_R = over_R | (tokens_R.unsqueeze(-1) == end_ids).any(-1)
         if t + 1 == limit:
             break
         if (t + 1) % look_every == 0:
-            over = over_R.tolist()
+            over = watch.also_stopped(over_R.tolist(), steps)
             if progress is not None:
                 progress.drawn(n - len(over) + sum(over), t + 1)
             if all(over):
@@ -271,10 +285,21 @@ def decode(
                 token_step.keep(kept)
                 numbers_R, kept_R = numbers_R[kept], to_device(kept, device)
                 uniforms_RT, tokens_R, over_R = uniforms_RT[kept_R], tokens_R[kept_R], over_R[kept_R]
+                seen_RV = None if seen_RV is None else seen_RV[kept_R]
         logits_RV = token_step.step(tokens_R, t)
     if progress is not None:
         progress.finished(n)
-    return _side_by_side(steps, n=n, end_ids=end_ids)
+    watch.also_stopped([], steps)
+    return _side_by_side(steps, n=n, end_ids=ends.ids, stopped=watch.stopped)
+
+
+def _seen_words(prompts_PS: tuple[Tensor, Tensor], logits_NV: Tensor) -> Tensor:
+    """(N, V) bool: the words of each row's prompt, its padding left out."""
+    ids_PS, mask_PS = prompts_PS
+    seen_PV = torch.zeros(len(ids_PS), logits_NV.shape[-1], dtype=torch.bool)
+    prompt_M, place_M = mask_PS.nonzero(as_tuple=True)
+    seen_PV[prompt_M, ids_PS[prompt_M, place_M]] = True
+    return to_device(seen_PV, logits_NV.device).repeat_interleave(len(logits_NV) // len(ids_PS), 0)
 
 
 def _prefill(
@@ -320,8 +345,8 @@ def sampler_logprobs(model: Any, rollout: Rollout, temperature: float) -> Tensor
     return logprobs_T.cpu()
 
 
-def _side_by_side(steps: Sequence[_Drawn], *, n: int, end_ids: Tensor) -> DrawnTokens:
-    """The steps side by side, each row up to its first end, by one assignment for all."""
+def _side_by_side(steps: Sequence[DrawnStep], *, n: int, end_ids: Tensor, stopped: Mapping[int, int]) -> DrawnTokens:
+    """The steps side by side, each row up to its first end or where it `stopped`, by one assignment for all."""
     width = len(steps)
     row_at = torch.cat([step.numbers_R for step in steps])
     step_at = torch.arange(width).repeat_interleave(torch.tensor([len(step.numbers_R) for step in steps]))
@@ -330,6 +355,8 @@ def _side_by_side(steps: Sequence[_Drawn], *, n: int, end_ids: Tensor) -> DrawnT
     ids_NT[row_at, step_at] = torch.cat([step.tokens_R for step in steps]).cpu()
     logprobs_NT[row_at, step_at] = torch.cat([step.logprobs_R for step in steps]).cpu()
     ends_NT = (ids_NT.unsqueeze(-1) == end_ids).any(-1)
+    for number, place in stopped.items():
+        ends_NT[number, place] = True
     mask_NT = ends_NT.cumsum(-1) - ends_NT.long() == 0  # nothing that came before is an end
     longest = int(mask_NT.sum(-1).max())
     return DrawnTokens(

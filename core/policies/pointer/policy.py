@@ -53,6 +53,11 @@ class PointerPolicy(NetworkPolicy):
         self._kept_logits[which] = {}
         self._kept_pools.pop(which, None)
 
+    def sync_reference(self, alpha: float) -> None:
+        """Move the reference's weights towards the current ones."""
+        super().sync_reference(alpha)
+        self._kept_logits["reference"] = {}
+
     def sample(self, prompts: Sequence[Example], k: int, how: Sampling, keys: Sequence[RowKey]) -> Rollout:
         """K outputs of each query; raises TaskError where a query has fewer candidates than picks."""
         greedy = how.top_k == 1

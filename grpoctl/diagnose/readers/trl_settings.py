@@ -43,8 +43,8 @@ _FIXED: dict[str, Any] = {
 }  # fmt: skip
 _SAME = (
     "learning_rate", "num_generations", "max_completion_length", "temperature", "top_p", "top_k", "beta", "epsilon",
-    "max_grad_norm", "gradient_accumulation_steps", "gradient_checkpointing", "warmup_steps",
-    "mask_truncated_completions",
+    "min_p", "repetition_penalty", "max_grad_norm", "gradient_accumulation_steps", "gradient_checkpointing",
+    "warmup_steps", "mask_truncated_completions",
 )  # fmt: skip
 _SURROGATES = {"grpo": "clip", "bnpo": "clip", "dr_grpo": "clip", "dapo": "clip", "cispo": "cispo", "sapo": "sapo"}
 

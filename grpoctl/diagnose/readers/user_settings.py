@@ -27,7 +27,7 @@ _COUNTS = (
     "updates_per_rollout", "eval_completions", "groups_per_row",
 )  # fmt: skip
 _RANGES: Mapping[str, tuple[float, float]] = dict.fromkeys(_COUNTS, (1.0, math.inf)) | dict.fromkeys(
-    ("ddof", "top_p", "lora_dropout", "update_dropout"), (0.0, 1.0)
+    ("ddof", "top_p", "min_p", "lora_dropout", "update_dropout"), (0.0, 1.0)
 )
 _ALIKE = 0.8  # of a metric's name: what is so near to one was meant to be it
 _FREE = ("lr_scheduler_type", "optimizer")  # words

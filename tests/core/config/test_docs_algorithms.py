@@ -12,7 +12,7 @@ from core.config import GrpoStage, Part, RceStage, Schedule, SftStage
 from core.config.methods import METHODS
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text(encoding="utf-8")
-NAME = re.compile(r"[a-z_]+(\.[a-z_]+)*(: [a-z0-9_/]+)?")
+NAME = re.compile(r"[a-z_0-9]+(\.[a-z_0-9]+)*(: [a-z0-9_/]+)?")
 
 
 def accepted(model: type[Part], at: str = "") -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from core.config import ModelSpec
 
@@ -24,3 +25,12 @@ from core.config import ModelSpec
 def test_the_precision_that_rounding_is_expected_from(settings: dict[str, Any], expected: str) -> None:
     lora = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
     assert ModelSpec.model_validate({"source": "a/b", "lora": lora, **settings}).computes_in == expected
+
+
+@pytest.mark.parametrize("name", ["add_generation_prompt", "tokenize", "enable thinking", "no-think", ""])
+def test_variables_of_a_chat_template_are_names_of_its_own(name: str) -> None:
+    assert ModelSpec(source="m", chat_template_kwargs={"enable_thinking": False}).chat_template_kwargs
+    with pytest.raises(ValidationError) as refused:
+        ModelSpec(source="m", chat_template_kwargs={name: True})
+    assert refused.value.errors()[0]["ctx"]["key"] == "chat_template_kwargs"
+    assert repr(name) in str(refused.value)

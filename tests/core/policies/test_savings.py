@@ -13,6 +13,7 @@ from core.policies.base import Rollout, Sampling
 from core.policies.lm import decoding
 from core.policies.lm.causal_lm import CausalLMPolicy
 from core.policies.lm.decoding import DrawnTokens, decode
+from core.policies.lm.stopping import Ends
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from core.tasks.text import text_example
@@ -45,7 +46,9 @@ class Counted:
 def decoded(savings: Savings, ends: Tensor = ENDS) -> tuple[DrawnTokens, list[tuple[int, int]]]:
     model = Counted(small_qwen2())
     with torch.no_grad():
-        draws = decode(model, (IDS, MASK), how=HOW, uniforms_NT=uniforms(KEYS, LIMIT), end_ids=ends, savings=savings)
+        draws = decode(
+            model, (IDS, MASK), how=HOW, uniforms_NT=uniforms(KEYS, LIMIT), ends=Ends(ids=ends), savings=savings
+        )
     return draws, model.shapes
 
 
@@ -96,7 +99,8 @@ def test_multinomial_draws_others_and_records_their_logprobs() -> None:
 
 def sampled(savings: Savings) -> tuple[Rollout, set[bool]]:
     """A rollout of an adapter that does something, and whether it stood in the weights meanwhile."""
-    policy = CausalLMPolicy(small_policy(lora_dropout=0.3).model, LetterTokenizer(), savings=savings)
+    policy = CausalLMPolicy(small_policy(lora_dropout=0.3).model, LetterTokenizer())
+    policy.savings = savings
     generator, seen = torch.Generator().manual_seed(5), set[bool]()
     with torch.no_grad():
         for parameter in policy.trainable().values():

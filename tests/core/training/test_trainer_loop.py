@@ -213,14 +213,18 @@ def test_greedy_outputs_are_those_of_the_weights_as_they_are() -> None:
 
 def test_evaluations_draw_the_same_numbers_at_their_own_temperature() -> None:
     policy = TabularPolicy()
-    stage = grpo_stage(max_steps=4, temperature=0.3, top_k=2, top_p=0.5, max_completion_length=8)
+    stage = grpo_stage(max_steps=4, temperature=0.3, top_k=2, top_p=0.5, max_completion_length=8, min_p=0.1,
+                       repetition_penalty=1.2, stop_strings=["b", "a"])  # fmt: skip
     task = PricedTask(lambda prompt, output: 0.3, valid=lambda output: output == "2")  # nothing to learn from
     recorder = ran(trainer_of(policy, task, stage, evaluation={"eval_steps": 1, "temperature": 0.7}))
     assert len({row["eval/valid"] for row in recorder.rows}) == 1  # so the same draws give the same shares
     evaluations = [how for how in policy.samplings if how.temperature == 0.7]
     assert len(evaluations) == 5
     assert {(how.top_k, how.top_p, how.max_completion_length) for how in evaluations} == {(0, 1.0, 8)}
-    assert {(how.top_k, how.top_p) for how in policy.samplings if how.temperature == 0.3} == {(2, 0.5)}
+    assert {(how.min_p, how.repetition_penalty, how.stop_strings) for how in evaluations} == {(0.0, 1.0, ("b", "a"))}
+    training = [how for how in policy.samplings if how.temperature == 0.3]
+    assert {(how.top_k, how.top_p, how.min_p, how.repetition_penalty) for how in training} == {(2, 0.5, 0.1, 1.2)}
+    assert {how.stop_strings for how in training} == {("b", "a")}
 
 
 def test_the_best_evaluation_is_remembered() -> None:

@@ -50,6 +50,19 @@ def test_what_does_not_fit_is_told_how_it_would(grpoctl: Grpoctl) -> None:
     assert resources(grpoctl, "p31", *changes, "--memory", "18")["peak_bytes"] == together[-1]["bytes"]
 
 
+def test_full_fine_tuning_of_what_does_not_fit_is_pointed_to_several_devices(grpoctl: Grpoctl) -> None:
+    found = resources(grpoctl, "p31", "model.lora=null", "--memory", "24")
+    several = found["changes"]["sharded"]
+    # bf16: weights, reference, two moments, a gradient
+    assert several == {"trainer": "trl", "bytes": 10 * 7_615_616_512, "devices": 4}
+    said = grpoctl("check", "p31", "model.lora=null", "--resources", "--no-probe", "--memory", "24").out
+    words = " ".join(said.split())
+    assert "trainer.kind=trl with FSDP" in words
+    assert "at least 4 devices of 24.0 GiB" in words
+    assert max(map(len, said.splitlines())) <= 80
+    assert resources(grpoctl, "p31", "--memory", "18")["changes"]["sharded"] is None
+
+
 def test_of_an_open_dtype_what_a_run_here_would_take_is_counted(grpoctl: Grpoctl) -> None:
     size = 2 if precision.machine_facts().bfloat16 else 4
     found = resources(grpoctl, "p31", "model.dtype=auto", "--memory", "48")

@@ -52,10 +52,14 @@ SPECIAL: dict[str, Any] = {
     "stages.grpo.candidate_choice": "stratified",  # best is the default, which is not written
     "stages.grpo.old_policy": "start_of_epoch",
     "stages.grpo.optim": "radam",
+    "stages.grpo.stop_strings": ["END"],
+    "model.chat_template_kwargs": {"enable_thinking": False, "effort": "low"},  # merged too
 }
 
 
-LEFT_OUT = {"stages.grpo.loss_rows": "all", "stages.grpo.advantage.running_rule": "decay"}  # at these, of two values
+LEFT_OUT = {  # at these, of two values
+    "stages.grpo.loss_rows": "all", "stages.grpo.advantage.running_rule": "decay", "stages.grpo.sync_ref_model": False,
+}  # fmt: skip
 
 
 def value_of(key: str, spec: RunSpec) -> Any:

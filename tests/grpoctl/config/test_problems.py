@@ -185,6 +185,11 @@ def test_a_bad_value(text: str, line: int, key: str, message: str, tmp_path: Pat
     [
         ("kl_loss_coef: 1", "stages.grpo.beta"),  # document 000, at the wrong place too
         (G + "kl_loss_coef: 1", "stages.grpo.beta"),
+        (G + "optimizer: sgd", "stages.grpo.optim"),
+        (G + "beta1: 0.9", "stages.grpo.adam_beta1"),
+        (G + "adam_eps: 0.1", "stages.grpo.adam_epsilon"),
+        (G + "stop_sequences: [x]", "stages.grpo.stop_strings"),
+        (G + "repeat_penalty: 1.1", "stages.grpo.repetition_penalty"),
         (G + "grpo_beta_kl: 1", "stages.grpo.beta"),  # document 003
         (G + "num_return_sequences_in_group: 8", "stages.grpo.num_generations"),
         (G + "rollout_batch_size: 2", "stages.grpo.prompts_per_step"),
@@ -228,7 +233,7 @@ def test_an_unknown_key_like_no_other_lists_what_is_known_there(tmp_path: Path) 
 @pytest.mark.parametrize(
     "key",
     [
-        *("min_p", "max_tool_calling_iterations", "HARD_WEIGHT", "reward_alpha", "adam_epsilon", "log_completions"),
+        *("typical_p", "max_tool_calling_iterations", "HARD_WEIGHT", "reward_alpha", "sgd_momentum", "log_completions"),
         *("use_liger_loss", "max_prompt_length", "min_new_tokens", "eval_reward", "reward_clip", "hard_ratio"),
         *("rollout.name", "trainer.name", "actor_rollout_ref.rollout.name"),
     ],

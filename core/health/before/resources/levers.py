@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from core.health.before.resources.shapes import Shape
 SHORTEST = 32  # tokens: no completion is made shorter than this
 AS_LORA = LoraSpec(r=16, lora_alpha=32, target_modules=("q_proj", "k_proj", "v_proj", "o_proj"))
 AS_LORA_TEXT = "model.lora={r: 16, lora_alpha: 32, target_modules: [q_proj, k_proj, v_proj, o_proj]}"
+SHARED = ("weights", "reference", "moments")  # by FSDP, beside the gradient
 WORTH = 0.01  # of the peak, the process itself left out: a change that saves less is none
 
 
@@ -32,6 +34,37 @@ class Levers:
 
     alone: Sequence[Lever]
     together: Sequence[Lever]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sharded:
+    """Full fine-tuning that does not fit, shared out among devices as FSDP does it: what `trainer.kind: trl` can do.
+
+    `bytes` are shared: weights, reference, moments and one gradient. `devices` of this place's memory take their
+    shares beside what each needs by itself; None where no number of them does.
+    """
+
+    trainer: str
+    bytes: int
+    devices: int | None
+
+
+def sharded(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Sharded | None:
+    """How many devices it takes; None where it fits, or where an adapter is trained, which has milder ways."""
+    if spec.language_model.lora is not None:
+        return None
+    worst = peak(phases(spec, shape, tokens, place))
+    if worst.bytes <= place.memory:
+        return None
+    learn = max((one for one in phases(spec, shape, tokens, place) if one.name == "learn"), key=lambda one: one.bytes)
+    gradient = learn.parts["gradients"] // 2  # no device measures a term's share of it
+    shared = sum(learn.parts.get(name, 0) for name in SHARED) + gradient
+    own = max(
+        sum(size for name, size in one.parts.items() if name not in (*SHARED, "gradients"))
+        for one in phases(spec, shape, tokens, place)
+    )
+    left = place.memory - own
+    return Sharded(trainer="trl", bytes=shared, devices=math.ceil(shared / left) if left > 0 else None)
 
 
 Changed = tuple[str, RunSpec, str]  # overrides, the spec with them, their cost

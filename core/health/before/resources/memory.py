@@ -220,8 +220,9 @@ class Weights:
     held: Parts
 
 
-def weights(spec: ModelSpec, shape: Shape, device: Device) -> Weights:
+def weights(run: RunSpec, shape: Shape, device: Device) -> Weights:
     """What a loaded model holds before its first step: process, weights, adapter, reference."""
+    spec = run.language_model
     size = spec.itemsize
     held = {"process": PROCESS[device], "weights": shape.total * size}
     if spec.load_in_4bit == "always":
@@ -230,7 +231,10 @@ def weights(spec: ModelSpec, shape: Shape, device: Device) -> Weights:
     if spec.lora is not None:
         adapter = sum(spec.lora.r * sum(shape.linears[name]) for name in targets(spec, shape)) * shape.layers
         each = 4  # peft keeps adapters in fp32, whatever the weights are
-        return Weights(total=shape.total, trainable=adapter, each=each, held={**held, "adapter": adapter * each})
+        held["adapter"] = adapter * each
+        if run.syncs_reference:  # a second adapter; one that stays is the base alone
+            held["reference"] = adapter * each
+        return Weights(total=shape.total, trainable=adapter, each=each, held=held)
     moved = sum(elements for name, elements in shape.parameters().items() if moves(spec, name))
     held["reference"] = moved * size
     return Weights(total=shape.total, trainable=moved, each=size, held=held)
@@ -259,7 +263,7 @@ class _Stage:
     def __init__(self, spec: RunSpec, name: str, shape: Shape, tokens: Tokens, place: Place) -> None:
         self.spec, self.name, self.shape, self.place = spec, name, shape, place
         self.stage: StageBase = spec.stages[name]
-        self.weights = weights(spec.language_model, shape, place.device)
+        self.weights = weights(spec, shape, place.device)
         self.prompt = tokens.prompt
         self.sampled = self.stage.rows_per_step > 0
         self.completion = self.stage.max_completion_length if self.sampled else tokens.answer
@@ -336,7 +340,7 @@ def _evaluation(spec: RunSpec, shape: Shape, tokens: Tokens, place: Place) -> Ph
     """Held-out prompts in batches; a few of their rows are scored."""
     group, longest = spec.evaluation.num_generations_eval, spec.max_completion_length
     device, rows = place.device, spec.task.eval_prompts * group
-    held = weights(spec.language_model, shape, device)
+    held = weights(spec, shape, device)
     batch = at_once(spec.language_model, shape, group=group, width=tokens.prompt + longest, place=place)
     added = [
         work(
@@ -409,7 +413,7 @@ STORE = 2**20  # an empty MLflow store
 class Disk:
     """At most, while the run goes on: one checkpoint more than is kept is there for a moment."""
 
-    checkpoint: int  # one of them: weights that move, and what the optimiser keeps of them
+    checkpoint: int  # one of them: weights and a reference that move, and what the optimiser keeps of them
     checkpoints: int
     export: int
     merged: int
@@ -423,8 +427,9 @@ class Disk:
 
 def disk(spec: RunSpec, shape: Shape, device: Device) -> Disk:
     """Of the whole run."""
-    stored = weights(spec.language_model, shape, device)
-    checkpoint = stored.trainable * stored.each + max(moments(stored, stage) for stage in spec.stages.values())
+    stored = weights(spec, shape, device)
+    copies = 2 if spec.syncs_reference else 1  # a reference that moves is in a checkpoint, too
+    checkpoint = copies * stored.trainable * stored.each + max(moments(stored, at) for at in spec.stages.values())
     size = spec.language_model.itemsize
     model = shape.total * size + TOKENIZER
     budgets = [(view, budget(view)) for view in views(spec)]

@@ -116,7 +116,7 @@ def _sampling(spec: RunSpec, shape: Shape, rows: _Rows, assumed: Speed) -> float
     prefill = shape.layers * shape.block_linear * rows.prompts * rows.prompt
     each = shape.layers * shape.block_linear + shape.vocabulary * shape.hidden
     operations = 2 * (prefill + each * rows.rows * rows.completion)
-    held = weights(spec.language_model, shape, "cpu").held["weights"]
+    held = weights(spec, shape, "cpu").held["weights"]
     return operations / assumed.operations + rows.completion * (held / assumed.bytes + _call(shape))
 
 

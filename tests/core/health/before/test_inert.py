@@ -311,6 +311,7 @@ def test_every_rule_is_about_a_setting_that_exists() -> None:
     adaptive = {"beta": 0.1, "adaptive_beta": {"rule": "threshold"}}
     parts = {"lr_plateau": {"patience": 1}, "early_stopping": {"patience": 1}}
     late = {"loss_rows": "best", "advantage": {"running_rule": "count", "running_after": 1}}  # at a default: left out
+    late |= {"sync_ref_model": True, "ref_model_mixup_alpha": 0.5, "ref_model_sync_steps": 2}
     tree = of(run_spec(**adaptive, **parts, **late)).model_dump()
     for key in RULES:
         name, _, rest = key.partition(".")
@@ -395,3 +396,20 @@ def test_candidates_that_a_plateau_may_take_are_not_all_kept() -> None:
         assert ("stages.grpo.keep_candidates" not in keys(spec)) == some
         assert ("kept-candidates" in {found.id for found in warnings(spec)}) == some
     assert least_value(view(), Schedule.model_validate({"start": 4, "end": 4, "warmup": 1})) == 4
+
+
+@pytest.mark.parametrize("key", ["sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps"])
+def test_a_reference_that_never_moves(key: str) -> None:
+    moving = {"beta": 0.1, "sync_ref_model": True, "ref_model_mixup_alpha": 0.5, "max_steps": 6}
+    assert reason(key, **moving, ref_model_sync_steps=5) is None
+    for late in (6, 7, 512):  # after the last step nothing is compared with it
+        why = reason(key, **moving, ref_model_sync_steps=late)
+        assert why is not None
+        assert str(late) in why
+    then = {"then": {**STAGE, "beta": 0.1}}  # in a stage before that, the next one is
+    for late, acts in ((6, True), (7, False)):
+        first = {**STAGE, **moving, "ref_model_sync_steps": late}
+        spec = run_spec(run={"stages": {"grpo": first, **then}})
+        assert (f"stages.grpo.{key}" not in keys(spec)) == acts
+    still = run_spec(beta=0.1, ref_model_mixup_alpha=0.5, ref_model_sync_steps=2)
+    assert {"ref_model_mixup_alpha", "ref_model_sync_steps"} <= named(still)

@@ -18,6 +18,8 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("two-generations", "warning", {"num_generations": 2, "advantage": {"ddof": 0}}, {}, "+0.9998"),
     ("sampling-filter", "warning", {"top_p": 0.9}, {"top_p": 1.0, "top_k": 0}, "top_p 0.9"),
     ("sampling-filter", "warning", {"top_k": 35}, {}, "top_k 35"),
+    ("sampling-filter", "warning", {"min_p": 0.05}, {"min_p": 0.0}, "min_p 0.05"),
+    ("sampling-filter", "warning", {"repetition_penalty": 1.1}, {"repetition_penalty": 1.0}, "repetition_penalty 1.1"),
     ("dropout-in-ratio", "warning", {"run": DROPOUT}, {}, "0.1"),
     ("k3-is-forward", "warning", {"beta": 0.1, "kl_estimator": "k3"}, {"beta": 0.1}, "forward"),
     ("k3-is-forward", "warning", {"beta": 0.1, "kl_estimator": "k3"}, {"kl_estimator": "k3"}, "k2"),

@@ -40,6 +40,17 @@ def test_a_start_away_from_the_reference() -> None:
     assert named(table([0.15]))["reference-mismatch"].severity == "warning"  # one row decides
 
 
+def test_filters_that_are_known_are_named() -> None:
+    known = Settings(top_p=1.0, top_k=0, min_p=0.1, repetition_penalty=1.2)
+    for case in (table([0.6, 0.62, 0.61, 0.6]), averaged(table([0.5, 0.55, 0.5]))):
+        plain, filtered = (named(one)["reference-mismatch"] for one in (case, replace(case, settings=known)))
+        assert "min_p 0.1, repetition_penalty 1.2" in filtered.summary
+        assert "top_p" not in filtered.summary
+        assert "min_p" not in plain.summary
+        assert filtered.decider is not None
+        assert {"top_p=1", "top_k=0", "min_p=0", "repetition_penalty=1"} == set(filtered.decider.overrides)
+
+
 def averaged(case: Case) -> Case:
     return replace(case, averaged_over=25)
 

@@ -206,11 +206,13 @@ class ChattyTokenizer(LetterTokenizer):
 
     chat_template = "there is one"  # type: ignore[assignment]
 
-    def apply_chat_template(self, chat: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool) -> str:
+    def apply_chat_template(
+        self, chat: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool, think: bool = True
+    ) -> str:
         assert [turn["role"] for turn in chat] == ["user"]
         assert add_generation_prompt
         assert not tokenize
-        return f"q{chat[0]['content']}r"
+        return f"q{chat[0]['content']}r" if think else f"q{chat[0]['content']}n"
 
 
 def test_prompts_are_padded_on_the_left_and_go_through_the_chat_template() -> None:
@@ -220,3 +222,12 @@ def test_prompts_are_padded_on_the_left_and_go_through_the_chat_template() -> No
     assert plain["prompt_mask"][0].tolist() == [0, 0, 0, 0, 1, 1, 1]
     chatty = sampled(CausalLMPolicy(small_qwen2(), ChattyTokenizer())).actions
     assert chatty["prompt_ids"][8].tolist() == [0, 0, 0, 0, 0, 0, 18, 27, 19]
+
+
+def test_variables_reach_the_chat_template_wherever_a_prompt_is_given() -> None:
+    policy = CausalLMPolicy(small_qwen2(), ChattyTokenizer(), chat_template_kwargs={"think": False})
+    replayed, canary = policy.replay(PROMPTS, ["a", "b", "c"]), policy.canary(PROMPTS[0])
+    for rollout in (sampled(policy), replayed, canary):
+        assert {int(row[-1]) for row in rollout.actions["prompt_ids"]} == {15}  # n
+    plain = sampled(CausalLMPolicy(small_qwen2(), ChattyTokenizer()))
+    assert {int(row[-1]) for row in plain.actions["prompt_ids"]} == {19}  # r

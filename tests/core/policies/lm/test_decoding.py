@@ -14,6 +14,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from core.policies.base import Sampling
 from core.policies.lm.decoding import DrawnTokens, decode, on_progress, position_ids
 from core.policies.lm.fast.decoder_weights import takes_ready_mask
+from core.policies.lm.stopping import Ends
 from core.randomness import RowKey, uniforms
 from tests.fakes import VOCABULARY, small_qwen2
 
@@ -49,7 +50,9 @@ def decoded(
 ) -> DrawnTokens:
     ids, mask = prompts(*lengths)
     with torch.no_grad():
-        return decode(model, (ids, mask), how=how, uniforms_NT=uniforms(keys, how.max_completion_length), end_ids=end)
+        return decode(
+            model, (ids, mask), how=how, uniforms_NT=uniforms(keys, how.max_completion_length), ends=Ends(ids=end)
+        )
 
 
 def clean_logprobs(model: Any, draws: DrawnTokens, lengths: tuple[int, ...], temperature: float) -> Tensor:

@@ -29,6 +29,8 @@ from grpoctl.diagnose.readers.user_settings import typed_settings
         ("lr_scheduler_type", "constant_with_warmup", "lr_scheduler_type", "constant_with_warmup"),
         ("beta", "null", "beta", None),
         ("groups_per_row", "640", "groups_per_row", 640),
+        ("stages.grpo.repetition_penalty", "1.1", "repetition_penalty", 1.1),
+        ("stages.grpo.optim", "adamw_8bit", "optimizer", "adamw_8bit"),
         ("group_sizes", "3, 5", "group_sizes", (3, 5)),
         ("old_policy", "reference", "old_policy", "reference"),
         ("scale_rewards", "none", "scale_rewards", "none"),  # a word of the spec, not "unknown"
@@ -65,6 +67,7 @@ def test_every_field_can_be_said() -> None:
         ("group_sizes", "3,one", "commas between them"),
         ("group_sizes", "1", "at least 2"),
         ("top_p", "2", "0 to 1"),
+        ("min_p", "1.5", "0 to 1"),
     ],
 )
 def test_what_is_wrong_is_said(key: str, text: str, message: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from core.health.before.resources.levers import Lever, levers
+from core.health.before.resources.levers import Lever, Sharded, levers, sharded
 from core.health.before.resources.memory import PROCESS, Place, Tokens, peak, phases
 from core.health.before.resources.shapes import PUBLISHED
 from tests.core.health.before.resources.paper import PAPER, run
 
 TOKENS = Tokens(prompt=3, answer=4)
+NOT_ALONE = ("weights", "reference", "moments", "gradients", "process")
 LONG = {"max_completion_length": 64, "gradient_accumulation_steps": 1, "num_generations": 8, "beta": 0.1}
 
 
@@ -82,6 +83,24 @@ def test_full_fine_tuning_is_told_of_adapters() -> None:
     (adapter,) = (one for one in found.alone if one.change.startswith("model.lora="))
     # 1.54e9 weights in fp32 with gradient, share, moments and reference, against the weights and a small adapter
     assert adapter.bytes < 0.25 * peak(phases(spec, PUBLISHED["Qwen/Qwen2.5-1.5B-Instruct"], TOKENS, cuda(0))).bytes
+
+
+@pytest.mark.parametrize(("more", "devices"), [(52_000, 1), (26_000, 2), (25_999, 3), (13_000, 4), (1, 52_000)])
+def test_full_fine_tuning_that_does_not_fit_is_shared_out(more: int, devices: int) -> None:
+    # 2600 weights of 4 bytes, as many of the reference, two moments and a gradient: 5 * 10400, beside activations
+    spec = run(model={"lora": None})
+    alone = [
+        sum(size for name, size in one.parts.items() if name not in NOT_ALONE)
+        for one in phases(spec, PAPER, TOKENS, cuda(0))
+    ]
+    found = sharded(spec, PAPER, TOKENS, cuda(max(alone) + more))
+    assert found == Sharded(trainer="trl", bytes=52_000, devices=devices)
+    assert sharded(spec, PAPER, TOKENS, cuda(max(alone))) == Sharded(trainer="trl", bytes=52_000, devices=None)
+
+
+def test_what_fits_or_trains_an_adapter_is_not_sent_away() -> None:
+    assert sharded(run(model={"lora": None}), PAPER, TOKENS, cuda(2**40)) is None
+    assert sharded(run(), PAPER, TOKENS, cuda(0)) is None
 
 
 def test_another_profile_is_a_change() -> None:

@@ -174,7 +174,7 @@ def phase(spec: RunSpec, name: str, place: Place = PLACE) -> dict[str, int]:
 
 def test_what_is_held() -> None:
     # 2600 weights of 4 bytes; r=2 on q (8 -> 8) and k (8 -> 4): 2 * (16 + 12) elements in each of two blocks
-    found = weights(run().model, PAPER, "cuda")
+    found = weights(run(), PAPER, "cuda")
     assert (found.total, found.trainable) == (2600, 112)
     assert dict(found.held) == {"process": memory.PROCESS["cuda"], "weights": 10_400, "adapter": 448}
     assert phase(run(), "learn")["moments"] == 2 * 448
@@ -190,20 +190,20 @@ def test_what_is_held() -> None:
     ],
 )
 def test_weights_by_precision(model: dict[str, Any], bytes_: int) -> None:
-    found = weights(run(model=model).model, PAPER, "cuda").held
+    found = weights(run(model=model), PAPER, "cuda").held
     assert (found["weights"], found["adapter"]) == (bytes_, 448)  # an adapter is fp32 beside any weights
 
 
 def test_without_an_adapter_all_weights_move_and_are_kept_twice() -> None:
-    found = weights(run(model={"lora": None}).model, PAPER, "cuda")
+    found = weights(run(model={"lora": None}), PAPER, "cuda")
     assert (found.trainable, found.each, found.held["reference"]) == (2600, 4, 10_400)
-    bf16 = weights(run(model={"lora": None, "dtype": "bfloat16"}).model, PAPER, "cuda")
+    bf16 = weights(run(model={"lora": None, "dtype": "bfloat16"}), PAPER, "cuda")
     assert (bf16.trainable, bf16.each, bf16.held["reference"]) == (2600, 2, 5_200)
 
 
 def test_a_frozen_backbone_moves_what_its_patterns_name() -> None:
     spec = run(model={"lora": None, "trainable": ["model.layers.1.mlp.*"]})
-    found = weights(spec.model, PAPER, "cuda")
+    found = weights(spec, PAPER, "cuda")
     assert (found.trainable, found.held["reference"]) == (288, 1_152)  # three of 8 x 12
     # Nothing below the second block keeps anything for backward.
     assert phase(spec, "learn")["activations"] == block(spec.model, PAPER, ROWS, "cuda")
@@ -359,6 +359,15 @@ def test_disk_on_paper() -> None:
     assert found.merged == 0
     assert found.records == disks.STORE + 10 * disks.STEP + 40 * (disks.SAMPLE + 5 * disks.TOKEN)
     assert found.total == found.checkpoints + found.export + found.records
+
+
+def test_a_reference_that_moves_is_held_and_stored_beside_an_adapter() -> None:
+    moving = run(grpo={"sync_ref_model": True, "beta": 0.1})
+    assert weights(moving, PAPER, "cpu").held["reference"] == 448
+    assert "reference" not in weights(run(grpo={"beta": 0.1}), PAPER, "cpu").held
+    assert disk(moving, PAPER, "cpu").checkpoint == 4 * 448  # weights, reference, two moments
+    whole = run(model={"lora": None}, grpo={"sync_ref_model": True, "beta": 0.1})
+    assert weights(whole, PAPER, "cpu").held["reference"] == 10_400  # the one that is there anyway
 
 
 @pytest.mark.parametrize(

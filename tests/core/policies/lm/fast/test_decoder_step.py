@@ -18,6 +18,7 @@ from core.policies.lm.decoding import DrawnTokens, decode
 from core.policies.lm.fast import decoder_step, kv_cache
 from core.policies.lm.fast import decoder_step as module
 from core.policies.lm.fast.fused_layers import folded_adapter
+from core.policies.lm.stopping import Ends
 from core.policies.savings import Savings
 from core.randomness import INIT, RowKey, seeded, uniforms
 from tests.fakes import SMALL, VOCABULARY, small_llama, small_qwen2
@@ -109,7 +110,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
 def decoded(model: Any, savings: Savings, ends: Tensor = SOME, how: Sampling = HOW, ids: Tensor = IDS) -> DrawnTokens:
     draws = uniforms(KEYS[: K * len(ids)], how.max_completion_length)
     with torch.no_grad():
-        return decode(model, (ids, (ids != 0).long()), how=how, uniforms_NT=draws, end_ids=ends, savings=savings)
+        return decode(model, (ids, (ids != 0).long()), how=how, uniforms_NT=draws, ends=Ends(ids=ends), savings=savings)
 
 
 def assert_same(one: DrawnTokens, other: DrawnTokens, close: float = 2e-5) -> None:

@@ -20,6 +20,7 @@ from core.policies.lm import decoding
 from core.policies.lm.decoding import DrawnTokens, decode
 from core.policies.lm.fast import decoder_step, kv_cache
 from core.policies.lm.fast.decoder_step import Launch
+from core.policies.lm.stopping import Ends
 from core.policies.savings import Savings
 from core.randomness import RowKey, uniforms
 from tests.fakes import VOCABULARY, small_llama
@@ -67,7 +68,9 @@ def decoded(ends: Tensor = NEVER, savings: Savings | None = None) -> DrawnTokens
     how = Sampling(temperature=1.0, max_completion_length=LIMIT)
     draws, prompts = uniforms(keys, LIMIT), (IDS, (IDS != 0).long())
     with torch.no_grad():
-        return decode(small_llama(), prompts, how=how, uniforms_NT=draws, end_ids=ends, savings=savings or Savings())
+        return decode(
+            small_llama(), prompts, how=how, uniforms_NT=draws, ends=Ends(ids=ends), savings=savings or Savings()
+        )
 
 
 def test_a_step_is_recorded_once_and_replayed_for_each_token(on_device: Callable[[Recorder], Recorder]) -> None:
