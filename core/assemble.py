@@ -25,7 +25,7 @@ from core.training.callbacks import (
     RolloutIntegrity,
     Watching,
 )
-from core.training.checkpoint import Checkpoints, Snapshot, initial_weights
+from core.training.checkpoint import Checkpoints, Drafts, Snapshot, initial_weights
 from core.training.outcome import Ending
 from core.training.trainer import Parts, Trainer
 
@@ -91,6 +91,6 @@ def callbacks(
     return [*watching, parent, Checkpointing(checkpoints, spec.checkpoints, trainer.snapshot, over)]
 
 
-def open_checkpoints(spec: RunSpec, folder: Path) -> Checkpoints:
-    """The checkpoints of a run, with the spec's retention."""
-    return Checkpoints(folder, spec.checkpoints.save_total_limit)
+def open_checkpoints(spec: RunSpec, folder: Path, drafts: Drafts | None = None) -> Checkpoints:
+    """The checkpoints of a run, with the spec's retention; `drafts` of a run that others may take over."""
+    return Checkpoints(folder, spec.checkpoints.save_total_limit, drafts)

@@ -11,6 +11,7 @@
         ├── CheckpointError          a checkpoint is damaged, or of another version
         ├── ModelError               a model cannot be loaded or built
         ├── StorageError             the disk is full, read-only or out of reach
+        ├── SupersededError          another process has taken the run over
         └── TaskError                a task cannot produce or score its problems
 
 A message says what was got, what is allowed and what to do next, on one line.
@@ -76,6 +77,10 @@ class ModelError(RunError):
 
 class StorageError(RunError):
     """The disk is full, read-only or out of reach."""
+
+
+class SupersededError(RunError):
+    """Another process has taken over the run or the study: this one must not write there any more."""
 
 
 class TaskError(RunError):

@@ -5,7 +5,11 @@ What is here: the bytes of those files, and what a full or read-only disk says. 
 
 A row is one line, written by one append and ended by its newline. A line without newline is torn: its writer died or
 the disk filled up. Readers leave it out, writers remove it. Steps never go down inside a file, so that everything after
-a step is the end of the file, and dropping it is one change of the file's length: done or not done, never half.
+a step is the end of the file. Dropping it puts a shorter file in the place of the old one, which somebody may still
+have open: done or not done, never half.
+
+In a directory that this process holds everything goes through its fence (grpoctl.fence): whoever lost the directory to
+another process gets a SupersededError, and has changed nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +19,15 @@ import errno
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from core.errors import StorageError
+from grpoctl.fence import discard, fence_of
+from grpoctl.host import host_tag
 
 Row = dict[str, Any]
 
@@ -33,18 +40,31 @@ class RowWriter:
     """Appends rows to one JSONL file; what `append` returned from survives the death of the process.
 
     Not-a-number and infinities are written as null (JSON has none), every other float so that it reads back exactly.
-    Raises StorageError where the disk is full or read-only; the file then ends with its last whole row.
+    Raises StorageError where the disk is full or read-only; the file then ends with its last whole row. In a directory
+    that this process holds it writes into a new file, which it puts in the old one's place: nobody else has it open.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._fence = path, fence_of(path)
         with storage_errors("write", path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            # A row appended to a torn line would be lost with it, and make the damage look like one in the middle.
-            os.ftruncate(self._descriptor, _whole_length(self._descriptor))
+            if self._fence is None:
+                self._descriptor = self._open(path)
+                return
+            with _in_place_of(path) as draft:
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(path, draft)
+                self._descriptor = self._open(draft)
+
+    def _open(self, path: Path) -> int:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A row appended to a torn line would be lost with it, and make the damage look like one in the middle.
+        os.ftruncate(descriptor, _whole_length(descriptor))
+        return descriptor
 
     def append(self, *rows: Mapping[str, object]) -> None:
         """Write the rows, all of them or none."""
+        if self._fence is not None:
+            self._fence.check()
         data = memoryview(b"".join(map(encode, rows)))
         with storage_errors("write", self._path):
             before = os.fstat(self._descriptor).st_size
@@ -116,10 +136,15 @@ def truncate_after(path: Path, step: int) -> None:
         if row["step"] > step:
             break
         keep = end
-    with storage_errors("write", path), contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
-        if os.fstat(file.fileno()).st_size > keep:
-            os.ftruncate(file.fileno(), keep)
-            os.fsync(file.fileno())
+    if not path.exists():
+        return
+    with storage_errors("write", path), _in_place_of(path) as draft, path.open("rb") as old, draft.open("wb") as new:
+        left = keep
+        while left and (block := old.read(min(left, _BLOCK))):
+            left -= len(block)
+            new.write(block)
+        new.flush()
+        os.fsync(new.fileno())
 
 
 def replace_text(path: Path, text: str, *, durable: bool = True) -> None:
@@ -208,20 +233,77 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
         raise StorageError(f"cannot {verb} {path}: {error.strerror or error}{advice}") from error
 
 
-def _replace(path: Path, data: bytes, durable: bool) -> None:
-    draft = _draft(path)
-    with storage_errors("write", path):
+def remove(path: Path) -> None:
+    """Take a file or folder away, whole or not at all; nothing where there is none. Raises StorageError."""
+    with storage_errors("remove", path):
+        if (fence := fence_of(path)) is not None:
+            fence.remove(path)
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def move(path: Path, target: Path) -> None:
+    """Rename a file or folder. Raises StorageError."""
+    with storage_errors("move", path):
+        if (fence := fence_of(path)) is not None:
+            fence.move(path, target)
+        else:
+            path.rename(target)
+
+
+@contextlib.contextmanager
+def folder_in_place_of(target: Path) -> Iterator[Path]:
+    """An empty folder that takes the target's place at the end, or leaves nothing behind where that fails.
+
+    Raises StorageError where the disk is full or read-only.
+    """
+    with storage_errors("write", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fence, draft = fence_of(target), _draft(target)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
         try:
-            _write(draft, data, durable=durable)
+            yield draft
+            remove(target)
+            if fence is not None:
+                fence.adopt(draft, target)
+            else:
+                draft.rename(target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _replace(path: Path, data: bytes, durable: bool) -> None:
+    with storage_errors("write", path), _in_place_of(path) as draft:
+        _write(draft, data, durable=durable)
+
+
+@contextlib.contextmanager
+def _in_place_of(path: Path) -> Iterator[Path]:
+    """A path to write to; what is there at the end takes the place of the file, or nothing is left behind."""
+    fence, draft = fence_of(path), _draft(path)
+    if fence is not None:
+        fence.check()
+    try:
+        yield draft
+        if fence is not None:
+            fence.adopt(draft, path)
+        else:
             draft.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                draft.unlink()
-            raise
+    except BaseException as error:
+        discard(draft)
+        if fence is not None and isinstance(error, OSError):
+            fence.check()  # the draft may have gone with the right to write
+        raise
 
 
 def _draft(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Where a file is put together: in the folder of this process's claim, else beside it, by host and process."""
+    if (fence := fence_of(path)) is not None:
+        return fence.draft(path.name)
+    return path.with_name(f".{path.name}.{host_tag()}.{os.getpid()}.tmp")
 
 
 def _write(draft: Path, data: bytes, *, durable: bool) -> None:

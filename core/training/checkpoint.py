@@ -2,7 +2,8 @@
 
     checkpoints/step-000040/   weights.safetensors  optimizer.safetensors  state.json (version, step, best, checksums)
 
-A folder is complete or not there: it is written under another name, synced and renamed.
+A folder is complete or not there: it is written under another name, synced and renamed. Where it is written, and who
+may still rename it, is for the caller to say (`Drafts`).
 
 Also here: starting from another run's weights. What fits is taken, what does not is counted, never ignored.
 """
@@ -14,9 +15,10 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -61,18 +63,63 @@ class Snapshot:
     optimizer: Mapping[str, Tensor]
 
 
+class Drafts(Protocol):
+    """Where checkpoints are written before they are one, and how they come and go.
+
+    What a writer may no longer do raises the caller's own error, which passes through.
+    """
+
+    def place(self, target: Path) -> Path:
+        """Where to write what will be `target`."""
+        ...
+
+    def adopt(self, draft: Path, target: Path) -> None:
+        """Put it in its place, in one stroke. Raises OSError."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Take a checkpoint away, in one stroke as far as readers see. Raises OSError."""
+        ...
+
+    def check(self) -> None:
+        """Raises where this writer may not write any more."""
+        ...
+
+
+class Beside:
+    """The drafts of a folder that has one writer: they stand beside the checkpoints."""
+
+    def place(self, target: Path) -> Path:
+        """`writing-step-000040` for step-000040."""
+        return target.with_name(f"writing-{target.name}")
+
+    def adopt(self, draft: Path, target: Path) -> None:
+        """Rename it."""
+        draft.rename(target)
+
+    def remove(self, path: Path) -> None:
+        """Delete it."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    def check(self) -> None:
+        """There is no other writer."""
+
+
 class Checkpoints:
     """The checkpoints of one run: the last `keep` and the best one stay."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, drafts: Drafts | None = None) -> None:
         self.folder = folder
         self._keep = keep
+        self._drafts = drafts or Beside()
 
     def save(self, snapshot: Snapshot) -> Path:
         """Write a checkpoint and drop those no longer kept. Raises StorageError where the disk refuses."""
         target = self.path(snapshot.progress.step)
-        work = target.with_name(f"writing-{target.name}")
+        work = self._drafts.place(target)
+        self._drafts.check()
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir(parents=True)
             save_file(dict(snapshot.weights), work / _WEIGHTS)
@@ -84,11 +131,12 @@ class Checkpoints:
                 (work / name).chmod((work / _STATE).stat().st_mode)  # safetensors' files are for their maker alone
                 _sync(work / name)
             if target.exists():
-                shutil.rmtree(target)
-            work.rename(target)
+                self._drafts.remove(target)
+            self._drafts.adopt(work, target)
             _sync(self.folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(work, ignore_errors=True)
+            self._drafts.check()  # the draft may be gone because the right to write is
             raise StorageError(
                 f"cannot write checkpoint {target}: {_reason(error)}; free some space, then --resume"
             ) from error
@@ -138,13 +186,15 @@ class Checkpoints:
     def drop_after(self, step: int) -> None:
         """Remove checkpoints newer than the step a resumed run starts from, and what a killed writer left."""
         for stale in [*(self.path(s) for s in self.steps() if s > step), *self.folder.glob("writing-*")]:
-            shutil.rmtree(stale, ignore_errors=True)
+            with suppress(OSError):
+                self._drafts.remove(stale)
 
     def _retain(self, progress: Progress) -> None:
         last = [step for step in self.steps() if step <= progress.step][-self._keep :]
         for step in self.steps():
             if step not in last and step != progress.best_step:
-                shutil.rmtree(self.path(step), ignore_errors=True)
+                with suppress(OSError):
+                    self._drafts.remove(self.path(step))
 
 
 def _checksums(folder: Path, progress: Mapping[str, object]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from grpoctl.executors import registry
 from grpoctl.executors.base import Executor
 from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
-from grpoctl.files import storage_errors
+from grpoctl.files import remove, storage_errors
 from grpoctl.resources import verified
 from grpoctl.runs import liveness
 from grpoctl.runs import profile as profiles
@@ -166,15 +166,14 @@ def opened_study(request: SweepRequest, home: Home) -> Iterator[OpenStudy]:
         existing, sweep = _study_and_sweep(request, home)
         agreed = terms(request, sweep)  # options that contradict each other are refused before anything is written, too
         if existing is not None:
-            stack.enter_context(existing.hold())
-            with storage_errors("write", existing.control):  # it was for an earlier driver
-                existing.control.unlink(missing_ok=True)
+            stack.enter_context(existing.hold(attempt=True))
+            remove(existing.control)  # it was for an earlier driver
             yield reopened(existing, agreed)
             return
         with _one_at_a_time(home):  # two that begin the same sweep at once: the second sees that the first drives it
             above = StudyStorage.highest(request.storage, study_stem(sweep)) if request.storage else 0
             opened = new_study(sweep, home, notes(sweep), replace(agreed, above=above))
-            stack.enter_context(opened.study.hold())
+            stack.enter_context(opened.study.hold(attempt=True))
         yield opened
 
 

@@ -21,7 +21,7 @@ from core.errors import GrpoError, NotFoundError, RunError
 from grpoctl.children import child_environment, last_line, python_module
 from grpoctl.config import plain
 from grpoctl.executors.recorder import Recorder, Watcher, last_recorded, rewind
-from grpoctl.files import Row, read_rows, storage_errors
+from grpoctl.files import Row, read_rows, replace_bytes, storage_errors
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status
 
@@ -105,7 +105,9 @@ def program(spec: RunSpec, run: RunDir, *, goes_on: bool) -> Iterator[subprocess
     command = words(template or "", plain(spec), str(run.path))
     log = run.path / LOG
     environment = {name: value for name, value in child_environment().items() if name != KNOWN}
-    with storage_errors("start a process that writes", log), log.open("ab" if goes_on else "wb") as output:
+    # A new file each time: what an earlier program still writes into the old one is not of this attempt.
+    replace_bytes(log, log.read_bytes() if goes_on and log.exists() else b"")
+    with storage_errors("start a process that writes", log), log.open("ab") as output:
         started = subprocess.Popen(
             python_module("grpoctl.executors.supervisor", str(spec.trainer.grace), *command),
             stdin=subprocess.PIPE,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from core.config import RunSpec
-from core.errors import GrpoError, SpecError, StorageError, in_words
+from core.errors import GrpoError, SpecError, StorageError, SupersededError, in_words
 from core.training.outcome import Ending, EndStatus
 from grpoctl.config import read_resolved, spec_sha
 from grpoctl.executors.command import train_by_command
@@ -27,14 +27,8 @@ from grpoctl.executors.shared_stages import SharedStages, publishing, shared_sta
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.exports import weights
-from grpoctl.files import (
-    Row,
-    read_json,
-    read_rows,
-    replace_json,
-    replace_rows,
-    storage_errors,
-)
+from grpoctl.fence import Fence
+from grpoctl.files import Row, read_json, read_rows, remove, replace_json, replace_rows
 from grpoctl.runs import provenance, status
 from grpoctl.runs.launch import identity_of, initial_snapshot
 from grpoctl.runs.log import add_text, logged
@@ -90,28 +84,31 @@ def execute(
     """Train what RUN/spec.yaml says, from its newest sound checkpoint; the files say how it ended before this returns.
 
     `mirror`: with a process of its own that copies the run to MLflow. `slots`: where the run's processes are, this one
-    being the first; how many there are changes nothing about the run. Raises BusyError where another process holds the
-    run, SpecError where its spec was changed since it started, NotFoundError where it lost its provenance, StorageError
-    where not even its status can be written.
+    being the first; how many there are changes nothing about the run. A process that had the run and was not heard of
+    for a while, here or on another machine, is taken over from. Raises BusyError where another process holds the run,
+    SupersededError where one has taken this run over (nothing was written since), SpecError where its spec was changed
+    since it started, NotFoundError where it lost its provenance, StorageError where not even its status can be written.
     """
     spec = _unchanged_spec(run)
-    with run.hold(), signals_as_interrupts(), logged(run):
+    with run.hold(attempt=True) as fence, signals_as_interrupts(), logged(run):
         provenance.record(run, argv)
         _set_status(run, Status.RUNNING, "")
-        with storage_errors("write", run.result):
-            run.result.unlink(missing_ok=True)  # it told of an earlier attempt
+        remove(run.result)  # it told of an earlier attempt
         copy = start_mirror(run) if mirror else None
         notes = provenance.record_inputs(run, spec)
         cause: str | None = None
         try:
+            attempt = _Attempt(run=run, fence=fence, hooks=hooks, notes=notes)
             with other_ranks(run, slots) as others, shared_stages(run, spec) as shared:
                 if spec.trainer.kind == "command":
-                    ended, message = _by_command(spec, run, hooks, notes)
+                    ended, message = _by_command(spec, attempt)
                 else:
-                    ended, message = _train(spec, run, hooks, notes, others, shared)
+                    ended, message = _train(spec, attempt, others, shared)
         except KeyboardInterrupt as error:
             why = "terminated" if isinstance(error, Terminated) else "interrupted"
             ended, message = Status.INTERRUPTED, f"{why}; continue with --resume"
+        except SupersededError:
+            raise  # the run is another process's: nothing may be said of it here
         except GrpoError as error:
             ended, message, cause = Status.FAILED, str(error), type(error).__name__
         except Exception as error:  # noqa: BLE001  the boundary around one run
@@ -128,7 +125,7 @@ def execute(
             _write_cards(run)
         _set_status(run, ended, message, rows)
         if not ended.resumable and run.problems.exists():
-            run.problem_rows.unlink(missing_ok=True)  # now that nobody goes on with the run
+            remove(run.problem_rows)  # now that nobody goes on with the run
     return Executed(result=result, notes=(*notes, *_mirror_notes(copy)), error=cause)
 
 
@@ -140,25 +137,36 @@ def _unchanged_spec(run: RunDir) -> RunSpec:
     return spec
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Attempt:
+    """One execution of a run: the right to write into it, who watches, and what the user should be told at its end."""
+
+    run: RunDir
+    fence: Fence
+    hooks: Hooks
+    notes: list[str]
+
+    def waiting(self) -> None:
+        """Called at each look while the run waits for somebody; what it raises ends the run."""
+        self.fence.check()
+        self.hooks.waiting()
+
+
 def _train(
-    spec: RunSpec,
-    run: RunDir,
-    hooks: Hooks,
-    notes: list[str],
-    others: OtherRanks | None,
-    shared: SharedStages | None,
+    spec: RunSpec, attempt: _Attempt, others: OtherRanks | None, shared: SharedStages | None
 ) -> tuple[Status, str]:
     """Rewind to the newest sound checkpoint, or take a prefix of another run; assemble, drive to the end, export."""
+    run, hooks, notes = attempt.run, attempt.hooks, attempt.notes
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
     from core.assemble import assemble, open_checkpoints
     from core.training.checkpoint import fit
 
-    checkpoints = open_checkpoints(spec, run.checkpoints)
-    ask = parent_control(run, hooks.waiting)
+    checkpoints = open_checkpoints(spec, run.checkpoints, attempt.fence)
+    ask = parent_control(run, attempt.waiting)
     restart = _begun(run, checkpoints, notes)
     mine = restart is not None  # its own checkpoint, perhaps of another machine
     if shared is not None:
-        restart = _taken(run, checkpoints, shared, hooks, ask) if restart is None else shared.resume(restart)
+        restart = _taken(attempt, checkpoints, shared, ask) if restart is None else shared.resume(restart)
         notes += shared.notes
     if others is not None:
         others.begin(-1 if restart is None else restart.progress.step)
@@ -194,12 +202,12 @@ def _train(
     return Status(ending.status), ending.message
 
 
-def _by_command(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[Status, str]:
+def _by_command(spec: RunSpec, attempt: _Attempt) -> tuple[Status, str]:
     """Train by the program that the spec names."""
+    run, hooks = attempt.run, attempt.hooks
     hooks.started(spec, run)
-    return train_by_command(
-        spec, run, ask=parent_control(run, hooks.waiting), row=hooks.row, waiting=hooks.waiting, notes=notes
-    )
+    ask = parent_control(run, attempt.waiting)
+    return train_by_command(spec, run, ask=ask, row=hooks.row, waiting=attempt.waiting, notes=attempt.notes)
 
 
 def _leave(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str]:
@@ -222,11 +230,12 @@ def _begun(run: RunDir, checkpoints: Checkpoints, notes: list[str]) -> Snapshot 
 
 
 def _taken(
-    run: RunDir, checkpoints: Checkpoints, shared: SharedStages, hooks: Hooks, ask: Callable[[int], Ending | None]
+    attempt: _Attempt, checkpoints: Checkpoints, shared: SharedStages, ask: Callable[[int], Ending | None]
 ) -> Snapshot | None:
     """What the run, which has nothing, takes of another run of its study; None where there is nothing to take."""
-    with Recorder(run, hooks.row) as recorder:
-        restart = shared.take(checkpoints, recorder, ask, hooks.waiting)
+    run = attempt.run
+    with Recorder(run, attempt.hooks.row) as recorder:
+        restart = shared.take(checkpoints, recorder, ask, attempt.waiting)
     if restart is None:
         rewind(run, -1)
     return restart

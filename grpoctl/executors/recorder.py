@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from core.health.finding import sampled
-from grpoctl.files import RowWriter, read_rows, replace_bytes, storage_errors, truncate_after
+from grpoctl.files import RowWriter, read_rows, remove, replace_bytes, truncate_after
 from grpoctl.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -78,10 +78,12 @@ def last_recorded(run: RunDir) -> int:
 
 
 def rewind(run: RunDir, step: int) -> None:
-    """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes."""
+    """Drop everything recorded after `step`: what is then written again equals what an undisturbed run writes.
+
+    Each file is replaced by a new one: whoever wrote here before may have the old one open.
+    """
     for path in (run.metrics, run.samples, run.timings, run.problem_rows):
         truncate_after(path, step)
     for picture in run.pictures.glob("step-*.png"):
         if picture > run.picture(step):
-            with storage_errors("remove", picture):
-                picture.unlink(missing_ok=True)
+            remove(picture)

@@ -92,7 +92,7 @@ class SharedStages:
             if self._there.there(sha) or sha not in self._there.wanted():
                 return
             try:
-                draft = self._there.draft(sha)
+                draft = self._there.draft(sha, self._run)
                 copy_records(self._run, draft)
                 taken = snapshot()
                 kept = Checkpoints(draft.checkpoints, keep=2)

@@ -21,7 +21,7 @@ from core.config import ModelSpec, RunSpec
 from core.errors import NotFoundError, StorageError, UserError
 from grpoctl.config import read_resolved
 from grpoctl.exports.model_card import hub_id, model_card
-from grpoctl.files import read_json, replace_json, replace_text, storage_errors
+from grpoctl.files import folder_in_place_of, read_json, replace_json, replace_text, storage_errors
 from grpoctl.runs.listing import summary
 from grpoctl.runs.run_dir import Home, RunDir
 
@@ -70,19 +70,9 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
     Raises StorageError where the disk is full or read-only.
     """
-    with storage_errors("write", target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
-        try:
-            yield draft
-            _set_modes(draft)
-            if target.exists():
-                shutil.rmtree(target)
-            draft.rename(target)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    with folder_in_place_of(target) as draft:
+        yield draft
+        _set_modes(draft)
 
 
 def _set_modes(folder: Path) -> None:

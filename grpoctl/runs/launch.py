@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from core.config import RunSpec
 from core.errors import BusyError, CheckpointError, GrpoError, NotFoundError
 from grpoctl.config import Loaded, Revisions, dump, read_resolved, run_stem, spec_sha
-from grpoctl.files import read_json, read_rows, replace_text, storage_errors
+from grpoctl.files import move, read_json, read_rows, replace_text, storage_errors
 from grpoctl.runs import provenance, status
 from grpoctl.runs.listing import summary
 from grpoctl.runs.run_dir import Home, RunDir
@@ -123,8 +123,7 @@ def _move_aside(path: Path) -> Path:
     """Where the directory is now: the first `<name>.damaged-<k>` that was free."""
     taken = (path.with_name(f"{path.name}.damaged-{number}") for number in itertools.count(1))
     aside = next(free for free in taken if not os.path.lexists(free))
-    with storage_errors("move aside", path):
-        path.rename(aside)
+    move(path, aside)
     return aside
 
 

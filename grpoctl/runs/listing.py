@@ -38,7 +38,8 @@ def _standing(run: RunDir, record: status.StatusRecord | None) -> dict[str, Any]
     if record is not None:
         return {"status": str(record.status), "step": record.step, "message": record.message}
     if run.is_held():
-        return {"status": "RUNNING", "step": 0, "message": "waits for its turn"}
+        where = liveness.holder_text(run)
+        return {"status": "RUNNING", "step": 0, "message": f"waits for its turn{f' ({where})' if where else ''}"}
     return {"status": "INTERRUPTED", "step": 0, "message": "its process died before the first step"}
 
 

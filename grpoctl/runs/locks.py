@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import RunError, StorageError
+from grpoctl.fence import Fence
 from grpoctl.files import storage_errors
 
 LOOK = 0.02  # seconds between two looks at a lock
@@ -30,27 +31,70 @@ def hold_lock(path: Path, patience: float | None) -> Iterator[int | None]:
     A patience of None waits for ever. The lock belongs to the open file, so it dies with the process (flock, not
     fcntl's record locks: those are lost as soon as the process closes the same file a second time).
     """
+    while True:
+        with storage_errors("lock", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with _kept(descriptor):
+            if not _acquire(descriptor, patience):
+                written = os.pread(descriptor, 32, 0).strip()
+                yield int(written) if written.isdigit() else 0
+                return
+            if not _is_at(descriptor, path):  # replaced meanwhile: the lock that counts is another file's
+                continue
+            with _signed(descriptor):
+                yield None
+            return
+
+
+@contextlib.contextmanager
+def replace_lock(path: Path, fence: Fence) -> Iterator[None]:
+    """Holds a new lock in the place of one that a process keeps which has lost the directory.
+
+    Raises SupersededError, StorageError.
+    """
+    draft = fence.draft(path.name)
     with storage_errors("lock", path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with _kept(descriptor):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fence.adopt(draft, path)
+            with _signed(descriptor):
+                yield
+
+
+@contextlib.contextmanager
+def _kept(descriptor: int) -> Iterator[None]:
+    """Inside, the descriptor is one of this process's locks; then it is closed."""
     _held.add(descriptor)
     try:
-        if not _acquire(descriptor, patience):
-            written = os.pread(descriptor, 32, 0).strip()
-            yield int(written) if written.isdigit() else 0
-            return
-        with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        try:
-            yield None
-        finally:
-            if descriptor in _held:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(descriptor, 0)
+        yield
     finally:
         if descriptor in _held:  # not so in a forked child, where the number may by now be another file's
             _held.discard(descriptor)
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _signed(descriptor: int) -> Iterator[None]:
+    """Inside, the lock's file says which process holds it."""
+    with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    try:
+        yield
+    finally:
+        if descriptor in _held:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """True when the open file is the one of this path."""
+    ours = os.fstat(descriptor)
+    with contextlib.suppress(FileNotFoundError):
+        theirs = path.stat()
+        return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+    return False
 
 
 def is_locked(path: Path) -> bool:

@@ -16,7 +16,6 @@ import hashlib
 import os
 import platform
 import shutil
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -33,7 +32,9 @@ from core.config.task import CustomTaskSpec
 from core.errors import StorageError
 from grpoctl.config import canonical, plain
 from grpoctl.config.authored import is_file
-from grpoctl.files import read_json, replace_json, storage_errors
+from grpoctl.fence import fence_of
+from grpoctl.files import folder_in_place_of, read_json, remove, replace_json, storage_errors
+from grpoctl.host import host_name
 from grpoctl.runs.provenance import PACKAGES, inputs_of, sha256, versions
 from grpoctl.runs.run_dir import RunDir
 
@@ -113,7 +114,7 @@ def _machine() -> dict[str, object]:
         "versions": versions(PACKAGES),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "hostname": socket.gethostname(),
+        "hostname": host_name(),
     }
 
 
@@ -185,9 +186,12 @@ class Prefixes:
         except (KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"{folder} is damaged: {_NOTE} ({type(error).__name__}: {error})") from error
 
-    def draft(self, sha: str) -> RunDir:
-        """An empty folder to put a prefix together in, as a run's directory. Raises StorageError."""
-        draft = self.folder / f"writing-{sha}"
+    def draft(self, sha: str, run: RunDir | None = None) -> RunDir:
+        """An empty folder to put a prefix of this run together in, as a run's directory; with the right to write into
+        the run goes the one to publish it. Raises StorageError.
+        """
+        fence = None if run is None else fence_of(run.path)
+        draft = self.folder / f"writing-{sha}" if fence is None else fence.draft(f"prefix-{sha}")
         with storage_errors("write", draft):
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
@@ -208,7 +212,8 @@ class Prefixes:
 
     def remove(self, sha: str) -> None:
         """Take the prefix away."""
-        shutil.rmtree(self.path(sha), ignore_errors=True)
+        with suppress(StorageError):
+            remove(self.path(sha))
 
 
 def copy_records(source: RunDir, target: RunDir) -> None:
@@ -234,13 +239,9 @@ def copy_checkpoint(source: RunDir, target: RunDir, step: Path) -> bool:
     there, place = source.checkpoints / step.name, target.checkpoints / step.name
     if not there.is_dir():
         return False
-    draft = place.with_name(f"writing-{step.name}")
-    with storage_errors("copy", there):
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+    with storage_errors("copy", there), folder_in_place_of(place) as draft:
         for file in there.iterdir():
             _link(file, draft / file.name)
-        draft.rename(place)
     return True
 
 

@@ -10,14 +10,16 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import AmbiguousNameError, BusyError, NotFoundError, StorageError
+from grpoctl.fence import Fence
 from grpoctl.files import read_json, storage_errors
 from grpoctl.runs import status
-from grpoctl.runs.locks import hold_lock, is_locked
+from grpoctl.runs.claims import Claim, Claimed, Terms, holding, make_claim, newest_claim, silence, silent_for, terms
+from grpoctl.runs.locks import hold_lock, is_locked, replace_lock
 
 HOME_NAME = ".grpoctl"
 HOME_VARIABLE = "GRPOCTL_HOME"
@@ -69,9 +71,38 @@ class HeldDir:
         """What that one printed."""
         return self.path / "mirror.log"
 
-    def is_held(self) -> bool:
-        """True while a process holds it; this one's own hold counts."""
-        return is_locked(self.lock)
+    def is_held(self, *, hung: bool = False) -> bool:
+        """True while a process holds it, on whatever machine; this one's own hold counts.
+
+        On this machine the lock says so; of another one's process it is true until its heartbeat was seen to stand
+        still for a while (claims). With `hung` that ends it for a process of this machine, too.
+        """
+        claim = newest_claim(self.path)
+        if claim is None or claim.ended or (claim.here and not hung):
+            return is_locked(self.lock)
+        if claim.here and not is_locked(self.lock):
+            return False
+        return silent_for(claim) < silence()
+
+    def holder_elsewhere(self) -> Claim | None:
+        """The claim of a process on another machine that has not let go, whether or not it lives; else None."""
+        claim = newest_claim(self.path)
+        return None if claim is None or claim.here or claim.ended else claim
+
+    @contextlib.contextmanager
+    def _claimed(self, busy: Callable[[str], BusyError], patience: float, terms: Terms) -> Iterator[Fence]:
+        """Hold lock and claim. `busy` makes the error of who has it, in words."""
+        with contextlib.ExitStack() as stack:
+            pid = stack.enter_context(hold_lock(self.lock, patience))
+            claimed = make_claim(self.path, terms, locked=pid is not None)
+            if not isinstance(claimed, Claimed):
+                if claimed is not None and not claimed.here:
+                    raise busy(f"process {claimed.pid} on {claimed.host}")
+                raise busy(f"process {pid}" if pid else "another process")
+            fence = stack.enter_context(holding(claimed, lasting=terms.attempt))
+            if pid is not None:
+                stack.enter_context(replace_lock(self.lock, fence))
+            yield fence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,16 +195,20 @@ class RunDir(HeldDir):
         return self.path / "merged"
 
     @contextlib.contextmanager
-    def hold(self, patience: float = 0.5) -> Iterator[None]:
-        """Hold the run; the lock dies with this process, however it dies.
+    def hold(self, patience: float = 0.5, *, silent: float | None = None, attempt: bool = False) -> Iterator[Fence]:
+        """Hold the run, and write into it through the fence that this gives; both end with this process.
 
-        `patience` (seconds) outlasts those who only look whether it is held. Raises BusyError naming the holder.
+        `patience` (seconds) outlasts those who only look whether it is held; 0 also waits for no heartbeat. `silent`:
+        seconds without a heartbeat after which a process of another machine is taken for gone (default: `silence()`;
+        0 for a caller who knows that it is). `attempt`: to go on with the run; then a process of this machine is, too,
+        though it has the lock. Raises BusyError naming the holder.
         """
-        with hold_lock(self.lock, patience) as holder:
-            if holder is not None:
-                by = f"process {holder}" if holder else "another process"
-                raise BusyError(f"{self.id} is in use by {by}; wait until it ends, or start a new run without --resume")
-            yield
+
+        def busy(by: str) -> BusyError:
+            return BusyError(f"{self.id} is in use by {by}; wait until it ends, or start a new run without --resume")
+
+        with self._claimed(busy, patience, terms(silent, watches=patience > 0, attempt=attempt)) as fence:
+            yield fence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

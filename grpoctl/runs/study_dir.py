@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import AmbiguousNameError, BusyError, NotFoundError
+from grpoctl.fence import Fence
 from grpoctl.files import storage_errors
+from grpoctl.runs.claims import terms
 from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import STUDIES, STUDY_SPEC, HeldDir, Home, RunDir, path_of
 
@@ -81,13 +83,14 @@ class StudyDir(HeldDir):
         return [run for _, run in sorted(numbered, key=lambda entry: entry[0]) if run.spec.exists()]
 
     @contextlib.contextmanager
-    def hold(self, patience: float = 0.5) -> Iterator[None]:
-        """Hold the study; the lock dies with this process. Raises BusyError naming the holder."""
-        with hold_lock(self.lock, patience) as holder:
-            if holder is not None:
-                by = f"process {holder}" if holder else "another process"
-                raise BusyError(f"{self.id} is driven by {by}; wait until it ends, or: grpoctl stop {self.id}")
-            yield
+    def hold(self, patience: float = 0.5, *, silent: float | None = None, attempt: bool = False) -> Iterator[Fence]:
+        """Hold the study as a run is held (RunDir.hold). Raises BusyError naming the holder."""
+
+        def busy(by: str) -> BusyError:
+            return BusyError(f"{self.id} is driven by {by}; wait until it ends, or: grpoctl stop {self.id}")
+
+        with self._claimed(busy, patience, terms(silent, watches=patience > 0, attempt=attempt)) as fence:
+            yield fence
 
     @contextlib.contextmanager
     def hold_for_confirmation(self) -> Iterator[None]:

@@ -7,7 +7,6 @@ What is here: the order of things. What is not: how points are drawn (samplers),
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
 from grpoctl.config import Loaded
 from grpoctl.credentials import without_credentials
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
-from grpoctl.files import read_json
+from grpoctl.files import read_json, remove
 from grpoctl.runs.dtype import settled_in, settled_trial
 from grpoctl.runs.launch import prepare_in
 from grpoctl.runs.run_dir import RunDir
@@ -267,7 +266,7 @@ class Driver:
             record = self._with_expectations(record, trial)
         for run in trial.runs:
             if str(run.path) not in record.runs:
-                shutil.rmtree(run.path, ignore_errors=True)  # prepared, and never begun
+                remove(run.path)  # prepared, and never begun
         del self._active[number]
         self.prefixes.trial_ended(record.params, record.seeds)
         self.book.trials[number] = record

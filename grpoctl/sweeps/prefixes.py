@@ -6,7 +6,6 @@ computes: a job that is held back is only begun later.
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from core.config import RunSpec
 from core.errors import StorageError
 from grpoctl.config import canonical, plain
-from grpoctl.files import read_json
+from grpoctl.files import read_json, remove
 from grpoctl.runs.launch import source_of
 from grpoctl.runs.prefixes import Prefixes, shas_of, surroundings
 from grpoctl.runs.run_dir import RunDir
@@ -97,7 +96,7 @@ class SharedPrefixes:
 
     def close(self) -> None:
         """Take all of it away: the study has all it was asked for."""
-        shutil.rmtree(self._there.folder, ignore_errors=True)
+        remove(self._there.folder)
 
     @property
     def _wanted(self) -> list[str]:

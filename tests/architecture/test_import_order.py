@@ -18,7 +18,7 @@ CORE = (
 )  # fmt: skip
 # grpoctl's parts likewise (docs/decisions/0017-ranks.md).
 GRPOCTL = (
-    "version", "wording", "sections", "files", "children", "credentials", "console",  # they know of no run
+    "version", "wording", "sections", "host", "fence", "files", "children", "credentials", "console",  # of no run
     "config", "resources", "runs", "tracking",  # a spec, what it needs, its directory, the copy in MLflow
     "analysis", "dataset", "diagnose", "exports", "stored_outputs",  # what is said of runs and data, from files
     "executors", "sweeps", "api",  # what runs them, and says at their end what came out
