@@ -23,6 +23,7 @@ from grpoctl.cli import notify, sweep_session
 from grpoctl.cli.options import Json, Overrides, Profile, wet
 from grpoctl.cli.sweep_session import SweepRequest, Workers
 from grpoctl.credentials import STORAGE_VARIABLE
+from grpoctl.executors.slurm import SlurmJobs
 from grpoctl.executors.terminal import wait_until_held
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
@@ -46,7 +47,19 @@ Gpus = Annotated[str | None, typer.Option("--gpus", help="Workers on these GPUs,
 PerGpu = Annotated[int, typer.Option("--per-gpu", help="Workers on each of --gpus.", min=1, metavar="M")]
 Executor = Annotated[
     str | None,
-    typer.Option("--executor", help="How trials run: pool, inline, or a package's executor.", metavar="NAME"),
+    typer.Option("--executor", help="How trials run: pool, inline, slurm, or a package's executor.", metavar="NAME"),
+]
+SlurmPartition = Annotated[
+    str | None, typer.Option("--slurm-partition", help="SLURM partition of the workers' jobs.", metavar="P")
+]
+SlurmGpus = Annotated[int | None, typer.Option("--slurm-gpus", help="GPUs of each worker's job.", min=0, metavar="N")]
+SlurmTime = Annotated[
+    str | None, typer.Option("--slurm-time", help="Time limit of each job, e.g. 4:00:00", metavar="LIMIT")
+]
+SlurmAccount = Annotated[str | None, typer.Option("--slurm-account", help="Account of the jobs.", metavar="A")]
+SlurmQos = Annotated[str | None, typer.Option("--slurm-qos", help="QoS of the jobs.", metavar="Q")]
+SlurmArgs = Annotated[
+    str | None, typer.Option("--slurm-args", help="More options of sbatch, e.g. '--mem=16G'", metavar="ARGS")
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds of each trial, e.g. 0,1,2", metavar="N,N,...")]
 Storage = Annotated[str | None, typer.Option("--storage", help="Optuna RDB URL; default: SQLite.", metavar="URL")]
@@ -66,6 +79,12 @@ def sweep(
     per_gpu: PerGpu = 1,
     inline: Annotated[bool, typer.Option("--inline", help="Run in this process, one run after another.")] = False,
     executor: Executor = None,
+    slurm_partition: SlurmPartition = None,
+    slurm_gpus: SlurmGpus = None,
+    slurm_time: SlurmTime = None,
+    slurm_account: SlurmAccount = None,
+    slurm_qos: SlurmQos = None,
+    slurm_args: SlurmArgs = None,
     storage: Storage = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished study.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Resume, and retry failed trials.")] = False,
@@ -85,10 +104,14 @@ def sweep(
     json: Json = False,
 ) -> None:
     command = notify.words_of(notify_command)
+    slurm = SlurmJobs(
+        partition=slurm_partition, gpus=slurm_gpus, time=slurm_time, account=slurm_account, qos=slurm_qos,
+        arguments=slurm_words(slurm_args),
+    )  # fmt: skip
     request = SweepRequest(
         name=name, overrides=tuple(overrides or ()), profile=profile, trials=trials, seeds=seeds,
         storage=storage or os.environ.get(STORAGE_VARIABLE),
-        workers=Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor),
+        workers=Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor, slurm=slurm),
         resume=resume or retry_failed, retry_failed=retry_failed, fail_on_trial_error=fail_on_trial_error,
         json=json, quiet=quiet, argv=tuple(sys.argv),
     )  # fmt: skip
@@ -102,6 +125,14 @@ def sweep(
         start_detached(request, command)
     else:
         raise typer.Exit(notify.telling(command, "sweep_ended", lambda: sweep_session.run(request)))
+
+
+def slurm_words(text: str | None) -> tuple[str, ...]:
+    """The words of --slurm-args as a shell divides them. Raises UserError where a quote is missing."""
+    try:
+        return tuple(shlex.split(text or ""))
+    except ValueError as error:
+        raise UserError(f"got --slurm-args {text!r}: {error}") from None
 
 
 def request_stop(request: SweepRequest) -> None:
@@ -241,6 +272,9 @@ def _options(request: SweepRequest) -> list[str]:
     values: list[tuple[str, object]] = [
         ("--trials", request.trials), ("--parallel", workers.parallel), ("--gpus", workers.gpus),
         ("--per-gpu", workers.per_gpu if workers.gpus else None), ("--executor", workers.executor),
+        ("--slurm-partition", workers.slurm.partition), ("--slurm-gpus", workers.slurm.gpus),
+        ("--slurm-time", workers.slurm.time), ("--slurm-account", workers.slurm.account),
+        ("--slurm-qos", workers.slurm.qos), ("--slurm-args", shlex.join(workers.slurm.arguments) or None),
     ]  # fmt: skip
     flags = [("--inline", workers.inline), ("--retry-failed", request.retry_failed), ("--quiet", request.quiet),
              ("--fail-on-trial-error", request.fail_on_trial_error)]  # fmt: skip

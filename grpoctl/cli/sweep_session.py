@@ -16,9 +16,10 @@ from grpoctl.cli import exits
 from grpoctl.cli.options import parse_seeds
 from grpoctl.cli.sweep_progress import SweepProgress
 from grpoctl.credentials import masked
-from grpoctl.executors import registry
+from grpoctl.executors import registry, slurm
 from grpoctl.executors.base import Executor
 from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
+from grpoctl.executors.slurm import SlurmJobs
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.files import remove, storage_errors
 from grpoctl.resources import verified
@@ -61,6 +62,7 @@ class Workers:
     per_gpu: int = 1
     inline: bool = False
     executor: str | None = None
+    slurm: SlurmJobs = field(default_factory=SlurmJobs)
 
     @property
     def executed_by(self) -> str:
@@ -69,12 +71,22 @@ class Workers:
             raise UserError(f"got --inline and --executor {self.executor}; leave one of them out")
         name = self.executor or (registry.INLINE if self.inline else registry.POOL)
         registry.check_installed(name)
+        if name == registry.SLURM and self.gpus is not None:
+            raise UserError("got --gpus with --executor slurm; --slurm-gpus says how many GPUs each worker's job gets")
+        if name != registry.SLURM and self.slurm != SlurmJobs():
+            raise UserError(f"got --slurm options with --executor {name}; add --executor slurm, or leave them out")
         return name
+
+    def check(self) -> None:
+        """Raises UserError where the options contradict each other, or a cluster refuses its part of them."""
+        if self.executed_by == registry.SLURM:
+            slurm.check(self.slurm)
 
     def slots(self, sweep: SweepSpec) -> tuple[Slot, ...]:
         """Where workers may run; none in this process. Raises UserError for options that contradict each other.
 
-        Without a word: as many as cores, four at most, for the built-in model (its runs use one thread), else one.
+        Without a word: as many as cores, four at most, for the built-in model (its runs use one thread), else one; four
+        on a cluster.
         """
         inline = self.executed_by == registry.INLINE
         if inline and (self.parallel or self.gpus):
@@ -87,6 +99,8 @@ class Workers:
             raise UserError("got --per-gpu without --gpus; --parallel says how many workers there are")
         if inline:
             return ()
+        if self.executed_by == registry.SLURM:
+            return cpu_slots(self.parallel or WORKERS)
         return cpu_slots(self.parallel or (min(usable_cores(), WORKERS) if sweep.profile == profiles.TINY else 1))
 
 
@@ -169,6 +183,7 @@ def opened_study(request: SweepRequest, home: Home) -> Iterator[OpenStudy]:
     with ExitStack() as stack:
         existing, sweep = _study_and_sweep(request, home)
         agreed = terms(request, sweep)  # options that contradict each other are refused before anything is written, too
+        request.workers.check()
         if existing is not None:
             stack.enter_context(existing.hold(attempt=True))
             remove(existing.control)  # it was for an earlier driver
@@ -234,9 +249,13 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
     )
     executor = registry.build(
         request.workers.executed_by,
-        request.workers.slots(sweep),
-        logs=study.worker_logs,
-        argv=masked_argv(request),
+        registry.Surroundings(
+            slots=request.workers.slots(sweep),
+            logs=study.worker_logs,
+            argv=masked_argv(request),
+            say=progress.note,
+            slurm=request.workers.slurm,
+        ),
     )
     driver = driver_of(plan, book=book, storage=storage, executor=executor, progress=progress)
     progress.start(book.document())

@@ -39,7 +39,8 @@ from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
 
 if TYPE_CHECKING:
-    from core.health.finding import Finding
+    from core.health.finding import Finding, StepTable
+    from core.training.callbacks import Callback
     from core.training.checkpoint import Checkpoints, Snapshot
     from core.training.parallel import World
     from core.training.trainer import Trainer
@@ -163,6 +164,9 @@ def _train(
     if shared is not None:
         trainer.callbacks = [*trainer.callbacks, publishing(shared)]
         trainer.recalibrates = mine  # a prefix is of this machine, and of this version
+    # Of several processes each would have to leave at the same step: those stay.
+    leaving = departing(hooks if others is None else Hooks(), checkpoints, trainer)
+    trainer.callbacks = [*trainer.callbacks, leaving]
     if trainer.origin is not None:
         provenance.note_model(run, trainer.origin.as_json())
     if theirs is not None:
@@ -184,6 +188,25 @@ def _train(
         if ending.status != Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
             notes += _leave(trainer, checkpoints, run)
     return Status(ending.status), ending.message
+
+
+def departing(hooks: Hooks, checkpoints: Checkpoints, trainer: Trainer) -> Callback:
+    """The callback that ends a run where it is to leave its machine. It comes last: by then the step may be saved."""
+    from core.training.callbacks import Callback
+
+    class Departing(Callback):
+        """Pauses the run after any step, unlike its parent, which is asked at evaluations."""
+
+        def after_step(self, table: StepTable) -> Ending | None:
+            """Ends the run, with a checkpoint; a run that has done all it had to ends by itself."""
+            step = int(table[-1]["step"] or 0)
+            if step == 0 or trainer.over() or not (why := hooks.leaving()):
+                return None
+            if step not in checkpoints.steps():
+                checkpoints.save(trainer.snapshot())
+            return Ending(status="INTERRUPTED", message=why)
+
+    return Departing()
 
 
 def _by_command(spec: RunSpec, attempt: _Attempt) -> tuple[Status, str]:

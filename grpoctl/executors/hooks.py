@@ -34,5 +34,9 @@ class Hooks:
     def waiting(self) -> None:
         """Called again and again while the run waits for its parent's word; what it raises ends the run."""
 
+    def leaving(self) -> str:
+        """Called after each step: why the run is to end with a checkpoint, to be gone on with elsewhere; else empty."""
+        return ""
+
     def finished(self) -> None:
         """Called once the loop has ended, however it did."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,41 @@ from grpoctl.executors.base import Executor
 from grpoctl.executors.jobs import Inline
 from grpoctl.executors.pool import Pool
 from grpoctl.executors.slots import Slot
+from grpoctl.executors.slurm import Slurm, SlurmJobs
 
-INLINE, POOL = "inline", "pool"
-BUILT_IN = (INLINE, POOL)
+INLINE, POOL, SLURM = "inline", "pool", "slurm"
+BUILT_IN = (INLINE, POOL, SLURM)
 
 
-def build(name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str]) -> Executor:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What executors are built with. `slots`: where workers may run here, or as many as there are to be elsewhere.
+
+    `logs` is the study's folder for what they print, `argv` the command line as the list of processes may show it.
+    `say` is told what becomes of workers on other machines; `slurm` says what jobs there ask for.
+    """
+
+    slots: Sequence[Slot]
+    logs: Path
+    argv: Sequence[str]
+    say: Callable[[str], None]
+    slurm: SlurmJobs
+
+
+def build(name: str, around: Surroundings) -> Executor:
     """The executor of this name.
-
-    Args: slots: where workers may run here. logs: a folder for what they print. argv: the command line as the list of
-    processes may show it.
 
     Raises UserError for a name that is not installed, SpecError where a package's executor cannot be imported.
     """
     match name:
         case "inline":
-            return Inline(argv=argv)
+            return Inline(argv=around.argv)
         case "pool":
-            return Pool(slots, logs, argv=argv)
+            return Pool(around.slots, around.logs, argv=around.argv)
+        case "slurm":
+            return Slurm(len(around.slots), around.logs, around.slurm, argv=around.argv, say=around.say)
         case _:
-            executor: Executor = _added(name).build(slots, logs, argv)
+            executor: Executor = _added(name).build(around.slots, around.logs, around.argv)
             return executor
 
 

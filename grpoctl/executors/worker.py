@@ -92,13 +92,13 @@ def main(argv: list[str]) -> None:
     gc.freeze()  # what is here by now stays: collecting garbage need not look at it again
 
     def execute_run(job: Job, path: Path, tell: Tell) -> Ended:
-        _make_room(threads)
+        make_room(threads)
         return execute_one(job, path, Reporting(job, path, tell), command)
 
     inbox.serve(events, execute_run)
 
 
-def _make_room(threads: int) -> None:
+def make_room(threads: int) -> None:
     """Nothing is left of the run before: not its model, and not its one thread, which the tiny model takes."""
     import torch
 
