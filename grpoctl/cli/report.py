@@ -95,7 +95,7 @@ def named(home: Home, names: Sequence[str], profile: str | None) -> tuple[list[t
     experiments = []
     for name in names:
         with suppress(NotFoundError):
-            side(paths, name, profile=profile)
+            side(paths, name)
             experiments.append(name)
     profile = profile or (shared_profile(paths, experiments) if experiments else None)
     sides: list[tuple[RunRecord, ...]] = []

@@ -14,10 +14,10 @@ from grpoctl.report.document import Answer, Chart, Problem, Table
 from grpoctl.wording import plural
 
 NOT_RECORDED = "not recorded: these runs are of an older version, or were trained by another program"
-_WORST, _BEST = 20, 5  # problems whose answers are shown
+_WORST, _BEST, _SAME = 20, 5, 3  # problems whose answers are shown
 _SEEDS = 3  # runs of a side whose answers are shown
 _LONGEST = 1200  # characters of a prompt or an answer
-_EQUAL = 1e-9  # a change that is rounding
+_EQUAL = 1e-3  # of the range of all rewards: a change that is no larger is called none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,11 @@ def side_by_side(name: str, first: Evaluated | None, second: Evaluated | None) -
     if first is None or second is None or first.evaluations[0][1].problems != second.evaluations[0][1].problems:
         return []
     known = [problem for problem in _problems(first, second) if not math.isnan(problem.change)]
-    return [_scatter(name, first, second, known), _texts(first, second, known)] if known else []
+    if not known:
+        return []
+    rewards = [value for problem in known for value in (problem.before, problem.after)]
+    equal = _EQUAL * (max(rewards) - min(rewards))
+    return [_scatter(name, first, second, known, equal), _texts(first, second, known, equal)]
 
 
 def _problems(first: Evaluated, second: Evaluated) -> list[Problem]:
@@ -87,9 +91,9 @@ def _answers(side: Evaluated, place: int) -> tuple[Answer, ...]:
     return tuple(answers)
 
 
-def _scatter(name: str, first: Evaluated, second: Evaluated, problems: Sequence[Problem]) -> Chart:
+def _scatter(name: str, first: Evaluated, second: Evaluated, problems: Sequence[Problem], equal: float) -> Chart:
     rows = tuple(
-        (problem.id, shortened(problem.prompt, 90), problem.before, problem.after, _became(problem))
+        (problem.id, shortened(problem.prompt, 90), problem.before, problem.after, _became(problem, equal))
         for problem in problems
     )
     rewards = [value for problem in problems for value in (problem.before, problem.after)]
@@ -112,31 +116,31 @@ def _counts_text(counts: dict[str, int]) -> str:
     return f"{plural(counts['worse'], 'problem')} got worse, {counts['better']} better, {counts['equal']} stayed equal."
 
 
-def _became(problem: Problem) -> str:
-    return "equal" if abs(problem.change) <= _EQUAL else "better" if problem.change > 0 else "worse"
+def _became(problem: Problem, equal: float) -> str:
+    return "equal" if abs(problem.change) <= equal else "better" if problem.change > 0 else "worse"
 
 
-def _texts(first: Evaluated, second: Evaluated, problems: Sequence[Problem]) -> document.Answers:
+def _texts(first: Evaluated, second: Evaluated, problems: Sequence[Problem], equal: float) -> document.Answers:
     """The worst regressions, then the largest gains."""
     order = sorted(problems, key=lambda problem: problem.change)
-    worst = [problem for problem in order if problem.change < -_EQUAL][:_WORST]
-    best = [problem for problem in reversed(order) if problem.change > _EQUAL][:_BEST]
-    draws = first.evaluations[0][1].draws
+    worst = [problem for problem in order if problem.change < -equal][:_WORST]
+    best = [problem for problem in reversed(order) if problem.change > equal][:_BEST]
+    same = [problem for problem in order if abs(problem.change) <= equal][:_SAME]
+    shown = [f"the {plural(len(worst), 'worst regression')}, worst first"] if worst else ["no problem got worse"]
+    shown += [f"the {plural(len(best), 'largest gain')}"] if best else []
+    shown += [f"{len(same)} that stayed equal"] if same else []
+    text = ", then ".join(shown)
     reads = (
-        f"{_shown(len(worst), 'regression')} first, worst first, then {_shown(len(best), 'gain')}, largest first. "
-        f"The reward is the mean over {plural(draws, 'draw')}; the text is the first of them. "
-        "What a single problem changed by is mostly chance: read these to see how answers differ, not how many do."
+        f"{text[0].upper()}{text[1:]}. The reward is the mean over {plural(first.evaluations[0][1].draws, 'draw')}; the "
+        "text is the first of them. What a single problem changed by is mostly chance: read these to see how answers "
+        "differ, not how many do."
     )
     return document.Answers(
         title="The same prompts side by side",
         reads=reads,
         sides=(first.name, second.name),
-        problems=(*worst, *best),
+        problems=(*worst, *best, *same),
     )
-
-
-def _shown(count: int, noun: str) -> str:
-    return f"no {noun}" if count == 0 else plural(count, noun)
 
 
 def _cut(text: str) -> str:

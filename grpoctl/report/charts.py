@@ -65,17 +65,24 @@ def by_side(names: Sequence[str], colours: Sequence[str] = ()) -> Mapping[str, S
 
 
 def curves(
-    x: str, titles: tuple[str, str], sides: Mapping[str, Spec], tables: tuple[str, str], *, many: bool = False
+    x: str,
+    titles: tuple[str, str],
+    sides: Mapping[str, Spec],
+    tables: tuple[str, str],
+    *,
+    limits: tuple[float, float] | None = None,
+    many: bool = False,
 ) -> Spec:
     """Every seed thin, the mean of each side thick; `tables` are those of the seeds and of the means.
 
-    `titles` are of x and y; of `many` runs each is fainter.
+    `titles` are of x and y, `limits` those of y where data do not say; of `many` runs each is fainter.
     """
     x_title, y_title = titles
+    scale = {"zero": False, **({} if limits is None else {"domain": list(limits), "nice": False})}
     seeds, means = tables
     shared = {
         "x": {"field": "x", "type": "quantitative", "title": x_title, "axis": {"tickCount": 5}},
-        "y": {"field": "value", "type": "quantitative", "title": y_title, "scale": {"zero": False}},
+        "y": {"field": "value", "type": "quantitative", "title": y_title, "scale": scale},
     }
     there = {"filter": {"field": "axis", "equal": x}}
     tooltip = [
@@ -179,8 +186,10 @@ def scatter(table: str, x_title: str, y_title: str, limits: tuple[float, float])
                 "data": {"name": table},
                 "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.7},
                 "encoding": {
-                    "x": {"field": "a", "type": "quantitative", "title": x_title, "scale": scale},
-                    "y": {"field": "b", "type": "quantitative", "title": y_title, "scale": scale},
+                    "x": {"field": "a", "type": "quantitative", "title": x_title, "scale": scale,
+                          "axis": {"tickCount": 6}},
+                    "y": {"field": "b", "type": "quantitative", "title": y_title, "scale": scale,
+                          "axis": {"tickCount": 6}},
                     "color": {
                         "field": "became", "type": "nominal",
                         "scale": {"domain": ["better", "equal", "worse"],

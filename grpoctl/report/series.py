@@ -15,7 +15,7 @@ from core.health.rules.gains import HEADLINE
 from core.metrics import declared
 from grpoctl.analysis.collect import RunRecord, number
 from grpoctl.analysis.curves import mean_curve
-from grpoctl.diagnose.figures import thinned
+from grpoctl.diagnose.figures import AROUND, FLAT, thinned
 from grpoctl.files import read_rows
 from grpoctl.report.charts import by_side, curves, shortened
 from grpoctl.report.document import Cell, Chart, Table
@@ -69,7 +69,7 @@ def evaluation_charts(
             name=f"{name}-{axis}",
             title=f"{metric} against {axis if axis in AXES else 'steps'}",
             reads="",
-            spec=_spec(axis, measured(metric), sides, tables, colours),
+            spec=_spec(axis, measured(metric), sides, tables, colours=colours, limits=_around(tables)),
             tables=tables,
             small=True,
         )
@@ -90,18 +90,33 @@ def dead_groups(name: str, sides: Sides, axis: str, colours: Sequence[str] = ())
             "The share of groups in which all completions earned the same: nothing is learned from those. Thin: one "
             f"seed, at most {_POINTS} points, each the mean of neighbouring steps; thick: the mean over seeds."
         ),
-        spec=_spec(axis, "dead groups (share)", sides, tables, colours),
+        spec=_spec(axis, "dead groups (share)", sides, tables, colours=colours, limits=(0.0, 1.0)),
         tables=tables,
     )
 
 
 def _spec(
-    axis: str, y_title: str, sides: Sides, tables: Mapping[str, Table], colours: Sequence[str]
+    axis: str,
+    y_title: str,
+    sides: Sides,
+    tables: Mapping[str, Table],
+    *,
+    colours: Sequence[str],
+    limits: tuple[float, float] | None,
 ) -> Mapping[str, Any]:
     seeds, means = tables
     many = sum(map(len, sides.values())) > _MANY
-    titles = (AXES.get(axis, "steps"), y_title)
-    return curves(axis, titles, by_side(list(sides), colours), (seeds, means), many=many)
+    looks, titles = by_side(list(sides), colours), (AXES.get(axis, "steps"), y_title)
+    return curves(axis, titles, looks, (seeds, means), limits=limits, many=many)
+
+
+def _around(tables: Mapping[str, Table]) -> tuple[float, float] | None:
+    """Limits of y for values that are next to equal: what rounding does is not to look like a curve."""
+    values = [value for row in next(iter(tables.values())).rows if (value := number(row[-1])) is not None]
+    if not values or max(values) - min(values) > FLAT * max(map(abs, values)):
+        return None
+    middle, room = (min(values) + max(values)) / 2, AROUND * (max(map(abs, values)) or 1.0)
+    return middle - room, middle + room
 
 
 def _tables(name: str, sides: Sides, metric: str, axes: Sequence[str], *, most: int | None) -> Mapping[str, Table]:

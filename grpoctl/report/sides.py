@@ -90,12 +90,13 @@ def _alone(runs: Runs, prefix: str) -> Part:
     verdict += [Line(label="", mark=mark, tone=tone, text=text) for mark, tone, text in _expectations(runs)]
     last = [Answers(run) for run in runs]
     before = recorded.at_the_start("before training", last)
-    told = [Section(lines=tuple(sentences(run.result))) for run in runs[:_MOST_SENTENCES]]
+    # Findings stand in their own table.
+    told = [line for run in runs[:_MOST_SENTENCES] for line in sentences(run.result) if line.label != "Finding"]
     blocks: list[Block] = [
         Section(title="Runs", columns=("run", "seed", "ended", "steps", "updates", "completions", HEADLINE),
                 rows=tuple(_run_row(run) for run in runs)),
         findings({name: runs}),
-        *([Section(title="How each run ended", lines=tuple(line for one in told for line in one.lines))]),
+        labelled(told, "How each run ended"),
         *(Section(title=f"Evaluations of {run.run_id}", columns=("", "start", "final", "best"),
                   rows=tuple(evaluations(run.result)), note=legend_of(run.result))
           for run in runs[:_MOST_SENTENCES] if evaluations(run.result)),
@@ -382,13 +383,13 @@ def pictures(sides: Mapping[str, Runs]) -> list[Pictures]:
     for name, runs in sides.items():
         run = next((run for run in runs if run.path is not None), None)
         files = [] if run is None or run.path is None else sorted(RunDir(path=run.path).pictures.glob("*.png"))
-        for file in dict.fromkeys([*files[-1:], *files[:1]]):
+        for file in dict.fromkeys([*files[:1], *files[-1:]]):
             step = int(file.stem.rpartition("-")[2])
             shown.append(Picture(title=f"{name}, seed {run.seed if run else '-'}, step {step}", file=file))
     if not shown:
         return []
     more = len(shown) - _MOST_PICTURES
-    reads = "The last evaluation of the first seed, and the one before training."
+    reads = "Of the first seed: the evaluation before training, and the last one."
     reads += f" {plural(more, 'further picture')} not shown." if more > 0 else ""
     return [Pictures(title="Pictures", reads=reads, pictures=tuple(shown[:_MOST_PICTURES]))]
 
