@@ -129,11 +129,10 @@ def _texts(first: Evaluated, second: Evaluated, problems: Sequence[Problem], equ
     shown = [f"the {plural(len(worst), 'worst regression')}, worst first"] if worst else ["no problem got worse"]
     shown += [f"the {plural(len(best), 'largest gain')}"] if best else []
     shown += [f"{len(same)} that stayed equal"] if same else []
-    text = ", then ".join(shown)
+    text, draws = ", then ".join(shown), plural(first.evaluations[0][1].draws, "draw")
     reads = (
-        f"{text[0].upper()}{text[1:]}. The reward is the mean over {plural(first.evaluations[0][1].draws, 'draw')}; the "
-        "text is the first of them. What a single problem changed by is mostly chance: read these to see how answers "
-        "differ, not how many do."
+        f"{text[0].upper()}{text[1:]}. The reward is the mean over {draws}; the text is the first of them. What a single "
+        "problem changed by is mostly chance: read these to see how answers differ, not how many do."
     )
     return document.Answers(
         title="The same prompts side by side",

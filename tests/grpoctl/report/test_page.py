@@ -24,6 +24,7 @@ from grpoctl.report.page import MOST_BYTES, embedded, page, write_page
 from grpoctl.runs.run_dir import Home
 from grpoctl.sections import Line, Section
 from tests import reported
+from tests.architecture.source import ROOT
 from tests.conftest import Recorded
 
 LOADS = {
@@ -88,6 +89,13 @@ def test_what_runs_is_ours_and_named_by_its_hash(made: Report) -> None:
     assert allowed["default-src"] == "'none'"
     assert allowed["img-src"] == "data:"
     assert "unsafe" not in policy
+
+
+def test_vega_is_what_its_makers_published() -> None:
+    folder = ROOT / "grpoctl" / "report" / "vega"
+    stated = dict(re.findall(r"^\| `([\w.-]+)` .*`([0-9a-f]{64})` \|$", (folder / "README.md").read_text(), flags=re.M))
+    assert stated == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.js")}
+    assert len(stated) == 3
 
 
 def test_nothing_is_fetched_and_nothing_leads_out(made: Report) -> None:
