@@ -39,6 +39,7 @@ COMMANDS = {
         "Check a spec before it runs. Shows advantages, dead groups, settings without effect, data and rewards.",
     ),
     "compare": ("compare", "Is B better than A, or is that seed noise?"),
+    "report": ("report", "Results as one page to send to a colleague, as Markdown or JSON."),
     "logs": ("logs", "Print the log of a run or a study."),
     "stop": ("stop", "Stop a running run or study; --resume continues it."),
     "gc": ("gc", "What can go from the disk, and how much that frees. Removes nothing without --yes."),

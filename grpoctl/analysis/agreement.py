@@ -15,6 +15,8 @@ from core.config.policy import LM
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.files import read_rows
 from grpoctl.runs.run_dir import RunDir
+from grpoctl.sections import Line
+from grpoctl.wording import plural
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,21 @@ def agreement(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Agreement:
         if (difference := weights_difference(run, other)) is not None:
             weights[run.seed] = difference
     return Agreement(outputs=outputs, weights=weights)
+
+
+def agreement_lines(agreement: Agreement) -> list[Line]:
+    """How many greedy outputs are the same at the end, and how far the trained weights differ, where that is known."""
+    lines = []
+    if agreement.of:
+        share = f"{agreement.equal:,} of {agreement.of:,} held-out problems"
+        seeds = f" (over {len(agreement.outputs)} seeds)" if len(agreement.outputs) > 1 else ""
+        text = f"{share} get the same greedy output from both sides at the end{seeds}"
+        lines.append(Line(label="Outputs", text=text))
+    if agreement.weights_mean is not None:
+        seeds = f" (mean over {plural(len(agreement.weights), 'seed')})" if len(agreement.weights) > 1 else ""
+        text = f"mean absolute difference {agreement.weights_mean:.2g} between the trained weights at the end{seeds}"
+        lines.append(Line(label="Weights", text=text))
+    return lines
 
 
 def equal_outputs(a: RunRecord, b: RunRecord) -> tuple[int, int] | None:

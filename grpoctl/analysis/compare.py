@@ -13,7 +13,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from core.errors import UserError
-from core.health.rules.gains import HEADLINE, Gain, mean_gain, stage_gains
+from core.health.rules.gains import HEADLINE, Gain, Ruler, gain_since, mean_gain, stage_gains
 from core.health.statistics import Difference, Estimate, clipped, mean_interval
 from core.metrics import EVAL, RUN, limits
 from grpoctl.analysis.agreement import Agreement, agreement
@@ -255,16 +255,27 @@ def _left_out(sides: Sequence[Side]) -> Iterator[str]:
             yield f"{side.letter}: {plural(len(side.excluded), 'unsound run')} left out: {shown}"
 
 
+def run_gain(runs: Sequence[RunRecord]) -> Gain:
+    """The mean gain over runs of one spec, from their first evaluation to their last."""
+    ruler = _ruler(runs)
+    return mean_gain([gain_since(_rows(run), run.stages, run.stages[0], ruler) for run in runs if run.stages], ruler)
+
+
 def _stage_gains(runs: Sequence[RunRecord]) -> dict[str, Gain]:
     """The mean gain of each stage over the runs of a side, by their rows."""
-    names = runs[0].stages
-    prompts = number(runs[0].spec.get("task.eval_prompts"))
-    ruler = replace(ruler_of(runs[0].result), prompts=None if prompts is None else int(prompts))
-    gains = [
-        stage_gains([{key: number(value) for key, value in row.items()} for row in run.rows], names, ruler)
-        for run in runs
-    ]
+    names, ruler = runs[0].stages, _ruler(runs)
+    gains = [stage_gains(_rows(run), names, ruler) for run in runs]
     return {name: mean_gain([of_run[name] for of_run in gains], ruler) for name in names}
+
+
+def _ruler(runs: Sequence[RunRecord]) -> Ruler:
+    """How the gains of runs of one spec are measured."""
+    prompts = number(runs[0].spec.get("task.eval_prompts"))
+    return replace(ruler_of(runs[0].result), prompts=None if prompts is None else int(prompts))
+
+
+def _rows(run: RunRecord) -> list[dict[str, float | None]]:
+    return [{key: number(value) for key, value in row.items()} for row in run.rows]
 
 
 def _metrics(sides: Sequence[Runs], answers: Sequence[Sequence[Answers]]) -> dict[str, Row]:
@@ -447,9 +458,9 @@ def _would_change(sides: Sequence[Side], places: Sequence[Place]) -> Iterator[st
     hardest = min(over.values(), key=lambda gap: abs(gap.mean) / (gap.smallest or 1.0))
     if not hardest.clear:
         shown, gap = metric_text(HEADLINE, hardest.smallest), metric_text(HEADLINE, abs(hardest.mean))
-        needed, enough = hardest.seeds_needed, "no number of seeds alone would"
+        needed, enough = hardest.seeds_to_show, "no number of seeds alone would"
         if needed is not None:
-            enough = f"about {max(needed, min(hardest.seeds) + 1)} seeds a side would"
+            enough = f"about {needed} seeds a side would"
         yield f"these data show a difference of {shown} in 4 of 5 tries, and this one is {gap}: {enough} show it"
     elif hardest.rests_on:
         which = " or ".join(map(str, hardest.rests_on))

@@ -117,6 +117,11 @@ class Contrast:
         """True when no difference is ruled out."""
         return self.family is not None and not self.family[0] <= 0 <= self.family[1]
 
+    @property
+    def seeds_to_show(self) -> int | None:
+        """The seeds a side, more than there are, that would show a difference of this size; None: none alone would."""
+        return None if self.seeds_needed is None else max(self.seeds_needed, min(self.seeds) + 1)
+
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         return {

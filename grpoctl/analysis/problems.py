@@ -65,6 +65,11 @@ class Answers:
             self._rows = {int(step): rows for step, rows in table.to_pandas().groupby("step")}
 
     @property
+    def steps(self) -> list[int]:
+        """The steps after which there was an evaluation, in their order."""
+        return sorted(self._rows)
+
+    @property
     def last(self) -> Answered | None:
         """The evaluation after the last step that had a sound one."""
         return self.of_step(max(self._rows)) if self._rows else None

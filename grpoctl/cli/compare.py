@@ -11,7 +11,7 @@ import typer
 from core.errors import UserError
 from core.health.rules.gains import HEADLINE, Gain
 from grpoctl.analysis import compare as comparison_of
-from grpoctl.analysis.agreement import Agreement
+from grpoctl.analysis.agreement import agreement_lines
 from grpoctl.analysis.baselines import side_by_side
 from grpoctl.analysis.collect import sides
 from grpoctl.analysis.compare import Comparison, Place, Row, Side
@@ -84,21 +84,6 @@ def print_comparison(comparison: Comparison) -> None:
     if alike:
         write("")
     write(chart("eval/reward, mean over seeds", _curves(comparison), axis=comparison.axis, width=chart_width()))
-
-
-def agreement_lines(agreement: Agreement) -> list[Line]:
-    """How many greedy outputs are the same at the end, and how far the trained weights differ, where that is known."""
-    lines = []
-    if agreement.of:
-        share = f"{agreement.equal:,} of {agreement.of:,} held-out problems"
-        seeds = f" (over {len(agreement.outputs)} seeds)" if len(agreement.outputs) > 1 else ""
-        text = f"{share} get the same greedy output from both sides at the end{seeds}"
-        lines.append(Line(label="Outputs", text=text))
-    if agreement.weights_mean is not None:
-        seeds = f" (mean over {plural(len(agreement.weights), 'seed')})" if len(agreement.weights) > 1 else ""
-        text = f"mean absolute difference {agreement.weights_mean:.2g} between the trained weights at the end{seeds}"
-        lines.append(Line(label="Weights", text=text))
-    return lines
 
 
 def _side(side: Side) -> str:

@@ -29,7 +29,7 @@ _WIDTH, _TALL, _LOW = 8.2, 1.75, 1.3  # inches: of the figure, of its first two 
 _SMALL, _NORMAL = 9.0, 10.0  # points
 _DOTS = 150  # points of a curve that are drawn one by one
 _SQUARES = 40  # evaluations that are
-_FLAT, _AROUND = 1e-3, 0.1  # a spread below this share of the values is shown in a window of this share
+FLAT, AROUND = 1e-3, 0.1  # a spread below this share of the values is shown in a window of this share
 _LOG = 50.0  # a panel whose values span more than this factor is drawn on a log scale
 
 Points = tuple[tuple[float, float], ...]  # (step, value)
@@ -165,8 +165,8 @@ def _frame(axes: Axes, panel: Panel) -> None:
     low, high = min(values), max(values)
     if panel.share:
         axes.set_ylim(-0.06, 1.06)
-    elif high - low < _FLAT * max(abs(low), abs(high)):  # rounding is not to look like a curve
-        axes.set_ylim((low + high) / 2 - abs(high) * _AROUND, (low + high) / 2 + abs(high) * _AROUND)
+    elif high - low < FLAT * max(abs(low), abs(high)):  # rounding is not to look like a curve
+        axes.set_ylim((low + high) / 2 - abs(high) * AROUND, (low + high) / 2 + abs(high) * AROUND)
     elif low > 0 and high / low > _LOG:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")  # the default writes formulas

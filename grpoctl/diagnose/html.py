@@ -26,7 +26,11 @@ _MOST_FIGURES = 6  # sources that are drawn
 
 def write_html(diagnosis: Diagnosis, file: Path) -> None:
     """Put the page in the place of `file`, whole or not at all. Raises StorageError."""
-    text = page(diagnosis)
+    replace_page(file, page(diagnosis))
+
+
+def replace_page(file: Path, text: str) -> None:
+    """Put a page's text in the place of `file`, whole or not at all. Raises StorageError."""
     try:
         replace_text(file, text, durable=False)
     except StorageError as error:  # without the advice that is meant for runs
@@ -55,14 +59,14 @@ def page(diagnosis: Diagnosis) -> str:
         not_drawn=[one.source for one in diagnosis.readings[_MOST_FIGURES:]],
         legend={key: text for key, text in legend.items() if f"var(--{key})" in shown},
         thinned_to=MOST if any(len(rows) > MOST for rows in drawn.values()) else None,
-        pictures=[(file.stem.replace("-", " "), _as_text(file)) for file in reading.pictures],
+        pictures=[(file.stem.replace("-", " "), image_address(file)) for file in reading.pictures],
         command=partial(rerun.command, reading),
         decider_command=partial(rerun.decider_command, reading),
         next_step=rerun.next_step(diagnosis),
     )
 
 
-def _as_text(file: Path) -> str:
+def image_address(file: Path) -> str:
     """A PNG image as an address that holds all of it, so that the page needs no other file. Raises StorageError."""
     with storage_errors("read", file):
         return f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode('ascii')}"

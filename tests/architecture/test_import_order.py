@@ -20,7 +20,8 @@ CORE = (
 GRPOCTL = (
     "version", "wording", "sections", "host", "fence", "files", "children", "credentials", "console",  # of no run
     "config", "resources", "runs", "tracking",  # a spec, what it needs, its directory, the copy in MLflow
-    "analysis", "dataset", "diagnose", "exports", "stored_outputs",  # what is said of runs and data, from files
+    "analysis", "dataset", "diagnose", "report", "exports",  # what is said of runs and data, from files
+    "stored_outputs",
     "executors", "sweeps",  # what runs them, and says at their end what came out
     "scaffold", "cli", "api", "app",  # Python access runs what the commands run
 )  # fmt: skip

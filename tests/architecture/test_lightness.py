@@ -51,6 +51,7 @@ LOOKING: list[tuple[str, ...]] = [
     ("validate", "advantage-study"),
     ("run", "--help"),
     ("compare", "--help"),
+    ("report", "--help"),
     ("eval", "--help"),
     ("sample", "--help"),
     ("export", "--help"),

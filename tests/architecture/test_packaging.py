@@ -80,6 +80,6 @@ def test_everything_is_installed_with_the_pins() -> None:
 def test_ci_runs_the_test_command_and_then_what_it_leaves_out() -> None:
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    commands = [f'make {target} VENV="$nothing/venv"' for target in ("test", "slow")]
+    commands = [f'make {target} VENV="$nothing/venv"' for target in ("test", "slow", "services")]
     assert re.findall(r"^ *make .*$", script, flags=re.MULTILINE) == commands
     assert "set -euo pipefail" in script

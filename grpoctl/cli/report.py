@@ -1,0 +1,143 @@
+"""`grpoctl report`: results as one page to send to a colleague, as Markdown or as JSON. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core.errors import AmbiguousNameError, NotFoundError, UnknownRunError, UserError
+from grpoctl import console
+from grpoctl.cli.diagnose import page_file
+from grpoctl.cli.gc import size_text
+from grpoctl.cli.lookup import run_or_study
+from grpoctl.cli.options import Json
+from grpoctl.config import Library, sweep_library
+from grpoctl.runs import liveness
+from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.study_dir import StudyDir
+from grpoctl.sections import Line
+
+if TYPE_CHECKING:
+    from grpoctl.analysis.collect import RunRecord
+    from grpoctl.report.document import Report
+
+PAGE = "report.html"
+
+
+def report(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="WHAT...", help="Experiments (finished runs, one per seed), runs and studies, mixed."),
+    ],
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help=f"Where the page goes. Default: {PAGE} here.")
+    ] = None,
+    md: Annotated[bool, typer.Option("--md", help="Print the report as Markdown; a page only with --html.")] = False,
+    json: Json = False,
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", metavar="NAME", help="Of experiments: only runs of this profile.")
+    ] = None,
+) -> None:
+    if json and md:
+        raise UserError("--json and --md exclude each other: one document goes to standard output")
+    file = None if html is None and (json or md) else page_file(html or PAGE)
+    home = Home.locate()
+    liveness.reconcile(home)
+    made = report_of(home, names, profile)
+    if file is not None:
+        from grpoctl.report.page import write_page
+
+        write_page(made, file)
+    if json:
+        console.print_json(made.document())
+    elif md:
+        from grpoctl.report.markdown import markdown
+
+        console.print_text(markdown(made))
+    else:
+        for part in made.parts:
+            console.print_line(Line(label="Report", text=part.title))
+            for line in part.verdict:
+                console.print_line(line)
+    if file is not None:
+        console.print_note(f"wrote {file} ({size_text(file.stat().st_size)})")
+
+
+def report_of(home: Home, names: Sequence[str], profile: str | None = None) -> Report:
+    """The report on what is named. Raises NotFoundError for an unknown name and where nothing has finished."""
+    from grpoctl.report import sides, study
+    from grpoctl.report.document import Report
+
+    runs, studies = named(home, list(dict.fromkeys(names)), profile)
+    groups: dict[tuple[str, str], list[tuple[RunRecord, ...]]] = {}
+    for side in runs:
+        key = (str(side[0].spec.get("task.name")), str(side[0].result["profile"]))
+        groups.setdefault(key, []).append(side)
+    parts = [sides.part_of(group, f"p{place}") for place, group in enumerate(groups.values())]
+    parts += [study.part_of(one, f"p{place}") for place, one in enumerate(studies, start=len(parts))]
+    titles = ", ".join(Path(name).name for name in dict.fromkeys(names))
+    return Report(title=f"Report on {titles}", made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}", parts=tuple(parts))
+
+
+def named(home: Home, names: Sequence[str], profile: str | None) -> tuple[list[tuple[RunRecord, ...]], list[StudyDir]]:
+    """The sides (runs of one spec, one per seed) and the studies that are meant, each once.
+
+    An experiment stands for its finished runs as in `compare`; single runs of one spec join into one side.
+    """
+    from grpoctl.analysis.collect import load_run, shared_profile, side
+
+    paths = [run.path for run in home.runs()]
+    experiments = []
+    for name in names:
+        with suppress(NotFoundError):
+            side(paths, name)
+            experiments.append(name)
+    profile = profile or (shared_profile(paths, experiments) if experiments else None)
+    sides: list[tuple[RunRecord, ...]] = []
+    studies: list[StudyDir] = []
+    for name in names:
+        if name in experiments:
+            sides.append(side(paths, name, profile=profile))
+            continue
+        entry = _entry(home, name)
+        if not isinstance(entry, StudyDir):
+            sides.append((load_run(entry.path),))
+        elif entry not in studies:
+            studies.append(entry)
+    return _joined(sides), studies
+
+
+def _entry(home: Home, name: str) -> RunDir | StudyDir:
+    """The run or study of a name. Raises NotFoundError saying how to make one where there is none yet."""
+    try:
+        return run_or_study(home, name)
+    except AmbiguousNameError:
+        raise
+    except UnknownRunError as error:
+        if name.lower() in Library().files():
+            why = f"no finished run of {name}; start one with: grpoctl run {name}"
+        elif name.lower() in sweep_library().files():
+            why = f"no study of {name} yet; start one with: grpoctl sweep {name}"
+        else:
+            why = f"no experiment, run or study {name!r} in {home.path}; grpoctl ls shows what there is"
+        raise NotFoundError(why) from error
+
+
+def _joined(sides: Sequence[tuple[RunRecord, ...]]) -> list[tuple[RunRecord, ...]]:
+    """The sides; one whose spec another has joins that one with the seeds which it lacks, and a run counts once."""
+    joined: dict[tuple[str, int], list[RunRecord]] = {}
+    seen: set[str] = set()
+    for run in (run for side in sides for run in side):
+        if run.run_id in seen:
+            continue
+        seen.add(run.run_id)
+        spec, copy = str(run.result["spec_sha"]), 0
+        while any(other.seed == run.seed for other in joined.get((spec, copy), ())):
+            copy += 1  # the same seed once more, perhaps of other code: a side of its own
+        joined.setdefault((spec, copy), []).append(run)
+    return [tuple(sorted(runs, key=lambda run: run.seed)) for runs in joined.values()]

@@ -1,0 +1,89 @@
+"""`grpoctl report`: where the page goes, what stands on standard output, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import reported, studies
+from tests.conftest import Recorded
+from tests.grpoctl.cli.conftest import Grpoctl
+
+
+def test_the_page_is_report_html_here(grpoctl: Grpoctl, recorded: Recorded, tmp_path: Path) -> None:
+    run = reported.run(recorded)
+    said = grpoctl("report", run.id)
+    assert said.code == 0, said.err
+    assert "0.500 -> 0.475" in said.out  # the verdict
+    assert "report.html" in said.err
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert grpoctl("report", run.id).code == 0  # an older page is replaced
+
+
+def test_markdown_and_json_come_without_a_page_unless_one_is_named(
+    grpoctl: Grpoctl, recorded: Recorded, tmp_path: Path
+) -> None:
+    run = reported.run(recorded)
+    said = grpoctl("report", run.id, "--md")
+    assert said.out.startswith("# Report on ")
+    said = grpoctl("report", run.id, "--json")
+    assert said.document["schema"] == 1
+    assert not list(tmp_path.glob("*.html"))
+    said = grpoctl("report", "p31", "--json", "--html", "elsewhere.html")
+    assert said.document["parts"][0]["runs"][0]["run_id"] == run.id
+    text = (tmp_path / "elsewhere.html").read_text(encoding="utf-8")
+    assert json.loads(text.split('id="report-data">')[1].split("</script>")[0])["parts"] == said.document["parts"]
+
+
+def test_runs_experiments_and_studies_in_one_report(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    first, second = reported.run(recorded, 0, k=2), reported.run(recorded, 0)
+    studies.write(second.home, studies.advantage_study())
+    said = grpoctl("report", str(first.path), "p31", "advantage-study", "--json")
+    assert said.code == 0, said.err
+    assert [part["kind"] for part in said.document["parts"]] == ["comparison", "study"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], ["nonsense", "grpoctl ls"]),
+        (["p32"], ["no finished run", "grpoctl run p32"]),
+        (["lr-study"], ["no study", "grpoctl sweep lr-study"]),
+        (["p31", "--json", "--md"], ["--json", "--md"]),
+        (["p31", "--html", "absent/page.html"], ["absent"]),
+        (["p31", "--html", "notes.txt"], ["notes.txt"]),
+        (["p31", "--html", "-"], ["standard output"]),
+        (["p31", "-p", "full"], ["no finished run", "full"]),
+        ([], ["WHAT"]),
+    ],
+)
+def test_what_it_refuses(
+    grpoctl: Grpoctl, recorded: Recorded, tmp_path: Path, arguments: list[str], words: list[str]
+) -> None:
+    reported.run(recorded)
+    (tmp_path / "notes.txt").write_text("not a page", encoding="utf-8")
+    said = grpoctl("report", *arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert [word for word in words if word not in said.err] == []
+    assert (tmp_path / "notes.txt").read_text(encoding="utf-8") == "not a page"
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_that_goes_on_has_nothing_to_report(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    run = recorded(ended="INTERRUPTED")
+    run.result.unlink()
+    said = grpoctl("report", run.id)
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "no result" in said.err
+
+
+def test_a_damaged_run_is_one_line(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    run = reported.run(recorded)
+    run.problems.write_bytes(b"no parquet")
+    said = grpoctl("report", run.id)
+    assert (said.code, len(said.err.splitlines())) == (3, 1)
+    assert "problems.parquet" in said.err

@@ -1,0 +1,96 @@
+"""What a report says of a study: the numbers of its own report, the map of collapse, what is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpoctl.analysis.sweeps.document import digest
+from grpoctl.analysis.sweeps.findings import study_conclusions
+from grpoctl.cli.report import report_of
+from grpoctl.report.charts import STOPPED
+from grpoctl.report.document import Chart, Part, Report
+from grpoctl.report.provenance import study_command
+from grpoctl.report.study import part_of
+from grpoctl.runs.run_dir import Home
+from tests import studies
+from tests.grpoctl.report.test_sides import rows
+
+
+def reported(home: Home, document: studies.Document) -> tuple[Part, dict[str, Any]]:
+    part = part_of(studies.write(home, document), "p0")
+    (numbers,) = Report(title="", made="", parts=(part,)).document()["parts"]
+    return part, numbers
+
+
+def test_candidates_axes_and_conclusions_are_those_of_the_study(home: Home) -> None:
+    document = studies.advantage_study()
+    part, numbers = reported(home, document)
+    of = digest(document)
+    drawn = rows(numbers, "p0-candidates")
+    assert [row["number"] for row in drawn] == list(of.ranking.order)
+    assert [(row["mean"], row["low"], row["high"]) for row in drawn[:3]] == [
+        (of.ranking.scores[index], *(of.ranking.intervals[index] or ())) for index in of.ranking.order[:3]
+    ]
+    assert [row["number"] for row in drawn if row["state"] == STOPPED] == list(of.ranking.flagged)
+    best = sum(row["state"].startswith("the best") for row in drawn)
+    assert best == len(set(of.ranking.indistinguishable) - set(of.ranking.flagged))
+    assert sum(len(effect.values) for effect in of.effects) == len(rows(numbers, "p0-effects"))
+    assert numbers["findings"] == study_conclusions(document)["findings"]
+    assert part.verdict[0].label == "Best"  # what came out is said before what was asked
+    assert "runs" not in numbers["trials"][0]  # paths
+
+
+def test_a_map_of_where_runs_collapse(home: Home) -> None:
+    _, numbers = reported(home, studies.collapse_study())
+    cells = {(row["row"], row["column"]): (row["value"], row["text"]) for row in rows(numbers, "p0-collapse")}
+    # Every one of the six seeds collapses with the fault and none without it, at K=2 as at K=8.
+    assert sorted(cells.values()) == [(0.0, "0 of 6")] * 2 + [(1.0, "6 of 6")] * 2
+    assert all(
+        (value == 1.0) == (studies.FAULT[:10] in f"{row} {column}") for (row, column), (value, _) in cells.items()
+    )
+
+
+def test_what_is_not_there_is_said_or_left_out(home: Home) -> None:
+    made, numbers = reported(home, studies.ladder_study())
+    said = [line.text for block in made.blocks for line in getattr(block, "lines", ())]
+    assert [text for text in said if "none collapsed" in text]
+    assert [text for text in said if "directories of its runs are not there" in text]
+    assert [text for text in said if "No axis varies" in text]
+    assert [block.name for block in made.blocks if isinstance(block, Chart)] == ["p0-candidates"]
+    assert numbers["answers"] == []
+
+
+def test_a_study_without_a_finished_trial_is_no_error(home: Home) -> None:
+    made, _ = reported(home, studies.study([], status="INTERRUPTED"))
+    assert [block for block in made.blocks if isinstance(block, Chart)] == []
+
+
+def test_one_seed_tells_nothing_apart(home: Home) -> None:
+    made, numbers = reported(home, studies.advantage_study(seeds=1))
+    (chart,) = (block for block in made.blocks if isinstance(block, Chart) and block.name == "p0-candidates")
+    assert "nothing can be told apart" in chart.reads
+    assert {row["low"] for row in rows(numbers, "p0-candidates")} == {None}
+
+
+def test_a_name_may_be_the_study_s_or_the_sweep_s(home: Home) -> None:
+    study = studies.write(home, studies.advantage_study())
+    made = report_of(home, ["advantage-study", study.id])  # the same once more
+    assert [part.kind for part in made.parts] == ["study"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "grpoctl sweep lr-study -p tiny budget.completions=512 --seeds 0,1"),
+        (
+            {"budget": {"completions": None, "tokens": 900}},
+            "grpoctl sweep lr-study -p tiny budget.tokens=900 --seeds 0,1",
+        ),
+        ({"sweep": "a b", "budget": None}, "grpoctl sweep 'a b' -p tiny --seeds 0,1"),
+    ],
+)
+def test_the_command_that_runs_a_study_again(changes: dict[str, Any], line: str) -> None:
+    document = {"sweep": "lr-study", "profile": "tiny", "seeds": [0, 1], "budget": {"completions": 512}}
+    assert study_command({**document, **changes}) == line
