@@ -17,6 +17,7 @@ NAMED_BY_OTHERS = {
     "__call__",  # of a protocol: what it types is a function
     "get_code",  # of a loader: importlib calls it
     *("handle_starttag", "handle_endtag", "handle_data"),  # html.parser calls them
+    *("on_train_begin", "on_step_begin", "on_pre_optimizer_step", "on_log", "on_save"),  # transformers calls them
     *(file for file, _ in COMMANDS.values()),  # a command's function has the name of its file
 }
 
