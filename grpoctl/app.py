@@ -49,7 +49,8 @@ COMMANDS = {
     "sync": ("sync", "Copy missing results to MLflow and Optuna."),
     "eval": ("evaluate", "Measure a model or a run on a task's problems, with intervals."),
     "sample": ("sample", "Show what a run or a model answers to a prompt."),
-    "export": ("export", "Copy a run's weights and model card, as an adapter or merged."),
+    "export": ("export", "Copy a run's weights, as an adapter or merged; with --to, write settings for TRL or verl."),
+    "import": ("import_spec", "Make a spec of another trainer's configuration: import trl FILE."),
     "diagnose": (
         "diagnose",
         "Diagnose a run. Lists findings with evidence, causes ruled out, and the next experiment.",

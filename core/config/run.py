@@ -29,6 +29,8 @@ from core.config.policy import (
 from core.config.stage import EarlyStoppingSpec, RceStage, SftStage, StageBase, constant, kind_of, steps_of_epochs
 from core.config.task import AnyTask, CustomTaskSpec, task_names
 from core.config.trainer import OF_THE_RUN, TrainerSpec, words
+from core.config.trl.fields import KEYS, STAGE
+from core.config.trl.fit import unfit
 from core.errors import SpecError
 from core.metrics import declared, unknown_metric
 
@@ -308,6 +310,8 @@ def check_fit(spec: RunSpec) -> None:
     if spec.trainer.kind == "command":
         _check_command(spec)
         return
+    if spec.trainer.kind == "trl":
+        _check_trl(spec)
     _check_temperatures(spec)
     unanswered = isinstance(spec.task, CustomTaskSpec) and spec.task.answer is None
     for name, stage in spec.stages.items():
@@ -337,6 +341,21 @@ def _check_command(spec: RunSpec) -> None:
     for key, given in (("faults", bool(spec.faults)), ("init_from", spec.init_from is not None)):
         if given:
             raise SpecError("belongs to grpoctl's own trainer, and trainer.kind is command; leave it out", key=key)
+
+
+def _check_trl(spec: RunSpec) -> None:
+    """What TRL's trainer has no counterpart of, where it is set away from its default."""
+    if spec.model is None:
+        raise SpecError(f"got {spec.policy.kind}; TRL trains a causal language model: lm", key="policy.kind")
+    for key, given in (("faults", bool(spec.faults)), ("init_from", spec.init_from is not None)):
+        if given:
+            raise SpecError(f"{KEYS[key].note}; leave it out, or take trainer.kind: grpoctl", key=key)
+    last = list(spec.stages)[-1]
+    for name, stage in spec.stages.items():
+        if not isinstance(stage, GrpoStage) or name != last:
+            raise SpecError(f"got a stage of kind {stage.kind}; {KEYS[f'{STAGE}.kind'].note}", key=f"stages.{name}")
+        for key, problem in unfit(stage, spec.trainer.args, spec.trainer.processes):
+            raise SpecError(f"{problem} (trainer.kind is trl)", key=f"stages.{name}.{key}")
 
 
 def _check_faults(spec: RunSpec) -> None:

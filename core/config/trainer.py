@@ -1,4 +1,4 @@
-"""Who trains: grpoctl's own trainer, or a command that starts anybody's; and the words of that command.
+"""Who trains: grpoctl's own trainer, TRL's, or a command that starts anybody's; and the words of that command.
 
 No shell ever sees the command: it is split into words as a shell would, then placeholders are filled in word by word,
 so a value with spaces, quotes or newlines arrives as it is.
@@ -15,22 +15,33 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from core.config.part import Part, Positive, refusal
+from core.config.part import LATE, Part, Positive, PositiveInt, refusal
+from core.config.trl.fit import argument_problem
 from core.errors import SpecError
 
 Scalar = bool | int | float | str
 _SCHEDULE = frozenset({"start", "end", "steps"})
 OF_THE_RUN = ("run_dir", "name", "profile", "seed")
+_OF_KIND = {
+    "command": ("command", "resume_command", "metrics", "map", "params"),
+    "trl": ("args", "processes", "accelerate_config"),
+}
 
 
 class TrainerSpec(Part):
-    """`kind: command` starts a program of your own, which learns its settings from its command line alone.
+    """`kind: trl` is TRL's GRPOTrainer, in `processes` processes that accelerate starts.
 
+    `args` are further fields of its GRPOConfig, by name; `accelerate_config` is accelerate's file (FSDP, DeepSpeed).
+
+    `kind: command` starts a program of your own, which learns its settings from its command line alone.
     `{learning_rate}` is the spec's value of the only key with that ending, `{run_dir}` where the run's files are; `{{`
     is a brace. `metrics` is the file or folder that is read while it runs, null: what it prints.
     """
 
-    kind: Literal["grpoctl", "command"] = "grpoctl"
+    kind: Literal["grpoctl", "trl", "command"] = "grpoctl"
+    args: Annotated[dict[str, Any], LATE] = Field(default_factory=dict)
+    processes: Annotated[PositiveInt, LATE] = 1
+    accelerate_config: Annotated[Annotated[str, Field(min_length=1)] | None, LATE] = None
     command: Annotated[str, Field(min_length=1)] | None = None
     resume_command: Annotated[str, Field(min_length=1)] | None = None  # goes on with a run; null: it begins again
     metrics: Annotated[str, Field(min_length=1)] | None = None
@@ -40,13 +51,17 @@ class TrainerSpec(Part):
 
     @model_validator(mode="after")
     def _belongs_to_its_kind(self) -> TrainerSpec:
-        if self.kind == "command":
-            if self.command is None:
-                raise refusal("command", "is null; give the command line that starts the trainer")
-            return self
-        for key in ("command", "resume_command", "metrics", "map", "params"):
-            if getattr(self, key):
-                raise refusal(key, f"belongs to kind: command, and the kind is {self.kind}; leave it out")
+        for kind, keys in _OF_KIND.items():
+            for key in keys:
+                if kind != self.kind and getattr(self, key) != type(self).model_fields[key].get_default(
+                    call_default_factory=True
+                ):
+                    raise refusal(key, f"belongs to kind: {kind}, and the kind is {self.kind}; leave it out")
+        if self.kind == "command" and self.command is None:
+            raise refusal("command", "is null; give the command line that starts the trainer")
+        for name in self.args:
+            if (problem := argument_problem(name)) is not None:
+                raise refusal(f"args.{name}", problem)
         return self
 
 

@@ -29,27 +29,49 @@ ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
-def with_lora(model: Any, lora: LoraSpec, *, seed: int) -> Any:
-    """The model with a fresh adapter, the base frozen; the adapter's start belongs to the seed.
+def lora_config(lora: LoraSpec) -> Any:
+    """peft's settings of an adapter."""
+    from peft import LoraConfig  # importing peft costs a second: full fine-tuning does not pay it
 
-    Raises SpecError where no module of the model has one of the target names.
-    """
-    from peft import LoraConfig, get_peft_model  # importing peft costs a second: full fine-tuning does not pay it
-
-    config = LoraConfig(
+    return LoraConfig(
         r=lora.r,
         lora_alpha=lora.lora_alpha,
         lora_dropout=lora.lora_dropout,
         target_modules=list(lora.target_modules),
         task_type="CAUSAL_LM",
     )
+
+
+def check_targets(model: Any, lora: LoraSpec) -> None:
+    """Raises SpecError where no module of the model has one of the adapter's target names."""
     names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     missing = [target for target in lora.target_modules if target not in names]
     if missing:
         raise SpecError(f"got {missing[0]!r}, this model has no module of that name", key="model.lora.target_modules")
+
+
+def with_lora(model: Any, lora: LoraSpec, *, seed: int) -> Any:
+    """The model with a fresh adapter, the base frozen; the adapter's start belongs to the seed.
+
+    Raises SpecError where no module of the model has one of the target names.
+    """
+    from peft import get_peft_model
+
+    check_targets(model, lora)
     with seeded(RowKey(seed, INIT, 0, 0, 0)), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that 5.23 deprecates
-        return get_peft_model(model, config)
+        return get_peft_model(model, lora_config(lora))
+
+
+def restart_lora(model: Any, *, seed: int) -> None:
+    """Give the adapter of a PEFT model, whoever put it on, the start that `with_lora` gives it with this seed."""
+    from peft.tuners.lora import LoraLayer
+
+    with seeded(RowKey(seed, INIT, 0, 0, 0)):
+        for module in model.modules():
+            if isinstance(module, LoraLayer):
+                for name in module.lora_A:
+                    module.reset_lora_parameters(name, init_lora_weights=True)
 
 
 def adapt_layers(network: Any, lora: ConvLora, targets: Sequence[str]) -> None:

@@ -154,6 +154,19 @@ class Trainer:
             row |= yield from self._evaluate(done=context.step)
         return (yield from self._finish_step(row, done))
 
+    def measured(self, *, done: int) -> tuple[dict[str, float], Evaluated | None, Sequence[float | None]]:
+        """An evaluation alone, for who makes the steps otherwise: metrics, what it came to, each prompt's reward."""
+        answer: Any = None
+        requests = self._evaluate(done=done)
+        while True:
+            try:
+                request = requests.send(answer)
+            except StopIteration as stop:
+                metrics: dict[str, float] = stop.value
+                return metrics, self._evaluation, self._prompt_rewards or ()
+            assert not isinstance(request, StepDone)
+            answer = request.run(Machine())
+
     def _evaluate(self, *, done: int) -> Generator[Request, Any, dict[str, float]]:
         """Held-out prompts, the same draws every time, after so many steps."""
         evaluation, policy = self.spec.evaluation, self.policy

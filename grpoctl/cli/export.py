@@ -1,4 +1,4 @@
-"""`grpoctl export`: a run's weights in a folder of one's own."""
+"""`grpoctl export`: a run's weights in a folder of one's own, or a spec as the settings of another trainer."""
 
 from __future__ import annotations
 
@@ -8,21 +8,46 @@ from typing import Annotated
 
 import typer
 
+from core.config import RunSpec
+from core.errors import UserError
 from grpoctl import console
 from grpoctl.analysis.outcome import no_better_than_start
-from grpoctl.cli.lookup import exported_run
+from grpoctl.cli.lookup import exported_run, spec_or_run
 from grpoctl.cli.options import Json
+from grpoctl.config import load, read_resolved
+from grpoctl.config.authored import FULL
 from grpoctl.exports import weights
-from grpoctl.files import read_json
-from grpoctl.runs.run_dir import Home
+from grpoctl.exports.trl_script import trl_script
+from grpoctl.exports.verl_overrides import verl_overrides
+from grpoctl.files import create_text, read_json
+from grpoctl.runs.launch import revisions_of
+from grpoctl.runs.run_dir import Home, RunDir
 
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run (id, directory), or experiment (its newest run).")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR|FILE]", help="A new or empty folder; with --to a new file.")
+    ] = None,
     merged: Annotated[bool, typer.Option("--merged", help="Merge the adapter into the weights of its base.")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="trl|verl", help="Not weights: the settings, as a script of TRL or overrides of verl."
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", metavar="NAME", help="With --to: the experiment's profile.")
+    ] = None,
     json: Json = False,
 ) -> None:
+    if to is not None:
+        _export_settings(run, to, folder, profile, merged=merged, json=json)
+        return
+    if profile is not None:
+        raise UserError("--profile belongs to --to; weights are those of a run")
+    if folder is None:
+        raise UserError("missing argument DIR: where the weights are to go, a new or empty folder")
     folder = Path(os.path.expanduser(folder))
     exported = exported_run(Home.locate(), run)
     weights.check_target(folder)
@@ -56,3 +81,40 @@ def export(
     console.print_text(f"{folder.absolute()}: {what} of {run_id}, step {exported.step}")
     if exported.spec.model is not None:  # only a language model's folder says by itself what it is
         console.print_text(f'next: grpoctl sample {folder.absolute()} "..."')
+
+
+_WRITERS = {"trl": trl_script, "verl": verl_overrides}
+
+
+def _export_settings(name: str, to: str, file: Path | None, profile: str | None, *, merged: bool, json: bool) -> None:
+    """Print the settings of an experiment or a run for another trainer, or write them to a new file."""
+    if to not in _WRITERS:
+        raise UserError(f"got --to {to!r}; allowed: {', '.join(_WRITERS)}")
+    if merged:
+        raise UserError("--merged is about weights, and --to writes settings; give one of them")
+    text = _WRITERS[to](_spec_of(name, profile))
+    target = None if file is None else Path(os.path.expanduser(file))
+    if target is not None and not create_text(target, text):
+        raise UserError(f"{target} is there already; choose another name")
+    if json:
+        where = None if target is None else str(target.absolute())
+        console.print_json({"schema": 1, "to": to, "name": name, "file": where, "text": text})
+    elif target is None:
+        console.print_text(text.removesuffix("\n"))
+    else:
+        console.print_text(
+            f"{target}: {'a script of TRL' if to == 'trl' else 'overrides of verl'} with {name}'s settings"
+        )
+
+
+def _spec_of(name: str, profile: str | None) -> RunSpec:
+    """The spec of an experiment in this profile, or of a run. Raises UserError for a sweep."""
+    home = Home.locate()
+    kind = spec_or_run(home, name)
+    if kind == "experiment":
+        return load(name, profile=profile or FULL, revisions=revisions_of(home)).spec
+    if not isinstance(kind, RunDir):
+        raise UserError(f"{name} is a sweep; allowed: an experiment or a run")
+    if profile is not None:
+        raise UserError(f"{name} is a run, which has its profile; leave --profile out")
+    return read_resolved(kind.spec)

@@ -190,7 +190,7 @@ def _without_tasks_of_profiles(layer: Layer) -> Layer:
 
 
 def anchored(layer: Layer) -> Layer:
-    """The layer with the paths of its task and model (its profiles' too) absolute; `~` is the user's home.
+    """The layer with the paths of its task, model and trainer (its profiles' too) absolute; `~` is the user's home.
 
     A path counts from the folder of the YAML file it stands in; where nothing is there and the current folder has it,
     from there. In an override it counts from the current folder.
@@ -207,7 +207,7 @@ def anchored(layer: Layer) -> Layer:
         folder = Path.cwd() if file is None else file.absolute().parent
         return _absolute_value(at[2:] if at[:1] == ("profiles",) else at, node, folder)
 
-    tree = walk({name: layer.tree[name] for name in ("task", "model", "profiles") if name in layer.tree}, ())
+    tree = walk({name: layer.tree[name] for name in ("task", "model", "trainer", "profiles") if name in layer.tree}, ())
     assert isinstance(tree, Mapping)
     return replace(layer, tree={name: tree.get(name, value) for name, value in layer.tree.items()})
 
@@ -217,18 +217,27 @@ def _absolute_value(keys: Keys, value: str, folder: Path) -> str:
     may be `package.module:length`.
     """
     match keys:
-        case ("task", "path" | "pictures"):
+        case ("task", "path" | "pictures") | ("trainer", "accelerate_config"):
             return _absolute(value, folder)
         case ("task", data, "path") if data in _DATA:
             return _absolute(value, folder)
         case ("task", "data", "query_embeddings" | "candidate_embeddings"):
             return _absolute(value, folder)
-        case ("task", "rewards", int(), "function"):
-            file, colon, name = value.rpartition(":")
-            return f"{_absolute(file, folder)}:{name}" if colon and is_file(file) else value
+        case (
+            ("task", "rewards", int(), "function")
+            | ("trainer", "args", "tools", int())
+            | ("trainer", "args", "environment_factory" | "rollout_func")
+        ):
+            return _absolute_function(value, folder)
         case ("model", "source"):
             return _absolute(value, folder) if value.startswith(("./", "../", "~")) else value
     return value
+
+
+def _absolute_function(reference: str, folder: Path) -> str:
+    """A function's reference, its file absolute where it names one."""
+    file, colon, name = reference.rpartition(":")
+    return f"{_absolute(file, folder)}:{name}" if colon and is_file(file) else reference
 
 
 def _absolute(path: str, folder: Path) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 from pydantic import ValidationError
 
 from core.config.task import task_names
+from core.config.trl.fields import hint_of_field, key_of_verl, names_elsewhere
 from core.errors import SpecError
 from grpoctl.config.authored import OF_THE_FILE
 from grpoctl.config.layers import Keys, Layer, dotted
@@ -27,30 +28,30 @@ _CUTOFF = 0.7  # difflib's ratio of two words: learnin and learning 0.93, bta an
 _WHOLE = 0.9  # of two names without their underscores, where they have other words: learningrate
 _ABBREVIATED = 3  # letters from which on a beginning stands for a word: grad for gradient
 
-# Our key, as the end of a dotted key -> what it is called in the seeds, TRL, verl, OpenRLHF. For messages only, never
-# accepted: that would give one setting two names, and a spec two hashes.
+# Our key, as the end of a dotted key -> what it is called in the seeds and in OpenRLHF, and what people write for TRL's
+# and verl's names (those are in core.config.trl). For messages only, never accepted: that would give one setting two
+# names, and a spec two hashes.
 _ELSEWHERE: dict[str, str] = {
-    "beta": "kl_loss_coef kl_loss_coeff kl_beta grpo_beta_kl beta_kl grpo_kl_beta kl_coef kl_coeff init_kl_coef "
-    "kl_penalty_coef kl_penalty_weight kl_weight kl_ctrl",
-    "kl_estimator": "kl_loss_type kl_type kl_penalty use_bias_correction_kl",
-    "num_generations": "num_return_sequences_in_group num_return_sequences grpo_group group_size n k rollout_n "
+    "beta": "kl_loss_coeff kl_beta grpo_beta_kl beta_kl grpo_kl_beta kl_coef kl_coeff init_kl_coef kl_penalty_coef "
+    "kl_penalty_weight kl_weight kl_ctrl",
+    "kl_estimator": "kl_type",
+    "num_generations": "num_return_sequences_in_group num_return_sequences grpo_group group_size k rollout_n "
     "n_samples_per_prompt num_samples_per_prompt num_sequences num_beams grpo_group_size",
-    "prompts_per_step": "rollout_batch_size per_device_train_batch_size train_batch_size batch_size b "
-    "generation_batch_size num_prompts_per_step num_unique_prompts_rollout",
-    "learning_rate": "lr grpo_lr rl_lr initial_lr base_lr actor_learning_rate rce_lr sft_lr",
-    "lr_scheduler_type": "lr_scheduler scheduler scheduler_type lr_warmup_style",
-    "lr_scheduler_steps": "num_training_steps total_training_steps scheduler_steps lr_decay_steps t_max",
-    "warmup_steps": "lr_warmup_steps num_warmup_steps lr_warmup_steps_ratio warmup_ratio",
-    "epsilon": "clip_ratio clip_range cliprange grpo_clip_range clip_eps clip_epsilon ppo_clip eps_clip clip_ratio_low "
-    "clip_range_low eps_clip_low epsilon_low",
-    "epsilon_high": "clip_ratio_high clip_range_high cliprange_high eps_clip_high clip_higher",
-    "max_completion_length": "max_new_tokens response_length max_response_length response_max_length max_tokens "
-    "generate_max_len max_output_length",
+    "prompts_per_step": "rollout_batch_size batch_size b num_prompts_per_step num_unique_prompts_rollout",
+    "learning_rate": "grpo_lr rl_lr initial_lr base_lr actor_learning_rate rce_lr sft_lr",
+    "lr_scheduler_type": "lr_scheduler scheduler scheduler_type",
+    "lr_scheduler_steps": "num_training_steps scheduler_steps lr_decay_steps t_max",
+    "warmup_steps": "num_warmup_steps warmup_ratio",
+    "epsilon": "clip_range cliprange grpo_clip_range clip_eps clip_epsilon ppo_clip eps_clip clip_range_low "
+    "eps_clip_low epsilon_low",
+    "epsilon_high": "clip_range_high cliprange_high eps_clip_high clip_higher",
+    "max_completion_length": "max_new_tokens response_length response_max_length max_tokens generate_max_len "
+    "max_output_length",
     "keep_candidates": "grpo_early_top_k grpo_late_top_k grpo_top_k grpo_topk",
     "positive_reward": "require_positive_query",
     "policy_weight": "grpo_lambda_pg lambda_pg grpo_warmup_epochs",
     "max_steps": "total_steps num_steps train_steps training_steps num_training_iterations",
-    "max_grad_norm": "grad_clip clip_grad clip_grad_norm gradient_clip grpo_max_grad_norm",
+    "max_grad_norm": "clip_grad clip_grad_norm gradient_clip grpo_max_grad_norm",
     "weight_decay": "wd",
     "optim": "optimizer optimiser optimizer_type optimizer_name optim_type",
     "adam_beta1": "beta1 beta_1 betas adam_betas",
@@ -60,35 +61,34 @@ _ELSEWHERE: dict[str, str] = {
     "repetition_penalty": "repeat_penalty rep_penalty",
     "gradient_accumulation_steps": "grad_accum grad_accum_steps gradient_accumulation accumulate_grad_batches",
     "skip_without_signal": "filter_zero_std_samples",
-    "dynamic_sampling": "filter_groups use_dynamic_sampling active_sampling dynamic_sample",
-    "dynamic_sampling.max_attempts": "max_num_gen_batches dynamic_sampling_max_gen_batches max_resample_times",
-    "overlong": "overlong_buffer soft_overlong_punishment",
+    "dynamic_sampling": "use_dynamic_sampling active_sampling dynamic_sample",
+    "dynamic_sampling.max_attempts": "dynamic_sampling_max_gen_batches max_resample_times",
+    "overlong": "soft_overlong_punishment",
     "overlong.buffer": "overlong_buffer_len soft_cache_length",
     "mask_truncated_completions": "overlong_filter overlong_filtering mask_truncated",
-    "num_iterations": "ppo_epochs num_ppo_epochs update_epochs",
-    "minibatches": "num_minibatches num_mini_batches ppo_mini_batch_size mini_batch_size",
+    "num_iterations": "num_ppo_epochs update_epochs",
+    "minibatches": "num_minibatches num_mini_batches mini_batch_size",
     "importance_sampling_cap": "vllm_importance_sampling_cap vllm_importance_sampling_clip_max tis_imp_ratio_cap",
-    "method": "adv_estimator advantage_estimator algorithm",
-    "surrogate": "policy_loss_type loss_mode importance_sampling_level",
-    "dual_clip": "clip_ratio_c delta",
-    "kl_in": "use_kl_in_reward kl_in_reward use_kl_loss",
+    "method": "advantage_estimator algorithm",
+    "surrogate": "policy_loss_type",
+    "kl_in": "kl_in_reward",
     "sync_ref_model": "sync_ref sync_reference update_reference",
     "ref_model_mixup_alpha": "mixup_alpha ref_mixup_alpha",
     "ref_model_sync_steps": "ref_sync_steps sync_steps",
     "adaptive_beta": "kl_ctrl_type adaptive_kl use_adaptive_kl",
-    "entropy_coef": "entropy_coeff entropy_loss_coef ent_coef",
-    "adaptive_entropy": "use_adaptive_entropy use_adaptive_ent",
+    "entropy_coef": "entropy_loss_coef ent_coef",
+    "adaptive_entropy": "use_adaptive_ent",
     "supervised_weight": "grpo_lambda_sup lambda_sup grpo_schedule_sup sft_loss_coef",
     "consistency_weight": "grpo_lambda_consistency lambda_consistency",
-    "rewards": "reward_funcs reward_functions reward_funcs_names reward_fn custom_reward_function",
-    "data": "dataset dataset_name train_dataset train_files train_file prompt_data",
-    "eval_data": "eval_dataset val_files validation_file valid_data",
+    "rewards": "reward_funcs reward_functions reward_funcs_names reward_fn",
+    "data": "dataset dataset_name train_dataset train_file prompt_data",
+    "eval_data": "eval_dataset validation_file valid_data",
     "system": "system_prompt",
     "prompt": "prompt_template",
     "init_from": "resume_ckpt init_checkpoint ckpt_path",
-    "epochs": "num_train_epochs total_epochs num_epochs grpo_epochs rce_epochs sft_epochs",
-    "reduction": "loss_type loss_agg_mode loss_aggregation",
-    "advantage.scale_rewards": "norm_adv_by_std_in_grpo norm_adv use_std normalize_rewards grpo_global_norm",
+    "epochs": "num_epochs grpo_epochs rce_epochs sft_epochs",
+    "reduction": "loss_aggregation",
+    "advantage.scale_rewards": "norm_adv use_std normalize_rewards grpo_global_norm",
     "advantage.clip": "advantage_clip adv_clip grpo_adv_clip_max",
     "advantage.transform": "use_rank_advantage",
     "advantage.ddof": "std_unbiased",
@@ -99,10 +99,10 @@ _ELSEWHERE: dict[str, str] = {
     "tau.start": "rce_temp_start rce_temperature_start",
     "tau.end": "rce_temp_end rce_temperature_end",
     "model.source": "base_model model_name model_name_or_path model_path pretrained_model",
-    "model.dtype": "torch_dtype model_dtype precision bf16 fp16",
+    "model.dtype": "torch_dtype model_dtype precision fp16",
     "model.chat_template_kwargs": "template_kwargs apply_chat_template_kwargs enable_thinking thinking",
-    "model.gradient_checkpointing": "enable_gradient_checkpointing activation_checkpointing",
-    "model.lora.r": "lora_rank lora_r rank",
+    "model.gradient_checkpointing": "activation_checkpointing",
+    "model.lora.r": "lora_r rank",
     "model.lora.lora_alpha": "alpha",
     "model.lora.lora_dropout": "dropout",
     "model.lora.target_modules": "lora_target_modules",
@@ -112,10 +112,10 @@ _ELSEWHERE: dict[str, str] = {
     "task.w_ssim": "grpo_w_ssim",
     "task.w_lpips": "grpo_w_lpips",
     "task.patch": "patch_size crop_size",
-    "evaluation.eval_steps": "eval_every eval_interval eval_freq eval_frequency test_freq val_check_interval",
-    "evaluation.num_generations_eval": "eval_num_generations val_n",
-    "checkpoints.save_steps": "save_every save_freq save_interval checkpoint_every",
-    "checkpoints.save_total_limit": "max_to_keep keep_last max_actor_ckpt_to_keep",
+    "evaluation.eval_steps": "eval_every eval_interval eval_freq eval_frequency val_check_interval",
+    "evaluation.num_generations_eval": "eval_num_generations",
+    "checkpoints.save_steps": "save_every save_interval checkpoint_every",
+    "checkpoints.save_total_limit": "max_to_keep keep_last",
     "early_stopping.patience": "early_stopping_patience",
     "early_stopping.min_delta": "early_stopping_threshold early_stopping_min_delta",
     "early_stopping.metric": "metric_for_best_model monitor",
@@ -130,7 +130,9 @@ _OF_PICTURES = {
     "grpo_beta_kl": "penalty", "beta_kl": "penalty",
 }  # fmt: skip
 
-ALIASES: dict[str, str] = {theirs: ours for ours, names in _ELSEWHERE.items() for theirs in names.split()}
+ALIASES: dict[str, str] = {
+    **names_elsewhere(), **{theirs: ours for ours, names in _ELSEWHERE.items() for theirs in names.split()}
+}  # fmt: skip
 
 
 def hint(keys: Keys, tree: Tree) -> str:
@@ -144,7 +146,12 @@ def hint(keys: Keys, tree: Tree) -> str:
         return f"{name} is a key of the task {elsewhere.task}, this one is {task.get('name')}"
     if (weight := _of_picture_loss(keys, known, tree)) is not None:
         return f"did you mean {dotted(weight)}?"
-    if (meant := nearest(keys, _of_kind(name, known, tree))) is not None:
+    of_verl = key_of_verl(".".join(map(str, keys)))
+    wanted = keys if of_verl is None else tuple(of_verl.split("."))
+    of_trl = None if name.lower() in ALIASES or _ending(name.lower(), keys, known) else hint_of_field(name.lower())
+    if of_trl is not None:
+        return of_trl
+    if (meant := nearest(wanted, _of_kind(name, known, tree))) is not None:
         return f"did you mean {dotted(meant)}?"
     siblings = [str(path[-1]) for path in known if path[:-1] == keys[:-1]]
     return f"known here: {', '.join(siblings)}" if siblings else "`grpoctl show` prints the known keys"

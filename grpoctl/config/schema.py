@@ -160,7 +160,7 @@ def has_free_keys(field: Field) -> bool:
     return get_origin(field.annotation) is dict and not any(stage_kind(model) for model in _models(field.annotation))
 
 
-_SCALARS = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+_SCALARS = {int: "an integer", float: "a number", str: "text", bool: "true or false", Any: "a value"}
 
 
 def _words(annotation: Any, metadata: tuple[Any, ...]) -> str:

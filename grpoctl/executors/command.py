@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,17 +105,29 @@ def program(spec: RunSpec, run: RunDir, *, goes_on: bool) -> Iterator[subprocess
     """The program under its supervisor; whoever leaves, however, ends it with all of its children."""
     template = spec.trainer.resume_command if goes_on else spec.trainer.command
     command = words(template or "", plain(spec), str(run.path))
+    with supervised(command, run, spec.trainer.grace, goes_on) as started:
+        yield started
+
+
+@contextmanager
+def supervised(
+    command: Sequence[str], run: RunDir, grace: float, goes_on: bool, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A command under the supervisor, its output in RUN/trainer.log (behind what is there where the run goes on).
+
+    Whoever leaves, however, ends it with all of its children.
+    """
     log = run.path / LOG
-    environment = {name: value for name, value in child_environment().items() if name != KNOWN}
+    inherited = {name: value for name, value in child_environment().items() if name != KNOWN}
     # A new file each time: what an earlier program still writes into the old one is not of this attempt.
     replace_bytes(log, log.read_bytes() if goes_on and log.exists() else b"")
     with storage_errors("start a process that writes", log), log.open("ab") as output:
         started = subprocess.Popen(
-            python_module("grpoctl.executors.supervisor", str(spec.trainer.grace), *command),
+            python_module("grpoctl.executors.supervisor", str(grace), *command),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            env={**environment, "PYTHONUNBUFFERED": "1", "GRPOCTL_RUN_DIR": str(run.path)},
+            env={**inherited, "PYTHONUNBUFFERED": "1", "GRPOCTL_RUN_DIR": str(run.path), **(environment or {})},
             start_new_session=True,  # Ctrl-C reaches us, and we end it
         )
     assert started.stdin is not None

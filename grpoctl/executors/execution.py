@@ -27,6 +27,7 @@ from grpoctl.executors.recorder import Recorder, last_recorded, rewind
 from grpoctl.executors.shared_stages import SharedStages, publishing, shared_stages
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
+from grpoctl.executors.trl import Around, train_by_trl
 from grpoctl.exports import weights
 from grpoctl.fence import Fence
 from grpoctl.files import Row, read_json, read_rows, remove, replace_json, replace_rows
@@ -85,6 +86,8 @@ def execute(
             with other_ranks(run, slots) as others, shared_stages(run, spec) as shared:
                 if spec.trainer.kind == "command":
                     ended, message = _by_command(spec, attempt)
+                elif spec.trainer.kind == "trl":
+                    ended, message = _by_trl(spec, attempt)
                 else:
                     ended, message = _train(spec, attempt, others, shared)
         except KeyboardInterrupt as error:
@@ -217,6 +220,17 @@ def _by_command(spec: RunSpec, attempt: _Attempt) -> tuple[Status, str]:
     return train_by_command(spec, run, ask=ask, hooks=hooks, waiting=attempt.waiting, notes=attempt.notes)
 
 
+def _by_trl(spec: RunSpec, attempt: _Attempt) -> tuple[Status, str]:
+    """Train by TRL, in processes of its own; merged weights where they are wanted."""
+    run, hooks = attempt.run, attempt.hooks
+    hooks.started(spec, run)
+    ask = parent_control(run, attempt.waiting)
+    around = Around(ask=ask, row=hooks.row, waiting=attempt.waiting, evaluating=hooks.evaluating)
+    ended = train_by_trl(spec, run, around, attempt.notes)
+    attempt.notes += _merged(spec, run)
+    return ended
+
+
 def _leave(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str]:
     """What a run leaves at its end: greedy answers, where they cost little, and weights. Gives notes."""
     spec = trainer.spec
@@ -262,10 +276,7 @@ def _driven(trainer: Trainer, recorder: Recorder, others: OtherRanks | None, wor
 
 
 def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str]:
-    """The weights of the best evaluation that has a checkpoint, else of the last step; grpoctl.json says which.
-
-    Gives a note where merged weights were asked for and cannot be had: the adapter is there all the same.
-    """
+    """The weights of the best evaluation that has a checkpoint, else of the last step; grpoctl.json says which."""
     best, step = trainer.progress.best_step, trainer.progress.step
     if best in checkpoints.steps():
         step = best
@@ -273,8 +284,13 @@ def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str
     with weights.whole_folder(run.adapter) as draft:
         trainer.policy.export(draft)
         weights.note(draft, run, step)
+    return _merged(trainer.spec, run)
+
+
+def _merged(spec: RunSpec, run: RunDir) -> list[str]:
+    """Merged weights beside the adapter, where the spec wants them; a note where they cannot be had."""
     export = weights.exported(run)
-    if not trainer.spec.export.merged or export is None or export.format != "peft":
+    if not spec.export.merged or export is None or export.format != "peft":
         return []
     try:
         weights.merge(export, run.merged)

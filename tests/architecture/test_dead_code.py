@@ -18,6 +18,7 @@ NAMED_BY_OTHERS = {
     *("__getattr__", "__dir__"),  # of a module: Python calls them
     "get_code",  # of a loader: importlib calls it
     *("handle_starttag", "handle_endtag", "handle_data"),  # html.parser calls them
+    *("on_train_begin", "on_step_begin", "on_pre_optimizer_step", "on_log", "on_save"),  # transformers calls them
     *(file for file, _ in COMMANDS.values()),  # a command's function has the name of its file
 }
 

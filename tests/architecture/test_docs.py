@@ -22,8 +22,8 @@ PAGES = sorted(
 )
 
 
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_rules", ROOT / "docs" / "generate_rules.py")
+def _generator(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -32,7 +32,7 @@ def _generator() -> ModuleType:
     return module
 
 
-rules = _generator()
+rules, trl = _generator("generate_rules"), _generator("generate_trl")
 
 
 def prose(text: str) -> str:
@@ -84,6 +84,10 @@ def test_a_dead_link_is_seen(tmp_path: Path) -> None:
 
 def test_the_page_of_rules_is_the_generated_one() -> None:
     assert rules.PAGE.read_text(encoding="utf-8") == rules.page(), "run: python docs/generate_rules.py"
+
+
+def test_the_page_of_trl_is_the_generated_one() -> None:
+    assert trl.PAGE.read_text(encoding="utf-8") == trl.page(), "run: python docs/generate_trl.py"
 
 
 @pytest.mark.parametrize(

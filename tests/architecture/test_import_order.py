@@ -31,6 +31,7 @@ OWNERS = {
     "mlflow": ("grpoctl.tracking",),
     "optuna": ("grpoctl.sweeps",),
     "peft": ("core.models", "core.policies.lm.fast"),
+    "trl": ("core.training.trl_trainer", "grpoctl.executors.trl_process"),  # an extra: nobody else may need it
     "typer": ("grpoctl.app", "grpoctl.cli"),
     "rich": ("grpoctl.console", "grpoctl.cli.progress", "grpoctl.cli.sweep_progress"),
 }
@@ -40,7 +41,8 @@ HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pan
 MAY_BE_HEAVY = ("core.algorithms", "core.randomness", "core.policies", "core.models", "core.training", "core.faults",
                 "core.assemble", "grpoctl.tracking", "core.tasks.selection.files", "core.tasks.selection.rewards",
                 "core.tasks.selection.world", "core.tasks.restoration.degradations", "core.tasks.restoration.reward",
-                "core.tasks.restoration.sheets", "grpoctl.sweeps.allocation", "grpoctl.sweeps.adaptive")  # fmt: skip
+                "core.tasks.restoration.sheets", "grpoctl.sweeps.allocation", "grpoctl.sweeps.adaptive",
+                "grpoctl.executors.trl_process")  # fmt: skip
 
 
 def part(name: str) -> str:

@@ -1,0 +1,301 @@
+"""One process of a run that TRL trains: `accelerate launch -m grpoctl.executors.trl_process RUN [CHECKPOINT]`.
+
+It builds what RUN/spec.yaml says and trains with TRL's GRPOTrainer. After each step the first process tells the run's
+own process what came out (RUN/trl/said.jsonl), and waits for what to do next (RUN/trl/asked.json): evaluate, go on with
+these schedules' values, save a checkpoint, end. The others do as the first. The records of both files stand in
+grpoctl.executors.trl.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset, disable_progress_bars
+from transformers import TrainerCallback
+from trl import GRPOConfig
+from trl.models.utils import unwrap_model_for_generation
+
+from core.config import GrpoStage, RunSpec
+from core.config.trl.fields import TRAINER_ARGUMENTS
+from core.config.trl.settings import steps_of, trl_settings
+from core.models import adapters, loading
+from core.models.messages import no_progress_bars
+from core.policies.lm.build import tiny_pairs
+from core.policies.lm.causal_lm import CausalLMPolicy
+from core.randomness import ORDER, RowKey, permutation
+from core.tasks import registry
+from core.tasks.base import Example, Task
+from core.tasks.rewards.worker import resolve
+from core.tasks.text import prompt_of
+from core.training.metrics import integrity_metrics, rollout_metrics, sample_rows
+from core.training.step import HeldOut
+from core.training.trainer import Parts, Trainer
+from core.training.trl_trainer import SpecTrainer
+from grpoctl.config import read_resolved
+from grpoctl.executors.trl import MOST_STEPS, STEP_NOTE, Channel
+from grpoctl.files import replace_json
+from grpoctl.runs.run_dir import RunDir
+
+OWNED = ("eval_steps", "num_generations_eval", "save_steps", "save_total_limit", "warmup_steps", "lr_scheduler_type")
+
+
+def main(path: Path, checkpoint: Path | None) -> None:
+    """Train the run to its end, or to where its own process says."""
+    logging.basicConfig(level=logging.WARNING)
+    disable_progress_bars()
+    run = RunDir(path=path)
+    spec = read_resolved(run.spec)
+    stage = next(one for one in spec.stages.values() if isinstance(one, GrpoStage))
+    task = registry.build(spec.task)
+    task.make_ready()
+    with no_progress_bars(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of names that transformers gave up and TRL still says
+        trainer = _trainer(spec, stage, task, run)
+    steps = _Steps(spec, stage, task, trainer, Channel(run, follower=True))
+    trainer.add_callback(steps)
+    try:
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    finally:
+        task.close()
+
+
+def _trainer(spec: RunSpec, stage: GrpoStage, task: Task, run: RunDir) -> SpecTrainer:
+    model_spec = spec.language_model
+    loaded = loading.load_with_origin(model_spec, tiny_pairs)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    if model_spec.trainable is not None:
+        model = adapters.train_only(model, model_spec.trainable)
+    if model_spec.lora is not None:
+        adapters.check_targets(model, model_spec.lora)
+    examples = task.examples("train")
+    trainer = SpecTrainer(
+        stage,
+        task,
+        examples,
+        model=model,
+        args=_config(spec, stage, run),
+        train_dataset=Dataset.from_list(_rows(spec, stage, examples, tokenizer)),
+        processing_class=tokenizer,
+        peft_config=None if model_spec.lora is None else adapters.lora_config(model_spec.lora),
+        **_references(spec),
+    )
+    if model_spec.lora is not None:
+        adapters.restart_lora(trainer.model, seed=spec.seed)
+    return trainer
+
+
+def _config(spec: RunSpec, stage: GrpoStage, run: RunDir) -> GRPOConfig:
+    """The spec's settings, and what grpoctl does itself switched off."""
+    settings = {one.field: one.value for one in trl_settings(spec) if one.field not in OWNED}
+    steps = min(steps_of(spec, stage), MOST_STEPS)
+    own: dict[str, Any] = {
+        "output_dir": str(run.path / "trl"),
+        "max_steps": steps * stage.updates_per_rollout,
+        "lr_scheduler_type": "constant",
+        "beta": max(stage.beta.start, stage.beta.end),  # a reference there is from the beginning
+        "report_to": "none",
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "shuffle_dataset": False,
+    }
+    if not torch.cuda.is_available():
+        own["use_cpu"] = True
+    return GRPOConfig(**{**settings, **own})
+
+
+def _rows(spec: RunSpec, stage: GrpoStage, examples: Any, tokenizer: Any) -> list[dict[str, Any]]:
+    """The prompts of all steps in the order in which our own trainer asks them, a row each."""
+    count = min(steps_of(spec, stage), MOST_STEPS) * stage.prompts_per_step
+    orders: dict[int, list[int]] = {}
+    rows = []
+    for position in range(count):
+        epoch, place = divmod(position, len(examples))
+        if epoch not in orders:
+            orders[epoch] = permutation(RowKey(spec.seed, ORDER, epoch, 0, 0), len(examples))
+        row = orders[epoch][place]
+        rows.append({"prompt": _prompt(examples[row], tokenizer), "row": row})
+    return rows
+
+
+def _prompt(example: Example, tokenizer: Any) -> Any:
+    """A conversation where the tokenizer has a template for one, else text."""
+    prompt = prompt_of(example)
+    if prompt.plain or not getattr(tokenizer, "chat_template", None):
+        return prompt.text
+    messages = prompt.messages if prompt.messages is not None else [{"role": "user", "content": prompt.text}]
+    return [dict(message) for message in messages]
+
+
+def _references(spec: RunSpec) -> dict[str, Any]:
+    """GRPOTrainer's own arguments: functions and classes by reference."""
+    given = {name: value for name, value in spec.trainer.args.items() if name in TRAINER_ARGUMENTS}
+    here = Path.cwd()
+    return {
+        name: [resolve(one, here) for one in value] if isinstance(value, list) else resolve(str(value), here)
+        for name, value in given.items()
+    }
+
+
+class _Steps(TrainerCallback):  # type: ignore[misc]
+    """Tells of each step, and does what is asked; on every process alike."""
+
+    def __init__(self, spec: RunSpec, stage: GrpoStage, task: Task, trainer: SpecTrainer, channel: Channel) -> None:
+        self._spec, self._stage, self._task = spec, stage, task
+        self._trainer, self._channel = trainer, channel
+        self._first = trainer.accelerator.is_main_process
+        self._held_out = HeldOut(task.examples("eval"))
+        self._logs: list[Mapping[str, float]] = []
+        self._updates: list[bool] = []
+        self._started = time.perf_counter()
+        self._evaluator: Trainer | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Say that the model is there; then the first evaluation, and the first step's values."""
+        self._trainer.done = state.global_step // self._stage.updates_per_rollout
+        processes = self._trainer.accelerator.num_processes
+        self._follow(self._exchange({"kind": "ready", "step": self._trainer.done, "processes": processes}), control)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The rate of the step."""
+        self._trainer.set_rate()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Skip what has no signal."""
+        self._trainer.before_optimiser()
+        self._updates.append(self._trainer.updated)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, float], **_: Any) -> Any:
+        """After the last update of a rollout: tell, and do what is asked."""
+        if "loss" not in logs:
+            return control
+        self._logs.append(dict(logs))
+        if state.global_step % self._stage.updates_per_rollout:
+            return control
+        self._trainer.done += 1
+        said = self._step() if self._first else {}
+        self._logs, self._updates = [], []
+        self._trainer.kl_values, self._trainer.ratio_max = [], 0.0
+        self._follow(self._exchange(said), control)
+        self._started = time.perf_counter()
+        return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A checkpoint is whole once it says which step it is of."""
+        if self._first:
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            replace_json(folder / STEP_NOTE, {"schema": 1, "step": self._trainer.done})
+
+    def _exchange(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Say this, and what is then asked: the first process does, the others hear of it."""
+        asked: list[Any] = [self._channel.say_and_wait(said) if self._first else None]
+        return dict(broadcast_object_list(asked)[0]) if self._trainer.accelerator.num_processes > 1 else dict(asked[0])
+
+    def _follow(self, asked: Mapping[str, Any], control: Any) -> None:
+        """Evaluate as often as that is asked; then set values, or stop."""
+        while asked["do"] == "evaluate":
+            asked = self._exchange(self._evaluated())
+        control.should_save = bool(asked.get("save"))
+        if asked["do"] == "end":
+            control.should_training_stop = True
+        else:
+            self._trainer.follow(asked["values"])
+
+    def _evaluated(self) -> Mapping[str, Any]:
+        """An evaluation by grpoctl's own sampler on TRL's model; the first process asks all problems."""
+        trainer = self._trainer
+        gathered = unwrap_model_for_generation(
+            trainer.model_wrapped, trainer.accelerator, gather_deepspeed3_params=trainer.args.ds3_gather_for_generation
+        )
+        with gathered as model:
+            if not self._first:
+                return {}
+            began = time.perf_counter()
+            if self._evaluator is None:
+                policy = CausalLMPolicy(
+                    model, trainer.processing_class, mixed_precision=self._spec.language_model.mixed_precision
+                )
+                self._evaluator = Trainer(Parts(spec=self._spec, policy=policy, task=self._task))
+            metrics, evaluated, rewards = self._evaluator.measured(done=trainer.done)
+            # The noise is that of grpoctl's sampler; steps are sampled by TRL's.
+            kept = {name: value for name, value in metrics.items() if not name.startswith("rollout/")}
+            return {
+                "kind": "evaluated",
+                "step": trainer.done,
+                "metrics": kept,
+                "problems": [] if evaluated is None else list(evaluated.problems),
+                "rewards": list(rewards),
+                "seconds": time.perf_counter() - began,
+            }
+
+    def _step(self) -> Mapping[str, Any]:
+        """The step's row, samples and seconds."""
+        trainer, sampled = self._trainer, self._trainer.sampled
+        assert sampled is not None
+        groups, rollout = sampled.groups, sampled.groups.rollout
+        records = [self._task.record(output) for output in rollout.outputs]
+        members_PK = ~groups.rewards_PK.isnan()
+        row = rollout_metrics(
+            groups, sampled.advantages_PK, records=records, members_PK=members_PK,
+            virtual_best=self._stage.advantage.virtual_best,
+        )  # fmt: skip
+        row |= {
+            "groups/discarded": 0,
+            "groups/held_out": fmean(self._held_out.has(prompt) for prompt in rollout.prompts),
+            "temperature": trainer.temperature,
+            "learning_rate": trainer.rate,
+            "update": float(any(self._updates)),
+            "weight/policy": 1.0,
+            "loss": fmean(logs["loss"] for logs in self._logs),
+        }
+        if sampled.clean is not None:
+            row |= integrity_metrics(rollout, list(sampled.clean_rows), sampled.clean)
+        row |= self._of_trl()
+        if trainer.beta:
+            row["beta"] = trainer.beta
+        if trainer.kl_values:
+            row["kl"] = fmean(trainer.kl_values)
+        if trainer.ratio_max:
+            row["policy/ratio_max"] = trainer.ratio_max
+        return {
+            "kind": "row",
+            "step": trainer.done,
+            "row": row,
+            "completions": len(rollout),
+            "tokens": int(rollout.mask_NT.sum()),
+            "samples": sample_rows(groups, records, sampled.advantages_PK, trainer.done),
+            "seconds": time.perf_counter() - self._started,
+        }
+
+    def _of_trl(self) -> dict[str, float]:
+        """What TRL logs of the updates, under our names."""
+        row = {}
+        for ours, theirs in {
+            "grad_norm": "grad_norm",
+            "policy/clip_low": "clip_ratio/low_mean",
+            "policy/clip_high": "clip_ratio/high_mean",
+            "rollout/logprob_gap": "sampling/sampling_logp_difference/mean",
+            "rollout/logprob_gap_max": "sampling/sampling_logp_difference/max",
+        }.items():
+            values = [float(logs[theirs]) for logs in self._logs if logs.get(theirs) is not None]
+            if values:
+                row[ours] = fmean(values)
+        if row.get("grad_norm") == 0.0 and not any(self._updates):
+            del row["grad_norm"]
+        return row
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)

@@ -1,0 +1,172 @@
+"""`grpoctl export --to` and `grpoctl import`: what they write runs, is valid, and says what it does not carry."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from core.config.trl.fields import VERL
+from core.config.trl.settings import trl_settings
+from grpoctl.config import experiments, load
+from grpoctl.runs.run_dir import Home
+from tests.architecture.source import ROOT
+from tests.grpoctl.cli.conftest import Grpoctl, untrained
+
+
+def config_in(script: str) -> dict[str, object]:
+    """The literal CONFIG of a script."""
+    (value,) = [
+        node.value for node in ast.parse(script).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CONFIG"
+    ]  # fmt: skip
+    config = ast.literal_eval(value)
+    assert isinstance(config, dict)
+    return config
+
+
+def test_a_script_has_the_settings_and_says_what_differs(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    said = grpoctl("export", "p31", "--to", "trl", "--profile", "tiny")
+    spec = load("p31", profile="tiny").spec
+    assert said.code == 0
+    assert config_in(said.out) == {setting.field: setting.value for setting in trl_settings(spec)}
+    line = next(line for line in said.out.splitlines() if '"scale_rewards"' in line)
+    assert "differs" in line
+    assert "ddof 1" in line
+    assert grpoctl("export", "p31", "--to", "trl", "-p", "tiny", "p31.py").code == 0
+    assert (tmp_path / "p31.py").read_text() == said.out
+    again = grpoctl("export", "p31", "--to", "trl", "p31.py")  # nothing is written over
+    assert (again.code, "p31.py" in again.err) == (2, True)
+    assert not (tmp_path / ".grpoctl").exists()  # no run is needed
+
+
+def test_a_runs_settings_are_its_own(grpoctl: Grpoctl, home: Home) -> None:
+    run, _ = untrained(home, "p31", profile="tiny")
+    assert config_in(grpoctl("export", run.id, "--to", "trl").out)["learning_rate"] == 5e-4
+    assert grpoctl("export", run.id, "--to", "trl", "-p", "tiny").code == 2
+
+
+def test_every_language_models_script_is_python(grpoctl: Grpoctl) -> None:
+    names = [experiment.name for experiment in experiments()]
+    written = {name: grpoctl("export", name, "--to", "trl") for name in names}
+    for name, said in written.items():
+        if load(name).spec.model is None or load(name).spec.stages.keys() == {"rce"}:
+            assert said.code == 2, name
+        else:
+            ast.parse(said.out)
+    assert "dynamic sampling" in written["p37"].out  # DAPO's, named as left out
+    assert "entropy-weighted" in written["p36"].out
+
+
+def test_the_overrides_of_verl(grpoctl: Grpoctl) -> None:
+    out = grpoctl("export", "p31", "--to", "verl").out
+    lines = dict(line.split("=", 1) for line in out.splitlines() if not line.startswith("#"))
+    assert set(lines) <= {names[0] for names in VERL.values()}
+    assert lines["actor_rollout_ref.rollout.n"] == "8"
+    assert lines["data.train_batch_size"] == "2"
+    assert lines["actor_rollout_ref.actor.loss_agg_mode"] == "seq-mean-token-mean"
+    assert lines["actor_rollout_ref.actor.kl_loss_type"] == "mse"  # verl's k2
+    assert (lines["actor_rollout_ref.actor.clip_ratio_low"], lines["actor_rollout_ref.rollout.top_k"]) == ("0.2", "-1")
+    assert all(re.fullmatch(r"[\w.]+=\S+", f"{key}={value}") for key, value in lines.items())  # each one word
+    above = out.splitlines()[out.splitlines().index("actor_rollout_ref.rollout.temperature=0.3") - 1]
+    assert above.startswith("# stages.grpo.temperature; differs")
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".json"])
+def test_an_exported_configuration_comes_back(grpoctl: Grpoctl, tmp_path: Path, suffix: str) -> None:
+    config = config_in(grpoctl("export", "p31", "--to", "trl", "-p", "tiny").out)
+    file = tmp_path / f"Mine 2{suffix}"
+    file.write_text(json.dumps(config) if suffix == ".json" else yaml.safe_dump(config))
+    said = grpoctl("import", "trl", str(file))
+    assert said.code == 0
+    assert "not understood" not in said.err
+    (tmp_path / "mine-2.yaml").write_text(said.out)
+    assert grpoctl("validate", "./mine-2.yaml").code == 0
+    assert config_in(grpoctl("export", "./mine-2.yaml", "--to", "trl").out) == config
+
+
+def test_what_was_not_understood_is_listed(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("learning_rate: 2.0e-6\nreport_to: wandb\nfoo: 3\nuse_vllm: true\n")
+    said = grpoctl("import", "trl", "c.yaml", "--out", "experiments/got.yaml")
+    assert said.code == 0
+    text = (tmp_path / "experiments" / "got.yaml").read_text()
+    for field in ("foo", "report_to"):
+        assert re.search(rf"^#   {field} ", text, re.M)
+        assert f"not understood: {field}" in said.err
+    spec = load("./experiments/got.yaml").spec
+    assert (spec.name, spec.trainer.args, spec.stages["grpo"].learning_rate) == ("got", {"use_vllm": True}, 2e-6)
+    assert grpoctl("import", "trl", "c.yaml", "--out", "experiments/got.yaml").code == 2
+    document = grpoctl("import", "trl", "c.yaml", "--json").document
+    assert set(document["not_understood"]) == {"foo", "report_to"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "facts"),
+    [
+        (["import", "trl", "training_args.bin"], ["pickle", "training_args.bin"]),
+        (["import", "trl", "hidden.json"], ["pickle"]),
+        (["import", "trl", "none.yaml"], ["none.yaml"]),
+        (["import", "verl", "c.yaml"], ["verl", "trl"]),
+        (["import", "trl", "bad.yaml"], ["num_generations"]),
+        (["import", "trl", "bad.yaml", "--out", "x.txt"], ["x.txt", ".yaml"]),
+        (["export", "p31", "--to", "ray"], ["ray", "trl, verl"]),
+        (["export", "p31", "--to", "trl", "--merged"], ["--merged"]),
+        (["export", "advantage-study", "--to", "trl"], ["sweep"]),
+        (["export", "p40", "--to", "verl"], ["language model"]),
+        (["export", "p31"], ["DIR"]),
+        (["export", "p31", "x", "-p", "tiny"], ["--to"]),
+    ],
+)
+def test_one_line_for_what_cannot_be(grpoctl: Grpoctl, tmp_path: Path, argv: list[str], facts: list[str]) -> None:
+    for name in ("training_args.bin", "hidden.json"):
+        (tmp_path / name).write_bytes(pickle.dumps({"beta": 1}))
+    (tmp_path / "bad.yaml").write_text("num_generations: 1\n")
+    said = grpoctl(*argv)
+    assert said.code == 2
+    (line,) = said.err.splitlines()
+    assert [fact for fact in facts if fact not in line] == []
+
+
+OWN = """
+name: own
+title: Rewards of one's own
+model: {source: builtin:tiny, lora: {r: 4, lora_alpha: 8, target_modules: [q_proj]}}
+task:
+  name: custom
+  data: {path: ./rows.jsonl}
+  prompt: "{question}"
+  train_prompts: 4
+  eval_prompts: 2
+  rewards: [{function: "./rewards.py:short", weight: 2.0}]
+stages:
+  grpo: {num_generations: 2, prompts_per_step: 2, max_steps: 1, learning_rate: 0.001, overlong: {}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["p31", "own"])
+def test_a_script_runs(grpoctl: Grpoctl, tmp_path: Path, name: str) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "own.yaml").write_text(OWN)
+    rows = [{"question": f"What is {n} and {n}?", "answer": str(2 * n)} for n in range(8)]
+    (tmp_path / "experiments" / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code = "def short(prompts, completions, answer, **_):\n    assert all(isinstance(p, str) for p in prompts)\n"
+    (tmp_path / "experiments" / "rewards.py").write_text(code + "    return [1 / (1 + len(c)) for c in completions]\n")
+    assert grpoctl("export", name, "--to", "trl", "-p", "tiny" if name == "p31" else "full", "script.py").code == 0
+    text = (tmp_path / "script.py").read_text()
+    (tmp_path / "script.py").write_text(re.sub(r'"max_steps": \d+', '"max_steps": 1', text))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "script.py", "out"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "out" / "adapter_model.safetensors").is_file()
