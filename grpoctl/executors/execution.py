@@ -227,7 +227,7 @@ def _by_trl(spec: RunSpec, attempt: _Attempt) -> tuple[Status, str]:
     ask = parent_control(run, attempt.waiting)
     around = Around(ask=ask, row=hooks.row, waiting=attempt.waiting, evaluating=hooks.evaluating)
     ended = train_by_trl(spec, run, around, attempt.notes)
-    attempt.notes += _merged(spec, run)
+    attempt.notes.extend(_merged(spec, run))
     return ended
 
 

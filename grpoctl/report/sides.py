@@ -19,7 +19,7 @@ from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, Place, Row, Side, compare, run_gain
 from grpoctl.analysis.contrasts import Contrast
 from grpoctl.analysis.curves import axis_of
-from grpoctl.analysis.outcome import GAIN_LEGEND, evaluations, gain_text, legend_of, met_in_words, sentences
+from grpoctl.analysis.outcome import GAIN_LEGEND, evaluations, legend_of, met_in_words, sentences
 from grpoctl.analysis.problems import Answers
 from grpoctl.report import answers as recorded
 from grpoctl.report import charts, series
@@ -27,7 +27,7 @@ from grpoctl.report.document import Block, Cell, Chart, Part, Picture, Pictures,
 from grpoctl.report.provenance import command, provenance, provenance_of, repeat, run_command
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.sections import Line, Section
-from grpoctl.wording import count_text, estimate_text, label, metric_text, plural, setting_text
+from grpoctl.wording import count_text, estimate_text, gain_text, label, metric_text, plural, setting_text
 
 Runs = Sequence[RunRecord]
 
