@@ -46,7 +46,10 @@ Gpus = Annotated[str | None, typer.Option("--gpus", help="Workers on these GPUs,
 PerGpu = Annotated[int, typer.Option("--per-gpu", help="Workers on each of --gpus.", min=1, metavar="M")]
 Executor = Annotated[
     str | None,
-    typer.Option("--executor", help="How trials run: pool, inline, or a package's executor.", metavar="NAME"),
+    typer.Option("--executor", help="How trials run: pool, inline, ray, or a package's executor.", metavar="NAME"),
+]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Of the Ray cluster; default: RAY_ADDRESS.", metavar="HOST:PORT")
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds of each trial, e.g. 0,1,2", metavar="N,N,...")]
 Storage = Annotated[str | None, typer.Option("--storage", help="Optuna RDB URL; default: SQLite.", metavar="URL")]
@@ -66,6 +69,7 @@ def sweep(
     per_gpu: PerGpu = 1,
     inline: Annotated[bool, typer.Option("--inline", help="Run in this process, one run after another.")] = False,
     executor: Executor = None,
+    address: Address = None,
     storage: Storage = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished study.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Resume, and retry failed trials.")] = False,
@@ -88,7 +92,9 @@ def sweep(
     request = SweepRequest(
         name=name, overrides=tuple(overrides or ()), profile=profile, trials=trials, seeds=seeds,
         storage=storage or os.environ.get(STORAGE_VARIABLE),
-        workers=Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor),
+        workers=Workers(
+            parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor, address=address
+        ),
         resume=resume or retry_failed, retry_failed=retry_failed, fail_on_trial_error=fail_on_trial_error,
         json=json, quiet=quiet, argv=tuple(sys.argv),
     )  # fmt: skip
@@ -239,7 +245,8 @@ def _options(request: SweepRequest) -> list[str]:
     workers = request.workers
     values: list[tuple[str, object]] = [
         ("--trials", request.trials), ("--parallel", workers.parallel), ("--gpus", workers.gpus),
-        ("--per-gpu", workers.per_gpu if workers.gpus else None), ("--executor", workers.executor),
+        ("--per-gpu", workers.per_gpu if workers.per_gpu != 1 else None), ("--executor", workers.executor),
+        ("--address", workers.address),
     ]  # fmt: skip
     flags = [("--inline", workers.inline), ("--retry-failed", request.retry_failed), ("--quiet", request.quiet),
              ("--fail-on-trial-error", request.fail_on_trial_error)]  # fmt: skip

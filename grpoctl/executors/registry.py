@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,25 @@ from grpoctl.executors.jobs import Inline
 from grpoctl.executors.pool import Pool
 from grpoctl.executors.slots import Slot
 
-INLINE, POOL = "inline", "pool"
-BUILT_IN = (INLINE, POOL)
+INLINE, POOL, RAY = "inline", "pool", "ray"
+BUILT_IN = (INLINE, POOL, RAY)
 
 
-def build(name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str]) -> Executor:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """Where an executor of several machines is. `address`: of a Ray cluster; `per_gpu`: workers on each GPU."""
+
+    address: str | None = None
+    per_gpu: int = 1
+
+
+def build(
+    name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str], cluster: Cluster | None = None
+) -> Executor:
     """The executor of this name.
 
     Args: slots: where workers may run here. logs: a folder for what they print. argv: the command line as the list of
-    processes may show it.
+    processes may show it. cluster: of the executors that need one.
 
     Raises UserError for a name that is not installed, SpecError where a package's executor cannot be imported.
     """
@@ -30,14 +41,23 @@ def build(name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str]) 
             return Inline(argv=argv)
         case "pool":
             return Pool(slots, logs, argv=argv)
+        case "ray":
+            from grpoctl.executors.ray import RayPool
+
+            cluster = cluster or Cluster()
+            return RayPool(slots, logs, argv=argv, address=cluster.address, per_gpu=cluster.per_gpu)
         case _:
             executor: Executor = _added(name).build(slots, logs, argv)
             return executor
 
 
 def check_installed(name: str) -> None:
-    """Raises UserError where no executor of this name is installed: before a study is made."""
-    if name not in BUILT_IN:
+    """Raises UserError where no executor of this name, or not what it needs, is installed: before a study is made."""
+    if name == RAY:
+        from grpoctl.executors.ray import check_ray
+
+        check_ray()
+    elif name not in BUILT_IN:
         _added(name)
 
 
