@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from core.errors import GrpoError, StorageError, UserError
+from core.errors import GrpoError, StorageError, SupersededError, UserError
 from core.policies.registry import check_policy
 from grpoctl import console
 from grpoctl.analysis.sweeps.report import head
@@ -62,6 +62,7 @@ class Workers:
     per_gpu: int = 1
     inline: bool = False
     executor: str | None = None
+    address: str | None = None  # of a Ray cluster
     slurm: SlurmJobs = field(default_factory=SlurmJobs)
 
     @property
@@ -70,6 +71,8 @@ class Workers:
         if self.inline and self.executor not in (None, registry.INLINE):
             raise UserError(f"got --inline and --executor {self.executor}; leave one of them out")
         name = self.executor or (registry.INLINE if self.inline else registry.POOL)
+        if self.address is not None and name != registry.RAY:
+            raise UserError(f"got --address {self.address}, which is of a Ray cluster, without --executor ray")
         registry.check_installed(name)
         if name == registry.SLURM and self.gpus is not None:
             raise UserError("got --gpus with --executor slurm; --slurm-gpus says how many GPUs each worker's job gets")
@@ -91,6 +94,12 @@ class Workers:
         inline = self.executed_by == registry.INLINE
         if inline and (self.parallel or self.gpus):
             raise UserError("got --inline, which runs one at a time in this process, with --parallel or --gpus")
+        if self.executed_by == registry.RAY:
+            if self.gpus is not None:
+                raise UserError(
+                    "got --gpus, which are of this machine; Ray has its own: --per-gpu says how many share one"
+                )
+            return cpu_slots(self.parallel or self._unasked(sweep))
         if self.gpus is not None:
             if self.parallel is not None:
                 raise UserError("got --gpus and --parallel; --per-gpu says how many workers each GPU gets")
@@ -101,7 +110,11 @@ class Workers:
             return ()
         if self.executed_by == registry.SLURM:
             return cpu_slots(self.parallel or WORKERS)
-        return cpu_slots(self.parallel or (min(usable_cores(), WORKERS) if sweep.profile == profiles.TINY else 1))
+        return cpu_slots(self.parallel or self._unasked(sweep))
+
+    def _unasked(self, sweep: SweepSpec) -> int:
+        """Workers where nobody says how many."""
+        return min(usable_cores(), WORKERS) if sweep.profile == profiles.TINY else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,6 +268,7 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
             argv=masked_argv(request),
             say=progress.note,
             slurm=request.workers.slurm,
+            ray=registry.Cluster(address=request.workers.address, per_gpu=request.workers.per_gpu),
         ),
     )
     driver = driver_of(plan, book=book, storage=storage, executor=executor, progress=progress)
@@ -289,6 +303,9 @@ def drive_to_end(driver: Driver, executor: Executor) -> None:
         ending = end_status(driver)
     except KeyboardInterrupt as error:
         ending = ("INTERRUPTED", f"{'terminated' if isinstance(error, Terminated) else 'interrupted'}; {GO_ON}")
+    except SupersededError:
+        executor.close()
+        raise  # the study is another driver's: nothing may be said of it here
     except GrpoError as error:
         problem, ending = error, ("INTERRUPTED", str(error) if "--resume" in str(error) else f"{error}; {GO_ON}")
     with suppress(KeyboardInterrupt):  # a second Ctrl-C kills the workers; how the study ended is written all the same

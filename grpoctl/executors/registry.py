@@ -15,8 +15,16 @@ from grpoctl.executors.pool import Pool
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.slurm import Slurm, SlurmJobs
 
-INLINE, POOL, SLURM = "inline", "pool", "slurm"
-BUILT_IN = (INLINE, POOL, SLURM)
+INLINE, POOL, RAY, SLURM = "inline", "pool", "ray", "slurm"
+BUILT_IN = (INLINE, POOL, RAY, SLURM)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """Where a Ray cluster is: its `address`, or Ray's own default; `per_gpu`: workers on each GPU."""
+
+    address: str | None = None
+    per_gpu: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +32,8 @@ class Surroundings:
     """What executors are built with. `slots`: where workers may run here, or as many as there are to be elsewhere.
 
     `logs` is the study's folder for what they print, `argv` the command line as the list of processes may show it.
-    `say` is told what becomes of workers on other machines; `slurm` says what jobs there ask for.
+    `say` is told what becomes of workers on other machines; `slurm` says what jobs there ask for, `ray` where a cluster
+    is.
     """
 
     slots: Sequence[Slot]
@@ -32,6 +41,7 @@ class Surroundings:
     argv: Sequence[str]
     say: Callable[[str], None]
     slurm: SlurmJobs
+    ray: Cluster
 
 
 def build(name: str, around: Surroundings) -> Executor:
@@ -44,6 +54,11 @@ def build(name: str, around: Surroundings) -> Executor:
             return Inline(argv=around.argv)
         case "pool":
             return Pool(around.slots, around.logs, argv=around.argv)
+        case "ray":
+            from grpoctl.executors.ray import RayPool
+
+            address, per_gpu = around.ray.address, around.ray.per_gpu
+            return RayPool(around.slots, around.logs, argv=around.argv, address=address, per_gpu=per_gpu)
         case "slurm":
             return Slurm(len(around.slots), around.logs, around.slurm, argv=around.argv, say=around.say)
         case _:
@@ -52,8 +67,12 @@ def build(name: str, around: Surroundings) -> Executor:
 
 
 def check_installed(name: str) -> None:
-    """Raises UserError where no executor of this name is installed: before a study is made."""
-    if name not in BUILT_IN:
+    """Raises UserError where no executor of this name, or not what it needs, is installed: before a study is made."""
+    if name == RAY:
+        from grpoctl.executors.ray import check_ray
+
+        check_ray()
+    elif name not in BUILT_IN:
         _added(name)
 
 
