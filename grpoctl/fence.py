@@ -113,6 +113,12 @@ def fence_of(path: Path) -> Fence | None:
         place = above
 
 
+def check_fence(path: Path) -> None:
+    """Raises SupersededError where this process held the directory around the path and has lost it to another."""
+    if (fence := fence_of(path)) is not None:
+        fence.check()
+
+
 def discard(path: Path) -> None:
     """Delete a file or folder of this process's own; what cannot be deleted stays for `gc`."""
     if path.is_dir() and not path.is_symlink():

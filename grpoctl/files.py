@@ -264,6 +264,7 @@ def folder_in_place_of(target: Path) -> Iterator[Path]:
         fence, draft = fence_of(target), _draft(target)
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
+        whole = False
         try:
             yield draft
             remove(target)
@@ -271,8 +272,11 @@ def folder_in_place_of(target: Path) -> Iterator[Path]:
                 fence.adopt(draft, target)
             else:
                 draft.rename(target)
+            whole = True
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+            if fence is not None and not whole:
+                fence.check()  # the draft may have gone with the right to write
 
 
 def _replace(path: Path, data: bytes, durable: bool) -> None:
@@ -286,17 +290,19 @@ def _in_place_of(path: Path) -> Iterator[Path]:
     fence, draft = fence_of(path), _draft(path)
     if fence is not None:
         fence.check()
+    whole = False
     try:
         yield draft
         if fence is not None:
             fence.adopt(draft, path)
         else:
             draft.replace(path)
-    except BaseException as error:
-        discard(draft)
-        if fence is not None and isinstance(error, OSError):
-            fence.check()  # the draft may have gone with the right to write
-        raise
+        whole = True
+    finally:
+        if not whole:
+            discard(draft)
+            if fence is not None:
+                fence.check()  # the draft may have gone with the right to write
 
 
 def _draft(path: Path) -> Path:

@@ -27,7 +27,12 @@ def ls(json: Json = False) -> None:
     if studies:
         console.print_table("Studies", ("study", "status", "trials", "best"), [study_row(entry) for entry in studies])
     lines = [
-        (r["run_id"], r["status"], "-" if r["step"] is None else str(r["step"]), console.short(r["eval/reward"]))
+        (
+            r["run_id"],
+            f"{r['status']} on {r['host']}" if "host" in r else r["status"],
+            "-" if r["step"] is None else str(r["step"]),
+            console.short(r["eval/reward"]),
+        )
         for r in runs
     ]
     console.print_table(f"Runs in {home.path}", ("run", "status", "step", "eval/reward"), lines)

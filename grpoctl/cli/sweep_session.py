@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from core.errors import GrpoError, StorageError, UserError
+from core.errors import GrpoError, StorageError, SupersededError, UserError
 from core.policies.registry import check_policy
 from grpoctl import console
 from grpoctl.analysis.sweeps.report import head
@@ -285,6 +285,9 @@ def drive_to_end(driver: Driver, executor: Executor) -> None:
         ending = end_status(driver)
     except KeyboardInterrupt as error:
         ending = ("INTERRUPTED", f"{'terminated' if isinstance(error, Terminated) else 'interrupted'}; {GO_ON}")
+    except SupersededError:
+        executor.close()
+        raise  # the study is another driver's: nothing may be said of it here
     except GrpoError as error:
         problem, ending = error, ("INTERRUPTED", str(error) if "--resume" in str(error) else f"{error}; {GO_ON}")
     with suppress(KeyboardInterrupt):  # a second Ctrl-C kills the workers; how the study ended is written all the same

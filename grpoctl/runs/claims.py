@@ -11,6 +11,14 @@ that did not change for SILENCE seconds of the observer's own clock is that of a
 until somebody takes over from it. No two machines' times are ever compared. What was observed is kept on the observing
 machine, so that one command goes on where the last one stopped looking.
 
+What an executor does with it. A worker calls `grpoctl.executors.execution.execute` (or `jobs.execute_one`), which makes
+the claim, takes over from a process that hangs or was not heard for `silence()` seconds, and ends with SupersededError,
+having written nothing, where a successor takes over from it. A driver that knows a worker to be gone waits until
+`RunDir.is_held(hung=True)` is false (at most `silence()` seconds after its last heartbeat) and then gives the run to
+another one: that is all, and being wrong costs a started attempt, never a file. `RunDir.holder_elsewhere` and
+`silent_for` say who had it and for how long nothing was heard; `hold(silent=0)` is for a caller whose scheduler says
+that the process is gone.
+
 Looking never takes anything from anybody. Only a successor does, and whoever lost a directory has changed nothing in it
 since (grpoctl.fence), however late it wakes. A study is claimed by its driver in the same way.
 """
@@ -190,6 +198,21 @@ def _remember(key: tuple[str, int], seen: tuple[bytes, float]) -> None:
         draft.replace(file)
 
 
+def ask_to_stop(claim: Claim, seconds: float) -> bool:
+    """Have the claim's maker end as by SIGTERM, on whatever machine it is; False where it lives after `seconds` still.
+
+    It looks whether it is asked at each of its heartbeats. Raises StorageError.
+    """
+    with storage_errors("write", claim.stop_request):
+        claim.stop_request.touch()
+    deadline = time.monotonic() + seconds
+    while not claim.ended and silent_for(claim) < silence():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK)
+    return True
+
+
 def watch_unseen(claims: Sequence[Claim]) -> None:
     """Watch the heartbeats that were never looked at before, all together and for FIRST_SIGHT at most."""
     unseen = [(claim, claim.counter()) for claim in claims if silent_for(claim) == 0]
@@ -338,6 +361,15 @@ def _take_away_former(claim: Claim) -> None:
                 shutil.rmtree(there, ignore_errors=True)
             if not (place.exists() or aside.exists()):
                 break
+
+
+def left_by_attempts(directory: Path) -> list[Path]:
+    """What attempts that are over, or were killed, were putting together; of a directory that nobody holds."""
+    folder = claims_folder(directory)
+    with suppress(OSError):
+        names = sorted(os.listdir(folder))
+        return [folder / name for name in names if _FOLDER.fullmatch(name) or name.startswith(TAKEN_AWAY)]
+    return []
 
 
 class _Heart:

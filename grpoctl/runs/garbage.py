@@ -17,7 +17,10 @@ from typing import Literal
 
 from core.errors import BusyError, StorageError
 from grpoctl.files import read_json, storage_errors
+from grpoctl.files import remove as remove_file
+from grpoctl.host import host_tag
 from grpoctl.runs import status
+from grpoctl.runs.claims import left_by_attempts
 from grpoctl.runs.liveness import study_status
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import StudyStatus
@@ -34,7 +37,9 @@ KINDS: dict[Kind, str] = {
 }
 _STEP = re.compile(r"step-(\d+)")
 _REMOVING = ".removing-"
-_DRAFT = re.compile(r"\..+\.(\d+)\.tmp")  # grpoctl.files writes them; the number is the process
+# grpoctl.files writes them: the machine (of older versions: this one) and the process. Whether a process of another
+# machine still writes cannot be known here: those are left to that machine's gc.
+_DRAFT = re.compile(r"\..+?(?:\.([0-9a-f]{8}))?\.(\d+)\.tmp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,8 +79,8 @@ def remove(garbage: Garbage) -> None:
     if garbage.owner is None:
         _remove(garbage.path)
         return
-    with garbage.owner.hold():
-        _remove(garbage.path)
+    with garbage.owner.hold():  # which by itself clears up after earlier attempts
+        remove_file(garbage.path)
 
 
 def _remove(path: Path) -> None:
@@ -95,9 +100,9 @@ def _of_run(run: RunDir) -> Iterator[Garbage]:
         if record is None or record.status.resumable or run.is_held():
             return
         yield from (Garbage(kind="checkpoint", path=path, size=size_of(path), owner=run) for path in _spare(run))
-        for folder in (run.path, run.checkpoints, run.pictures, run.adapter.parent):
-            for path in dict.fromkeys(_half_written(folder)):
-                yield Garbage(kind="unfinished write", path=path, size=size_of(path), owner=run)
+        folders = (run.path, run.checkpoints, run.pictures)
+        for path in (*(path for folder in folders for path in _half_written(folder)), *left_by_attempts(run.path)):
+            yield Garbage(kind="unfinished write", path=path, size=size_of(path), owner=run)
         if run.problems.exists() and run.problem_rows.exists():
             yield Garbage(kind="rows kept twice", path=run.problem_rows, size=size_of(run.problem_rows), owner=run)
 
@@ -111,7 +116,7 @@ def _of_study(study: StudyDir) -> Iterator[Garbage]:
             yield from _of_run(run)
         for aside in sorted(study.path.glob("runs/*.damaged-*")):
             yield Garbage(kind="damaged run", path=aside, size=size_of(aside), owner=study)
-        for path in _half_written(study.path):
+        for path in (*_half_written(study.path), *left_by_attempts(study.path)):
             yield Garbage(kind="unfinished write", path=path, size=size_of(path), owner=study)
         if study_status(study)[0] is StudyStatus.COMPLETED and study.prefixes.is_dir():
             yield Garbage(kind="shared stage", path=study.prefixes, size=size_of(study.prefixes), owner=study)
@@ -139,7 +144,8 @@ def _half_written(folder: Path) -> list[Path]:
         return []
     found = [path for path in folder.iterdir() if path.name.startswith(("writing-", _REMOVING))]
     drafts = ((path, match) for path in folder.iterdir() if (match := _DRAFT.fullmatch(path.name)))
-    return sorted([*found, *(path for path, match in drafts if not Path(f"/proc/{match[1]}").exists())])
+    here = ((path, match[2]) for path, match in drafts if match[1] in (None, host_tag()))
+    return sorted([*found, *(path for path, process in here if not Path(f"/proc/{process}").exists())])
 
 
 def size_of(path: Path) -> int:

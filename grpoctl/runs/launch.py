@@ -86,7 +86,7 @@ def prepare_in(run: RunDir, loaded: Loaded, *, study: str, trial: int, overrides
     damage = _damage(run, loaded.spec)
     if damage is None and run.spec.exists():
         return None
-    if run.path.is_dir() and run.is_held():
+    if run.path.is_dir() and run.is_held(hung=True):
         raise BusyError(f"{run.id} is in use by another process; wait until it ends")
     source = source_of(loaded.spec, run.home)
     aside = None if damage is None else _move_aside(run.path)

@@ -17,13 +17,17 @@ def summaries(home: Home) -> list[dict[str, Any]]:
 
 
 def summary(run: RunDir) -> dict[str, Any]:
-    """run_id, experiment, recorded_as, profile, seed, status, step, message, eval/reward (final) of one run."""
+    """run_id, experiment, recorded_as, profile, seed, status, step, message, eval/reward (final) of one run; the host
+    of one that runs on another machine.
+    """
     entry: dict[str, Any] = {"run_id": run.id, "run_dir": str(run.path), "eval/reward": None}
     try:
         identity = read_json(run.provenance) or {}
         entry |= {key: identity.get(key) for key in ("experiment", "recorded_as", "profile", "seed", "overrides")}
         record = liveness.standing(run)
         entry |= _standing(run, record)
+        if (claim := run.holder_elsewhere()) is not None and entry["status"] == "RUNNING":
+            entry["host"] = claim.host
         if entry["status"] == "RUNNING":  # its status is written when it starts and when it ends
             entry["step"] = _step_so_far(run)
         result = read_json(run.result) or {}

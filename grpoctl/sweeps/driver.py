@@ -26,9 +26,12 @@ from grpoctl.analysis.sweeps.ranking import ranked, ruler_of
 from grpoctl.config import Loaded
 from grpoctl.credentials import without_credentials
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
+from grpoctl.fence import check_fence
 from grpoctl.files import read_json, remove
+from grpoctl.runs.claims import silence
 from grpoctl.runs.dtype import settled_in, settled_trial
 from grpoctl.runs.launch import prepare_in
+from grpoctl.runs.liveness import holder_text
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir
@@ -198,10 +201,12 @@ class Driver:
 
     def _prepare(self, run: RunDir, loaded: Loaded, number: int, overrides: Sequence[str]) -> bool:
         """A sound directory for the run that nobody holds any more; whether a damaged one had to be put aside."""
-        deadline = time.monotonic() + ORPHAN
-        while run.is_held():  # a worker whose parent was killed is about to notice
+        patience = max(ORPHAN, 2 * silence())
+        deadline = time.monotonic() + patience
+        while run.is_held(hung=True):  # a worker whose parent was killed is about to notice, wherever it is
             if time.monotonic() > deadline:
-                raise BusyError(f"{run.id} is still held by another process after {ORPHAN:g} s; end it, then --resume")
+                by = holder_text(run) or "another process"
+                raise BusyError(f"{run.id} is still held by {by} after {patience:g} s; end it, then --resume")
             time.sleep(0.05)
         loaded = settled_trial(loaded, self.book.header, self._progress.note)
         note = prepare_in(run, loaded, study=self.plan.study.id, trial=number, overrides=overrides)
@@ -297,6 +302,7 @@ class Driver:
         if now - self._looked < LOOK:
             return
         self._looked = now
+        check_fence(self.plan.study.path)
         self._take_edits()
         if self.stopped:
             return
@@ -355,6 +361,7 @@ class Driver:
 
     def save(self) -> None:
         """The book with what can be said of it now, and the storage. Raises StorageError where the book cannot be."""
+        check_fence(self.plan.study.path)  # the storage has no fence of its own
         sweep = self.plan.sweep
         ranking = ranked(
             [
