@@ -263,9 +263,9 @@ def folder_in_place_of(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         fence, draft = fence_of(target), _draft(target)
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
         whole = False
         try:
+            draft.mkdir()
             yield draft
             remove(target)
             if fence is not None:

@@ -47,7 +47,7 @@ Gpus = Annotated[str | None, typer.Option("--gpus", help="Workers on these GPUs,
 PerGpu = Annotated[int, typer.Option("--per-gpu", help="Workers on each of --gpus.", min=1, metavar="M")]
 Executor = Annotated[
     str | None,
-    typer.Option("--executor", help="How trials run: pool, inline, slurm, or a package's executor.", metavar="NAME"),
+    typer.Option("--executor", help="How trials run: pool, inline, ray, slurm, or a package's.", metavar="NAME"),
 ]
 SlurmPartition = Annotated[
     str | None, typer.Option("--slurm-partition", help="SLURM partition of the workers' jobs.", metavar="P")
@@ -60,6 +60,9 @@ SlurmAccount = Annotated[str | None, typer.Option("--slurm-account", help="Accou
 SlurmQos = Annotated[str | None, typer.Option("--slurm-qos", help="QoS of the jobs.", metavar="Q")]
 SlurmArgs = Annotated[
     str | None, typer.Option("--slurm-args", help="More options of sbatch, e.g. '--mem=16G'", metavar="ARGS")
+]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Of the Ray cluster; default: RAY_ADDRESS.", metavar="HOST:PORT")
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds of each trial, e.g. 0,1,2", metavar="N,N,...")]
 Storage = Annotated[str | None, typer.Option("--storage", help="Optuna RDB URL; default: SQLite.", metavar="URL")]
@@ -85,6 +88,7 @@ def sweep(
     slurm_account: SlurmAccount = None,
     slurm_qos: SlurmQos = None,
     slurm_args: SlurmArgs = None,
+    address: Address = None,
     storage: Storage = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished study.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Resume, and retry failed trials.")] = False,
@@ -111,7 +115,10 @@ def sweep(
     request = SweepRequest(
         name=name, overrides=tuple(overrides or ()), profile=profile, trials=trials, seeds=seeds,
         storage=storage or os.environ.get(STORAGE_VARIABLE),
-        workers=Workers(parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor, slurm=slurm),
+        workers=Workers(
+            parallel=parallel, gpus=gpus, per_gpu=per_gpu, inline=inline, executor=executor, address=address,
+            slurm=slurm,
+        ),
         resume=resume or retry_failed, retry_failed=retry_failed, fail_on_trial_error=fail_on_trial_error,
         json=json, quiet=quiet, argv=tuple(sys.argv),
     )  # fmt: skip
@@ -270,7 +277,8 @@ def _options(request: SweepRequest) -> list[str]:
     workers = request.workers
     values: list[tuple[str, object]] = [
         ("--trials", request.trials), ("--parallel", workers.parallel), ("--gpus", workers.gpus),
-        ("--per-gpu", workers.per_gpu if workers.gpus else None), ("--executor", workers.executor),
+        ("--per-gpu", workers.per_gpu if workers.per_gpu != 1 else None), ("--executor", workers.executor),
+        ("--address", workers.address),
         ("--slurm-partition", workers.slurm.partition), ("--slurm-gpus", workers.slurm.gpus),
         ("--slurm-time", workers.slurm.time), ("--slurm-account", workers.slurm.account),
         ("--slurm-qos", workers.slurm.qos), ("--slurm-args", shlex.join(workers.slurm.arguments) or None),

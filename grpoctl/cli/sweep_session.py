@@ -63,6 +63,7 @@ class Workers:
     inline: bool = False
     executor: str | None = None
     slurm: SlurmJobs = field(default_factory=SlurmJobs)
+    address: str | None = None  # of a Ray cluster
 
     @property
     def executed_by(self) -> str:
@@ -70,6 +71,8 @@ class Workers:
         if self.inline and self.executor not in (None, registry.INLINE):
             raise UserError(f"got --inline and --executor {self.executor}; leave one of them out")
         name = self.executor or (registry.INLINE if self.inline else registry.POOL)
+        if self.address is not None and name != registry.RAY:
+            raise UserError(f"got --address {self.address}, which is of a Ray cluster, without --executor ray")
         registry.check_installed(name)
         if name == registry.SLURM and self.gpus is not None:
             raise UserError("got --gpus with --executor slurm; --slurm-gpus says how many GPUs each worker's job gets")
@@ -91,6 +94,12 @@ class Workers:
         inline = self.executed_by == registry.INLINE
         if inline and (self.parallel or self.gpus):
             raise UserError("got --inline, which runs one at a time in this process, with --parallel or --gpus")
+        if self.executed_by == registry.RAY:
+            if self.gpus is not None:
+                raise UserError(
+                    "got --gpus, which are of this machine; Ray has its own: --per-gpu says how many share one"
+                )
+            return cpu_slots(self.parallel or self._unasked(sweep))
         if self.gpus is not None:
             if self.parallel is not None:
                 raise UserError("got --gpus and --parallel; --per-gpu says how many workers each GPU gets")
@@ -99,9 +108,13 @@ class Workers:
             raise UserError("got --per-gpu without --gpus; --parallel says how many workers there are")
         if inline:
             return ()
+        return cpu_slots(self.parallel or self._unasked(sweep))
+
+    def _unasked(self, sweep: SweepSpec) -> int:
+        """Workers where nobody says how many."""
         if self.executed_by == registry.SLURM:
-            return cpu_slots(self.parallel or WORKERS)
-        return cpu_slots(self.parallel or (min(usable_cores(), WORKERS) if sweep.profile == profiles.TINY else 1))
+            return WORKERS
+        return min(usable_cores(), WORKERS) if sweep.profile == profiles.TINY else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,12 +258,11 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
     workers = request.workers
     executor = registry.build(
         workers.executed_by,
-        registry.Surroundings(
-            slots=workers.slots(sweep),
-            logs=study.worker_logs,
-            argv=masked_argv(request),
-            say=progress.note,
-            slurm=workers.slurm,
+        workers.slots(sweep),
+        logs=study.worker_logs,
+        argv=masked_argv(request),
+        cluster=registry.Cluster(
+            address=workers.address, per_gpu=workers.per_gpu, slurm=workers.slurm, say=progress.note
         ),
     )
     driver = driver_of(plan, book=book, storage=storage, executor=executor, progress=progress)

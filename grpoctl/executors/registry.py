@@ -3,57 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core import plugins
 from core.errors import UserError
+from grpoctl import console
 from grpoctl.executors.base import Executor
 from grpoctl.executors.jobs import Inline
 from grpoctl.executors.pool import Pool
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.slurm import Slurm, SlurmJobs
 
-INLINE, POOL, SLURM = "inline", "pool", "slurm"
-BUILT_IN = (INLINE, POOL, SLURM)
+INLINE, POOL, RAY, SLURM = "inline", "pool", "ray", "slurm"
+BUILT_IN = (INLINE, POOL, RAY, SLURM)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
-    """What executors are built with. `slots`: where workers may run here, or as many as there are to be elsewhere.
+class Cluster:
+    """Where an executor of several machines is. `address`: of a Ray cluster; `per_gpu`: workers on each GPU.
 
-    `logs` is the study's folder for what they print, `argv` the command line as the list of processes may show it.
-    `say` is told what becomes of workers on other machines; `slurm` says what jobs there ask for.
+    `slurm`: what jobs of a SLURM cluster ask for. `say` is told what becomes of workers there.
     """
 
-    slots: Sequence[Slot]
-    logs: Path
-    argv: Sequence[str]
-    say: Callable[[str], None]
-    slurm: SlurmJobs
+    address: str | None = None
+    per_gpu: int = 1
+    slurm: SlurmJobs = field(default_factory=SlurmJobs)
+    say: Callable[[str], None] = console.print_note
 
 
-def build(name: str, around: Surroundings) -> Executor:
+def build(
+    name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str], cluster: Cluster | None = None
+) -> Executor:
     """The executor of this name.
+
+    Args: slots: where workers may run here. logs: a folder for what they print. argv: the command line as the list of
+    processes may show it. cluster: of the executors that need one.
 
     Raises UserError for a name that is not installed, SpecError where a package's executor cannot be imported.
     """
     match name:
         case "inline":
-            return Inline(argv=around.argv)
+            return Inline(argv=argv)
         case "pool":
-            return Pool(around.slots, around.logs, argv=around.argv)
+            return Pool(slots, logs, argv=argv)
+        case "ray":
+            from grpoctl.executors.ray import RayPool
+
+            cluster = cluster or Cluster()
+            return RayPool(slots, logs, argv=argv, address=cluster.address, per_gpu=cluster.per_gpu)
         case "slurm":
-            return Slurm(len(around.slots), around.logs, around.slurm, argv=around.argv, say=around.say)
+            cluster = cluster or Cluster()
+            return Slurm(len(slots), logs, cluster.slurm, argv=argv, say=cluster.say)
         case _:
-            executor: Executor = _added(name).build(around.slots, around.logs, around.argv)
+            executor: Executor = _added(name).build(slots, logs, argv)
             return executor
 
 
 def check_installed(name: str) -> None:
-    """Raises UserError where no executor of this name is installed: before a study is made."""
-    if name not in BUILT_IN:
+    """Raises UserError where no executor of this name, or not what it needs, is installed: before a study is made."""
+    if name == RAY:
+        from grpoctl.executors.ray import check_ray
+
+        check_ray()
+    elif name not in BUILT_IN:
         _added(name)
 
 
