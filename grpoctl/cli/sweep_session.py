@@ -62,8 +62,8 @@ class Workers:
     per_gpu: int = 1
     inline: bool = False
     executor: str | None = None
-    address: str | None = None  # of a Ray cluster
     slurm: SlurmJobs = field(default_factory=SlurmJobs)
+    address: str | None = None  # of a Ray cluster
 
     @property
     def executed_by(self) -> str:
@@ -108,12 +108,12 @@ class Workers:
             raise UserError("got --per-gpu without --gpus; --parallel says how many workers there are")
         if inline:
             return ()
-        if self.executed_by == registry.SLURM:
-            return cpu_slots(self.parallel or WORKERS)
         return cpu_slots(self.parallel or self._unasked(sweep))
 
     def _unasked(self, sweep: SweepSpec) -> int:
         """Workers where nobody says how many."""
+        if self.executed_by == registry.SLURM:
+            return WORKERS
         return min(usable_cores(), WORKERS) if sweep.profile == profiles.TINY else 1
 
 
@@ -262,13 +262,14 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
     )
     executor = registry.build(
         request.workers.executed_by,
-        registry.Surroundings(
-            slots=request.workers.slots(sweep),
-            logs=study.worker_logs,
-            argv=masked_argv(request),
-            say=progress.note,
+        request.workers.slots(sweep),
+        logs=study.worker_logs,
+        argv=masked_argv(request),
+        cluster=registry.Cluster(
+            address=request.workers.address,
+            per_gpu=request.workers.per_gpu,
             slurm=request.workers.slurm,
-            ray=registry.Cluster(address=request.workers.address, per_gpu=request.workers.per_gpu),
+            say=progress.note,
         ),
     )
     driver = driver_of(plan, book=book, storage=storage, executor=executor, progress=progress)

@@ -80,7 +80,7 @@ Event = Row | Step | Ended | Died | JobDone
 class Executor(Protocol):
     """Executes the jobs of a sweep, `slots` at a time; `grpoctl run` asks for none.
 
-    A job's runs are paths: whoever executes them must see this machine's folder, locks (flock) included. Settings of an
+    A job's runs are paths: whoever executes them must see this machine's folder (grpoctl.runs.claims). Settings of an
     executor's own come from the environment. Of one thread: none of these may be called from two at once.
     """
 

@@ -5,6 +5,7 @@
     WORKER/started.json              the worker's last attempt, by its own account
     WORKER/order.json                the driver's last job for it: attempt, serial, number, runs
     WORKER/events-<attempt>-<serial>.jsonl    what it tells of that job, a line each (grpoctl.executors.base)
+    WORKER/left-<attempt>            why it ended by itself; not there where it was lost
     WORKER/log.txt                   what it prints
 
 A job is for one attempt of the worker alone: whoever comes back from the dead finds nothing to do, and what it still
@@ -22,7 +23,7 @@ from pathlib import Path
 from core.errors import BusyError, StorageError
 from grpoctl.executors.base import Event, Job, event_line, event_of
 from grpoctl.fence import Fence
-from grpoctl.files import read_json, replace_json, storage_errors
+from grpoctl.files import read_json, replace_json, replace_text, storage_errors
 from grpoctl.runs.claims import newest_claim, silence, silent_for, terms
 from grpoctl.runs.run_dir import HeldDir
 from grpoctl.runs.study_dir import StudyDir
@@ -89,6 +90,16 @@ class WorkerDir(HeldDir):
             # earlier attempt must not be taken for one of this.
             replace_json(self.path / "started.json", {"schema": SCHEMA, "attempt": fence.attempt, "pid": os.getpid()})
             yield fence
+
+    def leave(self, attempt: int, why: str) -> None:
+        """Say why this worker ends. Raises StorageError."""
+        replace_text(self.path / f"left-{attempt}", why)
+
+    def why_left(self, attempt: int) -> str:
+        """Why it ended by itself; empty where it did not say so."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (self.path / f"left-{attempt}").read_text(encoding="utf-8")
+        return ""
 
     def employ(self, employer: Employer) -> None:
         """Write down whose worker it is. Raises StorageError."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core import plugins
 from core.errors import UserError
+from grpoctl import console
 from grpoctl.executors.base import Executor
 from grpoctl.executors.jobs import Inline
 from grpoctl.executors.pool import Pool
@@ -21,48 +22,42 @@ BUILT_IN = (INLINE, POOL, RAY, SLURM)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """Where a Ray cluster is: its `address`, or Ray's own default; `per_gpu`: workers on each GPU."""
+    """Where an executor of several machines is. `address`: of a Ray cluster; `per_gpu`: workers on each GPU.
+
+    `slurm`: what jobs of a SLURM cluster ask for. `say` is told what becomes of workers there.
+    """
 
     address: str | None = None
     per_gpu: int = 1
+    slurm: SlurmJobs = field(default_factory=SlurmJobs)
+    say: Callable[[str], None] = console.print_note
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
-    """What executors are built with. `slots`: where workers may run here, or as many as there are to be elsewhere.
-
-    `logs` is the study's folder for what they print, `argv` the command line as the list of processes may show it.
-    `say` is told what becomes of workers on other machines; `slurm` says what jobs there ask for, `ray` where a cluster
-    is.
-    """
-
-    slots: Sequence[Slot]
-    logs: Path
-    argv: Sequence[str]
-    say: Callable[[str], None]
-    slurm: SlurmJobs
-    ray: Cluster
-
-
-def build(name: str, around: Surroundings) -> Executor:
+def build(
+    name: str, slots: Sequence[Slot], *, logs: Path, argv: Sequence[str], cluster: Cluster | None = None
+) -> Executor:
     """The executor of this name.
+
+    Args: slots: where workers may run here. logs: a folder for what they print. argv: the command line as the list of
+    processes may show it. cluster: of the executors that need one.
 
     Raises UserError for a name that is not installed, SpecError where a package's executor cannot be imported.
     """
     match name:
         case "inline":
-            return Inline(argv=around.argv)
+            return Inline(argv=argv)
         case "pool":
-            return Pool(around.slots, around.logs, argv=around.argv)
+            return Pool(slots, logs, argv=argv)
         case "ray":
             from grpoctl.executors.ray import RayPool
 
-            address, per_gpu = around.ray.address, around.ray.per_gpu
-            return RayPool(around.slots, around.logs, argv=around.argv, address=address, per_gpu=per_gpu)
+            cluster = cluster or Cluster()
+            return RayPool(slots, logs, argv=argv, address=cluster.address, per_gpu=cluster.per_gpu)
         case "slurm":
-            return Slurm(len(around.slots), around.logs, around.slurm, argv=around.argv, say=around.say)
+            cluster = cluster or Cluster()
+            return Slurm(len(slots), logs, cluster.slurm, argv=argv, say=cluster.say)
         case _:
-            executor: Executor = _added(name).build(around.slots, around.logs, around.argv)
+            executor: Executor = _added(name).build(slots, logs, argv)
             return executor
 
 

@@ -275,7 +275,7 @@ class Slurm:
         self._take(seat)
         seat.alive = not over and silent_for(now) < silence()
         if over and seat.job is not None:
-            self._ended(seat, "left, as before a time limit")
+            self._ended(seat, seat.folder.why_left(now.attempt) or "ended")
 
     def _take(self, seat: _Seat) -> None:
         """Take in what it has told of its job."""
@@ -357,7 +357,8 @@ class Slurm:
         if seat.alive:  # it was only just started, and has ended, or SLURM's answer was older than its heartbeat
             return
         self._ended(seat, "is no longer in SLURM's queue")
-        if not seat.useful and time.monotonic() - seat.submitted < SHORT_LIFE:
+        left = seat.claim is not None and seat.folder.why_left(seat.claim.attempt)
+        if not seat.useful and not left and time.monotonic() - seat.submitted < SHORT_LIFE:
             self._stillborn += 1
         if self._stillborn >= TRIES:
             last = last_line(seat.folder.log) or f"no output: does the node see {seat.folder.path}?"

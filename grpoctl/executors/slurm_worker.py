@@ -146,6 +146,8 @@ def main(argv: list[str]) -> None:
             gc.collect()
             gc.freeze()
             again = serve(folder, employer, fence, signals, threads)
+            if signals.leaving:
+                folder.leave(fence.attempt, "left before its time limit")
     job = os.environ.get("SLURM_JOB_ID", "")
     if again and job:
         queue_again(job)

@@ -6,7 +6,9 @@ import copy
 import itertools
 import multiprocessing
 import shutil
+import socket
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -382,3 +384,14 @@ def test_processes_that_open_a_fresh_file_at_once_all_get_it(file: Path) -> None
 def _opens(path: str) -> str:
     StudyStorage.open(Path(path), NAME, sweep(), create=False).close()
     return "opened"
+
+
+def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
+    """It takes connections and never answers, as a host does whose database is stopped."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://u:PW77@127.0.0.1:{silent.getsockname()[1]}/db?connect_timeout=2"
+        begun = time.monotonic()
+        with pytest.raises(StorageError, match="timeout") as refused:
+            StudyStorage.open(url, NAME, sweep(), create=True)
+    assert 1.5 < time.monotonic() - begun < 8.0  # what the URL says counts, not the 10 seconds that are ours
+    assert "PW77" not in str(refused.value)
