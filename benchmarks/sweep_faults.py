@@ -1,10 +1,12 @@
 """A sweep that is killed at random moments, against the same sweep left alone: the same trials, values and ranking?
 
-    python benchmarks/sweep_faults.py [--kills 20] [--seed 0] [--json]
+    python benchmarks/sweep_faults.py [--kills 20] [--seed 0] [--adaptive] [--json]
 
-Each kill is a SIGKILL to the driver, to one of its workers, or to all of them at once; after one that hit the driver
-the sweep is gone on with by --resume. Then the two studies are compared: sweep.json without times and attempts, the
-metrics of every run byte by byte, and what Optuna's database holds. Exit code 1 where anything differs.
+`--adaptive` is a sweep with `allocation: adaptive`, whose runs pause and are gone on with. Each kill is a SIGKILL to
+the driver, to one of its workers, or to all of them at once; after one that hit the driver the sweep is gone on with by
+--resume. Then the two studies are compared: sweep.json without times and attempts (its jobs and what the search
+believes too), the metrics of every run byte by byte, and what Optuna's database holds. Exit code 1 where anything
+differs.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ settings: {evaluation.eval_steps: 1, task.eval_prompts: 4, checkpoints.save_step
 axes:
   stages.grpo.num_generations: [2, 4, 8]
   stages.grpo.learning_rate: {low: 1.0e-5, high: 2.0e-2, log: true}
-pruner: {name: patient-median, patience: 2, warmup: 0.2, min_trials: 2}
 seeds: [0, 1]
 budget: {completions: 80, generation_batch_size: 16}
 trials: 8
 """
+PRUNED = "pruner: {name: patient-median, patience: 2, warmup: 0.2, min_trials: 2}\n"
+ADAPTIVE = "allocation: adaptive\n"
 COMPARED = ("number", "params", "status", "score", "interval", "seeds", "values", "statuses", "completions", "curve")
 
 
@@ -66,10 +69,10 @@ class Place:
         )
 
 
-def place(folder: Path) -> Place:
-    """A folder with the sweep in it."""
+def place(folder: Path, more: str) -> Place:
+    """A folder with the sweep in it, and these keys of it."""
     (folder / "sweeps").mkdir(parents=True)
-    (folder / "sweeps" / "fault-study.yaml").write_text(SWEEP, encoding="utf-8")
+    (folder / "sweeps" / "fault-study.yaml").write_text(SWEEP + more, encoding="utf-8")
     return Place(path=folder)
 
 
@@ -88,6 +91,11 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def written(where: Place) -> int:
+    """Rows that the runs of the study have, however long that took: a slow machine is killed at the same moments."""
+    return sum(path.read_bytes().count(b"\n") for path in where.path.glob(".grpoctl/sweeps/*/runs/*/metrics.jsonl"))
+
+
 def victims(driver: int, dice: random.Random) -> tuple[str, list[int]]:
     """Who is killed this time."""
     workers = children(driver)
@@ -102,7 +110,10 @@ def torment(where: Place, kills: int, dice: random.Random) -> dict[str, int]:
     done = {"driver": 0, "worker": 0, "all": 0}
     process = where.start()
     for _ in range(kills):
-        due = time.monotonic() + dice.uniform(0.5, 9.0)
+        wanted, soon = written(where) + dice.randrange(6), dice.uniform(0.0, 2.0)
+        while written(where) < wanted and process.poll() is None:
+            time.sleep(0.02)
+        due = time.monotonic() + soon
         while time.monotonic() < due and process.poll() is None:
             time.sleep(0.02)
         if process.poll() is not None:
@@ -130,9 +141,9 @@ def document(where: Place) -> dict[str, Any]:
 def differences(left: Place, right: Place) -> Iterator[str]:
     """What is not the same in two studies of the sweep."""
     one, other = document(left), document(right)
-    for key in ("status", "ranking", "indistinguishable", "importances"):
-        if one[key] != other[key]:
-            yield f"{key}: {one[key]} and {other[key]}"
+    for key in ("status", "ranking", "indistinguishable", "importances", "jobs", "search"):
+        if one.get(key) != other.get(key):
+            yield f"{key}: {one.get(key)} and {other.get(key)}"
     for a, b in zip(one["trials"], other["trials"], strict=False):
         yield from (f"trial {a['number']}, {key}: {a[key]} and {b[key]}" for key in COMPARED if a[key] != b[key])
     if len(one["trials"]) != len(other["trials"]):
@@ -165,16 +176,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--adaptive", action="store_true")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        alone, harassed = place(Path(folder) / "alone"), place(Path(folder) / "harassed")
+        more = ADAPTIVE if asked.adaptive else PRUNED
+        alone, harassed = place(Path(folder) / "alone", more), place(Path(folder) / "harassed", more)
         alone.start().wait()
         done = torment(harassed, asked.kills, random.Random(asked.seed))
         found = list(differences(alone, harassed))
         attempts = [trial["attempts"] for trial in document(harassed)["trials"]]
         statuses = [trial["status"] for trial in document(alone)["trials"]]
-    result = {"kills": done, "attempts": attempts, "statuses": statuses, "differences": found}
+        jobs = len(document(alone).get("jobs") or ())
+    result = {"kills": done, "jobs": jobs, "attempts": attempts, "statuses": statuses, "differences": found}
     print(json.dumps(result) if asked.json else "\n".join(f"{key}: {value}" for key, value in result.items()))
     return 1 if found else 0
 

@@ -3,37 +3,39 @@
 What is here: pure functions of the runs so far. What is not: running them (adaptive), and which candidates there are.
 No torch, no optuna.
 
-A search goes in rounds, in each of which every candidate that is left gets a job:
+A search goes in rounds:
 
-1. all of them: the first seed, up to the first share of a run's budget;
+1. all candidates: the first seed, up to the first share of a run's budget;
 2. the best quarter, and ten at least: on to the next share; the best eighth, and seven at least: on to the end;
-3. those, with one seed more in each round, until the budget is spent or the choice is decided. After each round
-   whoever is probably not right is left out.
+3. those that may be right, with one seed more; or, where it is likelier that somebody who was screened out beats the
+   choice than that somebody who is raced does, a look at the likeliest of those: one seed more up to the first share,
+   or a run on to its end, whichever says more for what it costs. And again, until the budget is spent or the choice is
+   decided. Whoever has as many whole runs as those that are raced is one of them.
 
-All candidates of a round have the same seeds: the same prompts and draws. So what a seed does to all of them cancels
-(common random numbers), and a round is no longer than it must be (sequential halving: Karnin, Koren and Somekh 2013;
-seeds as fidelity). A candidate is *right* where its worth is within `tolerance` of the best one's.
+The candidates that are raced have the same seeds: the same prompts and draws. So what a seed does to all of them
+cancels (common random numbers), and a round is no longer than it must be (sequential halving: Karnin, Koren and Somekh
+2013; seeds as fidelity). A candidate is *right* where its worth is within `tolerance` of the best one's, whoever that
+is: all candidates are in what is believed (belief).
 
-Shapes: C candidates that are left, N seeds that all of them have, S samples.
+Shapes: C candidates, S seeds, K shares.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from grpoctl.sweeps.belief import Belief, Counts, believed
 
-SAMPLES = 2000  # of what is believed: a probability of .9 then has a standard error of .007
 ONE_IN = 4, 8  # candidates go on to the second share of a run, and to its end
 FEWEST = 10, 7  # candidates do so at least
 REPEATS = 5  # seeds of a choice that is decided on
-DOUBT = 0.02  # a candidate that is right with less than this is left out
-PRIOR_DF = 4  # what is believed of the noise before it is seen weighs as so many degrees of freedom
+DOUBT = 0.02  # a candidate that is right with less than this gets no more
+LOOK_AT = 2.0  # those that are not raced, where so many times as likely one of them beats the choice as one that is
+LOOKS = 8  # of those that are not raced, so many are looked at in a round
 SLACK = 1e-9  # of a share
 
 
@@ -84,10 +86,10 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """What is believed: the candidate to choose, how likely it is to be right, and what those left are worth.
+    """What is believed: the candidate to choose, how likely it is to be right among all, and who is left in the race.
 
-    `worth` has for each candidate with a whole run its mean, the standard deviation of what is believed about that, and
-    its probability of being right. `seeds` is how many all that are left have.
+    `worth` has for each candidate with whole runs of the first `seeds` seeds its mean over them, the standard deviation
+    of what is believed about its worth, and its probability of being right.
     """
 
     choice: int | None
@@ -97,37 +99,29 @@ class Standing:
     seeds: int
 
 
+@dataclass(kw_only=True, slots=True)
+class _Known:
+    """The rounds so far: what was seen, the shares that they took, what is believed, and what the next one wants."""
+
+    excluded: frozenset[int]
+    there: tuple[int, ...]
+    table: _Table
+    steps: Counts
+    standing: Standing
+    wanted: list[tuple[int, int, int]] = field(default_factory=list)  # (candidate, place of the seed, shares)
+    seen: list[Seen] = field(default_factory=list)
+
+
 class Search:
     """Decides on jobs: a pure function of what was seen. `key` decides on the draws."""
 
     def __init__(self, problem: Problem, key: int = 0) -> None:
         self.problem, self._key = problem, key
-        self._kept: dict[tuple[int, ...], tuple[bytes, tuple[Array, Array, Array]]] = {}  # it is asked again and again
+        self._known: _Known | None = None  # it is asked again and again
 
     def standing(self, seen: Sequence[Seen], limits: Limits = NO_LIMITS) -> Standing:
-        """What is believed with all that was seen."""
-        table = _Table(self.problem, seen)
-        left, _ = self._left(table, limits)
-        whole = [one for one in left if table.seeds_of(one)]
-        if not whole:  # screening is under way: whoever has whole runs nevertheless
-            whole = [
-                one for one in range(self.problem.candidates) if table.seeds_of(one) and one not in limits.excluded
-            ]
-        if not whole:
-            return Standing(choice=None, right=0.0, worth={}, left=tuple(left), seeds=0)
-        most = max(len(table.seeds_of(one)) for one in whole)
-        full = [one for one in whole if len(table.seeds_of(one)) == most]
-        seeds = sorted(set.intersection(*(set(table.seeds_of(one)) for one in full)))
-        values_CN = np.asarray([[table.at(one, seed, 1.0) for seed in seeds] for one in full])
-        mean, sd, right = self._believed(tuple(full), values_CN, table.error)
-        best = max(range(len(full)), key=lambda place: (right[place], mean[place]))
-        return Standing(
-            choice=full[best],
-            right=float(right[best]),
-            worth={one: (float(mean[i]), float(sd[i]), float(right[i])) for i, one in enumerate(full)},
-            left=tuple(left),
-            seeds=len(seeds),
-        )
+        """What is believed with all rounds that are over: one under way says nothing before its last job."""
+        return self._rounds(seen, limits)[1]
 
     def is_decided(self, standing: Standing) -> bool:
         """Whether the choice is right with the confidence that is asked for, and that can be known.
@@ -141,101 +135,132 @@ class Search:
 
         No job while a round is not over, and none where the budget has too little left for one.
         """
-        table = _Table(self.problem, seen)
-        _, wanted = self._left(table, limits)
+        table, _, wanted = self._rounds(seen, limits)
         out = {(job.candidate, job.seed) for job in given}
         open_ones = [job for job in wanted if (job.candidate, job.seed) not in out]
-        affordable = [
-            job for job in open_ones if job.share - table.reached(job.candidate, job.seed) <= limits.runs + SLACK
-        ]
+        affordable = [job for job in open_ones if job.share - table.share_of(job) <= limits.runs + SLACK]
         if affordable:
             return affordable[0], False
         return None, bool(out)
 
-    def _left(self, table: _Table, limits: Limits) -> tuple[list[int], list[Job]]:
-        """(the candidates that are left, the jobs that their round still wants)."""
-        problem, first = self.problem, self.problem.seeds[0]
-        left = [one for one in range(problem.candidates) if one not in limits.excluded]
+    def _rounds(self, seen: Sequence[Seen], limits: Limits) -> tuple[_Table, Standing, list[Job]]:
+        """(what was seen, what is believed with the rounds that are over, the jobs that the one under way still wants).
+
+        Each round is what followed from those before it, whatever was seen since: those are kept, for as long as
+        nothing but more was seen.
+        """
+        problem, known = self.problem, self._known
+        if known is None or known.excluded != limits.excluded or list(seen[: len(known.seen)]) != known.seen:
+            there = tuple(one for one in range(problem.candidates) if one not in limits.excluded)
+            known = self._known = _Known(
+                excluded=limits.excluded,
+                there=there,
+                table=_Table(problem),
+                steps=np.zeros((problem.candidates, len(problem.seeds)), dtype=np.int64),
+                standing=Standing(choice=None, right=0.0, worth={}, left=there, seeds=0),
+            )
+            known.wanted = self._screening(known)
+        known.table.add(seen[len(known.seen) :])
+        known.seen = list(seen)
+        while True:
+            missing = [
+                Job(candidate=one, seed=problem.seeds[seed], share=problem.shares[to - 1])
+                for one, seed, to in known.wanted
+                if known.table.reached[one, seed] < to
+            ]
+            if missing or not known.wanted:
+                standing = known.standing
+                if standing.choice is None:
+                    standing = replace(standing, choice=known.table.best_whole(known.there))
+                return known.table, standing, missing
+            for one, seed, to in known.wanted:
+                known.steps[one, seed] = to
+            if (known.steps[:, 0] == len(problem.shares)).any():
+                known.standing, known.wanted = self._race(known)
+            else:
+                known.wanted = self._screening(known)
+
+    def _screening(self, known: _Known) -> list[tuple[int, int, int]]:
+        """(candidate, place of the seed, shares) of the next round on the first seed."""
+        left, shares, steps = list(known.there), self.problem.shares, known.steps
         sizes = [max(least, math.ceil(len(left) / part)) for least, part in zip(FEWEST, ONE_IN, strict=True)]
-        for place, share in enumerate(problem.shares):
-            missing = [one for one in left if table.reached(one, first) < share - SLACK]
-            if missing:
-                return left, [Job(candidate=one, seed=first, share=share) for one in missing]
-            shown = {one: table.at(one, first, share) for one in left}
+        for place in range(len(shares)):
+            if any(steps[one, 0] <= place for one in left):
+                return [(one, 0, place + 1) for one in left]
+            shown = known.table.values[:, 0, place]
             left.sort(key=lambda one, shown=shown: (-shown[one], one))  # type: ignore[misc]
-            if share < 1:  # of a run with one pause the best eighth goes on at once
-                left = left[: sizes[max(place, 3 - len(problem.shares))]]
-        for count, seed in enumerate(problem.seeds[1:], start=1):
-            missing = [one for one in left if table.reached(one, seed) < 1 - SLACK]
-            if missing:
-                return left, [Job(candidate=one, seed=seed, share=1.0) for one in missing]
-            left = self._without_doubtful(table, left, problem.seeds[: count + 1])
-        return left, []
+            if place + 1 < len(shares):  # of a run with one pause the best eighth goes on at once
+                left = left[: sizes[max(place, 3 - len(shares))]]
+        return []
 
-    def _without_doubtful(self, table: _Table, left: Sequence[int], seeds: Sequence[int]) -> list[int]:
-        """Those that may well be right, the likeliest first; at least two."""
-        values_CN = np.asarray([[table.at(one, seed, 1.0) for seed in seeds] for one in left])
-        mean, _, right = self._believed(tuple(left), values_CN, table.error)
-        order = sorted(range(len(left)), key=lambda place: (-right[place], -mean[place]))
-        return [left[place] for rank, place in enumerate(order) if rank < 2 or right[place] >= DOUBT]
+    def _race(self, known: _Known) -> tuple[Standing, list[tuple[int, int, int]]]:
+        """(what is believed, the next round): one seed more for those ahead, or a look at those that are not.
 
-    def _believed(self, who: tuple[int, ...], values_CN: Array, error: float) -> tuple[Array, Array, Array]:
-        """What is believed of these candidates with these values."""
-        state = values_CN.tobytes() + np.float64(error).tobytes()
-        known = self._kept.get((*who, values_CN.shape[1]))
-        if known is None or known[0] != state:
-            key = [self._key, values_CN.shape[1]]
-            known = (state, believed(values_CN, error, self.problem.tolerance, key))
-            self._kept[(*who, values_CN.shape[1])] = known
-        return known[1]
+        Whichever of the two may beat the choice with the higher probability.
+        """
+        whole, tolerance, there = len(self.problem.shares), self.problem.tolerance, known.there
+        steps_CS = known.steps[list(there)]
+        belief = self._believed(known, steps_CS)
+        right_C, sd_C = belief.right(tolerance), belief.sd
+        depth_C = np.cumprod(steps_CS == whole, axis=1).sum(axis=1)
+        depth = int(depth_C.max())
+        mean_C = known.table.values[list(there), :depth, -1].mean(axis=1)  # NaN where a seed is missing
+        ahead = sorted(np.flatnonzero(depth_C == depth).tolist(), key=lambda place: (-mean_C[place], place))
+        likeliest = sorted(range(len(there)), key=lambda place: (-right_C[place], place))
+        raced = [place for place in likeliest if depth_C[place] == depth]
+        raced = [place for rank, place in enumerate(raced) if rank < 2 or right_C[place] >= DOUBT]
+        behind = [place for place in likeliest if depth_C[place] < depth and right_C[place] >= DOUBT]
+        choice = ahead[0]
+        standing = Standing(
+            choice=there[choice],
+            right=float(right_C[choice]),
+            worth={there[place]: (float(mean_C[place]), float(sd_C[place]), float(right_C[place])) for place in ahead},
+            left=tuple(there[place] for place in raced),
+            seeds=depth,
+        )
+        race = [(there[place], depth, whole) for place in raced] if depth < len(self.problem.seeds) else []
+        within, beyond = (belief.beaten(choice, others, tolerance) for others in (ahead[1:], behind))
+        if race and beyond <= LOOK_AT * within:
+            return standing, race
+        looks = [(place, *belief.look(place, steps_CS[place], self.problem.shares)) for place in behind[:LOOKS]]
+        return standing, [(there[place], seed, to) for place, seed, to in looks] or race
+
+    def _believed(self, known: _Known, steps_CS: Counts) -> Belief:
+        """What is believed with so many shares of the runs."""
+        seeds = int((steps_CS > 0).any(axis=0).sum())
+        whole, steps_CS = len(self.problem.shares), steps_CS[:, :seeds]
+        there = list(known.there)
+        seen_CSK = np.arange(whole) < steps_CS[:, :, None]
+        values_CSK = np.where(seen_CSK, known.table.values[there, :seeds], math.nan)
+        errors = known.table.errors[there, :seeds][steps_CS == whole]
+        return believed(values_CSK, math.sqrt(float(np.square(errors).mean())), [self._key, seeds])
 
 
 class _Table:
-    """What was seen, by candidate and seed."""
+    """What was seen, by candidate, place of the seed, and share."""
 
-    def __init__(self, problem: Problem, seen: Sequence[Seen]) -> None:
-        self._values: dict[tuple[int, int], dict[float, float]] = {}
-        self._seeds = problem.seeds
-        squares = [one.error**2 for one in seen if one.share >= 1]
-        self.error = math.sqrt(sum(squares) / len(squares)) if squares else 0.0
+    def __init__(self, problem: Problem) -> None:
+        runs = problem.candidates, len(problem.seeds)
+        self.values = np.full((*runs, len(problem.shares)), math.nan)
+        self.errors = np.zeros(runs)  # of the last evaluation
+        self.reached = np.zeros(runs, dtype=np.int64)  # so many shares
+        self._seeds = {seed: place for place, seed in enumerate(problem.seeds)}
+        self._shares = np.asarray(problem.shares)
+
+    def add(self, seen: Sequence[Seen]) -> None:
+        """Note what was seen besides; a share that a run has no value of has that of the one before."""
         for one in seen:
-            self._values.setdefault((one.candidate, one.seed), {})[one.share] = one.value
+            run = one.candidate, self._seeds[one.seed]
+            to = int((self._shares <= one.share + SLACK).sum())
+            self.values[run][self.reached[run] : to] = one.value
+            self.errors[run], self.reached[run] = one.error, to
 
-    def reached(self, candidate: int, seed: int) -> float:
-        """The share of its budget that a run has come to."""
-        return max(self._values.get((candidate, seed), {}), default=0.0)
+    def best_whole(self, there: Sequence[int]) -> int | None:
+        """Of those with a whole run of the first seed, the one that showed most; None where there is none."""
+        whole = [one for one in there if self.reached[one, 0] == len(self._shares)]
+        return max(whole, key=lambda one: (self.values[one, 0, -1], -one), default=None)
 
-    def at(self, candidate: int, seed: int, share: float) -> float:
-        """What a run showed at the share, or at the last one before it that it has, else at its first."""
-        values = self._values[candidate, seed]
-        return values[max((one for one in values if one <= share + SLACK), default=min(values))]
-
-    def seeds_of(self, candidate: int) -> list[int]:
-        """The seeds of its whole runs, in their order."""
-        return [seed for seed in self._seeds if self.reached(candidate, seed) >= 1 - SLACK]
-
-
-def believed(values_CN: Array, error: float, tolerance: float, key: Sequence[int]) -> tuple[Array, Array, Array]:
-    """(mean, sd, probability of being right) of each candidate's worth, all on the same seeds.
-
-    y = worth + what the seed does to all + noise. The noise's variance is that of a two-way table, with the error of an
-    evaluation as its prior guess; worth is normal about the mean of those that are left, with the spread that the means
-    show beyond noise: the best of several noisy means is too high. Means are given up to what the seeds do to all.
-    """
-    count, seeds = values_CN.shape
-    means = values_CN.mean(axis=1)
-    rest = values_CN - means[:, None] - values_CN.mean(axis=0) + values_CN.mean()
-    df = (count - 1) * (seeds - 1)
-    total_df = PRIOR_DF + df
-    guess = max(error, 1e-9) ** 2
-    variance = (PRIOR_DF * guess + float(np.square(rest).sum())) / total_df
-    rng = np.random.default_rng(list(key))
-    noise_S = variance * total_df / rng.chisquare(total_df, SAMPLES) / seeds
-    spread = float(means.var(ddof=1)) if count > 1 else 0.0
-    between_S = np.maximum(spread - noise_S, 0.1 * noise_S)
-    weight_S = between_S / (between_S + noise_S)
-    centre = float(means.mean())
-    sd_S = np.sqrt(weight_S * noise_S)
-    draws_SC = centre + weight_S[:, None] * (means - centre) + sd_S[:, None] * rng.standard_normal((SAMPLES, count))
-    right = (draws_SC >= draws_SC.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
-    return draws_SC.mean(axis=0), draws_SC.std(axis=0), right
+    def share_of(self, job: Job) -> float:
+        """The share of its budget that the job's run has come to."""
+        to = int(self.reached[job.candidate, self._seeds[job.seed]])
+        return float(self._shares[to - 1]) if to else 0.0
