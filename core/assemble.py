@@ -12,6 +12,7 @@ from core.config.run import check_fit
 from core.faults import FaultyTrainer, faulty_policy, faulty_task
 from core.health.finding import Row
 from core.health.guard import watched_guards
+from core.models.messages import stage
 from core.policies import registry as policies
 from core.policies.base import Policy
 from core.tasks import registry as tasks
@@ -54,6 +55,8 @@ def assemble(
     task = tasks.build(spec.task)  # before the model, which may take minutes
     check_slices(task, spec.evaluation.slice_by)
     task.make_ready()
+    if spec.model is not None:
+        stage("importing transformers")
     policy, origin = policies.build(spec)
     policy, task = faulty_policy(policy, spec), faulty_task(task, spec)
     start = {} if initial is None or restart is not None else initial_weights(policy, initial)

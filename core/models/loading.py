@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from core.config import ModelSpec
 from core.errors import ModelError
 from core.models.devices import set_gpu_kernels
-from core.models.messages import first_line, no_progress_bars, note
+from core.models.messages import first_line, no_progress_bars, note, stage
 from core.models.precision import WeightsSize, device_room, resolve_dtype, use_4bit
 from core.models.sources import builtin, gguf_file, hub, local
 from core.models.sources.base import Origin, Pairs, Source, unfit_file_errors
@@ -52,6 +52,7 @@ def load_with_origin(spec: ModelSpec, pairs: Pairs) -> LoadedModel:
     """As `load`, with the Origin that a run notes. `dtype: auto` is settled here, where no run has done so."""
     spec = resolve_dtype(spec)
     origin = locate(spec, pairs)
+    stage(f"loading {spec.source}")
     if origin.kind == "builtin":
         model, tokenizer = builtin.read(origin.path)
         return LoadedModel(model=model.to(dtype=_dtype(spec)).eval(), tokenizer=tokenizer, origin=origin)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 from core.text import harmless
 
@@ -20,6 +21,25 @@ def note(text: str) -> None:
     logging.getLogger(__name__).info(text)
     with suppress(OSError):  # a reader that has gone must not end the run
         print(f"note: {harmless(text)}", file=sys.stderr, flush=True)
+
+
+_stage: ContextVar[Callable[[str], None]] = ContextVar("_stage")
+
+
+@contextmanager
+def on_stage(tell: Callable[[str], None]) -> Iterator[None]:
+    """`tell` is called inside with what is done now, in a few words, before anything that may take long."""
+    token = _stage.set(tell)
+    try:
+        yield
+    finally:
+        _stage.reset(token)
+
+
+def stage(text: str) -> None:
+    """Tell whoever listens what is done from now on."""
+    if (tell := _stage.get(None)) is not None:
+        tell(text)
 
 
 def log_through_root(library: str) -> None:

@@ -186,10 +186,15 @@ class Live(Hooks):
         self._spec = spec
         self._warnings.start(run)
         header = f"{spec.name}, profile {spec.profile} ({self._why}), seed {spec.seed}: {spec.title}\n{run.path}"
+        stages = [*spec.stages] if len(spec.stages) > 1 else []
         if spec.budget is None:
-            self._progress.start(spec.max_steps, header)
+            self._progress.start(spec.max_steps, header, stages=stages)
         else:
-            self._progress.start(spec.budget.amount, header, spec.budget.unit)
+            self._progress.start(spec.budget.amount, header, spec.budget.unit, stages=stages)
+
+    def stage(self, text: str) -> None:
+        """Show what is done before the first step."""
+        self._progress.stage(text)
 
     def evaluating(self, ended: int, token: int) -> None:
         """Show how far the evaluation before step 1 is; where several processes share it, this one's part."""

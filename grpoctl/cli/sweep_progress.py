@@ -5,16 +5,20 @@ What is here: drawing. What is not: the numbers (grpoctl.analysis.sweeps) and th
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from grpoctl.analysis.sweeps.budget import Account, account
+from grpoctl.analysis.collect import number
+from grpoctl.analysis.sweeps.budget import Account, account, spent_by
 from grpoctl.analysis.sweeps.report import how_text
 from grpoctl.analysis.sweeps.wording import score_text, short_keys, trial_text
+from grpoctl.cli.progress import range_text
 from grpoctl.console import console_on, is_terminal, print_note, rich_text, write
 from grpoctl.credentials import without_credentials
+from grpoctl.runs.pace import spread
 from grpoctl.runs.status import UNDER_WAY
 from grpoctl.wording import clock_text, count_text, plural
 
@@ -99,7 +103,7 @@ class SweepProgress:
             write(
                 f"job {number_}  {trial_text(trials[job['trial']], self._names)}  seed {job['seed']} to "
                 f"{job['share']:.0%}: {score_text(str(document.get('metric')), shown, None)}  {believed}"
-                f"eta {clock_text(self.remaining(budget))}",
+                f"eta {self.left_text(budget)}",
                 self._stream,
             )
 
@@ -125,13 +129,23 @@ class SweepProgress:
             return None
         return budget.likely / done * passed
 
+    def left_text(self, budget: Account) -> str:
+        """The time left as a range: trials differ in what a completion takes, and few say little of the others."""
+        seconds = self.remaining(budget)
+        if seconds is None:
+            return clock_text(None)
+        known = ((number(t.get("seconds")), spent_by(t, budget.unit)) for t in _ended(self._document))
+        logs = [math.log(took / spent) for took, spent in known if took and spent]
+        factor = spread(logs, ahead=max(budget.total - budget.ended, 1))
+        return range_text((seconds / factor, seconds * factor))
+
     def _line(self, trial: Mapping[str, Any]) -> str:
         budget = account(self._document, self._running)
         score = score_text(str(self._document.get("metric")), trial.get("score"), trial.get("interval"))
         count = f"{budget.ended}/{budget.total}" if budget.total else str(budget.ended)
         return (
             f"{count}  {trial_text(trial, self._names)}  {trial['status']}  {score}  best {self._best()}"
-            f"  eta {clock_text(self.remaining(budget))}"
+            f"  eta {self.left_text(budget)}"
         )
 
     def _best(self) -> str:
@@ -171,7 +185,7 @@ class SweepProgress:
         of = f" of {budget.total}" if budget.total else ""
         ended = f"ended {budget.ended}{of}" + (f" ({', '.join(trouble)})" if trouble else "")
         left = f"left {count_text(budget.left)} {budget.unit}"
-        lines = [f"{ended}   {left}   time left {clock_text(self.remaining(budget))}"]
+        lines = [f"{ended}   {left}   time left {self.left_text(budget)}"]
         if best := self._document.get("best"):
             metric = str(self._document.get("metric"))
             score = score_text(metric, best.get("score"), best.get("interval"))

@@ -144,7 +144,9 @@ def _train(
     """Rewind to the newest sound checkpoint, or take a prefix of another run; assemble, drive to the end, export."""
     run, hooks, notes = attempt.run, attempt.hooks, attempt.notes
     hooks.started(spec, run)  # before the seconds of importing torch and building a model
+    hooks.stage("importing torch")
     from core.assemble import assemble, open_checkpoints
+    from core.models.messages import on_stage
     from core.training.callbacks import RowControl
     from core.training.checkpoint import fit
 
@@ -162,7 +164,9 @@ def _train(
     worlds: list[World] = []
     control = ask_together(ask, worlds)
     table = read_rows(run.metrics)
-    trainer = assemble(spec, checkpoints, restart=restart, table=table, initial=theirs, control=control)
+    hooks.stage("making the problems ready")
+    with on_stage(hooks.stage):
+        trainer = assemble(spec, checkpoints, restart=restart, table=table, initial=theirs, control=control)
     trainer.callbacks = [*trainer.callbacks, RowControl(hooks.ending)]
     if shared is not None:
         trainer.callbacks = [*trainer.callbacks, publishing(shared)]

@@ -108,3 +108,12 @@ def test_help_loads_no_renderer(looked: dict[tuple[str, ...], dict[str, Any]]) -
     # rich's own help parses markdown and doubles the time of --help; benchmarks/startup.py measures it.
     assert LOOKING[0] == ("--help",)
     assert set(looked["--help",]["loaded"]) & {"markdown_it", "pygments", "ruamel", "pydantic"} == set()
+
+
+def test_python_access_is_light_until_a_run_or_a_table_is_asked_for(tmp_path: Path) -> None:
+    code = "import grpoctl, json, sys; grpoctl.load, grpoctl.run, grpoctl.compare; print(json.dumps(list(sys.modules)))"
+    process = started(code, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert set(json.loads(process.stdout)) & set(HEAVY) == set()
+    alone = started("import grpoctl, json, sys; print(json.dumps(list(sys.modules)))", cwd=tmp_path)
+    assert {"core.config", "grpoctl.api", "pydantic"} & set(json.loads(alone.stdout)) == set()

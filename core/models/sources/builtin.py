@@ -28,7 +28,7 @@ from core.config import ModelSpec
 from core.errors import ModelError
 from core.models.cache import cache_root, get_or_make
 from core.models.catalogue import TINY
-from core.models.messages import no_progress_bars
+from core.models.messages import no_progress_bars, stage
 from core.models.sources.base import Origin, Pairs
 from core.randomness import INIT, ORDER, RowKey, permutation, seeded
 
@@ -122,6 +122,7 @@ def key(pairs: Sequence[Pair], recipe: Recipe) -> str:
 
 
 def _build(work: Path, *, pairs: Sequence[Pair], recipe: Recipe) -> None:
+    stage("building builtin:tiny, once on this machine")
     tokenizer = train_tokenizer(pairs, recipe)
     model = train_model(pairs, tokenizer, recipe)
     with no_progress_bars():

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from core.config import ModelSpec
 from core.errors import ModelError
 from core.models.cache import intact
-from core.models.messages import note
+from core.models.messages import note, stage
 from core.models.sources import gguf_file, local, wheel
 from core.models.sources.base import ADVICE, Origin, Pairs
 from core.models.sources.local import CONFIG, is_complete, weight_files
@@ -88,6 +88,7 @@ def download(source: str, revision: str | None, *, remote_code: bool) -> Path:
     reason = why_unreachable()
     if reason is not None:
         raise ModelError(reason)
+    stage(f"downloading {source}")
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 

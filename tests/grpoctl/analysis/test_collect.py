@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from core.errors import NotFoundError, StorageError
-from grpoctl.analysis.collect import RunRecord, flatten, load_run, number, shared_profile, side
+from core.errors import AmbiguousNameError, NotFoundError, StorageError
+from grpoctl.analysis.collect import RunRecord, flatten, load_run, number, shared_profile, side, sides
+from grpoctl.files import read_json, replace_json
+from grpoctl.runs.run_dir import Home
+from tests.conftest import Recorded
+from tests.promotable import ended_study, swept
 
 SPEC = "name: p31\nmodel:\n  lora: null\nstages:\n  grpo:\n    learning_rate: 2e-6\nfaults: [rollout-in-train-mode]\n"
 
@@ -162,3 +166,32 @@ def test_the_order_of_stages_and_the_source_of_the_weights_are_settings(tmp_path
         runs.append(load_run(path).spec)
     differ = {key: (runs[0][key], runs[1][key]) for key in runs[0] if runs[0][key] != runs[1][key]}
     assert differ == {"init_from": ("p31-x", "p31-y"), "stages": (["a", "b"], ["b", "a"])}
+
+
+def test_a_side_is_all_seeds_of_a_spec_by_its_hash_or_of_a_trial(home: Home, recorded: Recorded) -> None:
+    plain = [recorded(seed=seed) for seed in (0, 1)]
+    changed = [recorded(seed=seed, learning_rate=5e-3) for seed in (0, 1, 2)]
+    sha = changed[0].id.split("-")[-2]
+    for name in (f"p31-{sha}", f"P31-TINY-{sha}", sha, sha[:6]):
+        both = sides(home, ["p31", name], None)
+        assert [[run.run_id for run in side] for side in both] == [[r.id for r in plain], [r.id for r in changed]]
+    with pytest.raises(NotFoundError):
+        sides(home, ["p31", f"p30-{sha}"], None)
+    study = ended_study(home, swept("advantage-study", "tiny"))
+    run = study.run(0, 0)
+    replace_json(run.result, {**(read_json(plain[0].result) or {}), "run_id": run.id})
+    run.metrics.write_text('{"step": 0}\n')
+    (only,) = sides(home, [f"{study.id}-t0000"], None)
+    assert [record.run_id for record in only] == [run.id]
+    with pytest.raises(NotFoundError, match="no run of trial 7"):
+        sides(home, [f"{study.id}-t0007"], None)
+
+
+def test_a_hash_that_several_specs_begin_with_is_refused_and_a_name_comes_first(tmp_path: Path) -> None:
+    first = write_run(tmp_path, "one", ended=1.0, spec_sha="abcdef01" + "0" * 56)
+    second = write_run(tmp_path, "two", ended=2.0, spec_sha="abcdef02" + "0" * 56)
+    named = write_run(tmp_path, "three", ended=3.0, experiment="abcdef", recorded_as="abcdef@1", spec_sha="1" * 64)
+    with pytest.raises(AmbiguousNameError, match=r"2 specs \(p31-tiny-abcdef01"):
+        side([first, second], "p31-abcdef")
+    assert [run.run_id for run in side([first, second, named], "abcdef")] == ["three"]
+    assert [run.run_id for run in side([first, second], "abcdef01")] == ["one"]

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from grpoctl.config import sweep_library
+from grpoctl.files import replace_json
 from grpoctl.runs import profile
+from grpoctl.runs.run_dir import Home
+from grpoctl.runs.study_dir import create_study
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from tests.grpoctl.cli.conftest import Grpoctl
 
@@ -76,6 +79,24 @@ def test_a_plan_counts_the_workers(grpoctl: Grpoctl) -> None:
         notes = [note for note in plan["notes"] if "random search" in note]
         assert len(notes) == said
         assert all(f"first {startup} trials" in note and f"has {trials}" in note for note in notes)
+
+
+def test_a_plan_ends_with_what_is_run_how_long_it_takes_and_its_command(grpoctl: Grpoctl, home: Home) -> None:
+    asked = ("sweep", "lr-study", "-p", "tiny", "--parallel", "2", "--dry-run")
+    what, time, command = grpoctl(*asked).out.splitlines()[-3:]
+    assert ("5 trials x 3 seeds = 15 runs, 2 at a time" in what, "15,360 completions" in what) == (True, True)
+    assert "at most" not in f"{what}{time}"  # nothing prunes here: all of it is spent
+    assert time.startswith("time unknown")
+    assert command == "nothing was written; start it: grpoctl sweep lr-study -p tiny --parallel 2"
+    study = create_study(home, "lr-study-tiny-0123abcd")
+    study.spec.write_text("name: lr-study\n")
+    known = {"schema": 2, "experiment": "p31", "profile": "tiny", "trials": [{"completions": 7680}]}
+    replace_json(study.state, {**known, "seconds": 60.0, "workers": 2})  # half of it took two workers a minute
+    document = grpoctl(*asked, "--json").document
+    low, high = document["hours_interval"]
+    assert document["hours"] * 3600 == pytest.approx(120)
+    assert (low * 3600 < 60, high * 3600 > 240) == (True, True)
+    assert "at most" in grpoctl("sweep", "advantage-study", "-p", "tiny", "--dry-run").out  # what may be left out
 
 
 def test_and_in_words(grpoctl: Grpoctl) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
+from typing import TextIO
 
 import pytest
 
-from grpoctl.cli.progress import LiveProgress, progress_text
+from grpoctl.cli import progress as progress_module
+from grpoctl.cli.progress import LiveProgress, progress_text, range_text, time_left
 from grpoctl.cli.verdict import print_result
-from tests.grpoctl.printed import Capture, plain, result, terminal
+from tests.grpoctl.printed import Capture, Terminal, plain, result, terminal
 
 pytestmark = pytest.mark.usefixtures("plain_environment")
 
@@ -129,7 +132,7 @@ def test_the_bar_is_one_line_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> N
     bars = [line for line in last if "1234/2000" in line]
     assert bars
     assert all(len(line) <= 80 for line in bars)
-    assert "reward -0.51 eval     - kl 3e-05 valid 100% rollout-inte…" in bars[-1]
+    assert "reward -0.51 eval     - kl 3e-05 valid 100% rollout-integri…" in bars[-1]
 
 
 @pytest.mark.parametrize(
@@ -153,3 +156,78 @@ def test_a_reader_that_has_gone_does_not_stop_the_run(monkeypatch: pytest.Monkey
         monkeypatch.setattr(sys, "stdout", stream)
         train(LiveProgress(), 10)
         print_result(result(), {"updates": 38})
+
+
+def drawn(stream: Terminal) -> list[str]:
+    """Every line that was ever drawn."""
+    return plain(re.sub(r"\x1b\[[?0-9;]*[A-KhlJ]|\r", "\n", stream.getvalue()))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_bar_names_what_is_done_and_the_stage_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    progress = LiveProgress()
+    progress.start(120, "header", stages=["supervised", "grpo"])
+    done = ["importing torch", "building builtin:tiny, once on this machine", "downloading org/name"]
+    for text in done:
+        progress.stage(text)
+    progress.update({"step": 0, "eval/reward": 0.4}, "ok")
+    progress.update({"step": 31, "stage": 1, "reward/mean": 0.5}, "ok")
+    progress.finish()
+    lines = drawn(stream)
+    for text in done:
+        assert any(f"{text} 0:0" in line for line in lines)  # with its seconds
+    assert any("grpo 31/120" in line and "reward 0.500 eval 0.400" in line for line in lines)
+    assert max(len(line) for line in lines) <= columns
+
+
+def test_a_long_stage_is_told_where_there_is_no_terminal(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpoctl.cli.progress.SILENT", 0.01)
+    monkeypatch.setattr("grpoctl.cli.progress.EVALUATING", 0.01)
+    printed = threading.Semaphore(0)
+    write = progress_module.write
+
+    def counted(text: str, stream: TextIO) -> None:
+        write(text, stream)
+        printed.release()
+
+    monkeypatch.setattr("grpoctl.cli.progress.write", counted)
+    progress = LiveProgress()
+    progress.start(96, "header")
+    progress.stage("downloading org/name")
+    assert all(printed.acquire(timeout=20) for _ in range(3))  # the header, and two lines while it goes on
+    progress.update({"step": 0}, "ok")
+    progress.finish()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "downloading" in line][:2] == ["downloading org/name: 0:00 so far"] * 2
+    assert lines[-1].startswith("step  0/96")
+
+
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [
+        ([], None),
+        ([(0, 0.0)], None),
+        ([(0, 0.0), (10, 10.0)], (90.0, 90.0)),  # one row of 10: nothing is known of how they differ
+        ([(0, 0.0), (50, 50.0), (100, 100.0)], (0.0, 0.0)),
+        # Rows of 1 and 3 seconds, 2 more to come: 4 s, and 2 sd sqrt(2 + 4 / 2) = 2 x 1.414 x 2 around it, not below 0.
+        ([(0, 0.0), (25, 1.0), (50, 4.0)], (0.0, 4 + 4 * 2**0.5)),
+    ],
+)
+def test_the_time_left_is_a_range(rows: list[tuple[int, float]], left: tuple[float, float] | None) -> None:
+    assert time_left(rows, 100) == (None if left is None else pytest.approx(left))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-:--"),
+        ((75, 75.3), "1:15"),
+        ((40, 55), "0:40-0:55"),
+        ((3600, 4320), "1.0-1.2 h"),
+        ((7200, 7201), "2.0 h"),
+    ],
+)
+def test_a_range_in_words(seconds: tuple[float, float] | None, text: str) -> None:
+    assert range_text(seconds) == text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core.models import precision
 from grpoctl.config import load, spec_sha
+from grpoctl.files import read_json, replace_json
 from grpoctl.runs.run_dir import Home
 from tests.conftest import Recorded
 from tests.grpoctl.cli.conftest import Grpoctl
@@ -33,6 +34,22 @@ def test_a_dry_run_resolves_and_writes_nothing(grpoctl: Grpoctl, home: Home) -> 
     assert f"p31-tiny-s0-{spec_sha(spec)[:8]}-N" in words
     assert "96 steps x 16 completions" in words
     assert not home.path.exists()
+
+
+def test_a_dry_run_ends_with_what_is_run_how_long_it_takes_and_its_command(
+    grpoctl: Grpoctl, home: Home, recorded: Recorded
+) -> None:
+    asked = ("run", "p31", "--dry-run", "-p", "tiny", "--seeds", "0,1")
+    what, how_much, command = grpoctl(*asked).out.splitlines()[-3:]
+    assert ("p31-tiny-s0-" in what, "p31-tiny-s1-" in what, str(home.runs_folder) in what) == (True,) * 3
+    assert ("96 steps x 16 completions" in how_much, "time unknown" in how_much) == (True, True)
+    assert command == "nothing was written; start it: grpoctl run p31 -p tiny --seeds 0,1"
+    run = recorded()  # 1000 s from its start to its end
+    result = read_json(run.result)
+    assert result is not None
+    replace_json(run.result, {**result, "final": {"completions": 96 * 16}})
+    # Two runs as long as the one: 2000 s are 33 minutes, and a quarter to four times of that may be.
+    assert "about 33 minutes (8.4 to 132; 95 %, by the clock of 1 run here" in grpoctl(*asked).out
 
 
 def test_resuming_what_has_ended_gives_its_result(grpoctl: Grpoctl, recorded: Recorded) -> None:
