@@ -140,7 +140,7 @@ def _candidates(of: Digest, prefix: str) -> list[Block]:
             title="Candidates, best first",
             reads=reads,
             spec=charts.forest(table, list(labels.values()), series.measured(of.metric), seeds=f"{table}-seeds",
-                               states=of.ranking.noise is not None),
+                               states=[row[4] for row in rows] if of.ranking.noise else ()),
             tables={
                 table: Table(columns=("label", "mean", "low", "high", "state", "number"), rows=tuple(rows)),
                 f"{table}-seeds": Table(columns=("label", "seed", "value"), rows=tuple(seeds)),
@@ -198,7 +198,7 @@ def _pair(of: Digest, prefix: str) -> list[Block]:
     if axes is None:
         return []
     made = two_way(*axes, of.ranking)
-    levels = [[charts.shortened(level.label, 28) for level in axis.levels] for axis in (made.rows, made.columns)]
+    levels = [charts.distinct([level.label for level in axis.levels], 28) for axis in (made.rows, made.columns)]
     rows = [
         (levels[0][row], levels[1][column], cell.mean, f"{metric_text(of.metric, cell.mean)} ({cell.n})")
         for row, cells in enumerate(made.cells)
@@ -238,7 +238,7 @@ def _collapse(of: Digest, prefix: str) -> list[Block]:
         if any(fact.events for fact in of.facts):
             text = "All runs went the same way, or one axis alone varies: the table by value says all there is."
         return [labelled([Line(label="", text=text)], "Collapse map"), *health]
-    levels = [[charts.shortened(level.label, 28) for level in axis.levels] for axis in (cross.rows, cross.columns)]
+    levels = [charts.distinct([level.label for level in axis.levels], 28) for axis in (cross.rows, cross.columns)]
     rows = [
         (levels[0][row], levels[1][column], hit / of_runs, f"{hit} of {of_runs}")
         for row, cells in enumerate(cross.counts)
@@ -250,7 +250,7 @@ def _collapse(of: Digest, prefix: str) -> list[Block]:
         Chart(
             name=table,
             title=f"Collapse map: runs that {tables.VERBS[cross.event]}",
-            reads=f"How many of the runs at two values {tables.VERBS[cross.event]}.",
+            reads=f"Of the runs at each pair of values, how many {tables.VERBS[cross.event]}.",
             spec=charts.heat(table, (cross.rows.name, cross.columns.name), (levels[0], levels[1]),
                              title="share of the runs", domain=(0.0, 1.0)),
             tables={table: Table(columns=("row", "column", "value", "text"), rows=tuple(rows))},

@@ -9,7 +9,7 @@ import pytest
 from grpoctl.analysis.sweeps.document import digest
 from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.cli.report import report_of
-from grpoctl.report.charts import STOPPED
+from grpoctl.report.charts import BEST, STOPPED
 from grpoctl.report.document import Chart, Part, Report
 from grpoctl.report.provenance import study_command
 from grpoctl.report.study import part_of
@@ -34,7 +34,7 @@ def test_candidates_axes_and_conclusions_are_those_of_the_study(home: Home) -> N
         (of.ranking.scores[index], *(of.ranking.intervals[index] or ())) for index in of.ranking.order[:3]
     ]
     assert [row["number"] for row in drawn if row["state"] == STOPPED] == list(of.ranking.flagged)
-    best = sum(row["state"].startswith("the best") for row in drawn)
+    best = sum(row["state"] == BEST for row in drawn)
     assert best == len(set(of.ranking.indistinguishable) - set(of.ranking.flagged))
     assert sum(len(effect.values) for effect in of.effects) == len(rows(numbers, "p0-effects"))
     assert numbers["findings"] == study_conclusions(document)["findings"]
