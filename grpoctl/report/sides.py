@@ -54,7 +54,7 @@ def _compared(sides: Sequence[Runs], prefix: str) -> Part:
     ]
     named = dict(zip(names, kept, strict=True))
     verdict = [Line(label="Verdict", text=comparison.verdict)]
-    verdict += [Line(label="What would change it", text=text) for text in comparison.would_change]
+    verdict += [Line(label="Unless", text=text) for text in comparison.would_change]
     every = [run for runs in sides for run in runs]
     blocks: list[Block] = [
         Section(title="Sides", columns=("", "", "profile", "seeds", "ended", "completions", HEADLINE),
@@ -113,7 +113,7 @@ def _names(comparison: Comparison, experiments: Sequence[str]) -> list[str]:
 def _alone(runs: Runs, prefix: str) -> Part:
     name = label(runs[0].result)
     verdict = [Line(label="Verdict", text=_gained(runs))]
-    verdict += [Line(label="", mark=mark, tone=tone, text=text) for mark, tone, text in _expectations(runs)]
+    verdict += [Line(label="Expected", mark=mark, tone=tone, text=text) for mark, tone, text in _expectations(runs)]
     last = [Answers(run) for run in runs]
     before = recorded.at_the_start("before training", last)
     # Findings stand in their own table.

@@ -10,13 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.errors import GrpoError
+from core.errors import GrpoError, NotFoundError
 from core.health.rules.gains import gain_metric
 from grpoctl.analysis.collect import RunRecord, load_run, number
 from grpoctl.analysis.curves import axis_of
 from grpoctl.analysis.problems import Answers
 from grpoctl.analysis.sweeps import tables
-from grpoctl.analysis.sweeps.axes import table_axes, two_way
+from grpoctl.analysis.sweeps.axes import is_range, table_axes, two_way
+from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.document import Digest, digest, read_study
 from grpoctl.analysis.sweeps.effects import EFFECT_KIND, FEWEST, INTERVAL_KIND
 from grpoctl.analysis.sweeps.findings import study_conclusions
@@ -29,7 +30,7 @@ from grpoctl.report.document import Block, Chart, Part, Table, labelled
 from grpoctl.report.provenance import command, provenance, provenance_of, repeat, study_command
 from grpoctl.report.sides import SIDE_BY_SIDE, pictures, shown_answers
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sections import Line
+from grpoctl.sections import Line, Section
 from grpoctl.wording import metric_text, plural
 
 _FIRST = ("Best", "Learning", "Winner")
@@ -40,8 +41,10 @@ _MOST_RUNS = 300  # whose files are read; of more, those of the best candidate a
 
 
 def part_of(study: StudyDir, prefix: str) -> Part:
-    """The part of a study. Raises StorageError where its sweep.json is damaged."""
+    """The part of a study. Raises StorageError where its sweep.json is damaged, NotFoundError where no trial ended."""
     document = read_study(study)
+    if account(document).ended == 0:
+        raise NotFoundError(f"no trial of {study.id} has ended; how it stands: grpoctl show {study.id}")
     of = digest(document)
     runs, left_out = _runs(study, of)
     head, *_ = text_report(document)
@@ -50,6 +53,7 @@ def part_of(study: StudyDir, prefix: str) -> Part:
     further = [line for line in head.lines if line.label == _NEXT]
     blocks: list[Block] = [
         labelled(asked, "What was asked, and how it went"),
+        *_settings(of),
         *_candidates(of, prefix),
         *tables.ranking(of, most=_MOST_ROWS),
         *tables.baselines(of),
@@ -72,6 +76,22 @@ def part_of(study: StudyDir, prefix: str) -> Part:
         blocks=tuple(blocks),
         numbers=_numbers(of, runs),
     )
+
+
+def _settings(of: Digest) -> list[Section]:
+    """The settings that differ between the candidates, and the values that were to be tried."""
+    rows = []
+    for key, spec in (of.document.get("axes") or {}).items():
+        values = ", ".join(value_text(value) for value in spec.get("values") or ())
+        if is_range(spec):
+            values = (
+                f"{value_text(spec['low'])} to {value_text(spec['high'])}{', log scale' if spec.get('log') else ''}"
+            )
+        when = "; ".join(f"{other} is {value_text(at)}" for other, at in (spec.get("when") or {}).items())
+        rows.append((key, values, when))
+    if not any(when for *_, when in rows):
+        return [Section(title="Settings that differ", columns=("", "values"), rows=tuple(row[:2] for row in rows))]
+    return [Section(title="Settings that differ", columns=("", "values", "only where"), rows=tuple(rows))]
 
 
 def _runs(study: StudyDir, of: Digest) -> tuple[Mapping[int, list[RunRecord]], int]:
