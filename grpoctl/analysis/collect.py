@@ -197,6 +197,11 @@ def _ended(run: RunDir) -> float:
 Side = tuple[RunRecord, ...]
 
 
+def experiment_name(name: str) -> str:
+    """The experiment of a spec's file; any other name as it is."""
+    return Path(name).stem if name.lower().endswith(".yaml") else name
+
+
 def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
     """The records of each side: an experiment, a spec's hash, a study's trial or a run.
 
@@ -204,7 +209,7 @@ def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
     finished run.
     """
     paths = [run.path for run in home.runs()]
-    names = [Path(name).stem if name.lower().endswith(".yaml") else name for name in names]
+    names = [experiment_name(name) for name in names]
     profile = profile or shared_profile(paths, names)
 
     def resolve(name: str) -> Side:

@@ -12,6 +12,7 @@ import typer
 
 from core.errors import AmbiguousNameError, NotFoundError, UnknownRunError, UserError
 from grpoctl import console
+from grpoctl.analysis.collect import experiment_name
 from grpoctl.cli.diagnose import page_file
 from grpoctl.cli.gc import size_text
 from grpoctl.cli.lookup import run_or_study
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from grpoctl.report.document import Report
 
 PAGE = "report.html"
+_TITLED = 4  # names in the title
 
 
 def report(
@@ -48,7 +50,7 @@ def report(
     file = None if html is None and (json or md) else page_file(html or PAGE)
     home = Home.locate()
     liveness.reconcile(home)
-    made = report_of(home, names, profile)
+    made = report_of(home, [experiment_name(name) for name in names], profile)
     if file is not None:
         from grpoctl.report.page import write_page
 
@@ -80,8 +82,13 @@ def report_of(home: Home, names: Sequence[str], profile: str | None = None) -> R
         groups.setdefault(key, []).append(side)
     parts = [sides.part_of(group, f"p{place}") for place, group in enumerate(groups.values())]
     parts += [study.part_of(one, f"p{place}") for place, one in enumerate(studies, start=len(parts))]
-    titles = ", ".join(Path(name).name for name in dict.fromkeys(names))
-    return Report(title=f"Report on {titles}", made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}", parts=tuple(parts))
+    known = [Path(name).name for name in dict.fromkeys(names)]
+    more = [f"{len(known) - _TITLED} more"] if len(known) > _TITLED else []
+    return Report(
+        title=f"Report on {', '.join([*known[:_TITLED], *more])}",
+        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        parts=tuple(parts),
+    )
 
 
 def named(home: Home, names: Sequence[str], profile: str | None) -> tuple[list[tuple[RunRecord, ...]], list[StudyDir]]:

@@ -84,10 +84,10 @@ def _template() -> jinja2.Template:
         keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, Markup) else harmless(str(value)),
     )
-    environment.filters |= {"prose": _prose, "evidence_numbers": evidence_numbers, "evidence_texts": evidence_texts}
+    environment.filters |= {"prose": prose, "evidence_numbers": evidence_numbers, "evidence_texts": evidence_texts}
     return environment.get_template("page.html.jinja")
 
 
-def _prose(text: str) -> Markup:
+def prose(text: str) -> Markup:
     """A sentence, what is in backquotes as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(harmless(text)))))

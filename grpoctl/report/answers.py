@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from core.health.rules.gains import HEADLINE
 from grpoctl.analysis.problems import COLUMNS, Answered, Answers
@@ -50,28 +51,34 @@ def side_by_side(name: str, first: Evaluated | None, second: Evaluated | None) -
     """The scatter and the texts; none where a side did not record its answers or was asked other problems."""
     if first is None or second is None or first.evaluations[0][1].problems != second.evaluations[0][1].problems:
         return []
-    known = [problem for problem in _problems(first, second) if not math.isnan(problem.change)]
-    if not known:
-        return []
-    rewards = [value for problem in known for value in (problem.before, problem.after)]
-    equal = _EQUAL * (max(rewards) - min(rewards))
-    return [_scatter(name, first, second, known, equal), _texts(first, second, known, equal)]
+    problems = _problems(first, second)
+    return [_scatter(name, first, second, problems), _texts(first, second, problems)] if problems else []
 
 
 def _problems(first: Evaluated, second: Evaluated) -> list[Problem]:
-    """Every problem with the mean reward of both sides, NaN where one is missing."""
+    """Every problem whose reward is known on both sides."""
     asked = first.evaluations[0][1]
     before, after = _means(first), _means(second)
+    known = [place for place in range(len(asked.problems)) if not math.isnan(after[place] - before[place])]
+    rewards = [of_side[place] for place in known for of_side in (before, after)] or [0.0]
+    equal = _EQUAL * (max(rewards) - min(rewards))
     return [
         Problem(
             id=asked.prompt_ids[place],
             prompt=_cut(asked.prompts[place] or asked.prompt_ids[place]),
             before=before[place],
             after=after[place],
+            became=_became(after[place] - before[place], equal),
             answers=(_answers(first, place), _answers(second, place)),
         )
-        for place in range(len(asked.problems))
+        for place in known
     ]
+
+
+def _became(change: float, equal: float) -> Literal["worse", "better", "equal"]:
+    if abs(change) <= equal:
+        return "equal"
+    return "better" if change > 0 else "worse"
 
 
 def _means(side: Evaluated) -> list[float]:
@@ -91,9 +98,9 @@ def _answers(side: Evaluated, place: int) -> tuple[Answer, ...]:
     return tuple(answers)
 
 
-def _scatter(name: str, first: Evaluated, second: Evaluated, problems: Sequence[Problem], equal: float) -> Chart:
+def _scatter(name: str, first: Evaluated, second: Evaluated, problems: Sequence[Problem]) -> Chart:
     rows = tuple(
-        (problem.id, shortened(problem.prompt, 90), problem.before, problem.after, _became(problem, equal))
+        (problem.id, shortened(problem.prompt, 90), problem.before, problem.after, problem.became)
         for problem in problems
     )
     rewards = [value for problem in problems for value in (problem.before, problem.after)]
@@ -116,23 +123,22 @@ def _counts_text(counts: dict[str, int]) -> str:
     return f"{plural(counts['worse'], 'problem')} got worse, {counts['better']} better, {counts['equal']} stayed equal."
 
 
-def _became(problem: Problem, equal: float) -> str:
-    return "equal" if abs(problem.change) <= equal else "better" if problem.change > 0 else "worse"
-
-
-def _texts(first: Evaluated, second: Evaluated, problems: Sequence[Problem], equal: float) -> document.Answers:
-    """The worst regressions, then the largest gains."""
+def _texts(first: Evaluated, second: Evaluated, problems: Sequence[Problem]) -> document.Answers:
+    """The worst regressions, then the largest gains, then some that stayed equal."""
     order = sorted(problems, key=lambda problem: problem.change)
-    worst = [problem for problem in order if problem.change < -equal][:_WORST]
-    best = [problem for problem in reversed(order) if problem.change > equal][:_BEST]
-    same = [problem for problem in order if abs(problem.change) <= equal][:_SAME]
-    shown = [f"the {plural(len(worst), 'worst regression')}, worst first"] if worst else ["no problem got worse"]
-    shown += [f"the {plural(len(best), 'largest gain')}"] if best else []
-    shown += [f"{len(same)} that stayed equal"] if same else []
-    text, draws = ", then ".join(shown), plural(first.evaluations[0][1].draws, "draw")
+    worst = [problem for problem in order if problem.became == "worse"][:_WORST]
+    best = [problem for problem in reversed(order) if problem.became == "better"][:_BEST]
+    same = [problem for problem in order if problem.became == "equal"][:_SAME]
+    draws = plural(first.evaluations[0][1].draws, "draw")
+    shown = [
+        *([f"the {plural(len(worst), 'worst regression')}, worst first"] if worst else []),
+        *([f"the {plural(len(best), 'largest gain')}"] if best else []),
+        *([f"{len(same)} that stayed equal"] if same else []),
+    ]
     reads = (
-        f"{text[0].upper()}{text[1:]}. The reward is the mean over {draws}; the text is the first of them. What a single "
-        "problem changed by is mostly chance: read these to see how answers differ, not how many do."
+        f"{'' if worst else 'No problem got worse. '}Shown: {'; '.join(shown)}. The reward is the mean over {draws}; "
+        "the text is the first of them. What one problem changed by is mostly chance: read these to see how answers "
+        "differ, not how many do."
     )
     return document.Answers(
         title="The same prompts side by side",

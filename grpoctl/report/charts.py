@@ -21,12 +21,12 @@ MOST_LABEL = 46  # characters of a label beside a row
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 _STEP = 22  # pixels of a row
 BEST, WORSE, STOPPED = (
-    "the best, and those not told apart from it",
+    "best, or not told apart",
     "significantly worse",
-    "a guard stopped some of its runs",
+    "some stopped by a guard",
 )
 STATES = {BEST: "var(--blue)", WORSE: "var(--grey)", STOPPED: "var(--red)"}  # of a candidate -> its colour
-_SHAPES = ("circle", "square", "cross")
+_SHAPES = {BEST: "circle", WORSE: "square", STOPPED: "cross"}
 
 
 def shortened(text: str, most: int = MOST_LABEL) -> str:
@@ -35,11 +35,11 @@ def shortened(text: str, most: int = MOST_LABEL) -> str:
     return flat if len(flat) <= most else f"{flat[: most - 1]}…"
 
 
-def distinct(labels: Sequence[str]) -> list[str]:
+def distinct(labels: Sequence[str], most: int = MOST_LABEL) -> list[str]:
     """The labels cut to fit, those that are then alike told apart by a number."""
     seen: dict[str, int] = {}
     made = []
-    for label in map(shortened, labels):
+    for label in (shortened(text, most) for text in labels):
         seen[label] = seen.get(label, 0) + 1
         made.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
     return made
@@ -52,7 +52,7 @@ def by_side(names: Sequence[str], colours: Sequence[str] = ()) -> Mapping[str, S
     dashes = [_DASHES[place // SIDES % len(_DASHES)] for place in range(len(names))]
     # A legend of one entry says nothing.
     legend = {
-        "title": None, "orient": "top", "columns": 1, "labelLimit": 300, "symbolOpacity": 1, "symbolStrokeWidth": 3,
+        "title": None, "orient": "top", "columns": 1, "symbolOpacity": 1, "symbolStrokeWidth": 3,
     } if len(names) > 1 else None  # fmt: skip
     return {
         "color": {
@@ -109,17 +109,17 @@ def curves(
 
 
 def forest(table: str, rows: Sequence[str], x_title: str, *, zero: bool = False, seeds: str | None = None,
-           states: bool = False) -> Spec:  # fmt: skip
+           states: Sequence[str] = ()) -> Spec:  # fmt: skip
     """One row per label: its mean as a dot, its interval as a bar, small ticks for seeds; a rule at 0 for differences.
 
-    The table has `label` (as in `rows`), `mean`, `low`, `high`, that of the seeds `label` and `value`; with `states`
-    also `state`.
+    The table has `label` (as in `rows`), `mean`, `low`, `high`, that of the seeds `label` and `value`; where there are
+    `states`, also `state`, which is one of them.
     """
     order = list(rows)
     y = {
         "field": "label", "type": "nominal", "title": None, "sort": order,
         "scale": {"domain": order},
-        "axis": {"labelLimit": 360, "grid": True, "ticks": False, "domain": False, "labelPadding": 10},
+        "axis": {"grid": True, "ticks": False, "domain": False, "labelPadding": 10},
     }  # fmt: skip
     x = {
         "field": "mean", "type": "quantitative", "title": x_title, "scale": {"zero": False}, "axis": {"tickCount": 7},
@@ -131,8 +131,9 @@ def forest(table: str, rows: Sequence[str], x_title: str, *, zero: bool = False,
     colour: Spec = {"value": "var(--blue)"}
     shape: Spec = {"value": "circle"}
     if states:
-        domain, colours, shapes = list(STATES), list(STATES.values()), list(_SHAPES)
-        legend = {"title": None, "orient": "top", "columns": 1, "labelLimit": 320}
+        domain = [state for state in STATES if state in states]
+        colours, shapes = [STATES[state] for state in domain], [_SHAPES[state] for state in domain]
+        legend = {"title": None, "orient": "top", "columns": 1}
         colour = {
             "field": "state",
             "type": "nominal",
@@ -214,15 +215,17 @@ def scatter(table: str, x_title: str, y_title: str, limits: tuple[float, float])
 def heat(table: str, axes: tuple[str, str], levels: tuple[Sequence[str], Sequence[str]], *, title: str,
          domain: tuple[float, float]) -> Spec:  # fmt: skip
     """A square for each pair of levels, darker for more, with its number. The table has row, column, value, text."""
-    rows, columns = ([shortened(level, 28) for level in of] for of in levels)
+    rows, columns = (list(of) for of in levels)
+    wide = min(220, max(110, 8 * max(map(len, columns))))  # pixels of a column: its longest label fits
     shared = {
         "x": {"field": "column", "type": "nominal", "title": axes[1], "sort": columns, "scale": {"domain": columns},
-              "axis": {"labelAngle": 0, "ticks": False, "domain": False, "labelLimit": 110}},
+              "axis": {"labelAngle": 0, "ticks": False, "domain": False, "labelLimit": wide - 8}},
         "y": {"field": "row", "type": "nominal", "title": axes[0], "sort": rows, "scale": {"domain": rows},
-              "axis": {"ticks": False, "domain": False, "labelLimit": 160}},
+              "axis": {"ticks": False, "domain": False, "labelLimit": 160, "titleAngle": 0, "titleAlign": "right",
+                       "titleX": -6, "titleY": -12}},
     }  # fmt: skip
     return {
-        "width": max(220, 120 * len(columns)), "height": 40 * len(rows),
+        "width": wide * len(columns), "height": 40 * len(rows),
         "data": {"name": table},
         "layer": [
             {

@@ -65,6 +65,7 @@ class Problem:
     prompt: str
     before: float
     after: float
+    became: Literal["worse", "better", "equal"]
     answers: tuple[tuple[Answer, ...], tuple[Answer, ...]]
 
     @property
@@ -168,6 +169,7 @@ def _answers(block: Answers) -> dict[str, Any]:
                 "prompt": problem.prompt,
                 "reward": [problem.before, problem.after],
                 "change": problem.change,
+                "became": problem.became,
                 "answers": [
                     [{"who": answer.who, "reward": answer.reward, "text": answer.text} for answer in side]
                     for side in problem.answers

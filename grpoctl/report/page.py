@@ -22,7 +22,7 @@ import jinja2
 from markupsafe import Markup
 
 from core.text import harmless
-from grpoctl.diagnose.html import image_address, replace_page
+from grpoctl.diagnose.html import image_address, prose, replace_page
 from grpoctl.report.document import Block, Chart, Pictures, Report
 from grpoctl.sections import Section
 from grpoctl.version import __version__
@@ -31,7 +31,7 @@ MOST_BYTES = 1_500_000  # of pictures in a page: it is to be sent by mail
 LONG = 30  # rows from which on a table is folded
 _SCRIPTS = ("vega/vega.min.js", "vega/vega-lite.min.js", "vega/vega-interpreter.min.js", "templates/page.js")
 _HERE = Path(__file__).parent
-_NUMBER = re.compile(r"[+-]?\d[\d.,e+-]*(?: ±.*| \[.*)?$")  # a cell that is not broken into lines
+_NUMBER = re.compile(r"[+-]?\d[\d.,e+\- ]*(?:±.*|\[.*)?$")  # a cell that is not broken into lines
 
 
 def write_page(report: Report, file: Path) -> None:
@@ -133,6 +133,7 @@ def _template() -> jinja2.Template:
         keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, Markup) else harmless(str(value)),
     )
+    environment.filters["prose"] = prose
     environment.tests["number_text"] = lambda cell: _NUMBER.match(cell) is not None
     environment.tests["kind"] = lambda block, name: type(block).__name__ == name
     return environment.get_template("page.html.jinja")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
-from core.errors import StorageError
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.credentials import without_credentials
 from grpoctl.files import read_json
@@ -25,14 +25,9 @@ _SHORT = 12  # digits of a hash
 
 def provenance_of(run: RunRecord) -> dict[str, Any]:
     """run, ended (UTC), spec (sha), commit, dirty, python, model, attempts and packages; null where not recorded."""
-    attempt: Mapping[str, Any] = {}
-    attempts: Sequence[Mapping[str, Any]] = ()
-    if run.path is not None:
-        try:
-            attempts = (read_json(RunDir(path=run.path).provenance) or {}).get("attempts") or ()
-        except StorageError:  # a report of numbers that can be read is not held up by where they come from
-            attempts = ()
-        attempt = attempts[-1] if attempts else {}
+    document = None if run.path is None else read_json(RunDir(path=run.path).provenance)
+    attempts: Sequence[Mapping[str, Any]] = (document or {}).get("attempts") or ()
+    attempt = attempts[-1] if attempts else {}
     git, model, versions = (attempt.get(key) or {} for key in ("git", "model", "versions"))
     return {
         "run": run.run_id,
@@ -41,10 +36,15 @@ def provenance_of(run: RunRecord) -> dict[str, Any]:
         "commit": git.get("commit"),
         "dirty": git.get("dirty"),
         "python": attempt.get("python"),
-        "model": model.get("source"),
+        "model": None if model.get("source") is None else _without_folders(str(model["source"])),
         "attempts": len(attempts) or None,
         "packages": {name: versions.get(name) for name in _PACKAGES if versions.get(name)},
     }
+
+
+def _without_folders(source: str) -> str:
+    """A model's name; of a path on somebody's disk the last word of it."""
+    return PurePath(source).name if PurePath(source).is_absolute() else source
 
 
 def _minute(seconds: float) -> str:

@@ -21,6 +21,7 @@ from grpoctl.analysis.contrasts import Contrast
 from grpoctl.analysis.curves import axis_of
 from grpoctl.analysis.outcome import GAIN_LEGEND, evaluations, legend_of, met_in_words, sentences
 from grpoctl.analysis.problems import Answers
+from grpoctl.analysis.sweeps.wording import params_text, short_keys
 from grpoctl.report import answers as recorded
 from grpoctl.report import charts, series
 from grpoctl.report.document import Block, Cell, Chart, Part, Picture, Pictures, Table, labelled
@@ -33,6 +34,7 @@ Runs = Sequence[RunRecord]
 
 BEFORE_SCORES = ("eval/length", "eval/truncated", "eval/valid")  # a reward may have been bought with these
 _MOST_PICTURES = 6
+_LONGEST_NAME = 60  # characters of a side's name
 _MOST_SENTENCES = 3  # runs whose endings are told in full
 
 SIDE_BY_SIDE = "The same prompts side by side"
@@ -45,22 +47,24 @@ def part_of(sides: Sequence[Runs], prefix: str) -> Part:
 
 def _compared(sides: Sequence[Runs], prefix: str) -> Part:
     comparison = compare(*sides)
-    names = [f"{side.letter} {side.name}" for side in comparison.sides]
+    experiments = [str(runs[0].result["recorded_as"]) for runs in sides]
+    names = _names(comparison, experiments)
     kept = [
         [run for run in runs if run.run_id in side.run_ids] for side, runs in zip(comparison.sides, sides, strict=True)
     ]
     named = dict(zip(names, kept, strict=True))
     verdict = [Line(label="Verdict", text=comparison.verdict)]
-    verdict += [Line(label="What would change it", text=text) for text in comparison.would_change]
+    verdict += [Line(label="Unless", text=text) for text in comparison.would_change]
     every = [run for runs in sides for run in runs]
     blocks: list[Block] = [
         Section(title="Sides", columns=("", "", "profile", "seeds", "ended", "completions", HEADLINE),
-                rows=tuple(_side_row(side, comparison) for side in comparison.sides)),
+                rows=tuple(_side_row(side, name[2:], comparison)
+                           for side, name in zip(comparison.sides, names, strict=True))),
         *_settings(comparison),
         *([labelled([Line(label="Note", text=note) for note in comparison.notes], "Before reading on")]
           if comparison.notes else []),
         findings({side.letter: runs for side, runs in zip(comparison.sides, sides, strict=True)}),
-        *_forests(comparison, kept, prefix),
+        *_forests(comparison, named, prefix),
         _means(comparison),
         *_stages(comparison),
         *side_by_side({side.letter: comparison.baselines.get(side.key, {}) for side in comparison.sides}),
@@ -77,17 +81,39 @@ def _compared(sides: Sequence[Runs], prefix: str) -> Part:
     ]  # fmt: skip
     return Part(
         kind="comparison",
-        title=" and ".join(names) if len(names) == 2 else f"{len(names)} sides: {', '.join(names)}",
+        title=_title(names, experiments),
         verdict=tuple(verdict),
         blocks=tuple(blocks),
         numbers={"comparison": comparison.document(), "runs": [run_numbers(run) for run in every]},
     )
 
 
+def _title(names: Sequence[str], experiments: Sequence[str]) -> str:
+    """The sides by name where there are two, and what they are all of."""
+    of_all = f"{experiments[0]}: " if len(set(experiments)) == 1 else ""
+    return of_all + (" and ".join(names) if len(names) == 2 else f"{len(names)} sides, A to {names[-1][0]}")
+
+
+def _names(comparison: Comparison, experiments: Sequence[str]) -> list[str]:
+    """`A p30@1`; of sides of one experiment `A num_generations=2 learning_rate=0.0003`: what tells them apart.
+
+    `experiments` are theirs, as recorded. Settings that can have made no difference are left out.
+    """
+    shown = {key: values for key, values in comparison.changed.items() if key not in comparison.inert}
+    if len(set(experiments)) == len(experiments) or not shown:
+        return [charts.shortened(f"{side.letter} {side.name}", _LONGEST_NAME) for side in comparison.sides]
+    short, one = short_keys(shown), len(set(experiments)) == 1
+    names = []
+    for place, (side, experiment) in enumerate(zip(comparison.sides, experiments, strict=True)):
+        settings = params_text({key: values[place] for key, values in shown.items()}, short)
+        names.append(" ".join([side.letter, *([] if one else [experiment]), settings]))
+    return names
+
+
 def _alone(runs: Runs, prefix: str) -> Part:
     name = label(runs[0].result)
     verdict = [Line(label="Verdict", text=_gained(runs))]
-    verdict += [Line(label="", mark=mark, tone=tone, text=text) for mark, tone, text in _expectations(runs)]
+    verdict += [Line(label="Expected", mark=mark, tone=tone, text=text) for mark, tone, text in _expectations(runs)]
     last = [Answers(run) for run in runs]
     before = recorded.at_the_start("before training", last)
     # Findings stand in their own table.
@@ -150,13 +176,13 @@ def _run_row(run: RunRecord) -> tuple[str, ...]:
             "-" if drawn is None else count_text(drawn), metric_text(HEADLINE, run.value(HEADLINE)))  # fmt: skip
 
 
-def _side_row(side: Side, comparison: Comparison) -> tuple[str, ...]:
+def _side_row(side: Side, name: str, comparison: Comparison) -> tuple[str, ...]:
     statuses = ", ".join(f"{count} {status}" for status, count in Counter(side.statuses).items())
     drawn = "-" if side.completions is None else count_text(side.completions)
     row = comparison.metrics.get(HEADLINE)
     return (
         side.letter,
-        side.name,
+        name,
         side.profile,
         ", ".join(map(str, side.seeds)),
         statuses,
@@ -212,17 +238,17 @@ def _list(value: object) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else ()
 
 
-def _forests(comparison: Comparison, kept: Sequence[Runs], prefix: str) -> list[Block]:
+def _forests(comparison: Comparison, named: Mapping[str, Runs], prefix: str) -> list[Block]:
     """The mean of each side, and how far each is from the best, at equal completions and at the end."""
     row = comparison.metrics.get(HEADLINE)
     if row is None:
         return [labelled([Line(label="", text=f"No side has {HEADLINE}.")], "How the sides compare")]
     sides, means, seeds = [], [], []
-    for side, runs in zip(comparison.sides, kept, strict=True):
+    for side, (full, runs) in zip(comparison.sides, named.items(), strict=True):
         estimate = row.estimates[side.key]
         if estimate is None:
             continue
-        name = charts.shortened(f"{side.letter} {side.name}")
+        name = charts.shortened(full)
         sides.append(name)
         means.append((name, estimate.mean, *(estimate.interval or (None, None)), float(estimate.n)))
         seeds += [(name, float(run.seed), value) for run in runs if (value := run.value(HEADLINE)) is not None]

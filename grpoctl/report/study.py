@@ -10,13 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.errors import GrpoError
+from core.errors import GrpoError, NotFoundError
 from core.health.rules.gains import gain_metric
 from grpoctl.analysis.collect import RunRecord, load_run, number
 from grpoctl.analysis.curves import axis_of
 from grpoctl.analysis.problems import Answers
 from grpoctl.analysis.sweeps import tables
-from grpoctl.analysis.sweeps.axes import table_axes, two_way
+from grpoctl.analysis.sweeps.axes import is_range, table_axes, two_way
+from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.document import Digest, digest, read_study
 from grpoctl.analysis.sweeps.effects import EFFECT_KIND, FEWEST, INTERVAL_KIND
 from grpoctl.analysis.sweeps.findings import study_conclusions
@@ -29,7 +30,7 @@ from grpoctl.report.document import Block, Chart, Part, Table, labelled
 from grpoctl.report.provenance import command, provenance, provenance_of, repeat, study_command
 from grpoctl.report.sides import SIDE_BY_SIDE, pictures, shown_answers
 from grpoctl.runs.study_dir import StudyDir
-from grpoctl.sections import Line
+from grpoctl.sections import Line, Section
 from grpoctl.wording import metric_text, plural
 
 _FIRST = ("Best", "Learning", "Winner")
@@ -40,8 +41,10 @@ _MOST_RUNS = 300  # whose files are read; of more, those of the best candidate a
 
 
 def part_of(study: StudyDir, prefix: str) -> Part:
-    """The part of a study. Raises StorageError where its sweep.json is damaged."""
+    """The part of a study. Raises StorageError where its sweep.json is damaged, NotFoundError where no trial ended."""
     document = read_study(study)
+    if account(document).ended == 0:
+        raise NotFoundError(f"no trial of {study.id} has ended; how it stands: grpoctl show {study.id}")
     of = digest(document)
     runs, left_out = _runs(study, of)
     head, *_ = text_report(document)
@@ -50,6 +53,7 @@ def part_of(study: StudyDir, prefix: str) -> Part:
     further = [line for line in head.lines if line.label == _NEXT]
     blocks: list[Block] = [
         labelled(asked, "What was asked, and how it went"),
+        *_settings(of),
         *_candidates(of, prefix),
         *tables.ranking(of, most=_MOST_ROWS),
         *tables.baselines(of),
@@ -72,6 +76,22 @@ def part_of(study: StudyDir, prefix: str) -> Part:
         blocks=tuple(blocks),
         numbers=_numbers(of, runs),
     )
+
+
+def _settings(of: Digest) -> list[Section]:
+    """The settings that differ between the candidates, and the values that were to be tried."""
+    rows = []
+    for key, spec in (of.document.get("axes") or {}).items():
+        values = ", ".join(value_text(value) for value in spec.get("values") or ())
+        if is_range(spec):
+            values = (
+                f"{value_text(spec['low'])} to {value_text(spec['high'])}{', log scale' if spec.get('log') else ''}"
+            )
+        when = "; ".join(f"{other} is {value_text(at)}" for other, at in (spec.get("when") or {}).items())
+        rows.append((key, values, when))
+    if not any(when for *_, when in rows):
+        return [Section(title="Settings that differ", columns=("", "values"), rows=tuple(row[:2] for row in rows))]
+    return [Section(title="Settings that differ", columns=("", "values", "only where"), rows=tuple(rows))]
 
 
 def _runs(study: StudyDir, of: Digest) -> tuple[Mapping[int, list[RunRecord]], int]:
@@ -140,7 +160,7 @@ def _candidates(of: Digest, prefix: str) -> list[Block]:
             title="Candidates, best first",
             reads=reads,
             spec=charts.forest(table, list(labels.values()), series.measured(of.metric), seeds=f"{table}-seeds",
-                               states=of.ranking.noise is not None),
+                               states=[row[4] for row in rows] if of.ranking.noise else ()),
             tables={
                 table: Table(columns=("label", "mean", "low", "high", "state", "number"), rows=tuple(rows)),
                 f"{table}-seeds": Table(columns=("label", "seed", "value"), rows=tuple(seeds)),
@@ -198,7 +218,7 @@ def _pair(of: Digest, prefix: str) -> list[Block]:
     if axes is None:
         return []
     made = two_way(*axes, of.ranking)
-    levels = [[charts.shortened(level.label, 28) for level in axis.levels] for axis in (made.rows, made.columns)]
+    levels = [charts.distinct([level.label for level in axis.levels], 28) for axis in (made.rows, made.columns)]
     rows = [
         (levels[0][row], levels[1][column], cell.mean, f"{metric_text(of.metric, cell.mean)} ({cell.n})")
         for row, cells in enumerate(made.cells)
@@ -238,7 +258,7 @@ def _collapse(of: Digest, prefix: str) -> list[Block]:
         if any(fact.events for fact in of.facts):
             text = "All runs went the same way, or one axis alone varies: the table by value says all there is."
         return [labelled([Line(label="", text=text)], "Collapse map"), *health]
-    levels = [[charts.shortened(level.label, 28) for level in axis.levels] for axis in (cross.rows, cross.columns)]
+    levels = [charts.distinct([level.label for level in axis.levels], 28) for axis in (cross.rows, cross.columns)]
     rows = [
         (levels[0][row], levels[1][column], hit / of_runs, f"{hit} of {of_runs}")
         for row, cells in enumerate(cross.counts)
@@ -250,7 +270,7 @@ def _collapse(of: Digest, prefix: str) -> list[Block]:
         Chart(
             name=table,
             title=f"Collapse map: runs that {tables.VERBS[cross.event]}",
-            reads=f"How many of the runs at two values {tables.VERBS[cross.event]}.",
+            reads=f"Of the runs at each pair of values, how many {tables.VERBS[cross.event]}.",
             spec=charts.heat(table, (cross.rows.name, cross.columns.name), (levels[0], levels[1]),
                              title="share of the runs", domain=(0.0, 1.0)),
             tables={table: Table(columns=("row", "column", "value", "text"), rows=tuple(rows))},

@@ -16,7 +16,10 @@
       labelColor: "var(--ink)", titleColor: "var(--ink)", domainColor: "var(--faint)", tickColor: "var(--faint)",
       gridColor: "var(--faint)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal",
     },
-    legend: { labelColor: "var(--ink)", titleColor: "var(--ink)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal" },
+    legend: {
+      labelColor: "var(--ink)", titleColor: "var(--ink)", labelFontSize: 12, titleFontSize: 12,
+      titleFontWeight: "normal",
+    },
     text: { color: "var(--ink)" },
   };
 
@@ -39,7 +42,14 @@
       whole.width = Math.min(spec.width, place.clientWidth - 90);
       if (spec.height === spec.width) whole.height = whole.width;
     }
-    const compiled = vegaLite.compile(whole, { config }).spec;
+    // What does not fit beside or above the marks is cut with an ellipsis, and told by pointing at it.
+    const beside = Math.min(360, 0.42 * place.clientWidth);
+    const fitted = {
+      ...config,
+      axisY: { labelLimit: beside },
+      legend: { ...config.legend, labelLimit: Math.max(120, 0.5 * place.clientWidth - 30) },
+    };
+    const compiled = vegaLite.compile(whole, { config: fitted }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
       expr: vegaInterpreter.expressionInterpreter,
       loader,

@@ -141,11 +141,12 @@ def test_nothing_tells_of_the_machine(home: Home, recorded: Recorded, tmp_path: 
     run = reported.run(recorded)
     secret = {"started": 1.0, "argv": [], "hostname": "adas-laptop", "executable": "/home/ada/python",
               "git": {"commit": "0123456789abcdef", "dirty": True, "remote": "git@example.org:ada/secret.git"},
-              "versions": {"torch": "2.13.0"}}  # fmt: skip
+              "versions": {"torch": "2.13.0"}, "model": {"source": "/home/ada/models/mine"}}  # fmt: skip
     replace_json(run.provenance, {**(read_json(run.provenance) or {}), "attempts": [secret]})
     text = json.dumps(report_of(home, [run.id]).document())
     assert not [word for word in (str(tmp_path), "adas-laptop", "/home/ada", "secret.git") if word in text]
     assert '"commit": "0123456789abcdef", "dirty": true' in text
+    assert '"model": "mine"' in text
 
 
 def test_runs_of_two_tasks_are_two_parts(home: Home, recorded: Recorded) -> None:

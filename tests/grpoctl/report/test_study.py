@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from core.errors import NotFoundError
 from grpoctl.analysis.sweeps.document import digest
 from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.cli.report import report_of
-from grpoctl.report.charts import STOPPED
+from grpoctl.report.charts import BEST, STOPPED
 from grpoctl.report.document import Chart, Part, Report
 from grpoctl.report.provenance import study_command
 from grpoctl.report.study import part_of
@@ -34,10 +35,13 @@ def test_candidates_axes_and_conclusions_are_those_of_the_study(home: Home) -> N
         (of.ranking.scores[index], *(of.ranking.intervals[index] or ())) for index in of.ranking.order[:3]
     ]
     assert [row["number"] for row in drawn if row["state"] == STOPPED] == list(of.ranking.flagged)
-    best = sum(row["state"].startswith("the best") for row in drawn)
+    best = sum(row["state"] == BEST for row in drawn)
     assert best == len(set(of.ranking.indistinguishable) - set(of.ranking.flagged))
     assert sum(len(effect.values) for effect in of.effects) == len(rows(numbers, "p0-effects"))
     assert numbers["findings"] == study_conclusions(document)["findings"]
+    (axes,) = (block for block in part.blocks if getattr(block, "title", "") == "Settings that differ")
+    assert (studies.LR, "0.0001 to 0.002, log scale", "") in axes.rows
+    assert (studies.K, "2, 4, 8, 16", "") in axes.rows
     assert part.verdict[0].label == "Best"  # what came out is said before what was asked
     assert "runs" not in numbers["trials"][0]  # paths
 
@@ -62,9 +66,16 @@ def test_what_is_not_there_is_said_or_left_out(home: Home) -> None:
     assert numbers["answers"] == []
 
 
-def test_a_study_without_a_finished_trial_is_no_error(home: Home) -> None:
-    made, _ = reported(home, studies.study([], status="INTERRUPTED"))
+def test_a_study_without_a_trial_that_ended_has_nothing_to_report(home: Home) -> None:
+    study = studies.write(home, studies.study([studies.trial(0, (None,), "RUNNING")], status="RUNNING"))
+    with pytest.raises(NotFoundError, match=study.id):
+        part_of(study, "p0")
+
+
+def test_a_study_whose_trials_failed_says_so(home: Home) -> None:
+    made, _ = reported(home, studies.study([studies.trial(0, (None,), "FAILED", message="MemoryError: 12 GB")]))
     assert [block for block in made.blocks if isinstance(block, Chart)] == []
+    assert any("MemoryError" in line.text for line in made.verdict)
 
 
 def test_one_seed_tells_nothing_apart(home: Home) -> None:
