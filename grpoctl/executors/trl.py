@@ -8,6 +8,7 @@ any other, and is pruned, stopped and continued like one. Its checkpoints are TR
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 import time
@@ -78,7 +79,7 @@ class Channel:
 def launch_command(spec: RunSpec, run: RunDir, checkpoint: Path | None, *, cuda: bool) -> list[str]:
     """`accelerate launch` of the run's processes."""
     trainer = spec.trainer
-    command = [sys.executable, "-P", "-m", "accelerate.commands.launch"]
+    command = [sys.executable, "-P", "-m", "accelerate.commands.launch", "--quiet"]
     if trainer.accelerate_config is not None:
         command += ["--config_file", trainer.accelerate_config]
     elif trainer.processes > 1:
@@ -110,7 +111,7 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     """Train by TRL from its newest whole checkpoint; gives how the run ended. Raises RunError where TRL fails."""
     import torch
 
-    step, checkpoint = _restart(run)
+    step, checkpoint = newest_checkpoint(run)
     rewind(run, step)
     folder = run.path / FOLDER
     with storage_errors("write", folder):
@@ -126,7 +127,7 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     ):
         if step < 0:
             around.evaluating(0, 0)
-        loop = _Loop(spec, run, recorder, around.ask)
+        loop = Loop(spec, run, recorder, around.ask)
         while True:
             heard = channel.heard()
             if heard is not None:
@@ -140,14 +141,27 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     if loop.ending is None:
         code = started.returncode
         how = f"with exit code {code}" if code < 128 else f"by signal {code - 128}"
-        said = last_line(run.path / LOG)
+        said = error_in(run.path / LOG)
         raise RunError(f"TRL ended {how}{f': {said}' if said else ''} (its output: {run.path / LOG})")
     if loop.ending.status != "INTERRUPTED":
         notes += loop.export()
     return Status(loop.ending.status), loop.ending.message
 
 
-def _restart(run: RunDir) -> tuple[int, Path | None]:
+_ERROR = re.compile(r"^(?:\[\w+\]:)?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$")
+
+
+def error_in(log: Path) -> str:
+    """The last exception that a process of TRL printed, else the last line; launchers print their own behind it."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    raised = [line for line in lines if _ERROR.match(line.strip()) and "ChildFailedError" not in line]
+    return raised[-1].strip() if raised else last_line(log)
+
+
+def newest_checkpoint(run: RunDir) -> tuple[int, Path | None]:
     """(step, checkpoint) of the newest whole checkpoint whose rows are recorded; (-1, None) where there is none."""
     last, known = last_recorded(run), _checkpoints(run)
     for step, folder in known.items():
@@ -167,7 +181,7 @@ def _checkpoints(run: RunDir) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-class _Loop:
+class Loop:
     """What a run's own process does between TRL's steps: the clock, the record, and who may end it."""
 
     def __init__(self, spec: RunSpec, run: RunDir, recorder: Recorder, ask: Callable[[int], Ending | None]) -> None:

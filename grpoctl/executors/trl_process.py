@@ -60,7 +60,7 @@ def main(path: Path, checkpoint: Path | None) -> None:
     task.make_ready()
     with no_progress_bars(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of names that transformers gave up and TRL still says
-        trainer = _trainer(spec, stage, task, run)
+        trainer = build_trainer(spec, stage, task, run)
     steps = _Steps(spec, stage, task, trainer, Channel(run, follower=True))
     trainer.add_callback(steps)
     try:
@@ -69,7 +69,8 @@ def main(path: Path, checkpoint: Path | None) -> None:
         task.close()
 
 
-def _trainer(spec: RunSpec, stage: GrpoStage, task: Task, run: RunDir) -> SpecTrainer:
+def build_trainer(spec: RunSpec, stage: GrpoStage, task: Task, run: RunDir) -> SpecTrainer:
+    """The trainer of a spec, its model loaded and its adapter where that of our own trainer starts."""
     model_spec = spec.language_model
     loaded = loading.load_with_origin(model_spec, tiny_pairs)
     model, tokenizer = loaded.model, loaded.tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,17 @@ profiles:
 """
 
 
-def test_a_run_has_the_files_and_the_metrics_of_any_other(lone: Cli) -> None:
-    done = lone.run("run", "p31", "-p", "tiny", "--json", *FEW, "max_steps=4", "checkpoints.save_steps=2")
+@pytest.fixture
+def user(lone: Cli) -> Cli:
+    """With MLflow installed, which TRL imports; its server is away all the same."""
+    return replace(lone, environment={"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"})
+
+
+def test_a_run_has_the_files_and_the_metrics_of_any_other(user: Cli) -> None:
+    done = user.run("run", "p31", "-p", "tiny", "--json", *FEW, "max_steps=4", "checkpoints.save_steps=2")
     assert done.returncode == 0, done.stderr
-    own = lone.run("run", "p31", "-p", "tiny", "--json", *FEW[1:], "max_steps=4")
-    run, ours = (lone.home.find(document["run_id"]) for document in (done.document, own.document))
+    own = user.run("run", "p31", "-p", "tiny", "--json", *FEW[1:], "max_steps=4")
+    run, ours = (user.home.find(document["run_id"]) for document in (done.document, own.document))
     rows, other = rows_of(run.metrics), rows_of(ours.metrics)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     assert [row["completions"] for row in rows] == [0, 16, 32, 48, 64]
@@ -54,44 +61,44 @@ def test_a_run_has_the_files_and_the_metrics_of_any_other(lone: Cli) -> None:
     asked = [[sample["prompt_id"] for sample in of_run] for of_run in (samples, theirs)]
     assert asked[0] == asked[1]  # the same problems in the same order
     assert (done.document["trainer"], done.document["status"]) == ("trl", "COMPLETED")
-    assert lone.run("eval", run.id, "--json", "--split", "eval").returncode in (0, 2)
+    assert user.run("eval", run.id, "--json", "--split", "eval").returncode in (0, 2)
     assert (run.path / "adapter" / "adapter_model.safetensors").is_file()
-    assert lone.run("sample", run.id, "math: add 1 to 2", "--json").returncode == 0
+    assert user.run("sample", run.id, "math: add 1 to 2", "--json").returncode == 0
     for command in (("show", run.id), ("diagnose", run.id), ("compare", run.id, ours.id), ("ls",)):
-        said = lone.run(*command)
+        said = user.run(*command)
         assert said.returncode == 0, (command, said.stderr)
         assert "Traceback" not in said.stdout + said.stderr
 
 
-def test_a_killed_run_goes_on_from_trls_checkpoint_and_gives_the_same(lone: Cli) -> None:
+def test_a_killed_run_goes_on_from_trls_checkpoint_and_gives_the_same(user: Cli) -> None:
     settings = (*FEW, "max_steps=8", "checkpoints.save_steps=2")
-    whole = lone.run("run", "p31", "-p", "tiny", "--json", *settings)
-    first = lone.home.find(whole.document["run_id"])
-    started = lone.start("run", "p31", "-p", "tiny", "--quiet", *settings)
+    whole = user.run("run", "p31", "-p", "tiny", "--json", *settings)
+    first = user.home.find(whole.document["run_id"])
+    started = user.start("run", "p31", "-p", "tiny", "--quiet", *settings)
     found = eventually(
-        lambda: [run for run in lone.home.runs() if run.path != first.path and step_of(run) >= 5], "its steps are there"
+        lambda: [run for run in user.home.runs() if run.path != first.path and step_of(run) >= 5], "its steps are there"
     )
     started.send(signal.SIGKILL)
     started.wait()
     run = found[0]
-    again = lone.run("run", "p31", "-p", "tiny", "--json", "--resume", *settings)
+    again = user.run("run", "p31", "-p", "tiny", "--json", "--resume", *settings)
     assert again.returncode == 0, again.stderr
     assert again.document["run_id"] == run.id
     assert rows_of(run.metrics) == rows_of(first.metrics)
 
 
-def test_a_run_that_collapses_is_stopped_by_our_guard(lone: Cli) -> None:
+def test_a_run_that_collapses_is_stopped_by_our_guard(user: Cli) -> None:
     # Every completion is cut off: after `patience` steps of it a run is of no use.
     settings = ("max_steps=30", "max_completion_length=2", "guards.patience=2", "guards.max_truncated=0.5")
-    done = lone.run("run", "p31", "-p", "tiny", "--json", *FEW, *settings)
+    done = user.run("run", "p31", "-p", "tiny", "--json", *FEW, *settings)
     assert (done.returncode, done.document["status"]) == (4, "COLLAPSED")
-    run = lone.only_run
+    run = user.only_run
     assert 2 <= step_of(run) < 10
 
 
-def test_a_hanging_or_killed_run_leaves_no_process(lone: Cli) -> None:
-    started = lone.start("run", "p31", "-p", "tiny", "--quiet", *FEW, "max_steps=400")
-    (run,) = eventually(lambda: [run for run in lone.home.runs() if step_of(run) >= 1], "a step is there")
+def test_a_hanging_or_killed_run_leaves_no_process(user: Cli) -> None:
+    started = user.start("run", "p31", "-p", "tiny", "--quiet", *FEW, "max_steps=400")
+    (run,) = eventually(lambda: [run for run in user.home.runs() if step_of(run) >= 1], "a step is there")
     pids = [
         int(folder.name)
         for folder in Path("/proc").glob("[0-9]*")
@@ -103,10 +110,10 @@ def test_a_hanging_or_killed_run_leaves_no_process(lone: Cli) -> None:
     eventually(lambda: gone(pids), "TRL's processes are gone")
 
 
-def test_two_processes_with_gloo(lone: Cli) -> None:
-    done = lone.run("run", "p31", "-p", "tiny", "--json", *FEW, "max_steps=2", "trainer.processes=2")
+def test_two_processes_with_gloo(user: Cli) -> None:
+    done = user.run("run", "p31", "-p", "tiny", "--json", *FEW, "max_steps=2", "trainer.processes=2")
     assert done.returncode == 0, done.stderr
-    run = lone.only_run
+    run = user.only_run
     rows = rows_of(run.metrics)
     assert [row["completions"] for row in rows] == [0, 16, 32]  # both processes' rows are counted once
     samples = [json.loads(line) for line in run.samples.read_text().splitlines()]
@@ -114,24 +121,24 @@ def test_two_processes_with_gloo(lone: Cli) -> None:
     assert json.loads((run.path / "trl" / "said.jsonl").read_text().splitlines()[0])["processes"] == 2
 
 
-def test_a_sweep_with_a_kill_resumes(lone: Cli) -> None:
-    (lone.folder / "sweeps").mkdir(parents=True, exist_ok=True)
-    (lone.folder / "experiments").mkdir(parents=True, exist_ok=True)
-    (lone.folder / "experiments" / "small.yaml").write_text(
+def test_a_sweep_with_a_kill_resumes(user: Cli) -> None:
+    (user.folder / "sweeps").mkdir(parents=True, exist_ok=True)
+    (user.folder / "experiments").mkdir(parents=True, exist_ok=True)
+    (user.folder / "experiments" / "small.yaml").write_text(
         "name: small\nextends: p31\ntitle: By TRL\ntrainer: {kind: trl}\n"
         "profiles:\n  tiny:\n    task: {eval_prompts: 8, train_prompts: 16}\n    evaluation: {eval_steps: 32}\n"
     )
     text = SWEEP.split("profiles:", maxsplit=1)[0].replace("experiment: p31", "experiment: small")
-    (lone.folder / "sweeps" / "trl-rates.yaml").write_text(text)
-    started = lone.start("sweep", "trl-rates", "-p", "tiny", "--quiet")
+    (user.folder / "sweeps" / "trl-rates.yaml").write_text(text)
+    started = user.start("sweep", "trl-rates", "-p", "tiny", "--quiet")
 
     def told() -> list[Path]:
-        return sorted((lone.home.path / "sweeps").glob("*/runs/*/result.json")) if lone.home.path.exists() else []
+        return sorted((user.home.path / "sweeps").glob("*/runs/*/result.json")) if user.home.path.exists() else []
 
     eventually(lambda: told()[1:], "two trials have ended")
     started.send(signal.SIGKILL)
     started.wait()
-    done = lone.run("sweep", "trl-rates", "-p", "tiny", "--json", "--resume")
+    done = user.run("sweep", "trl-rates", "-p", "tiny", "--json", "--resume")
     assert done.returncode == 0, done.stderr
     assert [trial["status"] for trial in done.document["trials"]] == ["COMPLETED"] * 4
     assert len(told()) == 4

@@ -21,7 +21,7 @@ from core.tasks import registry
 from core.training.parallel import Machine
 from core.training.requests import Sample, StepDone
 from grpoctl.config import load
-from grpoctl.executors.trl_process import _trainer
+from grpoctl.executors.trl_process import build_trainer
 from grpoctl.runs.run_dir import RunDir
 
 TOLERANCE = 1e-3
@@ -65,7 +65,7 @@ def theirs(
     from transformers import TrainerCallback
 
     stage = next(one for one in spec.stages.values() if isinstance(one, GrpoStage))
-    trainer = _trainer(spec, stage, registry.build(spec.task), RunDir(path=folder))
+    trainer = build_trainer(spec, stage, registry.build(spec.task), RunDir(path=folder))
     asked: list[Any] = []
     start = {name: one.detach().clone() for name, one in trainer.model.named_parameters() if one.requires_grad}
     assert set(start) == set(first.before)
