@@ -105,11 +105,12 @@ def execute(
         notes = provenance.record_inputs(run, spec)
         cause: str | None = None
         try:
-            with other_ranks(run, slots) as others, shared_stages(run, spec) as shared:
+            own = spec.trainer.kind == "grpoctl"  # another trainer has processes of its own
+            with other_ranks(run, slots if own else ()) as others, shared_stages(run, spec) as shared:
                 if spec.trainer.kind == "command":
                     ended, message = _by_command(spec, run, hooks, notes)
                 elif spec.trainer.kind == "trl":
-                    ended, message = _by_trl(spec, run, hooks, notes)
+                    ended, message = _by_trl(spec, run, hooks, notes, slots)
                 else:
                     ended, message = _train(spec, run, hooks, notes, others, shared)
         except KeyboardInterrupt as error:
@@ -205,11 +206,16 @@ def _by_command(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> t
     )
 
 
-def _by_trl(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str]) -> tuple[Status, str]:
+def _by_trl(spec: RunSpec, run: RunDir, hooks: Hooks, notes: list[str], slots: Sequence[Slot]) -> tuple[Status, str]:
     """Train by TRL, in processes of its own; merged weights where they are wanted."""
     hooks.started(spec, run)
+    devices = [slot.device for slot in slots if slot.device is not None]
     around = Around(
-        ask=parent_control(run, hooks.waiting), row=hooks.row, waiting=hooks.waiting, evaluating=hooks.evaluating
+        ask=parent_control(run, hooks.waiting),
+        row=hooks.row,
+        waiting=hooks.waiting,
+        evaluating=hooks.evaluating,
+        devices=",".join(devices) or None,
     )
     ended = train_by_trl(spec, run, around, notes)
     notes += _merged(spec, run)

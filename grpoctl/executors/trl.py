@@ -23,8 +23,10 @@ from core.errors import RunError
 from grpoctl.children import last_line
 from grpoctl.executors.command import LOG, supervised
 from grpoctl.executors.recorder import Recorder, Watcher, last_recorded, rewind
+from grpoctl.executors.slots import VISIBLE
 from grpoctl.exports import weights
 from grpoctl.files import Row, RowWriter, read_json, read_new, read_rows, replace_json, storage_errors
+from grpoctl.runs import provenance
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status
 
@@ -98,13 +100,15 @@ def launch_command(spec: RunSpec, run: RunDir, checkpoint: Path | None, *, cuda:
 class Around:
     """Who watches a run: its parent (`ask`), who sees each row, and who is called while TRL computes.
 
-    `evaluating` is called before the evaluation before step 1.
+    `evaluating` is called before the evaluation before step 1. `devices` are the GPUs of the run, as
+    CUDA_VISIBLE_DEVICES has them; None leaves that as it is.
     """
 
     ask: Callable[[int], Ending | None]
     row: Watcher
     waiting: Callable[[], None]
     evaluating: Callable[[int, int], None]
+    devices: str | None = None
 
 
 def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -> tuple[Status, str]:
@@ -120,6 +124,8 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
             (folder / name).unlink(missing_ok=True)
     command = launch_command(spec, run, checkpoint, cuda=torch.cuda.is_available())
     environment = {"TOKENIZERS_PARALLELISM": "false", "ACCELERATE_USE_CPU": str(not torch.cuda.is_available()).lower()}
+    if around.devices is not None:
+        environment[VISIBLE] = around.devices
     channel = Channel(run)
     with (
         Recorder(run, around.row) as recorder,
@@ -207,6 +213,8 @@ class Loop:
         """What TRL's process is to do after what it said."""
         match said["kind"]:
             case "ready":
+                if said.get("model") is not None:
+                    provenance.note_model(self._run, said["model"])
                 if not self.table:
                     self._pending = {"row": {"step": 0, "completions": 0, "tokens": 0}, "samples": [], "seconds": 0.0}
                     return {"do": "evaluate"}

@@ -53,7 +53,7 @@ def test_a_run_has_the_files_and_the_metrics_of_any_other(user: Cli) -> None:
     missing = set(other[4]) - set(rows[4])
     assert missing <= {
         "canary/logit_gap", "canary/detectable_gap", "rollout/detectable_gap", "policy/loss", "policy/tokens",
-        "policy/tokens_drawn",
+        "policy/tokens_drawn", "grad_share/policy", "grad_share/kl",
     }  # fmt: skip
     assert max(float(row["rollout/logprob_gap"]) for row in rows[1:]) < 1e-5  # nats, float32: two forwards' rounding
     samples = [json.loads(line) for line in run.samples.read_text().splitlines()]
