@@ -7,6 +7,7 @@ What is written has the forms that peft and transformers read. Not here: where b
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -64,14 +66,20 @@ def with_lora(model: Any, lora: LoraSpec, *, seed: int) -> Any:
 
 
 def restart_lora(model: Any, *, seed: int) -> None:
-    """Give the adapter of a PEFT model, whoever put it on, the start that `with_lora` gives it with this seed."""
+    """Give the adapter of a PEFT model, whoever put it on, the start that `with_lora` gives it with this seed.
+
+    peft makes the two layers, which draws, and then draws the first one's weights anew, all on the CPU.
+    """
     from peft.tuners.lora import LoraLayer
 
-    with seeded(RowKey(seed, INIT, 0, 0, 0)):
-        for module in model.modules():
-            if isinstance(module, LoraLayer):
-                for name in module.lora_A:
-                    module.reset_lora_parameters(name, init_lora_weights=True)
+    with seeded(RowKey(seed, INIT, 0, 0, 0)), torch.no_grad():
+        for layer in [module for module in model.modules() if isinstance(module, LoraLayer)]:
+            for down, up in zip(layer.lora_A.values(), layer.lora_B.values(), strict=True):
+                start = torch.nn.Linear(down.in_features, down.out_features, bias=False)
+                torch.nn.Linear(up.in_features, up.out_features, bias=False)
+                torch.nn.init.kaiming_uniform_(start.weight, a=math.sqrt(5))
+                down.weight.copy_(start.weight)
+                up.weight.zero_()
 
 
 def adapt_layers(network: Any, lora: ConvLora, targets: Sequence[str]) -> None:

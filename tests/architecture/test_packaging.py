@@ -54,6 +54,7 @@ def test_the_dependencies_are_those_asked_for_and_those_imported() -> None:
     assert {name for name, by in offered.items() if not by & (declared | extras)} == set(), "imported, not declared"
     assert declared - ASKED_FOR - set().union(*offered.values()) == set(), "declared, neither asked for nor imported"
     assert declared >= ASKED_FOR
+    assert "trl" in extras - declared  # whoever does not need it has none of it
 
 
 def test_the_version_stands_in_two_places_and_is_the_same() -> None:
