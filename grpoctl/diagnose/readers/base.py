@@ -5,6 +5,7 @@ hand; of any other source the value is left out. The list of readers is in regis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +98,11 @@ def impossible(metric: str, value: float) -> str | None:
     return "it cannot be negative" if signless and value < 0 else None
 
 
+def _has_bounds(metric: str) -> bool:
+    """Whether there are numbers that the metric cannot have."""
+    return impossible(metric, -math.inf) is not None or impossible(metric, math.inf) is not None
+
+
 def without_impossible(rows: StepTable) -> tuple[StepTable, list[str]]:
     """The rows without values that their metric cannot have, and a note for each such metric."""
     values: dict[str, list[float]] = {}
@@ -104,7 +110,7 @@ def without_impossible(rows: StepTable) -> tuple[StepTable, list[str]]:
     names: dict[str, float | None] = {}  # in the order of the rows
     for row in rows:
         names.update(row)
-    for name in names:
+    for name in filter(_has_bounds, names):
         values[name] = known = [value for row in rows if (value := row.get(name)) is not None]
         if known and (reason := impossible(name, min(known)) or impossible(name, max(known))):
             why[name] = reason

@@ -102,6 +102,25 @@ class Logged:
     table: int = 0  # which of the log's tables a row is of, from 1
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plan:
+    """Where a line of verl has its metrics: the place of each among the parts, its name, and where its value begins."""
+
+    places: Sequence[int] = ()
+    names: Sequence[str] = ()
+    prefixes: Sequence[str] = ()  # "name:"
+    begins: Sequence[int] = ()
+    small: Sequence[int] = ()  # which of them may be too small for three decimals
+
+    def parts_of(self, line: str) -> list[str] | None:
+        """The parts that are metrics, `name:value` each; None where one of them stands elsewhere in this line."""
+        parts = line.split(" - ", self.places[-1] + 1 if self.places else 0)  # timings stand behind the metrics
+        if self.places and len(parts) <= self.places[-1]:
+            return None
+        known = [parts[place] for place in self.places]
+        return known if all(map(str.startswith, known, self.prefixes)) else None
+
+
 class LineParser:
     """Reads a log's lines one by one. `columns`: names in the log -> metrics, as the user maps them (--map)."""
 
@@ -119,8 +138,8 @@ class LineParser:
         self._table = TableLines()  # that the lines stand in
         self._tables = 0
         self._stretches: dict[str, Stretch] = {}
-        self._plan: list[tuple[int, str, int, str]] = []  # (place, "name:", where its value begins, name), of verl
-        self._parts = 0  # that such a line has
+        self._plan = _Plan()
+        self._colons = 0  # that such a line has
 
     def feed(self, line: Line) -> Iterator[Logged]:
         """The metrics in a line, as soon as they are whole."""
@@ -178,29 +197,34 @@ class LineParser:
             return None
         cells: Cells = {"step": float(match[1])}
         rest = text[match.end() :]
-        if rest.count(" - ") + 1 != self._parts:
-            self._learn(rest.split(" - "))
-        parts = rest.split(" - ", self._plan[-1][0] + 1 if self._plan else 0)  # timings stand behind the metrics
-        for index, prefix, begin, name in self._plan:
-            part = parts[index]
-            if not part.startswith(prefix):
-                self._learn(rest.split(" - "))
-                return self._verl(text)
-            try:
-                value: float | None = float(part[begin:])
-            except ValueError:
-                value = _value_of(part[begin:])
-            cells[name] = value
-            if value == 0.0 and part.endswith(_ROUNDED) and name_of(name) in _SMALL:
-                del cells[name]  # older versions print three decimals: 0.000 may be 1e-06
+        if rest.count(":") != self._colons:  # one a part, and quickly counted
+            self._learn(rest)
+        if (parts := self._plan.parts_of(rest)) is None:
+            self._learn(rest)
+            parts = self._plan.parts_of(rest) or []
+        pairs = zip(parts, self._plan.begins, strict=True)
+        try:
+            values: list[float | None] = [float(part[begin:]) for part, begin in pairs]
+        except ValueError:
+            values = [_value_of(part[begin:]) for part, begin in zip(parts, self._plan.begins, strict=True)]
+        cells.update(zip(self._plan.names, values, strict=True))
+        for place in self._plan.small:
+            if values[place] == 0.0 and parts[place].endswith(_ROUNDED):
+                del cells[self._plan.names[place]]  # older versions print three decimals: 0.000 may be 1e-06
         return cells
 
-    def _learn(self, parts: list[str]) -> None:
+    def _learn(self, line: str) -> None:
         """Which parts of a line are metrics, for the lines to come."""
-        names = [part.rpartition(":")[0] for part in parts]
-        self._parts = len(parts)
+        names = [part.rpartition(":")[0] for part in line.split(" - ")]
+        self._colons = line.count(":")
         known = [(place, name) for place, name in enumerate(names) if name and self._is_known(name)]
-        self._plan = [(place, f"{name}:", len(name) + 1, name) for place, name in known]
+        self._plan = _Plan(
+            places=[place for place, _ in known],
+            names=[name for _, name in known],
+            prefixes=[f"{name}:" for _, name in known],
+            begins=[len(name) + 1 for _, name in known],
+            small=[at for at, (_, name) in enumerate(known) if name_of(name) in _SMALL],
+        )
         self._note_unknown(name for name in names if name and not self._is_known(name))
 
     # dictionaries
@@ -418,6 +442,8 @@ class LineParser:
 
     def _spelled(self, name: str) -> str:
         """The name as it is known: whole, or what is left of it behind words that are none of it (`INFO reward`)."""
+        if " " not in name:
+            return name
         words = name.split(" ")
         for begin in range(len(words)):
             tail = " ".join(words[begin:])

@@ -326,10 +326,15 @@ def _one_reward(theirs: str) -> str | None:
 
 def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
     """The row's metrics in our names, what is not a finite number as None; what has no name of ours is left out."""
-    metrics: dict[str, float | None] = {}
-    for theirs, name in metrics_of(tuple(row)):
-        value = row[theirs]
-        metrics[name] = in_our_sense(theirs, value) if value is not None and math.isfinite(value) else None
+    theirs, ours = _columns(tuple(row))
+    values = list(map(row.__getitem__, theirs))
+    if None in values or not all(map(math.isfinite, values)):  # type: ignore[arg-type]
+        values = [value if value is not None and math.isfinite(value) else None for value in values]
+    metrics = dict(zip(ours, values, strict=True))
+    if not _COMPLEMENTS.isdisjoint(row):
+        for column, name in zip(theirs, ours, strict=True):
+            if (value := metrics[name]) is not None:
+                metrics[name] = in_our_sense(column, value)
     if older and "reward/std" in metrics:
         metrics["reward/group_std"] = metrics.pop("reward/std")
     return metrics
@@ -338,6 +343,13 @@ def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
 def in_our_sense(theirs: str, value: float) -> float:
     """The value of their metric as that of ours: a share of live groups as that of dead ones."""
     return 1.0 - value if theirs in _COMPLEMENTS else value
+
+
+@lru_cache(maxsize=1000)
+def _columns(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A row's names that are metrics, and what those are called here."""
+    pairs = metrics_of(names)
+    return tuple(theirs for theirs, _ in pairs), tuple(ours for _, ours in pairs)
 
 
 @lru_cache(maxsize=1000)

@@ -24,8 +24,8 @@ _DEPTH = 4  # of objects inside each other
 _ROUNDING = 1e-6  # float32 has 6e-8
 _DEAD = 1e-3  # an advantage of at most this is float32's rounding over eps = 1e-4
 _NAMED = 6  # of the columns that were left out
-_OF_TRAINING = ("loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean")
-_SUMMARY = ("train_runtime",)  # the last entry of a run: its totals
+_OF_TRAINING = frozenset({"loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean"})
+_SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
 
 NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
 _FIELDS = {field.name for field in fields(Settings)}
@@ -83,7 +83,7 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
-    kept = [entry for entry in entries if is_entry(entry.cells) and not set(entry.cells).intersection(_SUMMARY)]
+    kept = [entry for entry in entries if is_entry(entry.cells) and _SUMMARY.isdisjoint(entry.cells)]
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
     rows = _rows(kept)
@@ -122,7 +122,7 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
     for entry in entries:
         row = by_step.setdefault(entry.step, {"step": float(entry.step)})
         metrics = translated(entry.cells, older=older)
-        if any(name in metrics for name in _OF_TRAINING):
+        if not _OF_TRAINING.isdisjoint(metrics):
             row["update"] = 1.0
         row |= metrics
         row |= bounded_by(metrics)

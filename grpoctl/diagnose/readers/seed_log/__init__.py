@@ -23,7 +23,7 @@ from grpoctl.diagnose.readers.seed_log.parser import Log, parse
 from grpoctl.diagnose.readers.text import CUT_OFF, Line, is_text, text_lines
 
 _SIGNS = ("📍 Step ", "[QWEN] Workflow 代码 S", "DSL质量: fallback=", "初始化GRPO训练器")
-_CHARACTERS = 1 << 24  # the same, where lines are long
+_CHARACTERS = 1 << 22  # the same, where lines are long
 _LOOKED_AT = 200_000  # lines in which one of them is looked for: other output may come first
 _ACCUMULATED = 8  # completions the trainer puts into one optimiser step: a step of no more makes one
 
