@@ -31,7 +31,7 @@ from grpoctl.host import HOST_VARIABLE
 from grpoctl.runs.claims import Claim, newest_claim, silence, silent_for
 from grpoctl.runs.study_dir import StudyDir
 
-POLL = 0.1  # seconds between two looks at what the workers tell
+POLL = 0.2  # seconds between two looks at what the workers tell
 QUEUE_LOOK = 5.0  # seconds between two questions to SLURM about workers that are silent
 PATIENCE = 10.0  # seconds workers have to end their runs by themselves
 ASK = 60.0  # seconds that a command of SLURM's may take
@@ -126,7 +126,8 @@ class _Seat:
     def __init__(self, number: int, folder: WorkerDir) -> None:
         self.number, self.folder = number, folder
         self.id: str | None = None  # of SLURM's job
-        self.submitted = 0.0  # or since when its job runs
+        self.began = 0.0  # when it was submitted, or when it was first heard
+        self.quiet = 0.0  # since when it is expected to begin: it was submitted, waited in the queue, or has ended
         self.waiting = 0.0  # since when it is known to wait in the queue
         self.claim: Claim | None = None  # as last heard
         self.alive = False
@@ -168,6 +169,8 @@ class Slurm:
         self._stillborn = 0  # jobs of SLURM's in a row that ended as soon as they had started
         self._due: list[Event] = []
         self._asked = 0.0
+        self._accepted = False  # whether sbatch ever took a job
+        self._refused: set[str] = set()
         self._said: set[tuple[str, str]] = set()
         self._closed = False
         self._cancel(left_behind(logs, place))
@@ -182,12 +185,12 @@ class Slurm:
         return self.slots - len(self._backlog) - sum(seat.job is not None for seat in self._seats)
 
     def warm(self, jobs: int) -> None:
-        """Submit workers until there are that many. Raises UserError where sbatch refuses."""
+        """Submit workers until there are that many. Raises UserError where sbatch refuses the first."""
         self._wanted = min(jobs, self.slots)
         self._staff()
 
     def submit(self, job: Job) -> None:
-        """Line the job up for the next idle worker. Raises ValueError where no slot is free, UserError as `warm`."""
+        """Line the job up for the next idle worker. Raises ValueError where no slot is free, UserError as `_staff`."""
         if self._closed or not self.free() or not job.runs:
             raise ValueError(f"got job {job.number} with {len(job.runs)} runs, {self.free()} slots are free")
         self._losses[job.number] = 0
@@ -229,11 +232,23 @@ class Slurm:
             self._cancel([seat.id for seat in self._seats if seat.id is not None])
 
     def _staff(self) -> None:
-        """Submit workers as far as there is work for them."""
+        """Submit workers as far as there is work for them. Raises UserError where the very first is refused.
+
+        Later SLURM may be away for a while: it is asked again.
+        """
         busy = len(self._backlog) + sum(seat.job is not None for seat in self._seats)
         missing = max(busy, self._wanted) - sum(seat.id is not None for seat in self._seats)
         for seat in [seat for seat in self._seats if seat.id is None][: max(0, missing)]:
-            self._start(seat)
+            try:
+                self._start(seat)
+            except UserError as error:
+                if not self._accepted:
+                    raise
+                if str(error) not in self._refused:
+                    self._refused.add(str(error))
+                    self._say(f"{error}; tried again")
+                return
+            self._accepted = True
 
     def _start(self, seat: _Seat) -> None:
         """Submit a job of SLURM's for the seat."""
@@ -249,7 +264,8 @@ class Slurm:
             *self._jobs.options(), str(script),
         )  # fmt: skip
         seat.id = printed.strip().partition(";")[0]
-        seat.submitted, seat.useful = time.monotonic(), False
+        seat.began = seat.quiet = time.monotonic()
+        seat.useful = False
         replace_text(folder.path / _JOB_FILE, f"{seat.id}\n")
 
     def _hand_out(self) -> None:
@@ -270,9 +286,11 @@ class Slurm:
         if now is None:
             return
         if seat.claim is None or now.attempt != seat.claim.attempt:
-            seat.claim, seat.submitted, seat.waiting = now, time.monotonic(), 0.0
+            seat.claim, seat.began, seat.waiting = now, time.monotonic(), 0.0
         over = now.ended  # before reading: what it told before it ended is then all there
         self._take(seat)
+        if seat.alive and over:
+            seat.quiet = time.monotonic()
         seat.alive = not over and silent_for(now) < silence()
         if over and seat.job is not None:
             self._ended(seat, seat.folder.why_left(now.attempt) or "ended")
@@ -302,9 +320,9 @@ class Slurm:
         self._take(seat)
         seat.alive = False
         job, left = seat.job, seat.left()
-        if job is None:
-            return
         seat.job = None
+        if job is None or self._closed:
+            return
         if not left:  # it could not even say that this was all
             self._due.append(JobDone(job=job.number))
             return
@@ -319,11 +337,11 @@ class Slurm:
     def _look_after(self) -> None:
         """Ask SLURM about the workers that are not heard of, and replace those that it will not start again."""
         now = time.monotonic()
-        silent = [seat for seat in self._seats if seat.id is not None and not seat.alive]
-        if not silent or now - self._asked < QUEUE_LOOK:
+        if now - self._asked < QUEUE_LOOK:
             return
         self._asked = now
-        queue = queued()
+        silent = [seat for seat in self._seats if seat.id is not None and not seat.alive]
+        queue = queued() if silent else {}
         if queue is None:
             return  # SLURM does not answer: it will go on with its queue once it does
         for seat in silent:
@@ -337,7 +355,7 @@ class Slurm:
             self._gone(seat)
         elif state in ("RUNNING", "COMPLETING"):
             starts = seat.claim is None or seat.claim.ended or seat.waiting > 0
-            silent = time.monotonic() - seat.submitted if starts else silent_for(seat.claim) if seat.claim else 0.0
+            silent = time.monotonic() - seat.quiet if starts or seat.claim is None else silent_for(seat.claim)
             if state == "RUNNING" and silent >= (STARTING if starts else silence()):
                 self._cancel([str(seat.id)])
                 self._ended(seat, f"was not heard of for {silent:.0f} s")
@@ -345,8 +363,8 @@ class Slurm:
         else:
             self._ended(seat, "was queued again by SLURM")
             seat.waiting = seat.waiting or time.monotonic()  # for a node, or once more
-            seat.submitted = time.monotonic()
-            long = seat.submitted - seat.waiting > WORTH_SAYING and reason not in ("None", "")
+            seat.quiet = time.monotonic()
+            long = seat.quiet - seat.waiting > WORTH_SAYING and reason not in ("None", "")
             if long and (str(seat.id), reason) not in self._said:
                 self._said.add((str(seat.id), reason))
                 self._say(f"worker {seat.number} (SLURM job {seat.id}) waits in the queue: {reason}")
@@ -358,7 +376,7 @@ class Slurm:
             return
         self._ended(seat, "is no longer in SLURM's queue")
         left = seat.claim is not None and seat.folder.why_left(seat.claim.attempt)
-        if not seat.useful and not left and time.monotonic() - seat.submitted < SHORT_LIFE:
+        if not seat.useful and not left and time.monotonic() - seat.began < SHORT_LIFE:
             self._stillborn += 1
         if self._stillborn >= TRIES:
             last = last_line(seat.folder.log) or f"no output: does the node see {seat.folder.path}?"

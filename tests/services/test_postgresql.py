@@ -22,30 +22,17 @@ from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import TrialRecord
 from grpoctl.sweeps.storage import BEHIND, StudyStorage
 from tests.end_to_end.cli import Cli, Zygote, eventually, rows_of
+from tests.services import workload
 from tests.services.daemons import Daemon, free_port, listens, open_folder
 from tests.services.postgresql import PASSWORD, PostgreSQL, installed
+from tests.services.workload import LIMIT, ended, study_in
 
 pytestmark = [
     pytest.mark.services,
     pytest.mark.skipif(installed() is None, reason="no PostgreSQL: apt-get install postgresql"),
 ]
 
-# Twelve runs of two seconds or more, one after another: the servers go away, come back and go away again meanwhile.
-SWEEP = """\
-name: served
-title: A sweep whose servers come and go
-experiment: p31
-settings: {evaluation.eval_steps: 4, task.eval_prompts: 2, checkpoints.save_steps: 4}
-axes:
-  stages.grpo.num_generations: [2, 4]
-  stages.grpo.learning_rate: {low: 1.0e-5, high: 2.0e-3, log: true}
-sampler: tpe
-pruner: {name: patient-median, patience: 1, warmup: 0.5, min_trials: 2}
-seeds: [0, 1]
-budget: {completions: 192, generation_batch_size: 8}
-trials: 6
-"""
-ARGUMENTS = ("sweep", "served", "--profile", "tiny", "--parallel", "1", "--json")
+ARGUMENTS = ("sweep", workload.NAME, "--parallel", "1", "--json")
 
 
 class Tracking:
@@ -107,8 +94,7 @@ def tracking(server: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def user(tmp_path: Path, zygote: Zygote) -> Cli:
     """Somebody who has written the sweep."""
-    (tmp_path / "user" / "sweeps").mkdir(parents=True)
-    (tmp_path / "user" / "sweeps" / "served.yaml").write_text(SWEEP, encoding="utf-8")
+    workload.write(tmp_path / "user")
     return Cli(folder=tmp_path / "user", zygote=zygote)
 
 
@@ -117,11 +103,6 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     made = Zygote(tmp_path_factory.mktemp("zygote"))
     yield made
     made.close()
-
-
-def study_in(home: Home) -> StudyDir:
-    """The one study there is; one that is not there before it was begun."""
-    return next(iter(studies(home)), StudyDir(path=home.path / "sweeps" / "none yet"))
 
 
 def document(study: StudyDir) -> dict[str, Any]:
@@ -187,29 +168,29 @@ def test_nothing_is_lost_while_the_servers_are_away_in_mid_sweep_and_at_its_end(
     server: PostgreSQL, tracking: Tracking, user: Cli
 ) -> None:
     lone = user.with_environment(GRPOCTL_HOME=str(user.folder / "in-sqlite"), MLFLOW_TRACKING_URI="http://127.0.0.1:9")
-    plain = lone.run(*ARGUMENTS)
+    plain = ended(lone.start(*ARGUMENTS), Home(path=user.folder / "in-sqlite"))
     assert plain.returncode == 0, plain.stderr
     in_sqlite = study_in(Home(path=user.folder / "in-sqlite"))
 
     url = server.make("studies")
     served = user.with_environment(MLFLOW_TRACKING_URI=tracking.uri)
-    started = served.start(*ARGUMENTS, "--storage", url)
+    started = served.with_environment(**{workload.PACE: "0.2"}).start(*ARGUMENTS, "--storage", url)
 
     def study() -> StudyDir:
         return study_in(served.home)
 
-    eventually(lambda: ended_trials(study()) >= 1 and mirrored(study()), "a trial has ended, and is in MLflow")
+    eventually(lambda: ended_trials(study()) >= 1 and mirrored(study()), "a trial has ended, and is in MLflow", LIMIT)
     server.stop(crash=True)
-    eventually(lambda: BEHIND in document(study()), "the sweep has noticed that its database is away")
+    eventually(lambda: BEHIND in document(study()), "the sweep has noticed that its database is away", LIMIT)
     at = ended_trials(study())
-    eventually(lambda: ended_trials(study()) > at, "the sweep goes on without it")
+    eventually(lambda: ended_trials(study()) > at, "the sweep goes on without it", LIMIT)
     server.start()
-    eventually(lambda: BEHIND not in document(study()), "the database has everything again")
+    eventually(lambda: BEHIND not in document(study()), "the database has everything again", LIMIT)
     assert ended_trials(study()) < 6, "the sweep was too short for this test"
-    eventually(lambda: ended_trials(study()) >= 5, "the last trial is under way")
+    eventually(lambda: ended_trials(study()) >= 5, "the last trial is under way", LIMIT)
     server.stop()
     tracking.stop()
-    done = started.wait()
+    done = ended(started, served.home)
 
     assert done.returncode == 0, done.stderr  # what is away costs a note, not the sweep
     said = done.document[BEHIND]

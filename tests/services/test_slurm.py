@@ -12,29 +12,16 @@ import pytest
 
 from grpoctl.runs.claims import claims_folder, newest_claim
 from grpoctl.runs.run_dir import Home, RunDir
-from grpoctl.runs.study_dir import StudyDir, studies
-from tests.end_to_end.cli import Cli, Done, Started, Zygote, eventually, rows_of
+from grpoctl.runs.study_dir import studies
+from tests.end_to_end.cli import Cli, Zygote, eventually, rows_of
+from tests.services import workload
 from tests.services.daemons import open_folder
 from tests.services.slurm import Cluster, missing
+from tests.services.workload import LIMIT, ended, study_in
 
 pytestmark = [pytest.mark.services, pytest.mark.skipif(bool(missing()), reason=missing())]
 
-SWEEP = """\
-name: clustered
-title: A sweep of some minutes
-experiment: p31
-settings: {evaluation.eval_steps: 2, task.eval_prompts: 2, checkpoints.save_steps: 2}
-axes:
-  stages.grpo.num_generations: [2, 4]
-  stages.grpo.learning_rate: {low: 1.0e-5, high: 2.0e-3, log: true}
-sampler: tpe
-pruner: {name: patient-median, patience: 1, warmup: 0.5, min_trials: 2}
-seeds: [0, 1]
-budget: {completions: 256, generation_batch_size: 8}
-trials: 10
-"""
 SILENCE = "12"  # seconds instead of 30 until a worker counts as lost
-LIMIT = 900.0  # seconds that a sweep here may take on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +45,13 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 @pytest.fixture
 def user(tmp_path: Path, zygote: Zygote, cluster: Cluster) -> Cli:
     """Somebody with an account of the cluster, who has written the sweep."""
-    (tmp_path / "user" / "sweeps").mkdir(parents=True)
-    (tmp_path / "user" / "sweeps" / "clustered.yaml").write_text(SWEEP, encoding="utf-8")
+    workload.write(tmp_path / "user")
     environment = {**cluster.environment, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "GRPOCTL_SILENCE": SILENCE}
     return Cli(folder=tmp_path / "user", zygote=zygote, environment=environment)
 
 
 def sweep(*more: str) -> tuple[str, ...]:
-    return ("sweep", "clustered", "--profile", "tiny", "--json", "--parallel", "2", *more)
-
-
-def study_in(home: Home) -> StudyDir:
-    """The one study there is; one that is not there before it was begun."""
-    return next(iter(studies(home)), StudyDir(path=home.path / "sweeps" / "none yet"))
+    return ("sweep", workload.NAME, "--json", "--parallel", "2", *more)
 
 
 def runs_of(home: Home) -> list[RunDir]:
@@ -91,17 +72,6 @@ def at_work(home: Home, node: str) -> RunDir | None:
         if claim is not None and claim.host == node and not claim.ended and len(rows_of(run.metrics)) > 2:
             return run
     return None
-
-
-def ended(started: Started, home: Home) -> Done:
-    """A sweep once it has ended, which may take longer than one looks at a single command."""
-
-    def over() -> bool:
-        state = study_in(home).state
-        return state.exists() and json.loads(state.read_text())["status"] != "RUNNING"
-
-    eventually(over, "the sweep has ended", LIMIT)
-    return started.wait()
 
 
 def reached(found: dict[str, Any]) -> dict[str, Any]:
@@ -125,11 +95,12 @@ def test_time_limits_and_a_lost_node_change_nothing_about_a_sweep(cluster: Clust
     pool = ended(user.with_environment(GRPOCTL_HOME=str(elsewhere.path)).start(*sweep()), elsewhere)
     assert pool.returncode == 0, pool.stderr
 
-    started = user.start(*sweep("--executor", "slurm", "--slurm-partition", "short", "--slurm-time", "60"))
-    leaving = eventually(lambda: at_work(user.home, "n1"), "a run is under way on n1", LIMIT)
+    paced = user.with_environment(**{workload.PACE: "0.6"})
+    started = paced.start(*sweep("--executor", "slurm", "--slurm-partition", "short", "--slurm-time", "60"))
+    eventually(lambda: at_work(user.home, "n1"), "a run is under way on n1", LIMIT)
     for job in cluster.jobs():
         cluster.limit(job, 3)  # SLURM then sends its signal within half a minute, two minutes before the limit
-    eventually(lambda: len(hosts(leaving)) > 1, "the run went on after a time limit", LIMIT)
+    eventually(lambda: any(len(hosts(run)) > 1 for run in runs_of(user.home)), "a run went on in another job", LIMIT)
     assert any(cluster.restarts(job) for job in cluster.jobs())  # queued again, not submitted anew
     for job in cluster.jobs():
         cluster.limit(job, 60)
@@ -148,13 +119,14 @@ def test_time_limits_and_a_lost_node_change_nothing_about_a_sweep(cluster: Clust
 
 def test_a_killed_driver_takes_its_workers_along_and_another_one_goes_on(cluster: Cluster, user: Cli) -> None:
     first = sweep("--executor", "slurm", "--trials", "2", "--slurm-args", "--comment=first")
-    started = user.start(*first)
+    started = user.with_environment(**{workload.PACE: "0.6"}).start(*first)
     eventually(lambda: at_work(user.home, "n1") and at_work(user.home, "n2"), "both workers are at work", LIMIT)
     before = set(cluster.jobs())
     assert len(before) == 2
     started.send(signal.SIGKILL)
     eventually(lambda: not before & set(cluster.jobs()), "its workers have ended by themselves", LIMIT)
-    assert all(newest_claim(run.path).ended for run in runs_of(user.home) if newest_claim(run.path))  # type: ignore[union-attr]
+    claims = [claim for run in runs_of(user.home) if (claim := newest_claim(run.path)) is not None]
+    assert all(claim.ended for claim in claims)
     done = ended(user.start(*sweep("--executor", "slurm", "--trials", "2", "--resume")), user.home)
     assert done.returncode == 0, done.stderr
     assert [trial["status"] for trial in done.document["trials"]] == ["COMPLETED", "COMPLETED"]

@@ -6,9 +6,11 @@ tests/services/test_slurm.py has a real cluster.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -258,6 +260,37 @@ def test_a_cluster_that_does_not_answer_changes_nothing(played: Played, study: S
     for _ in range(2 * slurm.TRIES):
         assert executor.events(0) == []
     assert len(played.submitted) == 1
+
+
+def test_a_cluster_that_refuses_for_a_while_is_asked_again(played: Played, study: StudyDir, make: Make) -> None:
+    said = Said()
+    executor = make(2, said)
+    executor.submit(Job(number=0, runs=runs(study, "a")))
+    played.queue("1|PENDING|Priority", "2|PENDING|Priority")
+    played.refuse("sbatch: error: Unable to contact slurm controller\n")
+    executor.submit(Job(number=1, runs=runs(study, "b")))
+    for _ in range(3):
+        assert executor.events(0) == []
+    assert (len(played.submitted), len(said)) == (1, 1)
+    assert "Unable to contact" in said[0]
+    (played.folder / "refuses").unlink()
+    executor.events(0)
+    assert len(played.submitted) == 2
+
+
+def test_a_worker_that_leaves_after_hours_is_given_the_time_to_be_queued_again(
+    played: Played, study: StudyDir, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = make(1)
+    executor.submit(Job(number=0, runs=runs(study, "a")))
+    played.queue("1|RUNNING|None")
+    with at_work(study, 0) as (worker, fence):
+        executor.events(0)
+        later = time.monotonic() + 4 * 3600
+        monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: later, sleep=time.sleep))
+        worker.leave(fence.attempt, "left before its time limit")
+    executor.events(0)  # its job still asks to be queued again
+    assert (len(played.submitted), played.cancelled) == (1, [])
 
 
 def test_jobs_are_taken_away_at_the_end_and_those_of_earlier_drivers_at_the_beginning(
