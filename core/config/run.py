@@ -354,7 +354,8 @@ def _check_trl(spec: RunSpec) -> None:
     for name, stage in spec.stages.items():
         if not isinstance(stage, GrpoStage) or name != last:
             raise SpecError(f"got a stage of kind {stage.kind}; {KEYS[f'{STAGE}.kind'].note}", key=f"stages.{name}")
-        for key, problem in unfit(stage, spec.trainer.args, spec.trainer.processes):
+        adapter = spec.model.lora is not None
+        for key, problem in unfit(stage, spec.trainer.args, spec.trainer.processes, adapter=adapter):
             raise SpecError(f"{problem} (trainer.kind is trl)", key=f"stages.{name}.{key}")
 
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from core.config.grpo_stage import GrpoStage
-
 How = Literal["mapped", "passed", "refused"]
 HowOfOurs = Literal["mapped", "grpoctl", "refused"]
 STAGE = "stages.*"
@@ -57,10 +55,10 @@ steps_per_generation | mapped | {STAGE}.minibatches | minibatches x gradient_acc
 temperature | mapped | {STAGE}.temperature |
 top_p | mapped | {STAGE}.top_p |
 top_k | mapped | {STAGE}.top_k |
-min_p | passed | |
+min_p | mapped | {STAGE}.min_p | 0 is null
 generation_kwargs | passed | |
-chat_template_kwargs | passed | |
-repetition_penalty | passed | |
+chat_template_kwargs | mapped | model.chat_template_kwargs |
+repetition_penalty | mapped | {STAGE}.repetition_penalty |
 cache_implementation | passed | |
 use_vllm | passed | |
 vllm_mode | passed | |
@@ -92,9 +90,9 @@ multi_objective_aggregation | refused | | advantages are of the weighted sum of 
 scale_rewards | mapped | {STAGE}.advantage.scale_rewards |
 loss_type | mapped | {STAGE}.reduction | with the surrogate
 mask_truncated_completions | mapped | {STAGE}.mask_truncated_completions |
-sync_ref_model | passed | |
-ref_model_mixup_alpha | passed | |
-ref_model_sync_steps | passed | |
+sync_ref_model | mapped | {STAGE}.sync_ref_model |
+ref_model_mixup_alpha | mapped | {STAGE}.ref_model_mixup_alpha |
+ref_model_sync_steps | mapped | {STAGE}.ref_model_sync_steps | x num_iterations x minibatches: TRL counts updates
 top_entropy_quantile | passed | |
 entropy_coef | mapped | {STAGE}.entropy_coef |
 use_adaptive_entropy | mapped | {STAGE}.adaptive_entropy |
@@ -135,12 +133,12 @@ learning_rate | mapped | {STAGE}.learning_rate |
 lr_scheduler_type | mapped | {STAGE}.lr_scheduler_type |
 lr_scheduler_kwargs | refused | | the rate follows {STAGE}.lr_scheduler_type, lr_scheduler_steps and warmup_steps
 warmup_steps | mapped | {STAGE}.warmup_steps |
-optim | passed | |
+optim | mapped | {STAGE}.optim |
 optim_args | passed | |
 weight_decay | mapped | {STAGE}.weight_decay |
-adam_beta1 | passed | |
-adam_beta2 | passed | |
-adam_epsilon | passed | |
+adam_beta1 | mapped | {STAGE}.adam_beta1 |
+adam_beta2 | mapped | {STAGE}.adam_beta2 |
+adam_epsilon | mapped | {STAGE}.adam_epsilon |
 optim_target_modules | passed | |
 gradient_accumulation_steps | mapped | {STAGE}.gradient_accumulation_steps |
 average_tokens_across_devices | passed | |
@@ -243,13 +241,11 @@ resume_from_checkpoint | refused | | grpoctl run --resume goes on with a run
 local_rank | refused | | accelerate launch says which process is which
 """
 
-# Settings that our own trainer may have under a key of the stage: then they are mapped, else passed on by name.
-_WHERE_THERE = {
-    "min_p": "min_p", "repetition_penalty": "repetition_penalty", "chat_template_kwargs": "chat_template_kwargs",
-    "sync_ref_model": "sync_ref_model", "ref_model_mixup_alpha": "ref_model_mixup_alpha",
-    "ref_model_sync_steps": "ref_model_sync_steps", "adam_beta1": "adam_beta1", "adam_beta2": "adam_beta2",
-    "adam_epsilon": "adam_epsilon",
-}  # fmt: skip
+# Fields whose name, value and meaning are the same under a key of the stage.
+SAME = (
+    "repetition_penalty", "sync_ref_model", "ref_model_mixup_alpha", "optim", "adam_beta1", "adam_beta2",
+    "adam_epsilon",
+)  # fmt: skip
 
 _ADAPTIVE = "entropy_coef_min, entropy_coef_max, entropy_coef_delta, entropy_target"
 
@@ -273,6 +269,7 @@ model.load_in_4bit | grpoctl | | loads the model
 model.lora | grpoctl | | puts the adapter on, by peft
 model.trainable | grpoctl | | freezes the others
 model.gradient_checkpointing | mapped | gradient_checkpointing |
+model.chat_template_kwargs | mapped | chat_template_kwargs |
 task | grpoctl | | gives the prompts and scores the completions: the same data and reward functions
 trainer | grpoctl | |
 init_from | refused | | TRL's trainer starts from model.source: export that run's weights and name their folder
@@ -305,6 +302,16 @@ faults | refused | | mistakes are injected into grpoctl's own trainer alone
 {STAGE}.temperature | mapped | temperature | a schedule is followed step by step
 {STAGE}.top_p | mapped | top_p |
 {STAGE}.top_k | mapped | top_k |
+{STAGE}.min_p | mapped | min_p |
+{STAGE}.repetition_penalty | mapped | repetition_penalty |
+{STAGE}.stop_strings | refused | | GRPOConfig has no stop strings: TRL's generate call gets no tokenizer
+{STAGE}.optim | mapped | optim |
+{STAGE}.adam_beta1 | mapped | adam_beta1 |
+{STAGE}.adam_beta2 | mapped | adam_beta2 |
+{STAGE}.adam_epsilon | mapped | adam_epsilon |
+{STAGE}.sync_ref_model | mapped | sync_ref_model |
+{STAGE}.ref_model_mixup_alpha | mapped | ref_model_mixup_alpha |
+{STAGE}.ref_model_sync_steps | mapped | ref_model_sync_steps | TRL counts updates
 {STAGE}.advantage | mapped | scale_rewards | advantages are grpoctl's, computed of the rewards that TRL gathered
 {STAGE}.entropy_weighting | refused | | TRL has no entropy-weighted rewards: no gtpo, no grpo_s
 {STAGE}.entropy_share | grpoctl | | acts with entropy_weighting alone
@@ -396,9 +403,6 @@ def _cells(table: str) -> list[list[str]]:
 
 
 def _field(name: str, how: str, key: str, note: str) -> TrlField:
-    own = _WHERE_THERE.get(name)
-    if own in GrpoStage.model_fields:
-        return TrlField(name=name, how="mapped", key=f"{STAGE}.{own}", note=note)
     assert how in ("mapped", "passed", "refused"), name
     return TrlField(name=name, how=how, key=key, note=note)  # type: ignore[arg-type]
 
@@ -414,14 +418,10 @@ def _own_keys() -> dict[str, OwnKey]:
         assert how in ("mapped", "grpoctl", "refused"), key
         fields = tuple(name.strip() for name in names.split(",") if name.strip())
         keys[key] = OwnKey(key=key, how=how, fields=fields, note=note)  # type: ignore[arg-type]
-    for name, own in _WHERE_THERE.items():
-        if own in GrpoStage.model_fields:
-            keys[f"{STAGE}.{own}"] = OwnKey(key=f"{STAGE}.{own}", how="mapped", fields=(name,))
     return keys
 
 
 KEYS: Mapping[str, OwnKey] = _own_keys()
-SAME = tuple(name for name, own in _WHERE_THERE.items() if own in GrpoStage.model_fields)  # carried over as they are
 TRAINER_ARGUMENTS = ("tools", "environment_factory", "rollout_func")  # GRPOTrainer's own, by reference: ./tools.py:f
 
 

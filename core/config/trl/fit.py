@@ -29,6 +29,7 @@ LOSSES: Mapping[tuple[str, str], tuple[str, str]] = {
     ("gspo", "sequence_mean"): ("grpo", "sequence"),
     ("gspo", "sequence_sum"): ("luspo", "sequence"),
 }
+NOT_TRANSFORMERS = ("adam", "adamax", "nadam", "radam", "adadelta", "asgd", "rprop")  # optimisers of ours that it lacks
 ESTIMATORS = ("k3", "k3_ratio", "k2", "k1_ratio")  # of the KL in the loss: TRL's two, and two that grpoctl adds
 
 
@@ -52,22 +53,16 @@ def argument_problem(name: str) -> str | None:
             assert_never(field.how)
 
 
-def unfit(stage: GrpoStage, args: Mapping[str, Any], processes: int) -> Iterator[tuple[str, str]]:
-    """(key of the stage, problem) of each setting that TRL has no counterpart of, or cannot do with the others."""
+def unfit(
+    stage: GrpoStage, args: Mapping[str, Any], processes: int, *, adapter: bool = False
+) -> Iterator[tuple[str, str]]:
+    """(key of the stage, problem) of each setting that TRL has no counterpart of, or cannot do with the others.
+
+    `adapter`: an adapter is trained.
+    """
     yield from _without_counterpart(stage, stage.method)
-    if (stage.surrogate, stage.reduction) not in LOSSES:
-        have = sorted({reduction for surrogate, reduction in LOSSES if surrogate == stage.surrogate})
-        if have:
-            yield (
-                "reduction",
-                f"got {stage.reduction}; TRL has the surrogate {stage.surrogate} with {' or '.join(have)}",
-            )
-        else:
-            allowed = ", ".join(dict.fromkeys(surrogate for surrogate, _ in LOSSES))
-            yield "surrogate", f"got {stage.surrogate}; TRL has no such loss; allowed: {allowed}"
-    if stage.beta.ever and stage.kl_estimator not in ESTIMATORS:
-        allowed = ", ".join(ESTIMATORS)
-        yield "kl_estimator", f"got {stage.kl_estimator}; TRL has no such estimator; allowed: {allowed}"
+    yield from _unfit_updates(stage, adapter)
+    yield from _unfit_losses(stage)
     if "history" in scopes(stage.advantage):
         yield (
             "advantage",
@@ -81,6 +76,34 @@ def unfit(stage: GrpoStage, args: Mapping[str, Any], processes: int) -> Iterator
         yield "prompts_per_step", f"an update has {rows} completions, which {processes} processes cannot share evenly"
     if stage.rows_per_step % stage.minibatches:
         yield "minibatches", f"got {stage.minibatches}; TRL's are of equal size: a divisor of {stage.rows_per_step}"
+
+
+def _unfit_updates(stage: GrpoStage, adapter: bool) -> Iterator[tuple[str, str]]:
+    """The optimiser, and a reference that moves."""
+    if stage.optim in NOT_TRANSFORMERS:
+        yield (
+            "optim",
+            f"got {stage.optim}, which transformers has not; allowed: adamw_torch, sgd, adagrad, rmsprop, 8-bit ones",
+        )
+    if stage.sync_ref_model and adapter:
+        yield "sync_ref_model", "TRL's reference follows whole weights alone; allowed: false, or model.lora: null"
+
+
+def _unfit_losses(stage: GrpoStage) -> Iterator[tuple[str, str]]:
+    """The surrogate with its reduction, and the estimator of the KL."""
+    if (stage.surrogate, stage.reduction) not in LOSSES:
+        have = sorted({reduction for surrogate, reduction in LOSSES if surrogate == stage.surrogate})
+        if have:
+            yield (
+                "reduction",
+                f"got {stage.reduction}; TRL has the surrogate {stage.surrogate} with {' or '.join(have)}",
+            )
+        else:
+            allowed = ", ".join(dict.fromkeys(surrogate for surrogate, _ in LOSSES))
+            yield "surrogate", f"got {stage.surrogate}; TRL has no such loss; allowed: {allowed}"
+    if stage.beta.ever and stage.kl_estimator not in ESTIMATORS:
+        allowed = ", ".join(ESTIMATORS)
+        yield "kl_estimator", f"got {stage.kl_estimator}; TRL has no such estimator; allowed: {allowed}"
 
 
 def _without_counterpart(stage: GrpoStage, method: str) -> Iterator[tuple[str, str]]:

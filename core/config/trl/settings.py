@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.algorithms.names import OPTIMISERS
 from core.config.grpo_stage import AdvantageSpec, GrpoStage
 from core.config.run import RunSpec
 from core.config.stage import Schedule, steps_of_epochs
@@ -66,7 +67,9 @@ def trl_settings(spec: RunSpec) -> list[Setting]:
 def not_in_trl(spec: RunSpec) -> dict[str, str]:
     """key -> why plain TRL cannot do it: what a script of TRL alone leaves out."""
     name, stage = grpo_stage_of(spec)
-    left = {f"stages.{name}.{key}": why for key, why in unfit(stage, spec.trainer.args, spec.trainer.processes)}
+    adapter = spec.language_model.lora is not None
+    unfitting = unfit(stage, spec.trainer.args, spec.trainer.processes, adapter=adapter)
+    left = {f"stages.{name}.{key}": why for key, why in unfitting}
     others = [other for other in spec.stages if other != name]
     left |= {f"stages.{other}": KEYS[f"{STAGE}.kind"].note for other in others}
     for key, given in (("init_from", spec.init_from is not None), ("faults", bool(spec.faults))):
@@ -83,6 +86,8 @@ def _of_run(spec: RunSpec) -> Iterator[Setting]:
     yield Setting(
         field="gradient_checkpointing", value=model.gradient_checkpointing, key="model.gradient_checkpointing"
     )
+    variables = dict(model.chat_template_kwargs) or None
+    yield Setting(field="chat_template_kwargs", value=variables, key="model.chat_template_kwargs")
     own = "TRL evaluates its loss where eval_strategy asks it to; grpoctl asks the held-out problems"
     yield Setting(field="eval_steps", value=spec.evaluation.eval_steps, key="evaluation.eval_steps", differs=own)
     yield Setting(
@@ -106,15 +111,15 @@ def _of_sampling(stage: GrpoStage, name: str) -> Iterator[Setting]:
     yield _at_start("temperature", stage.temperature, f"{at}.temperature")
     yield Setting(field="top_p", value=stage.top_p, key=f"{at}.top_p")
     yield Setting(field="top_k", value=stage.top_k, key=f"{at}.top_k")
+    yield Setting(field="min_p", value=stage.min_p or None, key=f"{at}.min_p")
     for field_ in SAME:
-        yield Setting(field=field_, value=getattr(stage, KEYS_OF_SAME[field_]), key=f"{at}.{KEYS_OF_SAME[field_]}")
+        yield Setting(field=field_, value=getattr(stage, field_), key=f"{at}.{field_}")
+    every = stage.ref_model_sync_steps * stage.updates_per_rollout
+    yield Setting(field="ref_model_sync_steps", value=every, key=f"{at}.ref_model_sync_steps")
     if stage.importance_sampling_cap is not None:
         key = f"{at}.importance_sampling_cap"
         yield Setting(field="vllm_importance_sampling_mode", value="token_truncate", key=key)
         yield Setting(field="vllm_importance_sampling_clip_max", value=stage.importance_sampling_cap, key=key)
-
-
-KEYS_OF_SAME = {name: FIELDS[name].key.removeprefix(f"{STAGE}.") for name in SAME}
 
 
 def _of_loss(stage: GrpoStage, name: str) -> Iterator[Setting]:
@@ -329,6 +334,7 @@ def spec_of_trl(name: str, given: Mapping[str, Any]) -> Imported:
         **_dtype_of(read),
         "mixed_precision": "bf16" if read.of("bf16", bool) else "no",
         "gradient_checkpointing": read.of("gradient_checkpointing", bool),
+        **({"chat_template_kwargs": variables} if (variables := read.of("chat_template_kwargs", dict)) else {}),
         **({"lora": lora} if lora else {}),
     }
     if "model_name_or_path" not in read.given:
@@ -468,9 +474,18 @@ def _stage_of(read: _Reading, assumed: list[str]) -> dict[str, Any]:
     }
     if read.of("use_adaptive_entropy", bool):
         stage["adaptive_entropy"] = {own: read.of(field_, float) for field_, own in ADAPTIVE_ENTROPY.items()}
+    if (floor := read.of("min_p", float)) is not None:
+        stage["min_p"] = floor
     for field_ in SAME:
         if read.given.get(field_) is not None:
-            stage[KEYS_OF_SAME[field_]] = read.given[field_]
+            stage[field_] = read.of(field_, type(DEFAULTS[field_]))
+    if stage.get("optim", "adamw_torch") not in OPTIMISERS:
+        read.misread["optim"] = f"got {stage.pop('optim')}; allowed: {', '.join(OPTIMISERS)}"
+    if "ref_model_sync_steps" in read.given:
+        every = read.of("ref_model_sync_steps", int)
+        if every % updates:
+            read.misread["ref_model_sync_steps"] = f"got {every}: no whole number of steps, each of {updates} updates"
+        stage["ref_model_sync_steps"] = max(1, every // updates)
     return stage
 
 

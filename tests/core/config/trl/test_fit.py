@@ -30,6 +30,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"old_policy": "reference"}, "old_policy", "sampled"),
     ({"early_stopping": {"patience": 2}}, "early_stopping", "one stage"),
     ({"importance_sampling_cap": 2.0}, "importance_sampling_cap", "use_vllm"),
+    ({"optim": "radam"}, "optim", "radam"),
+    ({"stop_strings": ("\n\n",)}, "stop_strings", "tokenizer"),
     ({"entropy_coef": {"start": 0.1, "end": 0, "steps": 4}}, "entropy_coef", "one number"),
 ]
 
@@ -39,6 +41,12 @@ def test_what_has_no_counterpart_is_refused(settings: dict[str, Any], key: str, 
     problems = dict(unfit(grpo_stage(**settings), {}, 1))
     assert key in problems
     assert says in problems[key]
+
+
+def test_a_reference_that_follows_an_adapter_is_refused() -> None:
+    stage = grpo_stage(beta=0.1, sync_ref_model=True)
+    assert list(dict(unfit(stage, {}, 1, adapter=True))) == ["sync_ref_model"]
+    assert dict(unfit(stage, {}, 1)) == {}
 
 
 def test_with_vllm_a_cap_has_a_counterpart() -> None:

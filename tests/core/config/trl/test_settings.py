@@ -24,6 +24,9 @@ OVERRIDES = [
     ["kl_estimator=k3_ratio", "adaptive_entropy={target: 0.3}"],
     ["model.mixed_precision=bf16", "lr_scheduler_type=constant", "warmup_steps=5"],
     ["budget={completions: 320}"],
+    ["optim=adamw_8bit", "adam_beta1=0.8", "adam_beta2=0.95", "adam_epsilon=1e-7"],
+    ["min_p=0.1", "repetition_penalty=1.1", "model.chat_template_kwargs={enable_thinking: false}"],
+    ["model.lora=null", "beta=0.1", "sync_ref_model=true", "ref_model_mixup_alpha=0.5", "ref_model_sync_steps=3"],
     ["method=gtpo"],  # left out, and the same again after it
 ]
 
@@ -123,6 +126,9 @@ def test_trls_defaults_fill_what_a_file_leaves_out() -> None:
         ({"delta": 2.0, "loss_type": "sapo"}, "delta"),
         ({"num_generations": 3, "per_device_train_batch_size": 8}, "num_generations"),
         ({"shuffle_dataset": False}, "shuffle_dataset"),
+        ({"optim": "adafactor"}, "optim"),
+        ({"min_p": "low"}, "min_p"),
+        ({"ref_model_sync_steps": 3, "num_iterations": 2}, "ref_model_sync_steps"),
     ],
 )
 def test_what_was_not_understood_is_listed_and_the_rest_is_valid(given: dict[str, Any], field: str) -> None:
@@ -148,3 +154,9 @@ def test_rows_of_several_updates_are_one_step() -> None:
     # 16 rows are 4 groups; 4 micro-batches are two updates of 2, done twice: 8 updates are 2 steps
     assert (stage["prompts_per_step"], stage["minibatches"], stage["max_steps"]) == (4, 2, 2)
     assert grpo_stage(num_iterations=2, minibatches=2).updates_per_rollout == 4
+
+
+def test_a_reference_moves_after_as_many_updates_as_steps_have() -> None:
+    overrides = ["model.lora=null", "beta=0.1", "sync_ref_model=true", "ref_model_sync_steps=3", "num_iterations=4"]
+    config = config_of(load("p31", profile="tiny", overrides=overrides).spec)
+    assert config["ref_model_sync_steps"] == 12  # TRL counts updates
