@@ -233,6 +233,7 @@ def _by_trl(spec: RunSpec, attempt: _Attempt, slots: Sequence[Slot]) -> tuple[St
     around = Around(
         ask=parent_control(run, attempt.waiting),
         row=hooks.row,
+        ending=hooks.ending,
         waiting=attempt.waiting,
         evaluating=hooks.evaluating,
         devices=",".join(devices) or None,

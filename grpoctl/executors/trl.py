@@ -98,7 +98,7 @@ def launch_command(spec: RunSpec, run: RunDir, checkpoint: Path | None, *, cuda:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Around:
-    """Who watches a run: its parent (`ask`), who sees each row, and who is called while TRL computes.
+    """Who watches a run: its parent (`ask`), who sees each row, may end it there, and is called while TRL computes.
 
     `evaluating` is called before the evaluation before step 1. `devices` are the GPUs of the run, as
     CUDA_VISIBLE_DEVICES has them; None leaves that as it is.
@@ -106,6 +106,7 @@ class Around:
 
     ask: Callable[[int], Ending | None]
     row: Watcher
+    ending: Callable[[Mapping[str, float | None]], Ending | None]
     waiting: Callable[[], None]
     evaluating: Callable[[int, int], None]
     devices: str | None = None
@@ -133,7 +134,7 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     ):
         if step < 0:
             around.evaluating(0, 0)
-        loop = Loop(spec, run, recorder, around.ask)
+        loop = Loop(spec, run, recorder, around.ask, around.ending)
         while True:
             heard = channel.heard()
             if heard is not None:
@@ -190,9 +191,23 @@ def _checkpoints(run: RunDir) -> dict[int, Path]:
 class Loop:
     """What a run's own process does between TRL's steps: the clock, the record, and who may end it."""
 
-    def __init__(self, spec: RunSpec, run: RunDir, recorder: Recorder, ask: Callable[[int], Ending | None]) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        run: RunDir,
+        recorder: Recorder,
+        ask: Callable[[int], Ending | None],
+        ending: Callable[[Mapping[str, float | None]], Ending | None],
+    ) -> None:
         from core.health.guard import watched_guards
-        from core.training.callbacks import CollapseGuard, EarlyStopping, ParentControl, RolloutIntegrity, Watching
+        from core.training.callbacks import (
+            CollapseGuard,
+            EarlyStopping,
+            ParentControl,
+            RolloutIntegrity,
+            RowControl,
+            Watching,
+        )
 
         self._spec, self._run, self._recorder = spec, run, recorder
         self._name, self._stage = next(
@@ -205,7 +220,7 @@ class Loop:
         self._callbacks: list[Callback] = [self._integrity, CollapseGuard(watched_guards(spec)), Watching(spec)]
         if spec.early_stopping is not None:
             self._callbacks.append(EarlyStopping(spec.early_stopping))
-        self._callbacks.append(self._parent)
+        self._callbacks += [self._parent, RowControl(ending)]
         self._pending: Mapping[str, Any] | None = None
         self._begun = _rewards_at_start(run)
 

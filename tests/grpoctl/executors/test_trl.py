@@ -32,13 +32,20 @@ def run(tmp_path: Path) -> RunDir:
 class Told:
     """A Loop and what it was told and answered."""
 
-    def __init__(self, run: RunDir, recorder: Recorder, overrides: list[str], ask: Any = lambda step: None) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        recorder: Recorder,
+        overrides: list[str],
+        ask: Any = lambda step: None,
+        ending: Any = lambda row: None,
+    ) -> None:
         given = {text.partition("=")[0] for text in overrides}
         own = [text for text in SPEC if text.partition("=")[0] not in given]
         shape = [] if "lr_scheduler_type" in given else ["lr_scheduler_type=constant"]
         self.spec = load("p31", profile="tiny", overrides=[*own, *shape, *overrides]).spec
         run.spec.write_text(dump(self.spec))
-        self.loop = Loop(self.spec, run, recorder, ask)
+        self.loop = Loop(self.spec, run, recorder, ask, ending)
         self.step = 0
 
     def begin(self, reward: float = 0.4) -> dict[str, Any]:
@@ -61,6 +68,14 @@ class Told:
 def recorder(run: RunDir) -> Iterator[Recorder]:
     with Recorder(run, lambda row: None) as recorder:
         yield recorder
+
+
+def test_a_callback_of_the_users_ends_the_run(run: RunDir, recorder: Recorder) -> None:
+    ends = Ending(status="STOPPED_EARLY", message="enough")
+    told = Told(run, recorder, [], ending=lambda row: ends if row["step"] == 1 else None)
+    told.begin()
+    assert told.row()["do"] == "end"
+    assert told.loop.ending == ends
 
 
 def test_a_run_from_its_first_evaluation_to_its_end(run: RunDir, recorder: Recorder) -> None:
