@@ -10,8 +10,8 @@ import dataclasses
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -173,8 +173,8 @@ def _train(
         trainer.callbacks = [*trainer.callbacks, publishing(shared)]
         trainer.recalibrates = mine  # a prefix is of this machine, and of this version
     # Of several processes each would have to leave at the same step: those stay.
-    leaving = departing(hooks if others is None else Hooks(), checkpoints, trainer)
-    trainer.callbacks = [*trainer.callbacks, leaving]
+    leaving = hooks if others is None else Hooks()
+    trainer.callbacks = [*trainer.callbacks, departing(leaving, checkpoints, trainer)]
     if trainer.origin is not None:
         provenance.note_model(run, trainer.origin.as_json())
     if theirs is not None:
@@ -186,16 +186,25 @@ def _train(
         hooks.row(row)
 
     with closing(trainer.task), Recorder(run, watcher) as recorder, telling:
-        if restart is None:  # what is drawn first is an evaluation: of many prompts, before any step can be shown
-            hooks.evaluating(0, 0)
-            if spec.policy.tokens:  # others draw in no time, and need not load transformers
-                from core.policies.lm.decoding import on_progress
-
-                telling.enter_context(on_progress(hooks.evaluating))
+        if restart is None:
+            telling.enter_context(_first_evaluation(spec, hooks))
         ending = _driven(trainer, recorder, others, worlds)
         if ending.status != Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
             notes += _leave(trainer, checkpoints, run)
     return Status(ending.status), ending.message
+
+
+@contextmanager
+def _first_evaluation(spec: RunSpec, hooks: Hooks) -> Iterator[None]:
+    """Inside, the hooks see how far the evaluation is that comes before any step: it is of many prompts."""
+    hooks.evaluating(0, 0)
+    if not spec.policy.tokens:  # others draw in no time, and need not load transformers
+        yield
+        return
+    from core.policies.lm.decoding import on_progress
+
+    with on_progress(hooks.evaluating):
+        yield
 
 
 def departing(hooks: Hooks, checkpoints: Checkpoints, trainer: Trainer) -> Callback:
