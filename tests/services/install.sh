@@ -23,3 +23,11 @@ for wanted in chromium:chromium postgres:postgresql munged:munge slurmctld:slurm
     fi
 done
 "$python" --version >/dev/null || exit 1
+
+# Extras of grpoctl, at the versions of constraints.txt. module : extra
+for wanted in ray:ray; do
+    module=${wanted%%:*}
+    extra=${wanted#*:}
+    "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$module') is None)" && continue
+    "$python" -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$extra]" || missing "grpoctl[$extra]"
+done
