@@ -256,8 +256,9 @@ class Slurm:
         folder.employ(self._employer)
         script = folder.path / "start.sh"
         module = shlex.join(python_module("grpoctl.executors.slurm_worker", str(folder.path), str(self._jobs.lead)))
-        # The node's name in SLURM is what its users know it by, and no two of a cluster have the same.
-        host = f': "${{{HOST_VARIABLE}:=${{SLURMD_NODENAME:-}}}}"; export {HOST_VARIABLE}'
+        # The node's name in SLURM is what its users know it by, and no two of a cluster have the same; the driver's
+        # own name, which comes with its environment, would make one machine of all.
+        host = f'[ -z "$SLURMD_NODENAME" ] || export {HOST_VARIABLE}="$SLURMD_NODENAME"'
         replace_text(script, f"#!/bin/sh\n{host}\nexec {module}\n")
         printed = _ask(
             "sbatch", "--parsable", f"--job-name={self._name}-{seat.number}", f"--output={folder.log}",

@@ -30,6 +30,7 @@ ORDER = {"core": CORE, "grpoctl": GRPOCTL}
 OWNERS = {
     "mlflow": ("grpoctl.tracking",),
     "optuna": ("grpoctl.sweeps",),
+    "ray": ("grpoctl.executors",),
     "peft": ("core.models", "core.policies.lm.fast"),
     "trl": ("core.training.trl_trainer", "grpoctl.executors.trl_process"),  # an extra: nobody else may need it
     "typer": ("grpoctl.app", "grpoctl.cli"),
@@ -37,7 +38,7 @@ OWNERS = {
 }
 # Whatever costs seconds to import; only these parts may have it loaded with them.
 HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pandas", "matplotlib", "scipy", "numpy",
-         "safetensors", "tokenizers", "huggingface_hub", "PIL", "skimage", "sklearn")  # fmt: skip
+         "safetensors", "tokenizers", "huggingface_hub", "PIL", "skimage", "sklearn", "ray")  # fmt: skip
 MAY_BE_HEAVY = ("core.algorithms", "core.randomness", "core.policies", "core.models", "core.training", "core.faults",
                 "core.assemble", "grpoctl.tracking", "core.tasks.selection.files", "core.tasks.selection.rewards",
                 "core.tasks.selection.world", "core.tasks.restoration.degradations", "core.tasks.restoration.reward",

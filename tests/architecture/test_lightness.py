@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 
 HEAVY = ("torch", "transformers", "trl", "mlflow", "optuna", "pandas", "peft", "accelerate", "numpy", "scipy",
          "matplotlib", "tokenizers", "safetensors", "huggingface_hub", "sqlalchemy", "PIL", "skimage",
-         "sklearn")  # fmt: skip
+         "sklearn", "ray")  # fmt: skip
 COMPUTING = {"check": ("numpy",)}  # what a command may load of these: the advantages of a spec are computed
 # Runs commands as the console script does, one after another, and says of each what it loaded beside those before it;
 # `-P` keeps the working directory off sys.path.

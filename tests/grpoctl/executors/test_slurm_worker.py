@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from grpoctl.children import spawn
 from grpoctl.config import load
-from grpoctl.executors.base import Ended, Job, JobDone, Step, event_line
+from grpoctl.executors.base import Ended, Job, JobDone, Row, Step, event_line
 from grpoctl.executors.execution import Hooks, execute
 from grpoctl.executors.mailbox import Employer, Order, WorkerDir
 from grpoctl.executors.slurm_worker import cores_of
 from grpoctl.runs.launch import Launch, prepare
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
+from tests.end_to_end.cli import eventually, rows_of, status_of
 
 SHORT = ("max_steps=4", "evaluation.eval_steps=4", "task.eval_prompts=2", "checkpoints.save_steps=100")
 
@@ -90,3 +93,33 @@ def test_a_line_that_is_not_whole_yet_is_heard_once_it_is(tmp_path: Path) -> Non
     worker.tell(given, JobDone(job=1))
     later, _ = worker.heard(1, 1, offset)
     assert [type(event) for event in later] == [Ended, JobDone]
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_worker_takes_its_own_orders_and_leaves_when_slurm_says_so(tmp_path: Path) -> None:
+    """A real worker process, without SLURM: the order of an earlier attempt is none of its business."""
+    home = Home(path=tmp_path / "home")
+    spec = load("p31", profile="tiny", seed=0, overrides=("max_steps=4000", "task.eval_prompts=2"))
+    mine, theirs = (prepare(Launch(loaded=spec), home).run for _ in range(2))
+    study, worker = StudyDir(path=tmp_path / "study"), WorkerDir(path=tmp_path / "worker")
+    study.path.mkdir()
+    with study.hold(attempt=True) as fence:
+        worker.employ(Employer(study=study.path, attempt=fence.attempt, argv=("grpoctl", "sweep")))
+        worker.give(Order(attempt=0, serial=7, job=Job(number=0, runs=(theirs.path,))))
+        process = spawn(["grpoctl.executors.slurm_worker", str(worker.path), "600"], worker.log)
+        try:
+            eventually(worker.lock.exists, "the worker holds its folder")
+            worker.give(Order(attempt=1, serial=1, job=Job(number=1, runs=(mine.path,))))
+            eventually(lambda: len(rows_of(mine.metrics)) > 2, "its run is under way")
+            process.send_signal(signal.SIGUSR1)
+            assert process.wait(120) == 0, worker.log.read_text()
+        finally:
+            process.kill()
+    last = rows_of(mine.metrics)[-1]["step"]
+    assert status_of(mine) == "INTERRUPTED"
+    assert mine.checkpoints / f"step-{last:06d}" in mine.checkpoints.iterdir()
+    assert worker.why_left(1) == "left before its time limit"
+    events, _ = worker.heard(1, 1, 0)
+    assert {type(event) for event in events} <= {Row, Step}  # no word of an end: the rest goes to another worker
+    assert not theirs.metrics.exists()
