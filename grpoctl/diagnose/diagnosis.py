@@ -67,7 +67,11 @@ class Diagnosis:
 
     def _doubts(self) -> list[str]:
         """Infos that are too weak for a warning and too much for an all-clear."""
-        return [finding.id for finding in self.findings if finding.id in _DOUBTS and finding.severity == "info"]
+        return [
+            finding.id
+            for finding in self.findings
+            if finding.id in _DOUBTS and finding.severity == "info" and finding.confidence in ("weak", "moderate")
+        ]
 
     @property
     def outcome(self) -> Outcome:

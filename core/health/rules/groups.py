@@ -189,8 +189,10 @@ def dead_groups(case: Case) -> Sequence[Finding]:
         shares = [fmean(group.dead for group in step) for step in _by_step(groups)]
     elif not shares:
         shares = [dead for row in case.stage_rows if (dead := _dead_by_spread(row)) is not None]
+    if not groups and len(shares) < MANY * sum(number(row, "reward/mean") is not None for row in case.stage_rows):
+        shares, rows = [], []  # only where all were equal is it known: that tells nothing of the others
     steps = len(shares) * case.averaged_over
-    growing = steps >= FEWEST and fmean(shares) > MANY and min(shares[len(shares) // 3 :]) > MANY
+    growing = bool(shares) and steps >= FEWEST and fmean(shares) > MANY and min(shares[len(shares) // 3 :]) > MANY
     few = steps < ENOUGH and not (shares and min(shares) > (MANY if steps >= FEWEST else NEARLY_ALL - 1e-9))
     if few and not growing:
         return _quiet_gradients(case)

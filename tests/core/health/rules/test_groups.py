@@ -474,3 +474,11 @@ def test_a_share_that_grows_over_a_few_rows_is_a_hint() -> None:
 def test_gradients_of_next_to_nothing_beside_usual_ones(norms: list[float], found: bool) -> None:
     rows: list[Row] = [{"step": i, "grad_norm": norm, "reward/mean": 0.2} for i, norm in enumerate(norms, 1)]
     assert [one.severity for one in dead_groups(Case(rows=rows))] == ["info"] * found
+
+
+def test_rows_of_which_only_equal_rewards_are_known_tell_nothing_of_the_others() -> None:
+    rows: list[Row] = [{"step": i, "reward/mean": 0.3} for i in range(1, 31)]
+    for row in rows[:3]:
+        row["groups/dead"] = 1.0
+    assert dead_groups(Case(rows=rows)) == ()
+    assert dead_groups(Case(rows=[{**row, "groups/dead": 1.0} for row in rows]))

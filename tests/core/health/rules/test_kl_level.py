@@ -143,7 +143,7 @@ def test_below_zero() -> None:
 @pytest.mark.parametrize(
     ("rewards", "expected"),
     [
-        ([0.34, 0.35, 0.33, 0.36, 0.35, 0.36], "warning strong"),  # 0.02 is less than a tenth of what is left
+        ([0.34, 0.35, 0.33, 0.36, 0.35, 0.39], "warning strong"),  # 0.05 of the 0.66 that are left to earn
         ([0.34, 0.36, 0.40, 0.45, 0.48, 0.52], None),  # a gain that pays
     ],
 )
