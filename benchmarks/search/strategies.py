@@ -209,7 +209,7 @@ def now(space: Space, number: int, *, tolerance: float = 0.01) -> Strategy:
     while True:
         standing = search.standing(seen)
         choice = None if standing.choice is None else order[standing.choice]
-        decided = standing.right if standing.seeds >= REPEATS else 0.0
+        decided = standing.sure if standing.seeds >= REPEATS else 0.0
         job, _ = search.job(seen, [])
         if job is None:
             yield -1, 0, 0.0, choice, decided

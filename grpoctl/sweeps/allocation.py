@@ -33,6 +33,7 @@ from grpoctl.sweeps.belief import Belief, Counts, believed
 ONE_IN = 4, 8  # candidates go on to the second share of a run, and to its end
 FEWEST = 10, 7  # candidates do so at least
 REPEATS = 5  # seeds of a choice that is decided on
+HELD = 3  # rounds in which it is, one after another
 DOUBT = 0.02  # a candidate that is right with less than this gets no more
 LOOK_AT = 2.0  # those that are not raced, where so many times as likely one of them beats the choice as one that is
 LOOKS = 8  # of those that are not raced, so many are looked at in a round
@@ -97,6 +98,7 @@ class Standing:
     worth: dict[int, tuple[float, float, float]]
     left: tuple[int, ...]
     seeds: int
+    sure: float = 0.0  # the least that `right` was of the same choice in the last HELD rounds
 
 
 @dataclass(kw_only=True, slots=True)
@@ -110,6 +112,7 @@ class _Known:
     standing: Standing
     wanted: list[tuple[int, int, int]] = field(default_factory=list)  # (candidate, place of the seed, shares)
     seen: list[Seen] = field(default_factory=list)
+    rights: list[tuple[int, float]] = field(default_factory=list)  # (choice, right) after each round
 
 
 class Search:
@@ -126,9 +129,10 @@ class Search:
     def is_decided(self, standing: Standing) -> bool:
         """Whether the choice is right with the confidence that is asked for, and that can be known.
 
-        With fewer than REPEATS seeds the noise is hardly known.
+        With fewer than REPEATS seeds the noise is hardly known; and who looks after every round whether the probability
+        is high enough stops where it is too high by chance, so that it has to be so in HELD rounds, one after another.
         """
-        return standing.right >= self.problem.confidence and standing.seeds >= REPEATS
+        return standing.sure >= self.problem.confidence and standing.seeds >= REPEATS
 
     def job(self, seen: Sequence[Seen], given: Sequence[Job], limits: Limits = NO_LIMITS) -> tuple[Job | None, bool]:
         """The next job, and whether there is one to wait for: `given` are jobs under way.
@@ -211,12 +215,16 @@ class Search:
         raced = [place for rank, place in enumerate(raced) if rank < 2 or right_C[place] >= DOUBT]
         behind = [place for place in likeliest if depth_C[place] < depth and right_C[place] >= DOUBT]
         choice = ahead[0]
+        known.rights.append((there[choice], float(right_C[choice])))
+        last = known.rights[-HELD:]
+        held = len(last) == HELD and {chosen for chosen, _ in last} == {there[choice]}
         standing = Standing(
             choice=there[choice],
             right=float(right_C[choice]),
             worth={there[place]: (float(mean_C[place]), float(sd_C[place]), float(right_C[place])) for place in ahead},
             left=tuple(there[place] for place in raced),
             seeds=depth,
+            sure=min(right for _, right in last) if held else 0.0,
         )
         race = [(there[place], depth, whole) for place in raced] if depth < len(self.problem.seeds) else []
         within, beyond = (belief.beaten(choice, others, tolerance) for others in (ahead[1:], behind))

@@ -42,8 +42,8 @@ HEAVY = ("torch", "transformers", "peft", "accelerate", "mlflow", "optuna", "pan
 MAY_BE_HEAVY = ("core.algorithms", "core.randomness", "core.policies", "core.models", "core.training", "core.faults",
                 "core.assemble", "grpoctl.tracking", "core.tasks.selection.files", "core.tasks.selection.rewards",
                 "core.tasks.selection.world", "core.tasks.restoration.degradations", "core.tasks.restoration.reward",
-                "core.tasks.restoration.sheets", "grpoctl.sweeps.allocation", "grpoctl.sweeps.adaptive",
-                "grpoctl.executors.trl_process")  # fmt: skip
+                "core.tasks.restoration.sheets", "grpoctl.sweeps.allocation", "grpoctl.sweeps.belief",
+                "grpoctl.sweeps.adaptive")  # fmt: skip
 
 
 def part(name: str) -> str:
