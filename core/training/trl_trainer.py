@@ -132,7 +132,8 @@ class SpecTrainer(GRPOTrainer):  # type: ignore[misc]
             self._drawn = drawn
             return completions, drawn
         model = self.accelerator.unwrap_model(self.model_wrapped)
-        plain, draws, made = model.generate, Draws(self.temperature), list[Tensor]()
+        temperature = float(self.generation_config.temperature or self.temperature)  # what the sampler itself has
+        plain, draws, made = model.generate, Draws(temperature), list[Tensor]()
 
         def generate(**settings: Any) -> Tensor:
             sequences: Tensor = plain(**settings, logits_processor=LogitsProcessorList([draws]))
