@@ -87,6 +87,7 @@ class SpecTrainer(GRPOTrainer):  # type: ignore[misc]
         self.sampled: Sampled | None = None
         self.done = 0  # steps of ours
         self.updated = False  # whether the last optimiser step moved weights
+        self.tried = False  # whether any optimiser step of the rollout had something to learn from
         self.kl_values: list[float] = []
         self.ratio_max = 0.0
         self._rows: list[_Row] = []
@@ -282,6 +283,7 @@ class SpecTrainer(GRPOTrainer):  # type: ignore[misc]
         self._signal = False
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
         finite = all(bool(torch.isfinite(weight.grad).all()) for weight in weights if weight.grad is not None)
+        self.tried |= bool(signal > 0) or not self.stage.skip_without_signal
         self.updated = finite and (bool(signal > 0) or not self.stage.skip_without_signal)
         if not self.updated:
             for weight in weights:
