@@ -87,6 +87,7 @@ class SpecTrainer(GRPOTrainer):  # type: ignore[misc]
         self.sampled: Sampled | None = None
         self.done = 0  # steps of ours
         self.updated = False  # whether the last optimiser step moved weights
+        self.tried = False  # whether any optimiser step of the rollout had something to learn from
         self.kl_values: list[float] = []
         self.ratio_max = 0.0
         self._rows: list[_Row] = []
@@ -132,7 +133,8 @@ class SpecTrainer(GRPOTrainer):  # type: ignore[misc]
             self._drawn = drawn
             return completions, drawn
         model = self.accelerator.unwrap_model(self.model_wrapped)
-        plain, draws, made = model.generate, Draws(self.temperature), list[Tensor]()
+        temperature = float(self.generation_config.temperature or self.temperature)  # what the sampler itself has
+        plain, draws, made = model.generate, Draws(temperature), list[Tensor]()
 
         def generate(**settings: Any) -> Tensor:
             sequences: Tensor = plain(**settings, logits_processor=LogitsProcessorList([draws]))
@@ -281,6 +283,7 @@ class SpecTrainer(GRPOTrainer):  # type: ignore[misc]
         self._signal = False
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
         finite = all(bool(torch.isfinite(weight.grad).all()) for weight in weights if weight.grad is not None)
+        self.tried |= bool(signal > 0) or not self.stage.skip_without_signal
         self.updated = finite and (bool(signal > 0) or not self.stage.skip_without_signal)
         if not self.updated:
             for weight in weights:

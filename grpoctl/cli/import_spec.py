@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +39,7 @@ def import_spec(
     target = None if out is None else Path(os.path.expanduser(out))
     if target is not None and target.suffix != ".yaml":
         raise UserError(f"got --out {out}; a spec is a .yaml file")
-    imported = spec_of_trl(_name(file if target is None else target), _fields(file))
+    imported = spec_of_trl(_name(target or _redirected() or file), _fields(file))
     _check(imported.tree, file)
     text = _text(imported, file)
     if target is not None:
@@ -73,6 +75,15 @@ def _fields(file: Path) -> dict[str, Any]:
             instead = "write it with GRPOConfig.to_json_string() and give that"
             raise SpecError(f"{why}; allowed: YAML or JSON: {instead}", file=file)
     return dict(read_document(file).tree)
+
+
+def _redirected() -> Path | None:
+    """The .yaml file that standard output goes to, where it does: a spec must have the name of its file."""
+    with suppress(OSError, ValueError):
+        place = Path(os.readlink(f"/proc/self/fd/{sys.stdout.fileno()}"))
+        if place.suffix == ".yaml":
+            return place
+    return None
 
 
 def _name(file: Path) -> str:

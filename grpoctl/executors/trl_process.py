@@ -46,6 +46,14 @@ from grpoctl.executors.trl import MOST_STEPS, STEP_NOTE, Channel
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import RunDir
 
+# Our metric -> what TRL logs: of the sampler, where vLLM is it, and of an update.
+SAMPLER = {
+    "rollout/logprob_gap": "sampling/sampling_logp_difference/mean",
+    "rollout/logprob_gap_max": "sampling/sampling_logp_difference/max",
+}
+UPDATE = {
+    "grad_norm": "grad_norm", "policy/clip_low": "clip_ratio/low_mean", "policy/clip_high": "clip_ratio/high_mean",
+}  # fmt: skip
 OWNED = ("eval_steps", "num_generations_eval", "save_steps", "save_total_limit", "warmup_steps", "lr_scheduler_type")
 
 
@@ -192,7 +200,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         self._trainer.done += 1
         said = self._step() if self._first else {}
         self._logs, self._updates = [], []
-        self._trainer.kl_values, self._trainer.ratio_max = [], 0.0
+        self._trainer.kl_values, self._trainer.ratio_max, self._trainer.tried = [], 0.0, False
         self._follow(self._exchange(said), control)
         self._started = time.perf_counter()
         return control
@@ -260,20 +268,13 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
             "groups/discarded": 0,
             "groups/held_out": fmean(self._held_out.has(prompt) for prompt in rollout.prompts),
             "temperature": trainer.temperature,
-            "learning_rate": trainer.rate,
             "update": float(any(self._updates)),
-            "weight/policy": 1.0,
-            "loss": fmean(logs["loss"] for logs in self._logs),
         }
         if sampled.clean is not None:
             row |= integrity_metrics(rollout, list(sampled.clean_rows), sampled.clean)
-        row |= self._of_trl()
-        if trainer.beta:
-            row["beta"] = trainer.beta
-        if trainer.kl_values:
-            row["kl"] = fmean(trainer.kl_values)
-        if trainer.ratio_max:
-            row["policy/ratio_max"] = trainer.ratio_max
+        row |= self._of_trl(SAMPLER)
+        if trainer.tried:  # what nothing was to be learned from has no loss
+            row |= self._of_update()
         return {
             "kind": "row",
             "step": trainer.done,
@@ -284,21 +285,29 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
             "seconds": time.perf_counter() - self._started,
         }
 
-    def _of_trl(self) -> dict[str, float]:
-        """What TRL logs of the updates, under our names."""
+    def _of_update(self) -> dict[str, float]:
+        """The step's loss and what goes with it."""
+        trainer = self._trainer
+        row = {
+            "learning_rate": trainer.rate,
+            "weight/policy": 1.0,
+            "loss": fmean(logs["loss"] for logs in self._logs),
+            "policy/ratio_max": trainer.ratio_max,
+            **self._of_trl(UPDATE),
+        }
+        if trainer.beta:
+            row["beta"] = trainer.beta
+        if trainer.kl_values:
+            row["kl"] = fmean(trainer.kl_values)
+        return row
+
+    def _of_trl(self, names: Mapping[str, str]) -> dict[str, float]:
+        """What TRL logs of the step's updates, under our names."""
         row = {}
-        for ours, theirs in {
-            "grad_norm": "grad_norm",
-            "policy/clip_low": "clip_ratio/low_mean",
-            "policy/clip_high": "clip_ratio/high_mean",
-            "rollout/logprob_gap": "sampling/sampling_logp_difference/mean",
-            "rollout/logprob_gap_max": "sampling/sampling_logp_difference/max",
-        }.items():
+        for ours, theirs in names.items():
             values = [float(logs[theirs]) for logs in self._logs if logs.get(theirs) is not None]
             if values:
                 row[ours] = fmean(values)
-        if row.get("grad_norm") == 0.0 and not any(self._updates):
-            del row["grad_norm"]
         return row
 
 

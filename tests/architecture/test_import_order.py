@@ -43,7 +43,7 @@ MAY_BE_HEAVY = ("core.algorithms", "core.randomness", "core.policies", "core.mod
                 "core.assemble", "grpoctl.tracking", "core.tasks.selection.files", "core.tasks.selection.rewards",
                 "core.tasks.selection.world", "core.tasks.restoration.degradations", "core.tasks.restoration.reward",
                 "core.tasks.restoration.sheets", "grpoctl.sweeps.allocation", "grpoctl.sweeps.belief",
-                "grpoctl.sweeps.adaptive")  # fmt: skip
+                "grpoctl.sweeps.adaptive", "grpoctl.executors.trl_process")  # fmt: skip
 
 
 def part(name: str) -> str:

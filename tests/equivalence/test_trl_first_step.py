@@ -18,6 +18,7 @@ from core.assemble import assemble, open_checkpoints
 from core.config import GrpoStage, RunSpec
 from core.policies.base import Rollout
 from core.tasks import registry
+from core.training.metrics import integrity_metrics
 from core.training.parallel import Machine
 from core.training.requests import Sample, StepDone
 from grpoctl.config import load
@@ -62,8 +63,6 @@ def theirs(
     spec: RunSpec, first: First, folder: Path, *, from_moved: bool
 ) -> tuple[dict[str, float], Any, Sequence[Any]]:
     """TRL's logs of the same step, its trainer, and the prompts that it was going to ask."""
-    from transformers import TrainerCallback
-
     stage = next(one for one in spec.stages.values() if isinstance(one, GrpoStage))
     trainer = build_trainer(spec, stage, registry.build(spec.task), RunDir(path=folder))
     asked: list[Any] = []
@@ -87,10 +86,17 @@ def theirs(
         return {"prompt_ids": ids, "completion_ids": completions, "logprobs": None}
 
     trainer.rollout_func = rollout
+    return one_step(stage, trainer, float(first.row["learning_rate"] or 0)), trainer, asked
+
+
+def one_step(stage: GrpoStage, trainer: Any, rate: float) -> dict[str, float]:
+    """TRL's logs of its first step, driven as a run drives it."""
+    from transformers import TrainerCallback
+
     logs: dict[str, float] = {}
     high = stage.epsilon if stage.epsilon_high is None else stage.epsilon_high
     values = {
-        "learning_rate": float(first.row["learning_rate"] or 0), "temperature": stage.temperature.start,
+        "learning_rate": rate, "temperature": stage.temperature.start,
         "beta": stage.beta.start, "epsilon": stage.epsilon.start,
         "epsilon_high": stage.cispo_max_weight if stage.surrogate == "cispo" else high.start,
     }  # fmt: skip
@@ -109,7 +115,7 @@ def theirs(
 
     trainer.add_callback(Watch())
     trainer.train()
-    return logs, trainer, asked
+    return logs
 
 
 CASES = [
@@ -145,3 +151,42 @@ def test_the_first_step_is_ours(tmp_path: Path, overrides: list[str]) -> None:
     change = torch.cat([(first.after[name] - weight).flatten() for name, weight in first.before.items()])
     apart = torch.cat([(now[name] - first.after[name]).flatten() for name in first.before])
     assert float(apart.norm() / change.norm()) < 0.05  # Adam's first step is a sign: what is 0 rounds to either
+
+
+@pytest.mark.parametrize("fault", ["none", "other weights", "other temperature"])
+def test_the_gap_sees_a_sampler_that_is_not_the_policy(tmp_path: Path, fault: str) -> None:
+    torch.set_num_threads(1)
+    spec = load("p31", profile="tiny", overrides=["trainer.kind=trl", "max_steps=1", "seed=3"]).spec
+    stage = next(one for one in spec.stages.values() if isinstance(one, GrpoStage))
+    trainer = build_trainer(spec, stage, registry.build(spec.task), RunDir(path=tmp_path))
+    weights = {name: one for name, one in trainer.model.named_parameters() if one.requires_grad}
+    for name, value in moved({name: one.detach() for name, one in weights.items()}).items():
+        weights[name].data.copy_(value)
+    plain = trainer.model.generate
+
+    def generate(**settings: Any) -> torch.Tensor:
+        kept = {name: one.detach().clone() for name, one in weights.items()}
+        for one in weights.values():
+            one.data.zero_()
+        try:
+            drawn: torch.Tensor = plain(**settings)
+        finally:
+            for name, one in weights.items():
+                one.data.copy_(kept[name])
+        return drawn
+
+    if fault == "other weights":
+        trainer.model.generate = generate
+    if fault == "other temperature":
+        follow = trainer.follow
+
+        def and_another_temperature(values: Mapping[str, float]) -> None:
+            follow(values)
+            trainer.generation_config.temperature = 0.7
+
+        trainer.follow = and_another_temperature
+    one_step(stage, trainer, 5e-4)
+    sampled = trainer.sampled
+    assert sampled.clean is not None
+    gap = integrity_metrics(sampled.groups.rollout, list(sampled.clean_rows), sampled.clean)["rollout/logprob_gap"]
+    assert gap < 1e-5 if fault == "none" else gap > 1e-3  # 1e-4 is the limit of float32

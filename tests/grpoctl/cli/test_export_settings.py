@@ -135,6 +135,17 @@ def test_one_line_for_what_cannot_be(grpoctl: Grpoctl, tmp_path: Path, argv: lis
     assert [fact for fact in facts if fact not in line] == []
 
 
+@pytest.mark.process
+def test_a_spec_that_is_printed_into_a_file_has_its_name(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"learning_rate": 2e-06}')
+    with (tmp_path / "mine.yaml").open("w") as out:
+        command = [sys.executable, "-m", "grpoctl.app", "import", "trl", "c.json"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, cwd=tmp_path, env=environment, stdout=out, check=True)
+    spec = load(tmp_path / "mine.yaml").spec
+    assert (spec.name, spec.stages["grpo"].learning_rate) == ("mine", 2e-6)
+
+
 OWN = """
 name: own
 title: Rewards of one's own
