@@ -322,7 +322,7 @@ class AdaptiveDriver(Driver):
             case Ended(status="INTERRUPTED") if not job.paused:
                 self._lost(job, event.message or "interrupted", disk=False)
             case Died():
-                self._lost(job, event.message, disk=False)
+                self._lost(job, event.message, disk=False, counts=not self._got_further(job.run))
             case JobDone():
                 job.waiting, job.again = job.again, False
                 if not job.waiting:
@@ -330,11 +330,11 @@ class AdaptiveDriver(Driver):
             case _:
                 pass
 
-    def _lost(self, job: ActiveJob, why: str, *, disk: bool) -> None:
-        """A run failed or was lost: it is gone on with once. Raises StorageError where the disk is at fault."""
+    def _lost(self, job: ActiveJob, why: str, *, disk: bool, counts: bool = True) -> None:
+        """A run failed or was lost: it goes on, once where that `counts`. Raises StorageError for a bad disk."""
         trial = self.book.trials[job.trial]
         self._prepare_again(job.run, trial, int(self._jobs[job.number]["seed"]), why, disk=disk)
-        job.tries += 1
+        job.tries += counts
         if job.tries > TRIES:
             job.failed = f"{job.run.id}: {why}"
         else:

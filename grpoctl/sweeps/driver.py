@@ -48,7 +48,7 @@ from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 from grpoctl.sweeps.trial import ActiveTrial, Decide, read_result, read_sound_rows, yardstick
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
-TRIES = 2  # a trial's runs are gone on with once after a failure
+TRIES = 2  # a trial's runs are gone on with once after a failure, or a worker's death without a further step
 HOPELESS = 3  # so many first trials failed, and no other came to an end: the rest would, too
 LOOK = 0.5  # seconds between two looks at what others ask of the driver
 GO_ON = "continue with --resume"
@@ -87,6 +87,7 @@ class Driver:
         self.plan, self.book = plan, book
         self._storage, self._executor, self._progress = storage, executor, progress
         self._active: dict[int, ActiveTrial] = {}
+        self._lost_at: dict[str, int] = {}  # id of a run -> the furthest step at which it lost a worker
         self._candidates = Candidates.of(plan.sweep)
         self._proposer = TrialProposer(plan.sweep, book, plan.lag)
         self.prefixes = SharedPrefixes(plan.study)
@@ -231,7 +232,8 @@ class Driver:
             case Ended():
                 self._ended(trial, RunDir(path=event.run), event.status)
             case Died():
-                self._failed(trial, RunDir(path=event.run), event.message, disk=False)
+                run = RunDir(path=event.run)
+                self._failed(trial, run, event.message, disk=False, counts=not self._got_further(run))
             case JobDone():
                 trial.working -= 1
                 if trial.over:
@@ -244,12 +246,26 @@ class Driver:
         if how == "PRUNED":
             trial.give_up(run)
 
-    def _failed(self, trial: ActiveTrial, run: RunDir, why: str, *, disk: bool) -> None:
-        """A run failed or was lost: its trial is gone on with once. Raises StorageError where the disk is at fault."""
+    def _got_further(self, run: RunDir) -> bool:
+        """True when a run whose worker is gone had a step more than at any loss before.
+
+        That may happen any number of times: there are only so many steps.
+        """
+        rows = read_sound_rows(run)
+        step = int(rows[-1]["step"]) if rows else -1
+        before = self._lost_at.get(run.id, -1)
+        self._lost_at[run.id] = max(step, before)
+        return step > before
+
+    def _failed(self, trial: ActiveTrial, run: RunDir, why: str, *, disk: bool, counts: bool = True) -> None:
+        """A run failed or was lost: its trial is gone on with, once where that `counts`.
+
+        Raises StorageError where the disk is at fault.
+        """
         self.prefixes.ended(run)
         seed = trial.record.seeds[trial.runs.index(run)]
         self._prepare_again(run, trial.record, seed, why, disk=disk)
-        trial.lost(run, trial.left_from(run), why, TRIES)
+        trial.lost(run, trial.left_from(run), why, TRIES if counts else None)
         self.book.trials[trial.record.number] = trial.record
         self.save()
 

@@ -165,10 +165,13 @@ class ActiveTrial:
         """The run and, where its job had more runs, those after it."""
         return self.runs[self.runs.index(run) :] if self.decide is not None else (run,)
 
-    def lost(self, run: RunDir, rest: Sequence[RunDir], why: str, tries: int) -> None:
-        """A run failed, or its worker died: what is left of the job waits again, or the trial has failed."""
-        self._tries += 1
-        if self._tries > tries:
+    def lost(self, run: RunDir, rest: Sequence[RunDir], why: str, tries: int | None) -> None:
+        """A run failed, or its worker died: what is left of the job waits again, or after `tries` the trial has failed.
+
+        None: this one does not count.
+        """
+        self._tries += tries is not None
+        if tries is not None and self._tries > tries:
             self.failed = f"{run.id}: {why}"
             self.waiting = []
             return

@@ -271,6 +271,30 @@ def test_a_worker_that_dies_or_a_run_that_fails_once_costs_an_attempt_and_nothin
     assert document(study)["failures"] == 1
 
 
+def killed_before(*steps: int) -> Any:
+    """Trial 2's first run loses its worker before each of these steps, in turn."""
+    left = list(steps)
+
+    def accident(run: RunDir, step: int) -> Event | None:
+        if "t0002-s0" not in run.id or not left or step != left[0]:
+            return None
+        left.pop(0)
+        return Died(job=2, run=run.path, message="killed")
+
+    return accident
+
+
+def test_workers_may_die_again_and_again_while_their_run_gets_further(home: Home, reference: Any) -> None:
+    study = drive(home, PaperExecutor(accident=killed_before(2, 3, 4, 5)))
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+    assert document(study)["trials"][2]["attempts"] == 5
+
+
+def test_a_run_that_gets_no_further_has_failed_in_the_end(home: Home) -> None:
+    trial = document(drive(home, PaperExecutor(accident=killed_before(4, 3, 4))))["trials"][2]
+    assert (trial["status"], trial["attempts"]) == ("FAILED", 3)  # the first death is new ground, the others are not
+
+
 def test_a_trial_that_fails_twice_has_failed_and_can_be_retried(home: Home) -> None:
     study = drive(home, PaperExecutor(accident=dies("t0002-s0", 2, Ended)))
     trial = document(study)["trials"][2]
