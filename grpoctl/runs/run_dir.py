@@ -89,6 +89,10 @@ class HeldDir:
         claim = newest_claim(self.path)
         return None if claim is None or claim.here or claim.ended else claim
 
+    def lives_elsewhere(self) -> bool:
+        """True while a process on another machine holds it."""
+        return self.holder_elsewhere() is not None and self.is_held()
+
     @contextlib.contextmanager
     def _claimed(self, busy: Callable[[str], BusyError], patience: float, terms: Terms) -> Iterator[Fence]:
         """Hold lock and claim. `busy` makes the error of who has it, in words."""

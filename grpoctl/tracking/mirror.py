@@ -131,7 +131,11 @@ def follow(what: Target) -> MirrorState:
 
 def run_target(run: RunDir) -> Target:
     """A run as something to follow; one whose process was killed is first given its true status, INTERRUPTED."""
-    return Target(of=run, ended=lambda: has_ended(run), writer=lambda: RunWriter(run, open_client(run.home)))
+
+    def ended() -> bool:
+        return run.lives_elsewhere() or has_ended(run)
+
+    return Target(of=run, ended=ended, writer=lambda: RunWriter(run, open_client(run.home)))
 
 
 def has_ended(run: RunDir) -> bool:
@@ -152,7 +156,12 @@ class StudyWatch:
         self._seen: tuple[int, int] | None = None
 
     def ended(self) -> bool:
-        """Whether study and runs are over; a run whose process died is first given its true status, INTERRUPTED."""
+        """Whether study and runs are over, or a driver on another machine, which has a mirror there, goes on with them.
+
+        A run whose process died is first given its true status, INTERRUPTED.
+        """
+        if self._study.lives_elsewhere():
+            return True
         try:
             now = self._study.state.stat()
             seen = (now.st_size, now.st_mtime_ns)

@@ -68,7 +68,7 @@ def _sync_one(of: RunDir | StudyDir, client: MlflowClient) -> list[Synced]:
     """What became of a run, or of a study and of its runs, the study last."""
     try:
         with hold_lock(of.mirror_lock, patience=0) as holder:
-            if holder is not None:
+            if holder is not None or of.lives_elsewhere():  # its mirror is there
                 return [Synced(run_id=of.id, outcome="live")]
             return _sync_study(of, client) if isinstance(of, StudyDir) else [_sync_run(of, client)]
     except Exception as error:  # noqa: BLE001  the boundary around the tracker: one bad run must not keep the others back

@@ -315,3 +315,56 @@ def test_a_writer_that_was_superseded_gets_no_further(run: RunDir) -> None:
     rows.close()
     assert read_rows(run.path / "rows.jsonl") == []
     assert not run.control.exists()
+
+
+def claimed_by_hand(directory: Path, attempt: int, host: str, counter: str) -> Path:
+    """A claim as another host's process makes it; gives its heartbeat."""
+    folder = claims_folder(directory)
+    folder.mkdir(exist_ok=True)
+    document = {"schema": 1, "attempt": attempt, "host": host, "boot": "another", "pid": 12, "start": 9e9}
+    (folder / f"attempt-{attempt}.json").write_text(json.dumps(document))
+    heartbeat = folder / f"attempt-{attempt}.heartbeat"
+    heartbeat.write_text(counter)
+    return heartbeat
+
+
+def test_a_heartbeat_counts_by_its_change_alone(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SILENCE_VARIABLE, "0.3")
+    heartbeat = claimed_by_hand(run.path, 4, "a", "7")
+    assert run.is_held()
+    with pytest.raises(BusyError, match="process 12 on a"), run.hold(0):
+        pass
+    eventually(lambda: not run.is_held(), "nothing was heard for long enough")
+    heartbeat.write_text("8")
+    assert run.is_held()
+    heartbeat.write_text("ended")
+    assert not run.is_held()
+    with run.hold(0, attempt=True) as fence:
+        assert fence.attempt == 5
+
+
+def test_a_caller_who_knows_that_it_is_gone_need_not_wait(run: RunDir) -> None:
+    claimed_by_hand(run.path, 1, "a", "7")
+    folder = claims_folder(run.path) / "attempt-1-00c0ffee"
+    folder.mkdir()
+    (folder / "0-result.json").write_text("{}")
+    with run.hold(silent=0, attempt=True) as fence:
+        assert left_by_attempts(run.path) == [fence.folder]  # the former one's was taken away
+
+
+def test_rows_go_on_in_a_file_that_nobody_else_has_open(run: RunDir) -> None:
+    file = run.path / "rows.jsonl"
+    with RowWriter(file) as former:
+        former.append({"step": 0})
+        with run.hold(), RowWriter(file) as mine:
+            former.append({"step": 1, "of": "the former"})
+            mine.append({"step": 1})
+    assert read_rows(file) == [{"step": 0}, {"step": 1}]
+
+
+def test_a_draft_of_another_host_is_left_to_it(home: Home, recorded: Recorded) -> None:
+    run = recorded()
+    claimed_by_hand(run.path, 1, "a", "ended")
+    (run.path / f".mlflow.json.{'0' * 8}.{2**22 + 1}.tmp").write_text("{")
+    (claims_folder(run.path) / "attempt-1-00c0ffee").mkdir()
+    assert [one.path.name for one in garbage.find(home)] == ["attempt-1-00c0ffee"]
