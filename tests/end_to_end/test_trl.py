@@ -14,23 +14,27 @@ from tests.end_to_end.test_command import gone
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 FEW = ("trainer.kind=trl", "task.eval_prompts=8", "task.train_prompts=16", "evaluation.eval_steps=2")
+SMALL = """
+name: small
+extends: p31
+title: By TRL
+trainer: {kind: trl}
+profiles:
+  tiny:
+    task: {eval_prompts: 8, train_prompts: 16}
+    evaluation: {eval_steps: 32}
+"""
 SWEEP = """
 name: trl-rates
 revision: 1
 title: Rates of TRL
-experiment: p31
+experiment: small
 axes:
   stages.grpo.learning_rate: [1.0e-4, 5.0e-4, 1.0e-3, 2.0e-3]
 sampler: grid
 seeds: [0]
 metric: eval/reward
 budget: {completions: 64}
-profiles:
-  tiny:
-    base:
-      trainer: {kind: trl}
-      task: {eval_prompts: 8, train_prompts: 16}
-      evaluation: {eval_steps: 32}
 """
 
 
@@ -61,7 +65,7 @@ def test_a_run_has_the_files_and_the_metrics_of_any_other(user: Cli) -> None:
     asked = [[sample["prompt_id"] for sample in of_run] for of_run in (samples, theirs)]
     assert asked[0] == asked[1]  # the same problems in the same order
     assert (done.document["trainer"], done.document["status"]) == ("trl", "COMPLETED")
-    assert user.run("eval", run.id, "--json", "--split", "eval").returncode in (0, 2)
+    assert user.run("eval", run.id, "--json").document["reward"] is not None  # its weights can be measured
     assert (run.path / "adapter" / "adapter_model.safetensors").is_file()
     assert user.run("sample", run.id, "math: add 1 to 2", "--json").returncode == 0
     for command in (("show", run.id), ("diagnose", run.id), ("compare", run.id, ours.id), ("ls",)):
@@ -122,14 +126,9 @@ def test_two_processes_with_gloo(user: Cli) -> None:
 
 
 def test_a_sweep_with_a_kill_resumes(user: Cli) -> None:
-    (user.folder / "sweeps").mkdir(parents=True, exist_ok=True)
-    (user.folder / "experiments").mkdir(parents=True, exist_ok=True)
-    (user.folder / "experiments" / "small.yaml").write_text(
-        "name: small\nextends: p31\ntitle: By TRL\ntrainer: {kind: trl}\n"
-        "profiles:\n  tiny:\n    task: {eval_prompts: 8, train_prompts: 16}\n    evaluation: {eval_steps: 32}\n"
-    )
-    text = SWEEP.split("profiles:", maxsplit=1)[0].replace("experiment: p31", "experiment: small")
-    (user.folder / "sweeps" / "trl-rates.yaml").write_text(text)
+    for folder, name, text in (("experiments", "small", SMALL), ("sweeps", "trl-rates", SWEEP)):
+        (user.folder / folder).mkdir(parents=True, exist_ok=True)
+        (user.folder / folder / f"{name}.yaml").write_text(text)
     started = user.start("sweep", "trl-rates", "-p", "tiny", "--quiet")
 
     def told() -> list[Path]:
