@@ -40,6 +40,7 @@ from grpoctl.runs.run_dir import RunDir
 ASK = 0.2  # seconds that a worker waits for an event to tell before it answers that there is none
 UNHEARD = 3.0  # seconds without an answer after which the heartbeat of its run is looked at, too
 BACK_OFF = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before each further try to reach or to create a worker
+REACHED = 10.0  # seconds for the cluster to accept a connection
 CLOSING = 15.0  # seconds that workers have to end their runs when the study does
 
 
@@ -413,6 +414,7 @@ def _connected(address: str | None) -> Any:
     check_ray()
     import ray
 
+    _check_reachable(address)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         if not ray.is_initialized():
@@ -425,6 +427,17 @@ def _connected(address: str | None) -> Any:
             for number, handler in before.items():
                 signal.signal(number, handler)  # the study's own: they end it with its book in order
     return ray
+
+
+def _check_reachable(address: str | None) -> None:
+    """Raises RunError where nobody listens at HOST:PORT: Ray itself would try for minutes, then end this process."""
+    host, _, port = (address or os.environ.get("RAY_ADDRESS", "")).rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHED).close()
+    except OSError as error:
+        raise RunError(f"no Ray cluster at {host}:{port} ({error}); start one: ray start --head") from error
 
 
 def _unique() -> str:
