@@ -100,7 +100,7 @@ def _export_settings(name: str, to: str, file: Path | None, profile: str | None,
         where = None if target is None else str(target.absolute())
         console.print_json({"schema": 1, "to": to, "name": name, "file": where, "text": text})
     elif target is None:
-        console.print_text(text.removesuffix("\n"))
+        console.write(text.removesuffix("\n"))
     else:
         console.print_text(
             f"{target}: {'a script of TRL' if to == 'trl' else 'overrides of verl'} with {name}'s settings"

@@ -55,7 +55,7 @@ def import_spec(
             }
         )
     elif target is None:
-        console.print_text(text.removesuffix("\n"))
+        console.write(text.removesuffix("\n"))
     else:
         console.print_text(f"{target}: {imported.tree['name']}; next: grpoctl validate {target}")
     for field, why in imported.misread.items():

@@ -60,7 +60,7 @@ def report(
     elif md:
         from grpoctl.report.markdown import markdown
 
-        console.print_text(markdown(made))
+        console.write(markdown(made))
     else:
         for part in made.parts:
             console.print_line(Line(label="Report", text=part.title))

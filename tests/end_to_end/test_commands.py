@@ -122,7 +122,9 @@ def test_a_dry_run_writes_nothing(cli: Cli) -> None:
     assert document["spec"]["stages"]["grpo"]["beta"] == 0.01
     assert not cli.home.path.exists()
     assert cli.run("run", "p31", "--dry-run", "--json").document["spec_sha"] != document["spec_sha"]
-    assert cli.run("run", "P31", "--dry-run").stdout == cli.run("run", "p31", "--dry-run").stdout
+    upper, lower = (cli.run("run", name, "--dry-run").stdout.splitlines() for name in ("P31", "p31"))
+    assert upper[:-1] == lower[:-1]
+    assert (upper[-1].split()[-1], lower[-1].split()[-1]) == ("P31", "p31")  # the command as it was typed
 
 
 @pytest.mark.parametrize("arguments", [["ls"], ["ls", "--json"], ["show", "p31"], ["--help"]], ids=" ".join)
