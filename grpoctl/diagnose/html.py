@@ -74,9 +74,15 @@ def image_address(file: Path) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    """The page's template; a name that it does not get is an error, and every value in it becomes plain text."""
+    environment = page_environment("grpoctl.diagnose")
+    environment.filters |= {"evidence_numbers": evidence_numbers, "evidence_texts": evidence_texts}
+    return environment.get_template("page.html.jinja")
+
+
+def page_environment(package: str) -> jinja2.Environment:
+    """Of the pages in a package's `templates`: a name that a page does not get is an error, every value plain text."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("grpoctl.diagnose"),
+        loader=jinja2.PackageLoader(package),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -84,8 +90,8 @@ def _template() -> jinja2.Template:
         keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, Markup) else harmless(str(value)),
     )
-    environment.filters |= {"prose": prose, "evidence_numbers": evidence_numbers, "evidence_texts": evidence_texts}
-    return environment.get_template("page.html.jinja")
+    environment.filters["prose"] = prose
+    return environment
 
 
 def prose(text: str) -> Markup:

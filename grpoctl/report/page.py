@@ -22,7 +22,7 @@ import jinja2
 from markupsafe import Markup
 
 from core.text import harmless
-from grpoctl.diagnose.html import image_address, prose, replace_page
+from grpoctl.diagnose.html import image_address, page_environment, replace_page
 from grpoctl.report.document import Block, Chart, Pictures, Report
 from grpoctl.sections import Section
 from grpoctl.version import __version__
@@ -123,17 +123,7 @@ def _text(name: str) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    """The page's template; a name that it does not get is an error, and every value in it becomes plain text."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("grpoctl.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=lambda value: value if isinstance(value, Markup) else harmless(str(value)),
-    )
-    environment.filters["prose"] = prose
+    environment = page_environment("grpoctl.report")
     environment.tests["number_text"] = lambda cell: _NUMBER.match(cell) is not None
     environment.tests["kind"] = lambda block, name: type(block).__name__ == name
     return environment.get_template("page.html.jinja")
