@@ -29,9 +29,9 @@ run: $(VENV)/.installed
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m $(strip pytest -n auto --dist loadfile $(ARGS))
 
-# Ended after 15 minutes, so that a machine that is too small for a real model says so instead of hanging.
+# Ended after 25 minutes, so that a machine that is too small for a real model says so instead of hanging.
 slow: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 timeout 900 $(BIN)/python -m $(strip pytest -m slow -n auto --dist loadfile $(ARGS))
+	OMP_NUM_THREADS=1 timeout 1500 $(BIN)/python -m $(strip pytest -m slow -n auto --dist loadfile $(ARGS))
 
 services: $(VENV)/.installed-dev
 	sh tests/services/install.sh $(BIN)/python

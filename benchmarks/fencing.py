@@ -37,7 +37,7 @@ from grpoctl.files import folder_in_place_of, remove, replace_json
 from grpoctl.host import HOST_VARIABLE
 from grpoctl.runs import status
 from grpoctl.runs.claims import left_by_attempts
-from grpoctl.runs.problems import write_problems
+from grpoctl.runs.problems import drop_rows, write_problems
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 
@@ -91,6 +91,7 @@ def write_run(run: RunDir, *, last: int = STEPS) -> None:
     with run.hold(0.01, silent=0.0, attempt=True) as fence:
         record = status.read(run.status)
         if record is not None and not record.status.resumable and run.result.exists():
+            drop_rows(run)
             return
         stands = StatusRecord(status=Status.RUNNING, pid=1, started=1.0)
         status.write(run.status, stands)
@@ -113,7 +114,7 @@ def write_run(run: RunDir, *, last: int = STEPS) -> None:
         replace_json(run.result, {"status": "COMPLETED", "steps": STEPS})
         write_problems(run)
         status.write(run.status, StatusRecord(status=Status.COMPLETED, pid=1, started=1.0, ended=2.0, step=STEPS))
-        remove(run.problem_rows)
+        drop_rows(run)
 
 
 def forked(work: Callable[[], None], host: str, *, traced: bool = False) -> int:

@@ -34,7 +34,7 @@ from grpoctl.files import Row, read_json, read_rows, remove, replace_json, repla
 from grpoctl.runs import provenance, status
 from grpoctl.runs.launch import identity_of, initial_snapshot
 from grpoctl.runs.log import add_text, logged
-from grpoctl.runs.problems import write_problems
+from grpoctl.runs.problems import drop_rows, write_problems
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
@@ -111,8 +111,8 @@ def execute(
         if not ended.resumable:
             _write_cards(run)
         _set_status(run, ended, message, rows)
-        if not ended.resumable and run.problems.exists():
-            remove(run.problem_rows)  # now that nobody goes on with the run
+        if not ended.resumable:  # nobody goes on with the run any more
+            drop_rows(run)
     return Executed(result=result, notes=(*notes, *_mirror_notes(copy)), error=cause)
 
 

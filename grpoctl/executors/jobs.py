@@ -18,6 +18,7 @@ from grpoctl.executors.execution import execute
 from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.terminal import Terminated
 from grpoctl.runs import status
+from grpoctl.runs.problems import tidy
 from grpoctl.runs.run_dir import RunDir
 
 STEP_PAUSE = 0.25  # seconds between two Step events
@@ -43,6 +44,7 @@ def execute_one(job: Job, path: Path, hooks: Hooks, argv: Sequence[str]) -> Ende
     run = RunDir(path=path)
     try:
         if (before := _earlier_end(run)) is not None:
+            tidy(run)
             return Ended(job=job.number, run=path, status=before.status, message=before.message)
         done = execute(run, hooks, argv=argv, mirror=False)
     except GrpoError as error:

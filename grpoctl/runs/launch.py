@@ -19,6 +19,7 @@ from grpoctl.config import Loaded, Revisions, dump, read_resolved, run_stem, spe
 from grpoctl.files import move, read_json, read_rows, replace_text, storage_errors
 from grpoctl.runs import provenance, status
 from grpoctl.runs.listing import summary
+from grpoctl.runs.problems import tidy
 from grpoctl.runs.run_dir import Home, RunDir
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def prepare(launch: Launch, home: Home) -> Prepared:
         if unfinished is not None:
             return Prepared(run=unfinished)
         if (newest := _newest(home, stem)) is not None:
+            tidy(newest)
             return Prepared(run=newest, finished=True, notes=(f"{newest.id} had ended already: nothing to resume",))
         notes.append(f"no run of {stem} to resume: starting a new one")
     source = source_of(spec, home)

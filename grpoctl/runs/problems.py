@@ -12,10 +12,11 @@ and truncated (of tokens only), rewards/<part>, measured/<name>, prompt and outp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from core.errors import StorageError
-from grpoctl.files import Row, read_rows, replace_bytes, storage_errors
+from core.errors import BusyError, StorageError
+from grpoctl.files import Row, read_rows, remove, replace_bytes, storage_errors
 from grpoctl.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -38,6 +39,19 @@ def write_problems(run: RunDir) -> None:
     buffer = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(_table(read_rows(run.problem_rows)), buffer, compression="zstd")
     replace_bytes(run.problems, buffer.getvalue().to_pybytes())
+
+
+def drop_rows(run: RunDir) -> None:
+    """Remove the rows of a run that is over and whose Parquet file has them. Raises StorageError."""
+    if run.problems.exists():
+        remove(run.problem_rows)
+
+
+def tidy(run: RunDir) -> None:
+    """`drop_rows` for a run that was killed between its last status and that. Raises StorageError."""
+    if run.problems.exists() and run.problem_rows.exists():
+        with suppress(BusyError), run.hold():
+            drop_rows(run)
 
 
 def read_problems(run: RunDir) -> pyarrow.Table | None:
