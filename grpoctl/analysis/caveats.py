@@ -109,14 +109,24 @@ def finding_ids(run: RunRecord, severity: str) -> list[str]:
 
 
 def findings_of(runs: Runs) -> dict[str, dict[str, Any]]:
-    """Id of each finding of a side's runs -> its gravest `severity`, and the ids of the `runs` that have it."""
+    """Id of each finding of a side's runs -> its gravest `severity`, the ids of the runs that have it `at_severity`,
+    and of all `runs` that have it.
+    """
     findings: dict[str, dict[str, Any]] = {}
     for severity in SEVERITIES:
         for run in runs:
             for name in finding_ids(run, severity):
-                entry = findings.setdefault(name, {"severity": severity, "runs": []})
-                entry["runs"] += [] if run.run_id in entry["runs"] else [run.run_id]
+                entry = findings.setdefault(name, {"severity": severity, "at_severity": [], "runs": []})
+                places = ["runs", "at_severity"] if entry["severity"] == severity else ["runs"]
+                for place in places:
+                    entry[place] += [] if run.run_id in entry[place] else [run.run_id]
     return findings
+
+
+def how_many(entry: Mapping[str, Any], total: int) -> str:
+    """How many of a side's runs have a finding of `findings_of`: `1 of 3` at its severity, and milder in others."""
+    at, milder = len(entry["at_severity"]), len(entry["runs"]) - len(entry["at_severity"])
+    return f"{at} of {total}" + (f" (milder in {milder})" if milder else "")
 
 
 def notes(sides: Sequence[Runs], changed: Changed, inert: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from core.health.rules.gains import HEADLINE, Gain
 from grpoctl.analysis import compare as comparison_of
 from grpoctl.analysis.agreement import agreement_lines
 from grpoctl.analysis.baselines import side_by_side
+from grpoctl.analysis.caveats import how_many
 from grpoctl.analysis.collect import sides
 from grpoctl.analysis.compare import Comparison, Place, Row, Side
 from grpoctl.analysis.contrasts import Contrast
@@ -99,7 +100,7 @@ def _checks(comparison: Comparison, side: Side) -> str:
     sampler = f"{bad} of {plural(total, 'run')} unsound" if bad else f"{plural(total, 'run')}, all sound"
     found = comparison.findings.get(side.key, {})
     shown = [
-        f"{entry['severity']} {name} in {len(entry['runs'])}"
+        f"{entry['severity']} {name} in {how_many(entry, total)}"
         for name, entry in found.items()
         if entry["severity"] != "info"
     ]

@@ -14,7 +14,7 @@ from core.health.finding import SEVERITIES
 from core.health.rules.gains import HEADLINE, Gain
 from grpoctl.analysis.agreement import agreement_lines
 from grpoctl.analysis.baselines import beside_baselines, side_by_side
-from grpoctl.analysis.caveats import findings_of, unsound
+from grpoctl.analysis.caveats import findings_of, how_many, unsound
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, Place, Row, Side, compare, run_gain
 from grpoctl.analysis.contrasts import Contrast
@@ -214,12 +214,12 @@ def findings(sides: Mapping[str, Runs]) -> Section:
     rows = []
     for side, runs in sides.items():
         said = {
-            str(entry["id"]): str(entry.get("summary", ""))
-            for run in runs
+            (str(entry["id"]), entry.get("severity")): str(entry.get("summary", ""))
+            for run in reversed(runs)
             for entry in _list(run.result.get("findings"))
         }
         rows += [
-            (side, str(entry["severity"]).upper(), name, f"{len(entry['runs'])} of {len(runs)}", said.get(name, ""))
+            (side, entry["severity"].upper(), name, how_many(entry, len(runs)), said.get((name, entry["severity"]), ""))
             for name, entry in sorted(findings_of(runs).items(), key=lambda one: SEVERITIES.index(one[1]["severity"]))
         ]
     bad = {run.run_id: why for runs in sides.values() for run in runs if (why := unsound(run)) is not None}

@@ -9,7 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 from core.errors import UserError
-from grpoctl.analysis.caveats import changed_settings, knobs
+from grpoctl.analysis.caveats import changed_settings, how_many, knobs
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, compare
 
@@ -266,19 +266,24 @@ def test_a_side_with_an_error_is_named_before_its_numbers_are_believed(build: An
     """What only warns is in the document and makes no comparison unsafe."""
     error = {"id": "policy-collapse", "severity": "error", "summary": "35 of 35"}
     warning = {"id": "dead-groups", "severity": "warning", "summary": "half"}
-    a = [build(0.5, 0, findings=[warning]), build(0.5, 1, findings=[error, warning])]
+    milder = {**warning, "severity": "info"}
+    a = [build(0.5, 0, findings=[milder]), build(0.5, 1, findings=[error, warning])]
     comparison = compare(a, [build(0.5, seed, findings=[warning], run_id=f"b-{seed}") for seed in (0, 1)])
     assert comparison.notes[0].startswith("A ")
     assert "1 of 2 runs (policy-collapse)" in comparison.notes[0]
     assert comparison.notes[0].endswith("grpoctl diagnose p30-tiny-s1-aaaa-1")
     assert not any("B has an error" in note for note in comparison.notes)
-    assert comparison.document()["findings"] == {
+    first, second = "p30-tiny-s0-aaaa-1", "p30-tiny-s1-aaaa-1"
+    findings: Any = comparison.document()["findings"]
+    assert findings == {
         "a": {
-            "policy-collapse": {"severity": "error", "runs": ["p30-tiny-s1-aaaa-1"]},
-            "dead-groups": {"severity": "warning", "runs": ["p30-tiny-s0-aaaa-1", "p30-tiny-s1-aaaa-1"]},
+            "policy-collapse": {"severity": "error", "at_severity": [second], "runs": [second]},
+            "dead-groups": {"severity": "warning", "at_severity": [second], "runs": [second, first]},
         },
-        "b": {"dead-groups": {"severity": "warning", "runs": ["b-0", "b-1"]}},
+        "b": {"dead-groups": {"severity": "warning", "at_severity": ["b-0", "b-1"], "runs": ["b-0", "b-1"]}},
     }
+    assert how_many(findings["a"]["dead-groups"], 2) == "1 of 2 (milder in 1)"
+    assert how_many(findings["b"]["dead-groups"], 2) == "2 of 2"
 
 
 def test_a_key_that_is_not_written_at_its_default_has_that() -> None:
