@@ -326,7 +326,7 @@ def _no_better(of: Digest) -> list[StudyFinding]:
         text = f"nothing beats {what} ({start}): stop, do not spend more on this sweep; {few} significant gain{missed}"
         return [StudyFinding(id=NOTHING_LEARNED, text=text, numbers=numbers)]
     whole = [_where(axis, set(bad), of) for axis in of.axes]
-    where = "; all of " + ", ".join(words for words in whole if words) if any(whole) else ""
+    where = f"; no candidate with {' or '.join(words for words in whole if words)} gained" if any(whole) else ""
     text = f"{len(bad)} of {len(ranked)} ranked candidates show no significant gain over their start ({start}): "
     text += f"{trials_text(bad)}{where}{missed}"
     return [StudyFinding(id="no-better-than-start", text=text, numbers=numbers)]
