@@ -29,7 +29,6 @@ from core.training.callbacks import (
 from core.training.checkpoint import Checkpoints, Drafts, Snapshot, initial_weights
 from core.training.outcome import Ending
 from core.training.trainer import Parts, Trainer
-from core.training.update import check_optimisers
 
 
 def assemble(
@@ -49,7 +48,7 @@ def assemble(
     Raises: ModelError, SpecError, TaskError, CheckpointError.
     """
     check_fit(spec)
-    check_optimisers(spec.stages)
+    policies.check_optimisers(spec.stages)
     if restart is None:
         policies.check_policy(spec)
     task = tasks.build(spec.task)  # before the model, which may take minutes

@@ -56,14 +56,19 @@ def print_json_text(text: str) -> None:
 def print_error(message: str) -> None:
     """One line on standard error, without passwords; a traceback after it keeps its lines."""
     line, _, rest = without_credentials(message).partition("\n")
-    print_line(Line(label="", mark="error", tone="bad", text=line), sys.stderr)
+    print_line(_marked("error", "bad", line), sys.stderr)
     if rest:
         write(rest, sys.stderr)
 
 
 def print_note(message: str) -> None:
     """One line on standard error that is no error, without passwords."""
-    print_line(Line(label="", mark="note", tone="warn", text=without_credentials(message)), sys.stderr)
+    print_line(_marked("note", "warn", without_credentials(message)), sys.stderr)
+
+
+def _marked(mark: str, tone: Literal["bad", "warn"], text: str) -> Line:
+    """A line for standard error, which is one line wherever a program may read it."""
+    return Line(label="", mark=mark, tone=tone, text=text, verbatim=not is_terminal(sys.stderr))
 
 
 def print_text(text: str) -> None:

@@ -100,9 +100,8 @@ def text_of(value: Scalar) -> str:
 
 
 def _value(name: str, known: Mapping[str, Any], key: str) -> Scalar:
-    """The value of a placeholder: a whole key, one of `trainer.params`, else the only key that ends so."""
-    exact = [path for path in (name, f"trainer.params.{name}") if path in known]
-    fitting = exact[:1] or [path for path in known if path.endswith(f".{name}")]
+    """The value of a placeholder: a whole key, else the only one that ends so (`trainer.params` are keys, too)."""
+    fitting = [name] if name in known else [path for path in known if path.endswith(f".{name}")]
     if len(fitting) > 1:
         raise SpecError(f"got {{{name}}}, which may be {' or '.join(fitting[:4])}; write one of them", key=key)
     if not fitting:

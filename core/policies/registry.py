@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from core import plugins
+from core.algorithms.names import OPTIMISERS
 from core.config import LmPolicyConfig, RunSpec
 from core.config.policy import BUILT_IN, ExternalPolicyConfig, PointerConfig, RestorationConfig
+from core.config.stage import StageBase
 from core.errors import RunError, SpecError
+from core.models.precision import has_bitsandbytes
 
 if TYPE_CHECKING:  # loads torch, which who only checks does without
     from core.models.sources.base import Origin
@@ -24,6 +28,7 @@ def check_policy(spec: RunSpec) -> None:
         return
     if spec.trainer.kind == "trl" and find_spec("trl") is None:
         raise SpecError("got trl, which is not installed: pip install 'grpoctl[trl]'", key="trainer.kind")
+    check_optimisers(spec.stages)
     if spec.init_from is None and (lack := spec.policy.untrained) is not None:
         raise SpecError(lack[1], key=f"policy.{lack[0]}")
     if isinstance(spec.policy, RestorationConfig) and spec.policy.weights is not None:
@@ -31,6 +36,14 @@ def check_policy(spec: RunSpec) -> None:
             build(spec)
         except RunError as error:
             raise SpecError(str(error), key="policy.weights") from error
+
+
+def check_optimisers(stages: Mapping[str, StageBase]) -> None:
+    """Raises SpecError where a stage names an optimiser of bitsandbytes, and that is not installed."""
+    for name, stage in stages.items():
+        if OPTIMISERS[stage.optim].eight_bit and not has_bitsandbytes():
+            problem = f"got {stage.optim}, and bitsandbytes is not installed"
+            raise SpecError(f"{problem}; pip install bitsandbytes, or set adamw_torch", key=f"stages.{name}.optim")
 
 
 def build(spec: RunSpec) -> tuple[Policy, Origin | None]:

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from core.algorithms.names import OPTIMISERS
 from core.config import GrpoStage, Schedule, StageBase
-from core.errors import CheckpointError, SpecError
+from core.errors import CheckpointError
 from core.models.devices import to_device
-from core.models.precision import has_bitsandbytes
 from core.policies.base import Policy, Rollout, Scores
 from core.randomness import RowKey, seeded
 from core.training.parallel import LEARN, Machine, World, add_gradients, own_rows
@@ -118,14 +117,6 @@ class _BatchSums:
             values = [maxima[name] for _, maxima in gathered if name in maxima]
             metrics[name] = float(torch.tensor(values).max())  # NaN stays
         return metrics
-
-
-def check_optimisers(stages: Mapping[str, StageBase]) -> None:
-    """Raises SpecError where a stage names an optimiser of bitsandbytes, and that is not installed."""
-    for name, stage in stages.items():
-        if OPTIMISERS[stage.optim].eight_bit and not has_bitsandbytes():
-            problem = f"got {stage.optim}, and bitsandbytes is not installed"
-            raise SpecError(f"{problem}; pip install bitsandbytes, or set adamw_torch", key=f"stages.{name}.optim")
 
 
 def optimiser_of(stage: StageBase, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:

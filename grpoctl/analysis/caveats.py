@@ -113,13 +113,13 @@ def findings_of(runs: Runs) -> dict[str, dict[str, Any]]:
     and of all `runs` that have it.
     """
     findings: dict[str, dict[str, Any]] = {}
-    for severity in SEVERITIES:
-        for run in runs:
-            for name in finding_ids(run, severity):
-                entry = findings.setdefault(name, {"severity": severity, "at_severity": [], "runs": []})
-                places = ["runs", "at_severity"] if entry["severity"] == severity else ["runs"]
-                for place in places:
-                    entry[place] += [] if run.run_id in entry[place] else [run.run_id]
+    found = [(severity, run, name) for severity in SEVERITIES for run in runs for name in finding_ids(run, severity)]
+    for severity, run, name in found:
+        entry = findings.setdefault(name, {"severity": severity, "at_severity": [], "runs": []})
+        if run.run_id not in entry["runs"]:
+            entry["runs"].append(run.run_id)
+            if severity == entry["severity"]:
+                entry["at_severity"].append(run.run_id)
     return findings
 
 

@@ -210,7 +210,7 @@ def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
     """
     paths = [run.path for run in home.runs()]
     names = [experiment_name(name) for name in names]
-    profile = profile or shared_profile(paths, names)
+    asked, profile = profile, profile or shared_profile(paths, names)
 
     def resolve(name: str) -> Side:
         try:
@@ -224,7 +224,10 @@ def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
                 run = home.find(name)
             except NotFoundError:
                 raise error from None
-            return (load_run(run.path),)
+            found = load_run(run.path)
+            if asked is not None and found.result["profile"] != asked:
+                raise error from None
+            return (found,)
 
     return [resolve(name) for name in names]
 

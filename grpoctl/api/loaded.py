@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, assert_never, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from core.config import RunSpec
-from core.errors import AmbiguousNameError, NotFoundError
+from core.errors import AmbiguousNameError, NotFoundError, UserError
 from core.health.finding import Decider, Finding, RuledOut
 from grpoctl.analysis.collect import RunRecord, side
 from grpoctl.analysis.sweeps.document import read_study
@@ -268,7 +268,7 @@ def load(name: Place, kind: Kind | None = None, *, home: Place | None = None) ->
         case None:
             return _any(text, place)
         case _:
-            assert_never(kind)
+            raise UserError(f"got kind {kind!r}; allowed: {', '.join(get_args(Kind))}")
 
 
 def home_at(home: Place | None) -> Home:

@@ -123,6 +123,8 @@ def sweep(
     `overrides` are of the sweep (`budget.completions`); `parallel` runs at a time by worker processes, or `inline` in
     this one. Raises as `run` does.
     """
+    if trials is not None and trials < 1:
+        raise UserError(f"got trials={trials}; allowed: 1 or more")
     request = SweepRequest(
         name=os.fspath(name), overrides=tuple(override_texts(overrides or {})), profile=profile, trials=trials,
         seeds=None if seeds is None else ",".join(str(seed) for seed in _seeds(seeds)), storage=storage,

@@ -39,6 +39,9 @@ def import_spec(
     target = None if out is None else Path(os.path.expanduser(out))
     if target is not None and target.suffix != ".yaml":
         raise UserError(f"got --out {out}; a spec is a .yaml file")
+    if target is not None and _name(target) != target.stem:
+        names = "small letters, digits, - and _, 64 at most"
+        raise UserError(f"got --out {out}; a spec has its file's name: {names}, e.g. {_name(target)}.yaml")
     imported = spec_of_trl(_name(target or _redirected() or file), _fields(file))
     _check(imported.tree, file)
     text = _text(imported, file)

@@ -5,7 +5,6 @@ What is here: the command's options and `--dry-run`. What is not: running (run_s
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from grpoctl.cli import background, exits, notify, run_session
 from grpoctl.cli.options import Json, Overrides, Profile, parse_seeds, wet
 from grpoctl.cli.run_session import RunRequest
 from grpoctl.config import dump, plain, run_stem, spec_sha
-from grpoctl.executors.slots import VISIBLE, Slot, cpu_slots, gpu_slots, usable_cores
+from grpoctl.executors.slots import Slot, check_devices, cpu_slots, gpu_slots, usable_cores
 from grpoctl.runs.pace import budget_of, duration, rates_of_runs
 from grpoctl.runs.run_dir import Home
 
@@ -93,13 +92,7 @@ def run_slots(gpus: str | None, processes: int | None) -> tuple[Slot, ...]:
         numbers = parse_seeds(gpus)
     except UserError:
         raise UserError(f"got --gpus {gpus!r}; expected numbers from 0, each once, separated by commas: 0,1") from None
-    import torch
-
-    devices = torch.cuda.device_count()
-    if devices == 0:
-        raise UserError(f"got --gpus {gpus}, but torch sees no CUDA device here; --processes N shares the cores")
-    if VISIBLE not in os.environ and max(numbers) >= devices:
-        raise UserError(f"got GPU {max(numbers)}; this machine has {devices}, counted from 0")
+    check_devices(numbers, "--processes N shares the cores")
     return gpu_slots(numbers)
 
 

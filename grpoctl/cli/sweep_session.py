@@ -18,7 +18,7 @@ from grpoctl.cli.sweep_progress import SweepProgress
 from grpoctl.credentials import masked
 from grpoctl.executors import registry, slurm
 from grpoctl.executors.base import Executor
-from grpoctl.executors.slots import Slot, cpu_slots, gpu_slots, usable_cores
+from grpoctl.executors.slots import Slot, check_devices, cpu_slots, gpu_slots, usable_cores
 from grpoctl.executors.slurm import SlurmJobs
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.files import remove, storage_errors
@@ -84,6 +84,8 @@ class Workers:
         """Raises UserError where the options contradict each other, or a cluster refuses its part of them."""
         if self.executed_by == registry.SLURM:
             slurm.check(self.slurm)
+        if self.gpus is not None:
+            check_devices(parse_seeds(self.gpus), "--parallel N shares the cores")
 
     def slots(self, sweep: SweepSpec) -> tuple[Slot, ...]:
         """Where workers may run; none in this process. Raises UserError for options that contradict each other.

@@ -38,6 +38,18 @@ def cpu_slots(workers: int, cores: int | None = None) -> tuple[Slot, ...]:
     return tuple(Slot(number=number, threads=share(workers, cores)) for number in range(workers))
 
 
+def check_devices(gpus: Sequence[int], instead: str) -> None:
+    """Raises UserError where this machine has not all of these GPUs; `instead` says what does without any."""
+    import torch
+
+    devices = torch.cuda.device_count()
+    if devices == 0:
+        named = ",".join(map(str, gpus))
+        raise UserError(f"got --gpus {named}, but torch sees no CUDA device here; {instead}")
+    if VISIBLE not in os.environ and max(gpus) >= devices:
+        raise UserError(f"got GPU {max(gpus)}; this machine has {devices}, counted from 0")
+
+
 def gpu_slots(
     gpus: Sequence[int], per_gpu: int = 1, *, environ: Mapping[str, str] = os.environ, cores: int | None = None
 ) -> tuple[Slot, ...]:

@@ -139,6 +139,10 @@ def _moving(schedule: Schedule) -> str:
 
 
 def _left(spec: RunSpec, stage: GrpoStage, name: str) -> Iterator[tuple[str, str]]:
+    if spec.faults:
+        yield "faults", "mistakes are injected into grpoctl's own trainer alone"
+    if spec.init_from is not None:
+        yield "init_from", "export that run's weights and name their folder"
     default = GrpoStage.model_fields
     for key in (
         "entropy_weighting", "dynamic_sampling", "overlong", "adaptive_beta", "adaptive_entropy", "supervised_weight",

@@ -284,7 +284,12 @@ _OF_THE_MODEL = {
     "torch_dtype": "model.dtype", "lora_r": "model.lora.r", "lora_alpha": "model.lora.lora_alpha",
     "lora_dropout": "model.lora.lora_dropout", "lora_target_modules": "model.lora.target_modules",
 }  # fmt: skip
+_AT_LEAST_ONE = (
+    "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
+    "generation_batch_size", "num_iterations", "ref_model_sync_steps",
+)  # fmt: skip
 _LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05}  # TRL's defaults
+_LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 _SWITCHES = {"use_peft"}
 NOT_SAID = "builtin:tiny"
 _TRAIN_PROMPTS = TaskConfig.model_fields["train_prompts"].default
@@ -315,6 +320,9 @@ class _Reading:
             value = float(value)
         if isinstance(value, float) and int in kinds and float not in kinds and value.is_integer():
             value = int(value)
+        if name in _AT_LEAST_ONE and isinstance(value, int) and value < 1:
+            self.misread[name] = f"got {value}; allowed: 1 or more"
+            return DEFAULTS[name]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             self.misread[name] = f"got {value!r}, which is no {' or '.join(kind.__name__ for kind in kinds)}"
             return DEFAULTS[name]
@@ -424,13 +432,22 @@ def _lora_of(read: _Reading) -> dict[str, Any] | None:
     said = [key for key in read.given if key.startswith("lora_") and key in _OF_THE_MODEL]
     if not said and not read.given.get("use_peft"):
         return None
-    targets = read.given.get("lora_target_modules") or ["q_proj", "k_proj", "v_proj", "o_proj"]
+    targets = read.given.get("lora_target_modules") or list(_LORA_TARGETS)
+    targets = [targets] if isinstance(targets, str) else targets
+    if not isinstance(targets, list) or not all(isinstance(name, str) for name in targets):
+        read.misread["lora_target_modules"] = f"got {targets!r}; allowed: a list of names"
+        targets = list(_LORA_TARGETS)
+    numbers = {}
+    for name, default in _LORA.items():
+        value = read.given.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            read.misread[name] = f"got {value!r}, which is no number"
+            value = default
+        numbers[name.removeprefix("lora_")] = value
     return {
-        "r": int(read.given.get("lora_r", _LORA["lora_r"])),
-        "lora_alpha": float(read.given.get("lora_alpha", _LORA["lora_alpha"])),
-        "lora_dropout": float(read.given.get("lora_dropout", _LORA["lora_dropout"])),
-        "target_modules": [targets] if isinstance(targets, str) else list(targets),
-    }
+        "r": int(numbers["r"]), "lora_alpha": float(numbers["alpha"]), "lora_dropout": float(numbers["dropout"]),
+        "target_modules": targets,
+    }  # fmt: skip
 
 
 def _stage_of(read: _Reading, assumed: list[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from core.errors import SpecError
 SPEC: dict[str, Any] = {
     "name": "mine",
     "seed": 3,
-    "trainer": {"params": {"note": "a 'b' \"c\"\nd é", "flag": True, "lr": 7}},
+    "trainer": {"params": {"note": "a 'b' \"c\"\nd é", "flag": True, "lr": 7, "twice": 1}},
     "stages": {
         "sft": {"max_steps": 5},
         "grpo": {
@@ -23,6 +23,7 @@ SPEC: dict[str, Any] = {
             "temperature": {"start": 0.7, "end": 0.7, "steps": 0},
             "beta": {"start": 0.1, "end": 0.0, "steps": 10},
             "top_p": None,
+            "twice": 2,
         },
     },
 }
@@ -57,6 +58,7 @@ def test_words(template: str, expected: list[str]) -> None:
         ("t 'x", ["No closing quotation"]),
         ("  ", ["no word"]),
         ("t {learning_rat}", ["learning_rat", "{learning_rate}"]),
+        ("t {twice}", ["trainer.params.twice", "stages.grpo.twice"]),  # a param does not shadow a setting
         ("t {max_steps}", ["stages.sft.max_steps", "stages.grpo.max_steps"]),
         ("t {top_p}", ["stages.grpo.top_p", "null"]),
         ("t {seed", ["{seed"]),

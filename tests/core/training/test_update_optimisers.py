@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from core.algorithms.names import OPTIMISERS, Optimiser
 from core.errors import SpecError
+from core.policies.registry import check_optimisers
 from core.randomness import RowKey
-from core.training.update import LossParts, Update, check_optimisers
+from core.training.update import LossParts, Update
 from tests.core.training.test_update import Loss, rollout_of
 from tests.fakes import TabularPolicy, batch_of, grpo_stage
 
@@ -94,7 +95,7 @@ def test_each_goes_on_from_its_state_to_the_bit(optim: str) -> None:
 
 @pytest.mark.parametrize("optim", EIGHT_BIT)
 def test_eight_bits_are_bitsandbytes(optim: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.training.update.has_bitsandbytes", lambda: False)
+    monkeypatch.setattr("core.policies.registry.has_bitsandbytes", lambda: False)
     check_optimisers({"warm": grpo_stage()})
     with pytest.raises(SpecError, match=f"{optim}.*bitsandbytes.*adamw_torch") as refused:
         check_optimisers({"warm": grpo_stage(), "last": grpo_stage(optim=optim)})

@@ -78,6 +78,9 @@ def test_the_overrides_of_verl(grpoctl: Grpoctl) -> None:
     assert all(re.fullmatch(r"[\w.]+=\S+", f"{key}={value}") for key, value in lines.items())  # each one word
     above = out.splitlines()[out.splitlines().index("actor_rollout_ref.rollout.temperature=0.3") - 1]
     assert above.startswith("# stages.grpo.temperature; differs")
+    assert "left out" in next(
+        line for line in grpoctl("export", "p30", "--to", "verl").out.splitlines() if "faults" in line
+    )
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])
