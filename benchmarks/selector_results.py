@@ -119,7 +119,7 @@ def main() -> None:
     arguments = parser.parse_args()
     keys = [(name, likeness) for likeness in LIKENESS for name in ("p40", "p49")]
     if arguments.part == "all":
-        keys += [(name, likeness) for likeness in (0.9999, 0.5) for name in EXPERIMENTS]
+        keys += [(name, likeness) for likeness in reversed(LIKENESS) for name in EXPERIMENTS]
     keys = list(dict.fromkeys(keys))
     jobs = [(name, likeness, seed, arguments.profile) for name, likeness in keys for seed in range(arguments.seeds)]
     started = time.monotonic()
