@@ -76,6 +76,44 @@ def one(job: tuple[str, float, int, str]) -> dict[str, Any]:
     }
 
 
+def kl_sources() -> None:
+    """Print p40's `kl/whole` (`full`, over 640 queries, weights as RCE left them) with RCE and dropout apart."""
+    import torch
+
+    from core.assemble import assemble, open_checkpoints
+    from core.training.trainer import drive
+    from grpoctl.config import load
+
+    torch.set_num_threads(1)
+    print("| RCE | dropout in the update | mean | median | 90 % quantile |\n|---|---|---|---|---|")
+    for rce, dropout in ((True, True), (True, False), (False, True)):
+        still = ["stages.grpo.epochs=1", "stages.grpo.learning_rate=1e-15", *([] if rce else ["stages.rce.epochs=1"])]
+        spec = load("p40", seed=0, overrides=still if rce else [*still, "stages.rce.learning_rate=1e-15"]).spec
+        values: list[float] = []
+
+        with TemporaryDirectory() as folder:
+            trainer = assemble(spec, open_checkpoints(spec, Path(folder)))
+            network: Any = trainer.policy.network  # type: ignore[attr-defined]
+
+            class Values:
+                def step_done(
+                    self, row: Any, samples: Any, timings: Any, evaluated: Any = None, *, network: Any = network
+                ) -> None:
+                    if row.get("kl/whole") is None:
+                        return
+                    if not dropout:  # noqa: B023 - called within this turn
+                        network.dropout.p = network.attention.dropout = 0.0
+                    values.append(row["kl/whole"])  # noqa: B023
+
+            drive(trainer.steps(), Values())
+        drawn = torch.tensor(values[1:])  # the first has dropout in any case
+        print(
+            f"| {'5 epochs' if rce else 'none'} | {'.5' if dropout else 'none'} | {drawn.mean():.3g} | "
+            f"{drawn.median():.3g} | {drawn.quantile(0.9):.3g} |",
+            flush=True,
+        )
+
+
 def interval(values: list[float]) -> str:
     """Mean and its 95 % t interval over seeds."""
     from core.health.statistics import mean_interval
@@ -114,9 +152,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--profile", default="tiny")
-    parser.add_argument("--part", choices=("axis", "all"), default="all")
+    parser.add_argument("--part", choices=("axis", "all", "kl"), default="all")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.part == "kl":
+        kl_sources()
+        return
     keys = [(name, likeness) for likeness in LIKENESS for name in ("p40", "p49")]
     if arguments.part == "all":
         keys += [(name, likeness) for likeness in reversed(LIKENESS) for name in EXPERIMENTS]

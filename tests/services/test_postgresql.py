@@ -14,7 +14,7 @@ import pytest
 
 from core.errors import StorageError
 from grpoctl.children import python_module
-from grpoctl.runs.run_dir import Home
+from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir, studies
 from grpoctl.sweeps import storage
@@ -135,11 +135,14 @@ def ended_trials(study: StudyDir) -> int:
     return sum(trial["status"] != "RUNNING" for trial in document(study).get("trials", ()))
 
 
+def mirrored_run(run: RunDir) -> bool:
+    """True when the run has rows in MLflow."""
+    return run.mlflow.exists() and bool(json.loads(run.mlflow.read_text()).get("synced_step"))
+
+
 def mirrored(study: StudyDir) -> bool:
-    """True when a run has rows in MLflow."""
-    return any(
-        (json.loads(run.mlflow.read_text()).get("synced_step") or 0) for run in study.runs() if run.mlflow.exists()
-    )
+    """True when a run of the study has rows in MLflow."""
+    return any(map(mirrored_run, study.runs()))
 
 
 def points_in_files(study: StudyDir) -> Counter[tuple[str, str, str]]:
@@ -186,6 +189,16 @@ def test_nothing_is_lost_while_the_servers_are_away_in_mid_sweep_and_at_its_end(
     eventually(lambda: ended_trials(study()) > at, "the sweep goes on without it", LIMIT)
     server.start()
     eventually(lambda: BEHIND not in document(study()), "the database has everything again", LIMIT)
+    tracking.stop()
+    at = ended_trials(study())
+    eventually(lambda: ended_trials(study()) > at, "the sweep goes on without MLflow", LIMIT)
+    tracking.start()
+    begun_before = {run.id for run in study().runs()}
+    eventually(
+        lambda: any(run.id not in begun_before and mirrored_run(run) for run in study().runs()),
+        "a run that began later is in MLflow",
+        LIMIT,
+    )
     assert ended_trials(study()) < 6, "the sweep was too short for this test"
     eventually(lambda: ended_trials(study()) >= 5, "the last trial is under way", LIMIT)
     server.stop()
