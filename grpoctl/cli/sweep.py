@@ -207,6 +207,7 @@ def print_plan(request: SweepRequest) -> None:
     """Notes, then what would be run, how long anything like it took here, and how to start it. Writes nothing."""
     home = Home.locate()
     study, sweep = _study(request, home)
+    request.workers.check()
     slots = _slots(request, sweep)
     total = total_of(sweep, request.trials)
     first = known_trials(sweep, 1, slots)

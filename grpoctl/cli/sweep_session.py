@@ -82,8 +82,15 @@ class Workers:
 
     def check(self) -> None:
         """Raises UserError where the options contradict each other, or a cluster refuses its part of them."""
-        if self.executed_by == registry.SLURM:
-            slurm.check(self.slurm)
+        match self.executed_by:
+            case registry.SLURM:
+                slurm.check(self.slurm)
+            case registry.RAY:
+                from grpoctl.executors.ray import check_reachable
+
+                check_reachable(self.address)
+            case _:
+                pass
         if self.gpus is not None:
             check_devices(parse_seeds(self.gpus), "--parallel N shares the cores")
 

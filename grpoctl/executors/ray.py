@@ -414,7 +414,7 @@ def _connected(address: str | None) -> Any:
     check_ray()
     import ray
 
-    _check_reachable(address)
+    check_reachable(address)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         if not ray.is_initialized():
@@ -429,7 +429,7 @@ def _connected(address: str | None) -> Any:
     return ray
 
 
-def _check_reachable(address: str | None) -> None:
+def check_reachable(address: str | None) -> None:
     """Raises RunError where nobody listens at HOST:PORT: Ray itself would try for minutes, then end this process."""
     host, _, port = (address or os.environ.get("RAY_ADDRESS", "")).rpartition(":")
     if not host or not port.isdigit() or "/" in host:

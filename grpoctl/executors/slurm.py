@@ -13,6 +13,7 @@ from __future__ import annotations
 import getpass
 import os
 import shlex
+import shutil
 import subprocess
 import time
 from collections import Counter, deque
@@ -42,6 +43,8 @@ LEAST_LEAD = 15
 TRIES = 3  # times that a worker is lost at a job without any progress, or ends as soon as it has started
 SHORT_LIFE = 60.0  # seconds
 _JOB_FILE = "job-id"
+_NO_LIMIT = ("UNLIMITED", "INFINITE")
+_ADVICE = "; check the --slurm options against sinfo and your accounts"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +93,16 @@ def seconds_of(limit: str) -> int | None:
 
 def check(jobs: SlurmJobs) -> None:
     """Raises UserError where SLURM is not there or refuses such jobs: before a study is made. Submits nothing."""
-    _ask("sbatch", "--test-only", *jobs.options(), "--wrap=true")
+    if jobs.time is not None and seconds_of(jobs.time) is None and jobs.time.upper() not in _NO_LIMIT:
+        forms = "MINUTES, M:S, H:M:S, D-H, D-H:M, D-H:M:S or UNLIMITED"
+        raise UserError(f"got --slurm-time {jobs.time}; allowed: {forms}, e.g. 4:00:00")
+    try:
+        _ask("sbatch", "--test-only", *jobs.options(), "--wrap=true")
+    except UserError as error:
+        if shutil.which("squeue") and queued() is None:
+            why = str(error).removeprefix("sbatch refuses: ").partition(_ADVICE)[0]
+            raise UserError(f"no SLURM controller answers sbatch and squeue: {why}; is slurmctld running?") from None
+        raise
 
 
 def _ask(program: str, *arguments: str) -> str:
@@ -110,7 +122,7 @@ def _ask(program: str, *arguments: str) -> str:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         first = next((line for line in lines if "error:" in line), lines[0] if lines else "")
         why = first.removeprefix(f"{program}: ").removeprefix("error: ") or f"exit code {done.returncode}"
-        raise UserError(f"{program} refuses: {why}; check the --slurm options against sinfo and your accounts")
+        raise UserError(f"{program} refuses: {why}{_ADVICE}")
     return done.stdout
 
 

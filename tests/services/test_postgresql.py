@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,26 @@ def mirrored(study: StudyDir) -> bool:
     return any(map(mirrored_run, study.runs()))
 
 
+def take_away_in_turn(server: PostgreSQL, tracking: Tracking, study: Callable[[], StudyDir]) -> None:
+    """The database crashes and comes back, then MLflow's server: each away until a trial has ended without it."""
+    server.stop(crash=True)
+    eventually(lambda: BEHIND in document(study()), "the sweep has noticed that its database is away", LIMIT)
+    at = ended_trials(study())
+    eventually(lambda: ended_trials(study()) > at, "the sweep goes on without it", LIMIT)
+    server.start()
+    eventually(lambda: BEHIND not in document(study()), "the database has everything again", LIMIT)
+    tracking.stop()
+    at = ended_trials(study())
+    eventually(lambda: ended_trials(study()) > at, "the sweep goes on without MLflow", LIMIT)
+    tracking.start()
+    begun_before = {run.id for run in study().runs()}
+    eventually(
+        lambda: any(run.id not in begun_before and mirrored_run(run) for run in study().runs()),
+        "a run that began later is in MLflow",
+        LIMIT,
+    )
+
+
 def points_in_files(study: StudyDir) -> Counter[tuple[str, str, str]]:
     """(run, metric, step) of every number in the runs' rows."""
     return Counter(
@@ -183,22 +203,7 @@ def test_nothing_is_lost_while_the_servers_are_away_in_mid_sweep_and_at_its_end(
         return study_in(served.home)
 
     eventually(lambda: ended_trials(study()) >= 1 and mirrored(study()), "a trial has ended, and is in MLflow", LIMIT)
-    server.stop(crash=True)
-    eventually(lambda: BEHIND in document(study()), "the sweep has noticed that its database is away", LIMIT)
-    at = ended_trials(study())
-    eventually(lambda: ended_trials(study()) > at, "the sweep goes on without it", LIMIT)
-    server.start()
-    eventually(lambda: BEHIND not in document(study()), "the database has everything again", LIMIT)
-    tracking.stop()
-    at = ended_trials(study())
-    eventually(lambda: ended_trials(study()) > at, "the sweep goes on without MLflow", LIMIT)
-    tracking.start()
-    begun_before = {run.id for run in study().runs()}
-    eventually(
-        lambda: any(run.id not in begun_before and mirrored_run(run) for run in study().runs()),
-        "a run that began later is in MLflow",
-        LIMIT,
-    )
+    take_away_in_turn(server, tracking, study)
     assert ended_trials(study()) < 6, "the sweep was too short for this test"
     eventually(lambda: ended_trials(study()) >= 5, "the last trial is under way", LIMIT)
     server.stop()

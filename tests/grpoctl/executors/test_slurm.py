@@ -341,6 +341,28 @@ def test_what_sbatch_refuses_is_said_in_its_words(played: Played, said: str, fac
     assert "\n" not in str(refused.value)
 
 
+def test_a_cluster_whose_controller_does_not_answer_is_not_told_about_partitions(played: Played) -> None:
+    played.refuse("sbatch: error: Unable to contact slurm controller (connect failure)\n")
+    (played.folder / "programs" / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(UserError, match="no SLURM controller answers") as refused:
+        slurm.check(SlurmJobs(partition="short"))
+    assert "Unable to contact slurm controller (connect failure)" in str(refused.value)
+    assert "sinfo" not in str(refused.value)
+
+
+@pytest.mark.parametrize("limit", ["4:00:00", "90", "1-12", "2-0:30:15", "unlimited", "INFINITE"])
+def test_a_time_limit_as_slurm_writes_it_is_taken(played: Played, limit: str) -> None:
+    slurm.check(SlurmJobs(time=limit))
+    assert f"--time={limit}" in played.submitted[-1]
+
+
+@pytest.mark.parametrize("limit", ["foo", "4h", "1:2:3:4", "x-3", ""])
+def test_any_other_time_limit_is_refused_before_slurm_is_asked(played: Played, limit: str) -> None:
+    with pytest.raises(UserError, match=f"--slurm-time {limit}; allowed: "):
+        slurm.check(SlurmJobs(time=limit))
+    assert played.submitted == []
+
+
 def test_a_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="sbatch is not on the PATH"):
