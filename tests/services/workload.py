@@ -14,6 +14,7 @@ from grpoctl.runs.study_dir import StudyDir, studies
 from tests.end_to_end.cli import Done, Started, eventually
 
 PACE = "PACE"  # seconds that a call of the reward takes; none where it is not set
+HOLD = "HOLD"  # a file: while it is there, no reward is given
 REWARD = """\
 import os
 import time
@@ -21,6 +22,8 @@ import time
 
 def score(completions, row, **kwargs):
     time.sleep(float(os.environ.get("PACE", "0")))
+    while os.path.exists(os.environ.get("HOLD", "")):
+        time.sleep(0.1)
     return [(len(text) * 7 + number) % 5 / 4 for text, number in zip(completions, row)]
 """
 EXPERIMENT = """\
