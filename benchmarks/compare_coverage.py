@@ -1,6 +1,6 @@
 """Are the intervals of `grpoctl compare` right, and its verdicts? Simulated, with differences that are known.
 
-    python benchmarks/compare_coverage.py [--pairs 2000] [--families 300]
+    python benchmarks/compare_coverage.py [--pairs 2000] [--families 300] [--sides 2 20]
 
 Two sides of S seeds answer the same M problems with two draws each. What a side does differs by seed (`seed`), by
 problem (`problem`: B is better at some problems and worse at others) and by draw (standard deviation 1 in each answer);
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,14 +195,14 @@ def coverage(pairs: int, slow: int) -> None:
         )
 
 
-def false_claims(families: int) -> None:
+def false_claims(families: int, counts: Sequence[int]) -> None:
     """How often the best of equal sides is called better than another one."""
     print(f"\nverdicts that call one of equal sides better than another, of {families} families, in percent")
-    print(f"{'noise':<28}{'seeds':>6} | " + "".join(f"{sides:>7} sides" for sides in (2, 3, 5, 10, 20)))
+    print(f"{'noise':<28}{'seeds':>6} | " + "".join(f"{sides:>7} sides" for sides in counts))
     for label, spread in (("equal", 1.0), ("up to three times another's", 3.0)):
         for s in SEEDS:
             shares = []
-            for many in (2, 3, 5, 10, 20):
+            for many in counts:
                 dice = np.random.default_rng([s, many])
                 noises_K = np.linspace(1.0, spread, many)[:, None, None]
                 wrong = 0
@@ -228,8 +228,10 @@ if __name__ == "__main__":
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--slow", type=int, default=300, help="pairs for the bootstraps")
     parser.add_argument("--families", type=int, default=1000)
+    parser.add_argument("--sides", type=int, nargs="+", default=(2, 3, 5, 10, 20), help="of the families")
     arguments = parser.parse_args()
     started = time.perf_counter()
-    coverage(arguments.pairs, arguments.slow)
-    false_claims(arguments.families)
+    if arguments.pairs:
+        coverage(arguments.pairs, arguments.slow)
+    false_claims(arguments.families, arguments.sides)
     print(f"{time.perf_counter() - started:.0f} s")

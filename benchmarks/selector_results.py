@@ -128,8 +128,9 @@ def interval(values: list[float]) -> str:
 def table(results: list[dict[str, Any]], keys: list[tuple[str, float]]) -> str:
     """A Markdown row for each (experiment, likeness)."""
     lines = [
-        "| experiment | likeness | live | Adv Std | supervised | final | gain of the last stage | random | best |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| experiment | likeness | live groups | Adv Std | supervised | final | gain of the last stage | random | "
+        "nearest | best possible | 1, 3, 4 shots |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, likeness in keys:
         runs = [run for run in results if (run["experiment"], run["likeness"]) == (name, likeness)]
@@ -139,10 +140,12 @@ def table(results: list[dict[str, Any]], keys: list[tuple[str, float]]) -> str:
         live = "-" if runs[0]["live"] is None else f"{fmean(run['live'] for run in runs):.3f}"
         std = "-" if runs[0]["group_std"] is None else f"{fmean(run['group_std'] for run in runs):.4f}"
         baselines = [run["baselines"] for run in runs]
+        random, nearest, best = (fmean(one[key] for one in baselines) for key in ("random", "nearest", "best_possible"))
+        shots = ", ".join(f"{fmean(run['shots'][f'eval/rewards/accuracy_{n}'] for run in runs):.3f}" for n in (1, 3, 4))
         lines.append(
             f"| {name} | {likeness:g} | {live} | {std} | {fmean(run['ends']['sft'] for run in runs):.3f} | "
             f"{fmean(run['final'] for run in runs):.3f} | {interval(gains) if gains else '-'} | "
-            f"{fmean(b['random'] for b in baselines):.3f} | {fmean(b['best_possible'] for b in baselines):.3f} |"
+            f"{random:.3f} | {nearest:.3f} | {best:.3f} | {shots} |"
         )
     return "\n".join(lines)
 
