@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev, stdev
 
 from core.health.case import Case, Settings
@@ -88,18 +88,36 @@ def least_rank_std(n: int) -> float:
     return 1.0 / math.sqrt(n - 1)
 
 
-def spread_of(settings: Settings) -> Spread | None:
-    """The spread that the settings fix; None where one that matters is unknown, or the normaliser is another one."""
+def sizes_of(settings: Settings) -> tuple[int, ...]:
+    """The completions that a group may have: those chosen of it, or any up to `num_generations` if they were stored."""
     n = settings.num_generations
-    if n is None or n < 2 or settings.reshaped:
+    if settings.group_sizes or n is None:
+        return settings.group_sizes or ()
+    return tuple(range(2, n + 1)) if settings.offline else (n,)
+
+
+def spread_of(settings: Settings) -> Spread | None:
+    """The spread that the settings fix; None where one that matters is unknown, or the normaliser is another one.
+
+    Of groups of several sizes it has the bounds of all, which hold for means over them.
+    """
+    sizes = sizes_of(settings)
+    if not sizes or min(sizes) < 2 or settings.reshaped:
         return None
     if settings.transform == "rank" and (settings.ranks_break_ties is not False or settings.scale_rewards is None):
-        return _plain_ranks(n, settings)
-    z_score = settings.scale_rewards == "group" and settings.baseline in ("group", None)
-    return _z_score(n, settings) if z_score else None
+        spreads = [_plain_ranks(n, settings) for n in sizes]
+    elif settings.scale_rewards == "group" and settings.baseline in ("group", None):
+        spreads = [_z_score(n, settings) for n in sizes]
+    else:
+        return None
+    return replace(
+        min(spreads, key=lambda spread: spread.least),
+        most=max(spread.most for spread in spreads),
+        largest=max(spread.largest for spread in spreads),
+    )
 
 
-def _plain_ranks(n: int, settings: Settings) -> Spread | None:
+def _plain_ranks(n: int, settings: Settings) -> Spread:
     """1 - 2 rank / (n - 1), clipped where a clip is known."""
     clip = math.inf if settings.advantage_clip is None else settings.advantage_clip
     values = [max(-clip, min(clip, 1.0 - 2.0 * rank / (n - 1))) for rank in range(n)]
@@ -315,12 +333,14 @@ def impossible_advantage(case: Case) -> Sequence[Finding]:
     - z-score, ddof 0: std 1; equal rewards get 0. Largest sqrt(n - 1).
     - z-score, ddof 1: std sqrt((n - 1) / n). Largest (n - 1) / sqrt(n).
 
+    Groups of several sizes (`keep_candidates`; stored ones, of which a query may have fewer) have the bounds of all.
     A share q of live groups gives a std between q and sqrt(q) of a live one's: pooled over a batch it is the root, and
     the mean over one-group batches is q. `--set ranks_break_ties=true` says that ranks are by argsort.
 
     Confounder: something else that shapes advantages. Silent for steps with missing rewards, a virtual best sample,
-    kept candidates, `positive_reward`, an overlong penalty, a KL in the reward, an eps that is not small against the
-    rewards' spread, and batch or running statistics. "Certain" holds if the column is what its name says.
+    candidates kept of a sampled group, `positive_reward`, an overlong penalty, a KL in the reward, an eps that is not
+    small against the rewards' spread, and batch or running statistics. "Certain" holds if the column is what its name
+    says.
 
     Do: compute the advantages of one logged group again, by hand, from its rewards.
 
@@ -339,20 +359,22 @@ def impossible_advantage(case: Case) -> Sequence[Finding]:
 
 def _too_large(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding | None:
     """More than the normaliser can give to any group; logs of one group a step may divide by n - 1."""
-    n = case.settings.num_generations or 2
-    std, most = seen.live, spread.most
+    least = min(sizes_of(case.settings))
+    std, most, of_them = seen.live, spread.most, f"{spread.name} of {_sizes(case)} rewards at most"
     if seen.everyone is not None:
-        least = min(case.settings.group_sizes or (n,)) if seen.grouped else n
         std, most = seen.everyone, spread.most * math.sqrt(least / max(1, least - 1))
     if std is not None and std > (1 + ROUNDING) * most:
-        return _other(
-            f"a standard deviation of {std:.3g}", f"{spread.name} of {n} rewards at most {most:.3g}", std, most
-        )
+        return _other(f"a standard deviation of {std:.3g}", f"{of_them} {most:.3g}", std, most)
     if seen.largest is not None and seen.largest > (1 + ROUNDING) * spread.largest:
-        limit = spread.largest
-        what = f"values up to {seen.largest:.3g}"
-        return _other(what, f"{spread.name} of {n} rewards at most {limit:.3g}", seen.largest, limit)
+        return _other(
+            f"values up to {seen.largest:.3g}", f"{of_them} {spread.largest:.3g}", seen.largest, spread.largest
+        )
     return None
+
+
+def _sizes(case: Case) -> str:
+    sizes = sizes_of(case.settings)
+    return str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
 
 
 def _too_small(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding | None:
@@ -392,7 +414,7 @@ def _are_no_ranks(spread: Spread, seen: AdvantageMeans) -> bool:
 
 
 def _no_ranks(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding:
-    n, s = case.settings.num_generations, seen.everyone or 0.0
+    s = seen.everyone or 0.0
     floor, count = case.settings.std_floor or USUAL_FLOOR, case.once(live_count)
     small: Mapping[str, float] = {"std_floor": floor}
     suggest: tuple[str, ...]
@@ -407,22 +429,23 @@ def _no_ranks(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding:
             f"of all groups differ by about {small['implied_reward_std']:.1g}"
         )
     whatever, some = "whatever the rewards", f"or at least {spread.least:.3g} where some are equal and not all"
-    ranks = f"have {spread.most:.3g} {whatever if spread.of_equal else some}"
+    of_ranks = spread.least if spread.of_equal else spread.most
+    ranks = f"have {of_ranks:.3g} {whatever if spread.of_equal else some}"
     return Finding(
         id="impossible-advantage",
         severity="error",
         summary=(
-            f"advantages have a standard deviation of {s:.2g}, and ranks of {n} completions {ranks}: "
+            f"advantages have a standard deviation of {s:.2g}, and ranks of {_sizes(case)} completions {ranks}: "
             f"no rank normalisation made them; {gives}"
         ),
         evidence={
-            **seen.numbers(), "rank_std": spread.most, "least_rank_std": spread.least, "largest_rank": spread.largest,
+            **seen.numbers(), "rank_std": of_ranks, "least_rank_std": spread.least, "largest_rank": spread.largest,
             **small, **_counted(count), "predicted_std_of_z_score": s,
         },
         rules_out=(
             RuledOut(
                 id="rank-normalisation",
-                why=f"the standard deviation is {s:.2g}, and ranks of {n} {ranks}",
+                why=f"the standard deviation is {s:.2g}, and ranks of {_sizes(case)} {ranks}",
             ),
             *no_causes(case, seen.rows),
         ),

@@ -308,6 +308,11 @@ Z_OF_EIGHT = Settings(num_generations=8, scale_rewards="group", baseline="group"
         (SHARED, everyone(0.15, dead=0.8), False),  # at least 0.2 x 0.5
         (SHARED, everyone(0.06), False),  # 12 % of the groups may be live
         (SHARED, everyone(0.04), True),
+        (replace(RANKS, group_sizes=(3, 5)), everyone(0.7435), False),  # an epoch of 3, then two of 5: .816 and .707
+        (replace(RANKS, group_sizes=(3, 5)), everyone(0.69), False),  # all of 5, and few digits
+        (replace(RANKS, group_sizes=(3, 5)), everyone(0.6), True),
+        (replace(RANKS, group_sizes=(3, 5)), everyone(1.1), True),  # 3 by n - 1: 1
+        (replace(RANKS, num_generations=15, offline=True), everyone(0.95), False),  # stored: some queries have 2
         (Z_OF_EIGHT, everyone(1.0, dead=0.0), False),
         (Z_OF_EIGHT, everyone(0.5, dead=0.6), False),  # sqrt(0.4) = 0.63 in one batch, 0.4 over many
         (Z_OF_EIGHT, everyone(0.15, dead=0.6), True),  # below half of 0.4
