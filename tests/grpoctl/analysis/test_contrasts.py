@@ -201,7 +201,7 @@ def test_pass_at_k_is_unbiased(right: int, draws: int, k: int, chance: float) ->
 
 
 def test_more_seeds_are_needed_for_a_smaller_difference() -> None:
-    # Seed variance 1 a side and nothing else: 2 (t.975 + t.8) sqrt(2 / n) <= gap.
+    # Seed variance 1 a side and nothing else: (t.98 + t.8) sqrt(2 / n) <= gap; a verdict over problems asks for 96 %.
     a = side([-1.0, -1.0], [0.0, 0.0], [1.0, 1.0])
     needed = []
     for gap in (0.5, 1.0, 2.0):
@@ -209,9 +209,22 @@ def test_more_seeds_are_needed_for_a_smaller_difference() -> None:
         needed.append(made.seeds_needed)
     for n, gap in zip(needed, (0.5, 1.0, 2.0), strict=True):
         assert n is not None
-        shown = [(t_quantile(0.975, 2 * m - 2) + t_quantile(0.8, 2 * m - 2)) * math.sqrt(2 / m) for m in (n - 1, n)]
+        shown = [(t_quantile(0.98, 2 * m - 2) + t_quantile(0.8, 2 * m - 2)) * math.sqrt(2 / m) for m in (n - 1, n)]
         assert shown[0] > gap >= shown[1]
-    assert needed == [64, 17, 6]
+    assert needed == [69, 18, 6]
+
+
+def test_a_verdict_over_problems_asks_for_more_than_one_over_seeds_alone() -> None:
+    a, b = side([0.0, 0.2], [0.1, 0.1], [0.4, 0.0]), side([0.5, 0.1], [0.3, 0.5], [0.2, 0.4])
+    made = contrast(a, b)
+    alone = contrast(Outcomes(values=a.values), Outcomes(values=b.values))
+    assert made.family is not None
+    assert made.df is not None
+    assert made.error is not None
+    assert made.family[1] - made.mean == pytest.approx(t_quantile(0.98, made.df) * made.error)
+    assert made.interval is not None
+    assert made.interval[1] - made.mean == pytest.approx(t_quantile(0.975, made.df) * made.error)
+    assert alone.family == alone.interval
 
 
 def test_a_difference_that_rests_on_one_seed_says_which() -> None:
