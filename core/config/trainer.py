@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from core.config.part import LATE, Part, Positive, PositiveInt, refusal
 from core.config.trl.fit import argument_problem
+from core.config.trl.values import combination_problems
 from core.errors import SpecError
 
 Scalar = bool | int | float | str
@@ -59,9 +60,11 @@ class TrainerSpec(Part):
                     raise refusal(key, f"belongs to kind: {kind}, and the kind is {self.kind}; leave it out")
         if self.kind == "command" and self.command is None:
             raise refusal("command", "is null; give the command line that starts the trainer")
-        for name in self.args:
-            if (problem := argument_problem(name)) is not None:
+        for name, value in self.args.items():
+            if (problem := argument_problem(name, value)) is not None:
                 raise refusal(f"args.{name}", problem)
+        for name, problem in combination_problems(self.args):
+            raise refusal(f"args.{name}", problem)
         return self
 
 
