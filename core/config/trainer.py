@@ -80,7 +80,11 @@ def words(template: str, spec: Mapping[str, Any], run_dir: str, *, key: str = "t
     if not parts:
         raise SpecError("got no word; give a command line", key=key)
     known = {**dict(_leaves(spec)), "run_dir": run_dir}
-    return ["".join(_filled(part, known, key)) for part in parts]
+    filled = ["".join(_filled(part, known, key)) for part in parts]
+    for word in filled:
+        if "\0" in word:
+            raise SpecError(f"got {word!r}: no program can be given the character U+0000", key=key)
+    return filled
 
 
 def _filled(word: str, known: Mapping[str, Any], key: str) -> Iterator[str]:

@@ -22,6 +22,8 @@ _PLAIN = {
 
 _TYPES = {"null": type(None), "bool": bool, "text": str, "file": str, "mapping": Mapping}
 
+FILES = [field.name for field in FIELDS.values() if "file" in [kind.strip() for kind in field.takes.split(",")]]
+
 
 def value_problem(name: str, value: Any) -> str | None:
     """What is wrong with the value of a field that is passed on: what was got and what is allowed; None if nothing."""
