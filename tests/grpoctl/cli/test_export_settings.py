@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import pickle
@@ -14,9 +15,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from core.config.run import check_fit
 from core.config.trl.fields import VERL
 from core.config.trl.settings import trl_settings
+from core.policies.registry import check_policy
 from grpoctl.config import experiments, load
+from grpoctl.executors.needs import check_trainer
 from grpoctl.runs.run_dir import Home
 from tests.architecture.source import ROOT
 from tests.grpoctl.cli.conftest import Grpoctl, untrained
@@ -111,9 +115,81 @@ def test_what_was_not_understood_is_listed(grpoctl: Grpoctl, tmp_path: Path) -> 
     assert set(document["not_understood"]) == {"foo", "report_to"}
 
 
+LARGE = {
+    "model_name_or_path": "org/model", "model_revision": "main", "dtype": "bfloat16", "use_peft": True,
+    "lora_target_modules": ["gate_proj"], "trust_remote_code": True, "use_vllm": True, "vllm_mode": "colocate",
+    "deepspeed": {"zero_optimization": {"stage": 3}}, "optim": "adamw_8bit", "warmup_steps": 500, "max_steps": 1000,
+    "per_device_train_batch_size": 8, "gradient_accumulation_steps": 8, "steps_per_generation": 16,
+    "max_completion_length": 4096, "push_to_hub": True, "chat_template_kwargs": {"enable_thinking": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [{}, LARGE, {"num_generations": 3, "per_device_train_batch_size": 3}])
+def test_the_profile_tiny_tries_an_imported_spec_here(
+    grpoctl: Grpoctl, tmp_path: Path, given: dict[str, object]
+) -> None:
+    (tmp_path / "c.json").write_text(json.dumps(given))
+    assert grpoctl("import", "trl", "c.json", "--out", "got.yaml").code == 0
+    spec = load("./got.yaml", profile="tiny").spec
+    check_fit(spec)
+    check_policy(spec)
+    check_trainer(spec)  # no package, device or hub is needed
+    stage = spec.stages["grpo"]
+    assert spec.language_model.source == "builtin:tiny"
+    assert stage.max_steps * stage.rows_per_step <= 256
+    assert stage.num_generations == given.get("num_generations", 8)
+    assert not spec.trainer.args.get("push_to_hub")
+    for command in (["check"], ["run", "--dry-run"]):
+        assert grpoctl(command[0], "./got.yaml", *command[1:], "-p", "tiny").code == 0
+
+
+def test_a_configuration_of_standard_input(grpoctl: Grpoctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def piped(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    piped(b'{"learning_rate": 2e-06}')
+    assert grpoctl("import", "trl", "-", "--out", "piped.yaml").code == 0
+    spec = load("./piped.yaml").spec
+    assert (spec.name, spec.stages["grpo"].learning_rate) == ("piped", 2e-6)
+    for data in (b"", b"[1]", pickle.dumps({"beta": 1}, protocol=0), b"a: [1"):
+        piped(data)
+        said = grpoctl("import", "trl", "-")
+        assert said.code == 2
+        (line,) = said.err.splitlines()
+        assert "standard input" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "facts"),
+    [
+        ("empty.yaml", b"", ["GRPOConfig"]),
+        ("broken.json", b'{"a":\n', ["JSON", "line 2"]),
+        ("comma.json", b'{"a": 1,}', ["JSON", "line 1"]),  # which YAML would take
+        ("broken.yaml", b"a: [1\n", ["YAML", "line 2"]),
+        ("text.yaml", b"\xff\xfe", ["UTF-8"]),
+        ("list.json", b"[1, 2]", ["list", "GRPOConfig"]),
+        ("zero.yaml", pickle.dumps({"beta": 1.0}, protocol=0), ["pickle"]),
+        ("one.json", pickle.dumps({"beta": 1.0}, protocol=1), ["pickle"]),
+        ("four.yaml", pickle.dumps({"beta": 1.0}, protocol=4), ["pickle"]),
+        ("twice.yaml", b"beta: 1\nbeta: 2\n", ["beta", "line 2"]),
+        ("merge.yaml", b"<<: {beta: 1}\n", ["<<"]),
+    ],
+)
+def test_what_is_no_configuration_is_called_one_by_its_file(
+    grpoctl: Grpoctl, tmp_path: Path, name: str, data: bytes, facts: list[str]
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    said = grpoctl("import", "trl", name)
+    assert said.code == 2
+    (line,) = said.err.splitlines()
+    assert [fact for fact in (name, *facts) if fact not in line] == []
+    assert [word for word in ("spec", "name:", "extends") if word in line] == []  # it is none, and need not be
+
+
 @pytest.mark.parametrize(
     ("argv", "facts"),
     [
+        (["import", "trl", "."], ["directory", "GRPOConfig"]),
         (["import", "trl", "training_args.bin"], ["pickle", "training_args.bin"]),
         (["import", "trl", "hidden.json"], ["pickle"]),
         (["import", "trl", "none.yaml"], ["none.yaml"]),
