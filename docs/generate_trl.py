@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from core.config.trl.fields import INHERITED_FIELDS, KEYS, OWN_FIELDS, STAGE, VERL, TrlField
+from core.config.trl.fields import INHERITED_FIELDS, KEYS, OWN_FIELDS, STAGE, VERL, VERL_VERSION, TrlField
 from core.config.trl.values import words
 
 PAGE = Path(__file__).resolve().parent / "trl.md"
@@ -51,7 +51,9 @@ def page() -> str:
             *_table(INHERITED_FIELDS),
             "",
             "## verl's names\n",
-            "What `grpoctl export --to verl` writes, and what a hint for an unknown key goes by.\n",
+            "What `grpoctl export --to verl` writes, and what a hint for an unknown key goes by. Each name was",
+            f"compared with `ppo_trainer.yaml` of verl {VERL_VERSION} (commit b178a3cd). Beside these",
+            "stands what verl asks for and no spec says: `rollout.name`, micro-batches, GPUs, `trainer.logger`.\n",
             *theirs,
             "",
         ]

@@ -356,6 +356,7 @@ faults | refused | | mistakes are injected into grpoctl's own trainer alone
 {STAGE}.skip_without_signal | grpoctl | | takes the gradient away before the optimiser sees it
 """
 
+VERL_VERSION = "0.8.0.dev of 2026-01-29"  # commit b178a3cd, with whose ppo_trainer.yaml the names were compared
 # Our key -> verl's (main_ppo's overrides). The first name is the one that is exported; the others are hints alone.
 VERL: Mapping[str, tuple[str, ...]] = {
     "model.source": ("actor_rollout_ref.model.path",),

@@ -36,14 +36,14 @@ class Setting:
     differs: str = ""
 
 
-def grpo_stage_of(spec: RunSpec) -> tuple[str, GrpoStage]:
+def grpo_stage_of(spec: RunSpec, trainer: str = "TRL's GRPOTrainer") -> tuple[str, GrpoStage]:
     """(name, stage) of the spec's GRPO stage. Raises SpecError where there is none, or no language model."""
     if spec.model is None:
-        raise SpecError(f"got {spec.policy.kind}; TRL trains a causal language model", key="policy.kind")
+        raise SpecError(f"got {spec.policy.kind}; {trainer} trains a causal language model", key="policy.kind")
     for name, stage in spec.stages.items():
         if isinstance(stage, GrpoStage):
             return name, stage
-    raise SpecError("there is no GRPO stage, and TRL's GRPOTrainer trains nothing else", key="stages")
+    raise SpecError(f"there is no GRPO stage, and {trainer} trains nothing else", key="stages")
 
 
 def steps_of(spec: RunSpec, stage: GrpoStage) -> int:
