@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.architecture.source import ROOT
 from tests.grpoctl.cli.conftest import Grpoctl
 
 COMMAND = """
@@ -105,3 +107,19 @@ def test_a_spec_that_is_only_validated_may_name_what_another_machine_has(grpoctl
     (files / "experiments" / "mine.yaml").write_text(COMMAND.replace("python3", "nosuchprogram"))
     assert grpoctl("validate", "mine").code == 0
     assert grpoctl("validate", "mine", "trainer.metrics=none.yaml").code == 0  # a setting, though it ends like a file
+
+
+def test_the_specs_of_the_page_are_sound(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "trainers.md").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.S) if block.startswith("name:")]
+    names = []
+    for block in blocks:
+        name = block.partition("\n")[0].removeprefix("name:").strip()
+        names.append(name)
+        folder = tmp_path / ("sweeps" if "\nexperiment:" in block else "experiments")
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.yaml").write_text(block)
+    assert names == ["mine", "mine-rates", "on-verl"]
+    for name in names:
+        said = grpoctl("validate", name)
+        assert said.code == 0, (name, said.err)
