@@ -6,7 +6,7 @@ SmolLM2-135M-Instruct under g10's profile small without its supervised stage, on
 its start, with one that was moved away from it (there the KL has a gradient), and with all weights. The same batch for
 both: what ours sampled. A model this small hardly ever answers right before it was taught to, and groups of equal
 rewards have no gradient, so the reward is how many different words a completion has. FOLDER has train.jsonl and
-test.jsonl. Needs trl; 6 GiB, minutes on two cores.
+test.jsonl. Needs trl; minutes on two cores.
 """
 
 from __future__ import annotations
