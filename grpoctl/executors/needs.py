@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from core.config import RunSpec
 from core.config.trainer import words
@@ -40,6 +40,8 @@ def check_trainer(spec: RunSpec) -> None:
                 raise SpecError(problem, key=f"trainer.{key}")
         case "grpoctl":
             pass
+        case other:
+            assert_never(other)
 
 
 def check_map(spec: RunSpec) -> None:
