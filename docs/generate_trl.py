@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from core.config.trl.fields import INHERITED_FIELDS, KEYS, OWN_FIELDS, STAGE, VERL, TrlField
+from core.config.trl.fields import INHERITED_FIELDS, KEYS, OWN_FIELDS, STAGE, VERL, VERL_VERSION, TrlField
+from core.config.trl.values import words
 
 PAGE = Path(__file__).resolve().parent / "trl.md"
 HEAD = """\
@@ -21,7 +22,8 @@ a spec of a GRPOConfig, and a spec with `trainer: {kind: trl}` is trained by TRL
 [trainers.md](trainers.md#trl).
 
 The tables are of TRL 1.16 and transformers 5; a test compares them with the installed classes. **mapped**: set by a
-key of the spec. **passed**: `trainer.args.NAME` passes it on by name. **refused**: grpoctl does it, or no spec has it.
+key of the spec. **passed**: `trainer.args.NAME` passes it on by name; values of another kind than its note's are
+refused before anything starts. **refused**: grpoctl does it, or no spec has it.
 `GRPO` stands for `stages.grpo`.
 """
 
@@ -49,7 +51,9 @@ def page() -> str:
             *_table(INHERITED_FIELDS),
             "",
             "## verl's names\n",
-            "What `grpoctl export --to verl` writes, and what a hint for an unknown key goes by.\n",
+            "What `grpoctl export --to verl` writes, and what a hint for an unknown key goes by. Each name was",
+            f"compared with `ppo_trainer.yaml` of verl {VERL_VERSION} (commit b178a3cd). Beside these",
+            "stands what verl asks for and no spec says: `rollout.name`, micro-batches, GPUs, `trainer.logger`.\n",
             *theirs,
             "",
         ]
@@ -60,7 +64,9 @@ def _table(fields: Mapping[str, TrlField]) -> list[str]:
     rows = ["| field | is | key | note |", "|---|---|---|---|"]
     for field in fields.values():
         key = f"`{_short(field.key)}`" if field.key else f"`trainer.args.{field.name}`" if field.how == "passed" else ""
-        rows.append(f"| `{field.name}` | {field.how} | {key} | {_short(field.note)} |")
+        takes = " or ".join(words(field.name)) if field.how == "passed" else ""
+        note = "; ".join(filter(None, [takes, field.note]))
+        rows.append(f"| `{field.name}` | {field.how} | {key} | {_short(note)} |")
     return rows
 
 

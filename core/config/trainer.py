@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from core.config.part import LATE, Part, Positive, PositiveInt, refusal
 from core.config.trl.fit import argument_problem
+from core.config.trl.values import combination_problems
 from core.errors import SpecError
 
 Scalar = bool | int | float | str
@@ -59,9 +60,11 @@ class TrainerSpec(Part):
                     raise refusal(key, f"belongs to kind: {kind}, and the kind is {self.kind}; leave it out")
         if self.kind == "command" and self.command is None:
             raise refusal("command", "is null; give the command line that starts the trainer")
-        for name in self.args:
-            if (problem := argument_problem(name)) is not None:
+        for name, value in self.args.items():
+            if (problem := argument_problem(name, value)) is not None:
                 raise refusal(f"args.{name}", problem)
+        for name, problem in combination_problems(self.args):
+            raise refusal(f"args.{name}", problem)
         return self
 
 
@@ -77,7 +80,11 @@ def words(template: str, spec: Mapping[str, Any], run_dir: str, *, key: str = "t
     if not parts:
         raise SpecError("got no word; give a command line", key=key)
     known = {**dict(_leaves(spec)), "run_dir": run_dir}
-    return ["".join(_filled(part, known, key)) for part in parts]
+    filled = ["".join(_filled(part, known, key)) for part in parts]
+    for word in filled:
+        if "\0" in word:
+            raise SpecError(f"got {word!r}: no program can be given the character U+0000", key=key)
+    return filled
 
 
 def _filled(word: str, known: Mapping[str, Any], key: str) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from core import plugins
@@ -26,8 +25,6 @@ def check_policy(spec: RunSpec) -> None:
     """
     if spec.trainer.kind == "command":  # what its program needs, that program says
         return
-    if spec.trainer.kind == "trl" and find_spec("trl") is None:
-        raise SpecError("got trl, which is not installed: pip install 'grpoctl[trl]'", key="trainer.kind")
     check_optimisers(spec.stages)
     if spec.init_from is None and (lack := spec.policy.untrained) is not None:
         raise SpecError(lack[1], key=f"policy.{lack[0]}")

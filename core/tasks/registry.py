@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from core.errors import SpecError
 from core.tasks.arithmetic import ArithmeticTask
 from core.tasks.base import Task
 from core.tasks.external import ExternalTask
-from core.tasks.rewards.worker import NotFound, check_file, is_file
+from core.tasks.rewards.worker import NotFound, check_reference
 from core.tasks.workflow_dsl.task import WorkflowDslTask
 
 
@@ -119,10 +118,8 @@ def _check_embeddings(policy: PointerConfig, config: ExampleSelectionTaskSpec, t
 
 def _check_reward_files(task: CustomTaskSpec) -> None:
     for number, reward in enumerate(task.rewards):
-        place = reward.function.rpartition(":")[0]
         try:
-            if is_file(place):
-                check_file(Path(os.path.expanduser(place)).resolve())
+            check_reference(reward.function, Path.cwd())
         except NotFound as error:
             raise SpecError(f"{reward.function}: {error}", key=f"task.rewards.{number}.function") from None
 

@@ -18,12 +18,13 @@ from core.config.run import check_fit
 from core.health.before.advantages import AdvantageRow, DeadGroups, kept
 from core.health.before.inert import Inert
 from core.health.before.report import K_PASS_RATES, StageForesight, foresee
-from core.tasks import registry
+from core.tasks.registry import check_task
 from grpoctl import console
 from grpoctl.cli import check_data, check_resources, check_simulation, check_sweep
 from grpoctl.cli.options import Json, Overrides, Profile
 from grpoctl.config import load, spec_sha
 from grpoctl.config.loading import Loaded
+from grpoctl.executors.needs import check_trainer
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.profile import full_of, resolve_or_full
 from grpoctl.runs.run_dir import Home
@@ -126,7 +127,8 @@ def restated(loaded: Loaded) -> list[Inert]:
 def check_experiment(spec: RunSpec, restated: Sequence[Inert] = (), *, json: bool) -> dict[str, Any]:
     """The JSON document of an experiment; printed as text unless `json`. Raises what the task and its data raise."""
     check_fit(spec)
-    registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
+    check_task(spec)  # a task can refuse what a type cannot: more problems than there are
+    check_trainer(spec)
     foresight, sha = foresee(spec), spec_sha(spec)
     named = {knob.key for knob in foresight.inert}
     without_effect = [*foresight.inert, *(knob for knob in restated if knob.key not in named)]

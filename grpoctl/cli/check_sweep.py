@@ -10,17 +10,20 @@ from grpoctl.analysis.sweeps.wording import random_search_text
 from grpoctl.config import canonical
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
-from grpoctl.sweeps.candidates import points
+from grpoctl.sweeps.candidates import Candidates, points
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from grpoctl.sweeps.preview import described, notes
 from grpoctl.sweeps.samplers import startup
 from grpoctl.sweeps.spec import Axis, SweepSpec
+from grpoctl.sweeps.validation import check_trainers
 from grpoctl.wording import plural
 
 
 def check(name: str, profile: str, overrides: Sequence[str], *, json: bool) -> dict[str, Any]:
     """The JSON document of a sweep; printed as text unless `json`. Raises what loading raises."""
-    sweep = load_sweep(name, profile=profile, overrides=overrides, revisions=revisions_of(Home.locate())).spec
+    revisions = revisions_of(Home.locate())
+    sweep = load_sweep(name, profile=profile, overrides=overrides, revisions=revisions).spec
+    check_trainers(Candidates.of(sweep, revisions=revisions))
     sweep_document = document(sweep)
     if not json:
         print_sweep(sweep, sweep_document)

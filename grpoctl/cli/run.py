@@ -20,7 +20,7 @@ from grpoctl.cli.options import Json, Overrides, Profile, parse_seeds, wet
 from grpoctl.cli.run_session import RunRequest
 from grpoctl.config import dump, plain, run_stem, spec_sha
 from grpoctl.executors.slots import Slot, check_devices, cpu_slots, gpu_slots, usable_cores
-from grpoctl.runs.pace import budget_of, duration, rates_of_runs
+from grpoctl.runs.pace import Like, budget_of, duration, rates_of_runs
 from grpoctl.runs.run_dir import Home
 
 PER_CORE = 4  # processes; each holds a model, and more only wait for each other
@@ -125,8 +125,9 @@ def print_end_of_plan(request: RunRequest, home: Home, specs: Sequence[RunSpec],
         if spec.budget is not None and name == [*spec.stages][-1]:
             text = f"steps x {stage.rows_per_step} completions until {spec.budget.amount} {spec.budget.unit} are spent"
         stages.append(f"{label}{text}")
-    unit, each = budget_of(spec)
-    time = duration(rates_of_runs(home, spec.name, spec.profile, unit), each * len(specs))
-    unknown = f"time unknown: no run of {spec.name} under profile {spec.profile} was measured here yet"
+    _, each = budget_of(spec)
+    time = duration(rates_of_runs(home, Like.of(spec)), each * len(specs))
+    by = "" if spec.trainer.kind == "grpoctl" else f" by trainer.kind {spec.trainer.kind}"
+    unknown = f"time unknown: no run of {spec.name} under profile {spec.profile}{by} was measured here yet"
     console.print_text(f"{', '.join(stages)}; {unknown if time is None else time.text}")
     console.print_text(f"nothing was written; start it: {wet(request.argv)}")

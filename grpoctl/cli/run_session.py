@@ -28,6 +28,7 @@ from grpoctl.cli.verdict import print_result
 from grpoctl.config import Loaded, load, run_stem
 from grpoctl.executors.execution import Executed, execute
 from grpoctl.executors.hooks import Hooks
+from grpoctl.executors.needs import check_trainer
 from grpoctl.executors.slots import Slot
 from grpoctl.files import read_json
 from grpoctl.resources import verified
@@ -127,6 +128,7 @@ def resolve(request: RunRequest, home: Home) -> tuple[list[Loaded], str]:
         if not request.resume:  # a run that has ended is only shown again, whatever has become of its data
             check_policy(loaded.spec)
             check_task(loaded.spec)
+            check_trainer(loaded.spec)
     # --processes hides the GPUs, and with --detach only later
     on_cpu = bool(request.slots) and request.slots[0].device == ""
     facts = partial(precision.machine_facts, cuda=not on_cpu)

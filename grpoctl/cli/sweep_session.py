@@ -47,6 +47,7 @@ from grpoctl.sweeps.study import (
     reopened,
     unfinished,
 )
+from grpoctl.sweeps.validation import check_trainers
 from grpoctl.tracking.mirror import ADVICE, MirrorHandle, start_mirror
 
 WORKERS = 4  # at most, by default: each has torch in memory, and each more is a trial less to learn from
@@ -155,8 +156,11 @@ def resolve(request: SweepRequest, home: Home) -> SweepSpec:
     if request.profile == profiles.AUTO and not request.json:
         console.print_text(f"profile {profile} ({why})")
     sweep = load_sweep(request.name, profile=profile, overrides=overrides, revisions=revisions).spec
+    candidates = Candidates.of(sweep, revisions=revisions)
     if not sweep.ladder:  # whose rungs may have bases of their own: then their runs say it
-        check_policy(Candidates.of(sweep, revisions=revisions).reference({}))
+        check_policy(candidates.reference({}))
+    if request.workers.executed_by in (registry.INLINE, registry.POOL):  # workers elsewhere have what they need there
+        check_trainers(candidates)
     return sweep
 
 

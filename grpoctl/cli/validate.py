@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from grpoctl.cli import exits
 from grpoctl.cli.options import Json
 from grpoctl.cli.validate_rewards import is_custom, print_rewards, try_rewards
 from grpoctl.config import Library, load, sweep_library
+from grpoctl.executors.needs import check_map
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.sweeps.loading import kinds_of, load_sweep
@@ -31,7 +33,7 @@ def validate(
     json: Json = False,
 ) -> None:
     words = names or []
-    overrides = [word for word in words if "=" in word and not word.endswith(".yaml")]
+    overrides = [word for word in words if "=" in word and not (word.endswith(".yaml") and Path(word).exists())]
     specs = [word for word in words if word not in overrides]
     entries = check_specs(specs, overrides)
     if rewards:
@@ -98,6 +100,7 @@ def _check_experiment(name: str, overrides: Sequence[str]) -> dict[str, Any]:
         for profile in profiles:
             spec = load(name, profile=profile, overrides=overrides, revisions=revisions).spec
             check_fit(spec)
+            check_map(spec)
             check_task(spec)  # a task can refuse what a type cannot: more problems than there are
     except UserError as error:
         return _entry("experiment", name, profiles, error)

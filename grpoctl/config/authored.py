@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from core.config.trl.values import FILES
 from core.errors import NotFoundError, SpecError
 from grpoctl.config.documents import read_document
 from grpoctl.config.layers import Keys, Layer, leaves, merge
@@ -25,7 +26,6 @@ RESERVED = (FULL, "auto")  # `--profile auto` asks the command line to choose
 OF_THE_FILE = ("name", "revision", "source", "profile", "extends", "profiles")  # not for profiles and overrides
 _NOT_INHERITED = ("revision", "recorded", "extends")  # they tell of one file: its version and its history
 _NOT_SETTINGS = (*OF_THE_FILE, "title", "question", "expects", "recorded")
-_DATA = ("data", "eval_data", "test_data")  # parts of a task that name a file
 _EXPLICIT = ("./", "../", "~", "/")  # beginnings of a path
 
 
@@ -217,11 +217,14 @@ def _absolute_value(keys: Keys, value: str, folder: Path) -> str:
     may be `package.module:length`.
     """
     match keys:
-        case ("task", "path" | "pictures") | ("trainer", "accelerate_config"):
+        case (
+            ("task", "path" | "pictures")
+            | ("task", "data" | "eval_data" | "test_data", "path")
+            | ("task", "data", "query_embeddings" | "candidate_embeddings")
+            | ("trainer", "accelerate_config")
+        ):
             return _absolute(value, folder)
-        case ("task", data, "path") if data in _DATA:
-            return _absolute(value, folder)
-        case ("task", "data", "query_embeddings" | "candidate_embeddings"):
+        case ("trainer", "args", name) if name in FILES and not value.startswith("{"):  # that is JSON itself
             return _absolute(value, folder)
         case (
             ("task", "rewards", int(), "function")

@@ -28,38 +28,64 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT = {_TAG + "str", _TAG + "timestamp", _TAG + "value"}  # the last two are YAML 1.1: in 1.2 a date is a string
 
 
-def read_document(file: Path) -> Layer:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """What a file is meant to be, as messages call it: its name, what stands in it, and what kind of file it is."""
+
+    name: str
+    holds: str
+    file: str
+    merged: str = "write the keys out"  # in place of YAML 1.1's `<<`
+
+
+SPEC = Kind(
+    name="a spec", holds="a mapping that starts with 'name:'", file="a .yaml file", merged="use 'extends: PARENT'"
+)
+
+
+def read_document(file: Path, kind: Kind = SPEC) -> Layer:
     """The mapping a YAML file holds. Raises NotFoundError where there is none, SpecError for anything else wrong."""
-    text = read_text(file)
+    return document_of(read_text(file, kind), file, kind)
+
+
+def document_of(text: str, file: Path, kind: Kind = SPEC) -> Layer:
+    """The mapping that a file's text is. Raises SpecError."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("%"):  # `%YAML 1.1` would turn `no` into false for this file only
-            raise SpecError("YAML directives are not allowed; a spec is YAML 1.2", file=file, line=number)
+            message = f"YAML directives are not allowed; {kind.name} is YAML 1.2"
+            raise SpecError(message, file=file, line=number)
     node = _compose(text, file)
     if node is None:
-        raise SpecError("the file is empty; a spec is a mapping that starts with 'name:'", file=file)
+        raise SpecError(f"the file is empty; {kind.name} is {kind.holds}", file=file)
     if not isinstance(node, MappingNode):
-        kind = "list" if isinstance(node, SequenceNode) else "single value"
+        what = "list" if isinstance(node, SequenceNode) else "single value"
         line = node.start_mark.line + 1
-        raise SpecError(f"got a {kind} at the top; a spec is a mapping that starts with 'name:'", file=file, line=line)
-    reader = _Reader(file=file)
+        raise SpecError(f"got a {what} at the top; {kind.name} is {kind.holds}", file=file, line=line)
+    reader = _Reader(file=file, merged=kind.merged)
     tree = reader.value(node, ())
     assert isinstance(tree, dict)
     return Layer(tree=tree, places=reader.places)
 
 
-def read_text(file: Path) -> str:
+def read_text(file: Path, kind: Kind = SPEC) -> str:
     """The file's text. Raises NotFoundError, or SpecError where it is no file, too large, unreadable or not UTF-8."""
     if not file.exists():
         raise NotFoundError(f"no file {file}")
     if not file.is_file():
-        raise SpecError(f"is a {'directory' if file.is_dir() else 'special file'}; a spec is a .yaml file", file=file)
+        what = "directory" if file.is_dir() else "special file"
+        raise SpecError(f"is a {what}; {kind.name} is {kind.file}", file=file)
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)  # never the whole of something huge
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=file) from None
+    return text_of(data, file, kind)
+
+
+def text_of(data: bytes, file: Path, kind: Kind = SPEC) -> str:
+    """The text of a file's bytes. Raises SpecError where they are too many, or not UTF-8."""
     if len(data) > MAX_BYTES:
-        raise SpecError(f"is larger than {MAX_BYTES // 1024} KiB; a spec is a few kilobytes of YAML", file=file)
+        raise SpecError(f"is larger than {MAX_BYTES // 1024} KiB; {kind.name} is a few kilobytes", file=file)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -120,6 +146,7 @@ class _Reader:
     """Turns nodes into plain values and notes every value's place."""
 
     file: Path | None
+    merged: str = SPEC.merged
     places: dict[Keys, Place] = field(default_factory=dict)
     open: list[Node] = field(default_factory=list)  # the nodes around this one: an alias to one of them is a cycle
 
@@ -152,7 +179,7 @@ class _Reader:
         for key_node, value_node in node.value:
             line = self._line(key_node)
             if key_node.tag == _TAG + "merge":
-                raise SpecError("'<<' is YAML 1.1; use 'extends: PARENT'", file=self.file, line=line)
+                raise SpecError(f"'<<' is YAML 1.1; {self.merged}", file=self.file, line=line)
             key = key_node.value
             if key_node.tag not in _TEXT:
                 what = repr(key) if isinstance(key, str) else "a list or mapping"
@@ -191,7 +218,7 @@ def _scalar(node: ScalarNode) -> object:
 
 
 def _tagged(node: Node) -> str:
-    return f"got the tag {str(node.tag).replace(_TAG, '!!')}; a spec is plain data without tags"
+    return f"got the tag {str(node.tag).replace(_TAG, '!!')}; allowed: plain data without tags"
 
 
 def _number(text: str, convert: Callable[[str], float]) -> float:

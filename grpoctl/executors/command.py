@@ -184,7 +184,8 @@ class Log:
 
         begun = time.perf_counter()
         try:
-            reading = open_source(Source(name=str(self._place), path=self._place, columns=dict(self._spec.trainer.map)))
+            source = Source(name=str(self._place), path=self._place, columns=dict(self._spec.trainer.map), live=True)
+            reading = open_source(source)
         except GrpoError as error:
             self.problem = str(error)
             if not isinstance(error, NotFoundError):

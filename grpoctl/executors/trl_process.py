@@ -35,7 +35,7 @@ from core.policies.lm.causal_lm import CausalLMPolicy
 from core.randomness import ORDER, RowKey, permutation
 from core.tasks import registry
 from core.tasks.base import Example, Task
-from core.tasks.rewards.worker import resolve
+from core.tasks.rewards.worker import put_first, resolve
 from core.tasks.text import prompt_of
 from core.training.metrics import integrity_metrics, rollout_metrics, sample_rows
 from core.training.step import HeldOut
@@ -154,8 +154,12 @@ def _references(spec: RunSpec) -> dict[str, Any]:
     """GRPOTrainer's own arguments: functions and classes by reference."""
     given = {name: value for name, value in spec.trainer.args.items() if name in TRAINER_ARGUMENTS}
     here = Path.cwd()
+    if given:
+        put_first(here)  # as for reward functions: a module of the current folder is found
     return {
-        name: [resolve(one, here) for one in value] if isinstance(value, list) else resolve(str(value), here)
+        name: [resolve(one, here) for one in value]
+        if isinstance(value, list)
+        else resolve(str(value), here, classes=name == "environment_factory")
         for name, value in given.items()
     }
 

@@ -8,9 +8,10 @@ its steps are not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from core.config import RunSpec
 from core.errors import StorageError
@@ -19,7 +20,7 @@ from grpoctl.files import read_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import FINISHED
-from grpoctl.runs.study_dir import studies
+from grpoctl.runs.study_dir import StudyDir, studies
 from grpoctl.wording import plural
 
 # Before anything is known of the spread between runs of a machine: a standard deviation of the logarithm, which counts
@@ -101,39 +102,74 @@ def budget_of(spec: RunSpec) -> tuple[str, int]:
     return "completions", sum(stage.max_steps * stage.rows_per_step for stage in spec.stages.values())
 
 
-def rates_of_runs(home: Home, experiment: str, profile: str, unit: str) -> list[Rate]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Like:
+    """What a run must share with what was measured: another trainer has another clock, though the work is the same."""
+
+    experiment: str
+    profile: str
+    trainer: str  # grpoctl, trl or command
+    unit: str
+
+    @classmethod
+    def of(cls, spec: RunSpec, experiment: str | None = None) -> Like:
+        """Of a run of this spec; `experiment` where a sweep names another one than the run."""
+        unit, _ = budget_of(spec)
+        name = experiment or spec.name
+        return cls(experiment=name, profile=spec.profile, trainer=spec.trainer.kind, unit=unit)
+
+
+def rates_of_runs(home: Home, like: Like) -> list[Rate]:
     """Those of the newest finished runs of an experiment under a profile, those that were resumed left out."""
     rates = []
     for run in home.runs():
         with suppress(StorageError):
-            if (rate := _of_run(run, experiment, profile, unit)) is not None:
+            if (rate := _of_run(run, like)) is not None:
                 rates.append(rate)
         if len(rates) == MOST:
             break
     return rates
 
 
-def _of_run(run: RunDir, experiment: str, profile: str, unit: str) -> Rate | None:
+def _of_run(run: RunDir, like: Like) -> Rate | None:
     result, record = read_json(run.result) or {}, status.read(run.status)
     attempts = (read_json(run.provenance) or {}).get("attempts") or ()
-    spent = float((result.get("final") or {}).get(unit) or 0)
-    like = (result.get("experiment"), result.get("profile")) == (experiment, profile)
-    if not like or record is None or record.ended is None or len(attempts) > 1 or record.status not in FINISHED:
+    spent = float((result.get("final") or {}).get(like.unit) or 0)
+    mine = (result.get("experiment"), result.get("profile"), _trainer_of(result))
+    if mine != (like.experiment, like.profile, like.trainer):
+        return None
+    if record is None or record.ended is None or len(attempts) > 1 or record.status not in FINISHED:
         return None
     took = record.ended - record.started
     return Rate(name=run.id, seconds=took / spent, alone=True) if took > 0 and spent > 0 else None
 
 
-def rates_of_studies(home: Home, experiment: str, profile: str, unit: str) -> list[Rate]:
+def _trainer_of(result: Mapping[str, Any]) -> str:
+    return str(result.get("trainer", "grpoctl"))  # only another one is said
+
+
+def rates_of_studies(home: Home, like: Like) -> list[Rate]:
     """Those of the newest studies over an experiment under a profile: of each of its workers."""
-    return list(_of_studies(home, experiment, profile, unit))[:MOST]
+    return list(_of_studies(home, like))[:MOST]
 
 
-def _of_studies(home: Home, experiment: str, profile: str, unit: str) -> Iterator[Rate]:
+def _of_studies(home: Home, like: Like) -> Iterator[Rate]:
     for study in studies(home):
         with suppress(StorageError):
             document = read_json(study.state) or {}
-            spent = sum(float(trial.get(unit) or 0) for trial in document.get("trials") or ())
+            trials = document.get("trials") or ()
+            spent = sum(float(trial.get(like.unit) or 0) for trial in trials)
             worked = float(document.get("seconds") or 0) * int(document.get("workers") or 0)  # older ones do not say
-            if (document.get("experiment"), document.get("profile")) == (experiment, profile) and worked and spent:
+            mine = (document.get("experiment"), document.get("profile"))
+            if mine != (like.experiment, like.profile) or not worked or not spent:
+                continue
+            if _trainer_in(study, trials) == like.trainer:
                 yield Rate(name=study.id, seconds=worked / spent, alone=False)
+
+
+def _trainer_in(study: StudyDir, trials: Sequence[Mapping[str, Any]]) -> str | None:
+    """Who trained the runs of a study; None where trials chose."""
+    if any(key in ("trainer", "trainer.kind") for trial in trials for key in trial.get("params") or ()):
+        return None
+    results = (read_json(run.result) for run in study.runs())
+    return _trainer_of(next((result for result in results if result is not None), {}))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from core.algorithms.schedules import proportional_beta
@@ -17,7 +17,7 @@ from core.health.before.pitfalls import EQUAL_MODES
 from core.metrics import declared
 from grpoctl.config import Library, canonical, spec_sha
 from grpoctl.executors.slots import usable_cores
-from grpoctl.runs.pace import Duration, budget_of, duration, rates_of_runs, rates_of_studies
+from grpoctl.runs.pace import Duration, Like, budget_of, duration, rates_of_runs, rates_of_studies
 from grpoctl.runs.run_dir import Home
 from grpoctl.sweeps.candidates import Candidates, count, name_of, size
 from grpoctl.sweeps.spec import SweepSpec
@@ -236,8 +236,8 @@ class Cost:
 def cost_of(sweep: SweepSpec, spec: RunSpec, home: Home, *, trials: int, slots: int) -> Cost:
     """The cost of so many trials like `spec`, one of its points."""
     unit, each = budget_of(spec)
-    like = (home, sweep.experiment, sweep.profile, unit)
-    rates = rates_of_studies(*like) or rates_of_runs(*like)
+    like = replace(Like.of(spec, sweep.experiment), profile=sweep.profile)
+    rates = rates_of_studies(home, like) or rates_of_runs(home, like)
     workers = min(slots, usable_cores()) if rates and rates[0].alone else slots
     return Cost(
         sweep=sweep.name, profile=sweep.profile, trials=trials, seeds=len(sweep.seeds), slots=slots, unit=unit,

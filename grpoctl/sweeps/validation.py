@@ -21,6 +21,7 @@ from grpoctl.config import canonical, plain
 from grpoctl.config.authored import Authored
 from grpoctl.config.layers import Keys, Layer
 from grpoctl.config.problems import refused
+from grpoctl.executors.needs import check_trainer
 from grpoctl.sweeps.candidates import (
     EXPERIMENT,
     Candidates,
@@ -216,6 +217,23 @@ class PointRun:
 def point_runs(candidates: Candidates) -> list[PointRun]:
     """The runs of `some_points`. Raises SpecError for a point that makes none."""
     return [PointRun(params=params, spec=candidates.spec(params)) for params in some_points(candidates.sweep)]
+
+
+def check_trainers(candidates: Candidates) -> None:
+    """Raises SpecError for the first thing that a trainer of the runs lacks on this machine, a reward file included.
+
+    One of each trainer is asked: other keys change nothing that a machine could lack, but for a ladder's bases.
+    """
+    sweep, asked = candidates.sweep, set[str]()
+    keys = [*sweep.axes, *(key for settings in sweep.candidates.values() for key in settings)]
+    specs = [] if sweep.ladder else [candidates.reference({})]
+    if sweep.ladder or any(key.startswith("trainer.") for key in keys):
+        specs += [run.spec for run in point_runs(candidates)]
+    for spec in specs:
+        if (trainer := repr((spec.trainer, spec.task))) not in asked:
+            asked.add(trainer)
+            registry.check_task(spec)
+            check_trainer(spec)
 
 
 def incomparable(sweep: SweepSpec, key: str) -> str | None:

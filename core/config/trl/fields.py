@@ -20,12 +20,16 @@ STAGE = "stages.*"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrlField:
-    """A field of TRL's configuration: `key` is ours that it is mapped from, `note` the conversion or the reason."""
+    """A field of TRL's configuration: `key` is ours that it is mapped from, `note` the conversion or the reason.
+
+    `takes`: of a field that is passed on, the kinds of value that it has (values.py has their words).
+    """
 
     name: str
     how: How
     key: str = ""
     note: str = ""
+    takes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,41 +42,44 @@ class OwnKey:
     note: str = ""
 
 
+_CAP = f"or {STAGE}.importance_sampling_cap"
+
+# name | how | key of ours, or of what is passed on the values it takes | note
 _GRPO = f"""
 model_init_kwargs | refused | | grpoctl loads the model: model.source, model.revision and model.dtype say which
 trust_remote_code | mapped | model.trust_remote_code |
-router_aux_loss_coef | passed | |
-disable_dropout | passed | |
-cast_lm_head_to_fp32 | passed | |
+router_aux_loss_coef | passed | number>=0, null |
+disable_dropout | passed | bool |
+cast_lm_head_to_fp32 | passed | bool |
 num_generations | mapped | {STAGE}.num_generations |
 num_generations_eval | mapped | evaluation.num_generations_eval | grpoctl evaluates by itself
 max_completion_length | mapped | {STAGE}.max_completion_length |
-ds3_gather_for_generation | passed | |
+ds3_gather_for_generation | passed | bool |
 shuffle_dataset | refused | | prompts come in grpoctl's order, which the seed decides
-pad_to_multiple_of | passed | |
+pad_to_multiple_of | passed | int>=1, auto, null |
 generation_batch_size | mapped | {STAGE}.prompts_per_step | x num_generations; said by steps_per_generation
 steps_per_generation | mapped | {STAGE}.minibatches | minibatches x gradient_accumulation_steps
 temperature | mapped | {STAGE}.temperature |
 top_p | mapped | {STAGE}.top_p |
 top_k | mapped | {STAGE}.top_k |
 min_p | mapped | {STAGE}.min_p | 0 is null
-generation_kwargs | passed | |
+generation_kwargs | passed | mapping, null |
 chat_template_kwargs | mapped | model.chat_template_kwargs |
 repetition_penalty | mapped | {STAGE}.repetition_penalty |
-cache_implementation | passed | |
-use_vllm | passed | |
-vllm_mode | passed | |
-vllm_model_impl | passed | |
-vllm_enable_sleep_mode | passed | |
-vllm_structured_outputs_regex | passed | |
-vllm_server_base_url | passed | |
-vllm_server_host | passed | |
-vllm_server_port | passed | |
-vllm_server_timeout | passed | |
-vllm_group_port | passed | |
-vllm_gpu_memory_utilization | passed | |
-vllm_max_model_length | passed | |
-vllm_tensor_parallel_size | passed | |
+cache_implementation | passed | static, offloaded_static, dynamic, offloaded, quantized, null |
+use_vllm | passed | bool |
+vllm_mode | passed | server, colocate |
+vllm_model_impl | passed | vllm, transformers, auto |
+vllm_enable_sleep_mode | passed | bool |
+vllm_structured_outputs_regex | passed | text, null |
+vllm_server_base_url | passed | text, null |
+vllm_server_host | passed | text |
+vllm_server_port | passed | int 1..65535 |
+vllm_server_timeout | passed | number>=0 |
+vllm_group_port | passed | int 1..65535 |
+vllm_gpu_memory_utilization | passed | number 0..1 |
+vllm_max_model_length | passed | int>=1, null |
+vllm_tensor_parallel_size | passed | int>=1 |
 beta | mapped | {STAGE}.beta |
 num_iterations | mapped | {STAGE}.num_iterations |
 epsilon | mapped | {STAGE}.epsilon |
@@ -93,27 +100,27 @@ mask_truncated_completions | mapped | {STAGE}.mask_truncated_completions |
 sync_ref_model | mapped | {STAGE}.sync_ref_model |
 ref_model_mixup_alpha | mapped | {STAGE}.ref_model_mixup_alpha |
 ref_model_sync_steps | mapped | {STAGE}.ref_model_sync_steps | x num_iterations x minibatches: TRL counts updates
-top_entropy_quantile | passed | |
+top_entropy_quantile | passed | number 0..1 |
 entropy_coef | mapped | {STAGE}.entropy_coef |
 use_adaptive_entropy | mapped | {STAGE}.adaptive_entropy |
 entropy_coef_min | mapped | {STAGE}.adaptive_entropy.min |
 entropy_coef_max | mapped | {STAGE}.adaptive_entropy.max |
 entropy_coef_delta | mapped | {STAGE}.adaptive_entropy.delta |
 entropy_target | mapped | {STAGE}.adaptive_entropy.target |
-max_tool_calling_iterations | passed | |
-vllm_importance_sampling_correction | passed | |
-vllm_importance_sampling_mode | passed | | token_truncate where {STAGE}.importance_sampling_cap is set
-vllm_importance_sampling_clip_max | passed | | {STAGE}.importance_sampling_cap where that is set
-vllm_importance_sampling_clip_min | passed | |
-off_policy_mask_threshold | passed | |
+max_tool_calling_iterations | passed | int>=0, null |
+vllm_importance_sampling_correction | passed | bool |
+vllm_importance_sampling_mode | passed | token_truncate, token_mask, sequence_truncate, sequence_mask | {_CAP}
+vllm_importance_sampling_clip_max | passed | number>=0, null | {_CAP}
+vllm_importance_sampling_clip_min | passed | number>=0, null |
+off_policy_mask_threshold | passed | number, null |
 use_bias_correction_kl | mapped | {STAGE}.kl_estimator | true: k3_ratio, false: k3
 log_completions | refused | | samples.jsonl has every completion
-log_multimodal | passed | |
+log_multimodal | passed | bool |
 num_completions_to_print | refused | | samples.jsonl has every completion
 log_unique_prompts | refused | | samples.jsonl has every completion
 log_completions_hub_repo | refused | | samples.jsonl has every completion
-use_transformers_continuous_batching | passed | |
-transformers_continuous_batching_config | passed | |
+use_transformers_continuous_batching | passed | bool |
+transformers_continuous_batching_config | passed | mapping, null |
 use_transformers_paged | refused | | given up by TRL; set trainer.args.use_transformers_continuous_batching
 vllm_importance_sampling_cap | refused | | given up by TRL; set trainer.args.vllm_importance_sampling_clip_max
 """
@@ -134,42 +141,42 @@ lr_scheduler_type | mapped | {STAGE}.lr_scheduler_type |
 lr_scheduler_kwargs | refused | | the rate follows {STAGE}.lr_scheduler_type, lr_scheduler_steps and warmup_steps
 warmup_steps | mapped | {STAGE}.warmup_steps |
 optim | mapped | {STAGE}.optim |
-optim_args | passed | |
+optim_args | passed | text, null |
 weight_decay | mapped | {STAGE}.weight_decay |
 adam_beta1 | mapped | {STAGE}.adam_beta1 |
 adam_beta2 | mapped | {STAGE}.adam_beta2 |
 adam_epsilon | mapped | {STAGE}.adam_epsilon |
-optim_target_modules | passed | |
+optim_target_modules | passed | text, texts, null |
 gradient_accumulation_steps | mapped | {STAGE}.gradient_accumulation_steps |
-average_tokens_across_devices | passed | |
+average_tokens_across_devices | passed | bool |
 max_grad_norm | mapped | {STAGE}.max_grad_norm |
 label_smoothing_factor | refused | | a completion is no label: GRPO has none
 bf16 | mapped | model.mixed_precision | bf16: true
 fp16 | refused | | model.mixed_precision is no or bf16: the limits of the log-prob gap know no others
 bf16_full_eval | refused | | {_EVALUATES}
 fp16_full_eval | refused | | {_EVALUATES}
-tf32 | passed | |
-activation_checkpointing | passed | |
-activation_checkpointing_kwargs | passed | |
+tf32 | passed | bool, null |
+activation_checkpointing | mapped | model.gradient_checkpointing | the newer name
+activation_checkpointing_kwargs | passed | mapping, null |
 gradient_checkpointing | mapped | model.gradient_checkpointing |
-gradient_checkpointing_kwargs | passed | |
-torch_compile | passed | |
-torch_compile_backend | passed | |
-torch_compile_mode | passed | |
-use_liger_kernel | passed | |
-liger_kernel_config | passed | |
-use_cache | passed | |
-neftune_noise_alpha | passed | |
-torch_empty_cache_steps | passed | |
+gradient_checkpointing_kwargs | passed | mapping, null |
+torch_compile | passed | bool |
+torch_compile_backend | passed | text, null |
+torch_compile_mode | passed | default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs, null |
+use_liger_kernel | passed | bool |
+liger_kernel_config | passed | mapping, null |
+use_cache | passed | bool |
+neftune_noise_alpha | passed | number, null |
+torch_empty_cache_steps | passed | int>=1, null |
 auto_find_batch_size | refused | | TRL refuses it for GRPO
 logging_strategy | refused | | {_RECORDS}
 logging_steps | refused | | {_RECORDS}
 logging_first_step | refused | | {_RECORDS}
-log_on_each_node | passed | |
+log_on_each_node | passed | bool |
 logging_nan_inf_filter | refused | | guards must see what is not finite
-include_num_input_tokens_seen | passed | |
-log_level | passed | |
-log_level_replica | passed | |
+include_num_input_tokens_seen | passed | bool, all, non_padding, no |
+log_level | passed | detail, debug, info, warning, error, critical, passive |
+log_level_replica | passed | detail, debug, info, warning, error, critical, passive |
 disable_tqdm | refused | | grpoctl shows the progress
 report_to | refused | | {_TRACKS}
 run_name | refused | | {_TRACKS}
@@ -191,49 +198,49 @@ batch_eval_metrics | refused | | {_EVALUATES}
 save_only_model | refused | | a run that goes on needs its optimiser
 save_strategy | refused | | {_SAVES}
 save_steps | mapped | checkpoints.save_steps |
-save_on_each_node | passed | |
+save_on_each_node | passed | bool |
 save_total_limit | mapped | checkpoints.save_total_limit | the best one is kept besides
 enable_jit_checkpoint | refused | | {_SAVES}
-push_to_hub | passed | |
+push_to_hub | passed | bool |
 hub_token | refused | | a secret belongs into the environment: HF_TOKEN
-hub_private_repo | passed | |
-hub_model_id | passed | |
-hub_strategy | passed | |
-hub_always_push | passed | |
-hub_revision | passed | |
+hub_private_repo | passed | bool, null |
+hub_model_id | passed | text, null |
+hub_strategy | passed | end, every_save, checkpoint, all_checkpoints |
+hub_always_push | passed | bool |
+hub_revision | passed | text, null |
 load_best_model_at_end | refused | | grpoctl exports the best evaluation's weights
 metric_for_best_model | refused | | the best evaluation is that of eval/reward
 greater_is_better | refused | | the best evaluation is that of eval/reward
 ignore_data_skip | refused | | a run that goes on must see the prompts it had not seen
 restore_callback_states_from_checkpoint | refused | | what a run had reached stands in its metrics.jsonl
-full_determinism | passed | |
+full_determinism | passed | bool |
 seed | mapped | seed |
 data_seed | refused | | {_ORDERS}
-use_cpu | passed | |
-accelerator_config | passed | |
-parallelism_config | passed | |
-dataloader_drop_last | passed | |
-dataloader_num_workers | passed | |
-dataloader_pin_memory | passed | |
-dataloader_persistent_workers | passed | |
-dataloader_prefetch_factor | passed | |
-dataloader_multiprocessing_context | passed | |
-dataloader_in_order | passed | |
+use_cpu | passed | bool |
+accelerator_config | passed | mapping, file, null |
+parallelism_config | refused | | accelerate makes it: trainer.accelerate_config has these settings
+dataloader_drop_last | passed | bool |
+dataloader_num_workers | passed | int>=0 |
+dataloader_pin_memory | passed | bool |
+dataloader_persistent_workers | passed | bool |
+dataloader_prefetch_factor | passed | int>=1, null |
+dataloader_multiprocessing_context | passed | fork, spawn, forkserver, null |
+dataloader_in_order | passed | bool |
 remove_unused_columns | refused | | the prompts' ids are a column of the data
 label_names | refused | | a completion is no label: GRPO has none
 train_sampling_strategy | refused | | {_ORDERS}
 length_column_name | refused | | {_ORDERS}
-ddp_find_unused_parameters | passed | |
-ddp_bucket_cap_mb | passed | |
-ddp_broadcast_buffers | passed | |
-ddp_static_graph | passed | |
-ddp_backend | passed | |
-ddp_timeout | passed | |
-fsdp | passed | | or in trainer.accelerate_config
-fsdp_config | passed | | or in trainer.accelerate_config
-deepspeed | passed | | or in trainer.accelerate_config
-debug | passed | |
-skip_memory_metrics | passed | |
+ddp_find_unused_parameters | passed | bool, null |
+ddp_bucket_cap_mb | passed | int>=1, null |
+ddp_broadcast_buffers | passed | bool, null |
+ddp_static_graph | passed | bool, null |
+ddp_backend | passed | nccl, gloo, mpi, xccl, hccl, cncl, mccl, null |
+ddp_timeout | passed | int>=1 |
+fsdp | passed | bool, text, null | or in trainer.accelerate_config
+fsdp_config | passed | mapping, file, null | or in trainer.accelerate_config
+deepspeed | passed | mapping, file, null | or in trainer.accelerate_config
+debug | passed | text, texts |
+skip_memory_metrics | passed | bool |
 do_train | refused | | a run trains
 do_eval | refused | | {_EVALUATES}
 do_predict | refused | | {_EVALUATES}
@@ -349,6 +356,7 @@ faults | refused | | mistakes are injected into grpoctl's own trainer alone
 {STAGE}.skip_without_signal | grpoctl | | takes the gradient away before the optimiser sees it
 """
 
+VERL_VERSION = "0.8.0.dev of 2026-01-29"  # commit b178a3cd, with whose ppo_trainer.yaml the names were compared
 # Our key -> verl's (main_ppo's overrides). The first name is the one that is exported; the others are hints alone.
 VERL: Mapping[str, tuple[str, ...]] = {
     "model.source": ("actor_rollout_ref.model.path",),
@@ -404,7 +412,8 @@ def _cells(table: str) -> list[list[str]]:
 
 def _field(name: str, how: str, key: str, note: str) -> TrlField:
     assert how in ("mapped", "passed", "refused"), name
-    return TrlField(name=name, how=how, key=key, note=note)  # type: ignore[arg-type]
+    known = {"takes": key} if how == "passed" else {"key": key}
+    return TrlField(name=name, how=how, note=note, **known)  # type: ignore[arg-type]
 
 
 OWN_FIELDS = {cells[0]: _field(*cells) for cells in _cells(_GRPO)}

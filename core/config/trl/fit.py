@@ -14,6 +14,7 @@ from core.algorithms.names import scopes
 from core.config.grpo_stage import GrpoStage
 from core.config.part import Part
 from core.config.trl.fields import FIELDS, STAGE, TRAINER_ARGUMENTS, own_key
+from core.config.trl.values import value_problem
 
 # (surrogate, reduction) -> TRL's loss_type and importance_sampling_level; each is compared with TRL's own loss on one
 # batch in tests/equivalence.
@@ -30,13 +31,14 @@ LOSSES: Mapping[tuple[str, str], tuple[str, str]] = {
     ("gspo", "sequence_sum"): ("luspo", "sequence"),
 }
 NOT_TRANSFORMERS = ("adam", "adamax", "nadam", "radam", "adadelta", "asgd", "rprop")  # optimisers of ours that it lacks
+_OF_THE_CAP = ("vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max")
 ESTIMATORS = ("k3", "k3_ratio", "k2", "k1_ratio")  # of the KL in the loss: TRL's two, and two that grpoctl adds
 
 
-def argument_problem(name: str) -> str | None:
-    """Why `trainer.args` cannot have this name; None where it can."""
+def argument_problem(name: str, value: Any) -> str | None:
+    """Why `trainer.args` cannot have this name, or the name this value; None where it can."""
     if name in TRAINER_ARGUMENTS:
-        return None
+        return value_problem(name, value)
     field = FIELDS.get(name)
     if field is None:
         near = difflib.get_close_matches(name, [*FIELDS, *TRAINER_ARGUMENTS], n=1)
@@ -44,7 +46,7 @@ def argument_problem(name: str) -> str | None:
         return f"is no field of TRL's GRPOConfig; {hint}"
     match field.how:
         case "passed":
-            return None
+            return value_problem(name, value)
         case "mapped":
             return f"is set by {field.key.replace(STAGE, 'stages.grpo')}; set that"
         case "refused":
@@ -72,6 +74,9 @@ def unfit(
         yield "entropy_coef", "got a schedule; TRL's entropy_coef is one number"
     if stage.importance_sampling_cap is not None and args.get("use_vllm") is not True:
         yield "importance_sampling_cap", "TRL corrects by weights with vLLM alone: set trainer.args.use_vllm, or null"
+    twice = [name for name in _OF_THE_CAP if name in args]
+    if stage.importance_sampling_cap is not None and twice:
+        yield "importance_sampling_cap", f"is also said by trainer.args.{twice[0]}; set one of them"
     if (rows := stage.rows_per_step // stage.minibatches) % processes:
         yield "prompts_per_step", f"an update has {rows} completions, which {processes} processes cannot share evenly"
     if stage.rows_per_step % stage.minibatches:

@@ -19,6 +19,7 @@ from core.config.stage import Schedule, steps_of_epochs
 from core.config.task import TaskConfig
 from core.config.trl.fields import FIELDS, KEYS, SAME, STAGE, TRAINER_ARGUMENTS
 from core.config.trl.fit import LOSSES, micro_rows, unfit
+from core.config.trl.values import value_problem
 from core.errors import SpecError
 
 TRL_EPS = 1e-4  # what TRL adds to a standard deviation, of ddof 1
@@ -35,14 +36,14 @@ class Setting:
     differs: str = ""
 
 
-def grpo_stage_of(spec: RunSpec) -> tuple[str, GrpoStage]:
+def grpo_stage_of(spec: RunSpec, trainer: str = "TRL's GRPOTrainer") -> tuple[str, GrpoStage]:
     """(name, stage) of the spec's GRPO stage. Raises SpecError where there is none, or no language model."""
     if spec.model is None:
-        raise SpecError(f"got {spec.policy.kind}; TRL trains a causal language model", key="policy.kind")
+        raise SpecError(f"got {spec.policy.kind}; {trainer} trains a causal language model", key="policy.kind")
     for name, stage in spec.stages.items():
         if isinstance(stage, GrpoStage):
             return name, stage
-    raise SpecError("there is no GRPO stage, and TRL's GRPOTrainer trains nothing else", key="stages")
+    raise SpecError(f"there is no GRPO stage, and {trainer} trains nothing else", key="stages")
 
 
 def steps_of(spec: RunSpec, stage: GrpoStage) -> int:
@@ -243,7 +244,8 @@ def _at_start(name: str, schedule: Schedule, key: str) -> Setting:
 
 # TRL 1.16's defaults: of what is mapped all of them, of the others those that are not null, false or empty.
 DEFAULTS: Mapping[str, Any] = {
-    "seed": 42, "trust_remote_code": False, "bf16": True, "gradient_checkpointing": True, "eval_steps": None,
+    "seed": 42, "trust_remote_code": False, "bf16": True, "gradient_checkpointing": True,
+    "activation_checkpointing": None, "eval_steps": None,
     "num_generations_eval": None, "save_steps": 500, "save_total_limit": None, "num_generations": 8,
     "max_completion_length": 512, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "loss_type": "dapo",
     "importance_sampling_level": "token", "epsilon": 0.2, "epsilon_high": None, "delta": None,
@@ -341,7 +343,7 @@ def spec_of_trl(name: str, given: Mapping[str, Any]) -> Imported:
         **({"trust_remote_code": True} if read.of("trust_remote_code", bool) else {}),
         **_dtype_of(read),
         "mixed_precision": "bf16" if read.of("bf16", bool) else "no",
-        "gradient_checkpointing": read.of("gradient_checkpointing", bool),
+        "gradient_checkpointing": _checkpointing(read),
         **({"chat_template_kwargs": variables} if (variables := read.of("chat_template_kwargs", dict)) else {}),
         **({"lora": lora} if lora else {}),
     }
@@ -352,8 +354,10 @@ def spec_of_trl(name: str, given: Mapping[str, Any]) -> Imported:
     for key, value in read.given.items():
         if key not in FIELDS and key not in _OF_THE_MODEL and key not in _SWITCHES:
             read.misread[key] = "no field of TRL 1.16's GRPOConfig"
-        elif key in FIELDS and not _at_default(key, value, read.given):
-            if FIELDS[key].how == "passed":
+        elif key in FIELDS and not _at_default(key, value):
+            if FIELDS[key].how == "passed" and (problem := value_problem(key, value)) is not None:
+                read.misread[key] = problem
+            elif FIELDS[key].how == "passed":
                 args[key] = value
             elif FIELDS[key].how == "refused":
                 read.misread[key] = FIELDS[key].note
@@ -391,10 +395,14 @@ def _make_room(tree: dict[str, Any], stage: dict[str, Any]) -> None:
         stage["lr_scheduler_steps"] = stage["warmup_steps"]
 
 
-def _at_default(name: str, value: Any, given: Mapping[str, Any]) -> bool:
+def _checkpointing(read: _Reading) -> bool:
+    """Under its newer name, which goes before, or the older one; TRL writes both."""
+    newer = read.of("activation_checkpointing", bool)
+    return bool(read.of("gradient_checkpointing", bool) if newer is None else newer)
+
+
+def _at_default(name: str, value: Any) -> bool:
     """True where the field says what TRL does without it: a file that TRL wrote has all of them."""
-    if name == "activation_checkpointing":  # TRL writes gradient_checkpointing under both names
-        return value is None or value == given.get("gradient_checkpointing", True)
     empty = value in (None, False, "", []) if name not in DEFAULTS else value == DEFAULTS[name]
     return empty or (name in _WRITTEN and value == _WRITTEN[name])
 

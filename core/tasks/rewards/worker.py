@@ -11,6 +11,7 @@ costs and what becomes of rows without a value (judge).
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import difflib
 import faulthandler
@@ -28,7 +29,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import PathFinder, SourceFileLoader
 from itertools import islice
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
@@ -46,8 +47,8 @@ def is_file(place: str) -> bool:
     return place.endswith(".py") or "/" in place
 
 
-def resolve(reference: str, base: Path) -> Function:
-    """The function that a reference names. Raises NotFound, or whatever importing its module raises."""
+def resolve(reference: str, base: Path, *, classes: bool = False) -> Function:
+    """The function (or class, where they are meant) of a reference. Raises NotFound, or what importing it raises."""
     place, _, name = reference.rpartition(":")
     module = _from_file(base / Path(os.path.expanduser(place))) if is_file(place) else _from_path(place, base)
     function = getattr(module, name, None)
@@ -55,7 +56,7 @@ def resolve(reference: str, base: Path) -> Function:
     if function is None:
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise NotFound(f"{where} has no {name}; {_near(name, functions, 'callables in it')}")
-    if inspect.isclass(function):
+    if inspect.isclass(function) and not classes:
         raise NotFound(f"{name} in {where} is a class; allowed: a function, or an instance that can be called")
     if not callable(function):
         raise NotFound(f"{name} in {where} is of type {type(function).__name__}; allowed: a function")
@@ -70,6 +71,62 @@ def check_file(path: Path) -> None:
     there = [f.name for f in folder.glob("*.py")] if folder.is_dir() else []
     what = "is a folder" if path.is_dir() else "no such file"
     raise NotFound(f"{path}: {what}; {_near(path.name, there, f'Python files in {folder}')}")
+
+
+def check_reference(reference: str, base: Path) -> None:
+    """Raises NotFound where the file, the module or the name in it is missing. Reads alone: no module is imported."""
+    place, _, name = reference.rpartition(":")
+    if is_file(place):
+        path = (base / Path(os.path.expanduser(place))).resolve()
+        check_file(path)
+    else:
+        path = _source_of(place, base)
+        if path.suffix != ".py":  # compiled, or a package without a file: nobody can read what is in it
+            return
+    try:
+        names = _top_names(ast.parse(path.read_bytes(), str(path)).body)
+    except (SyntaxError, ValueError) as error:
+        raise NotFound(f"{path} is no Python: {error}") from None
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}") from None
+    if name not in names and not {"*", "__getattr__"} & names:
+        public = [one for one in names if not one.startswith("_")]
+        raise NotFound(f"{path} has no {name}; {_near(name, public, 'names in it')}")
+
+
+def _source_of(dotted: str, base: Path) -> Path:
+    """The file of a module, which is not imported, nor is what it is in. Raises NotFound."""
+    folders: Iterable[str] = [str(base), *sys.path]
+    found = None
+    for number, part in enumerate(parts := dotted.split("."), 1):
+        found = PathFinder.find_spec(part, list(folders))
+        if found is None and number == 1:  # of those that no folder has: built in, or found by a hook
+            found = importlib.util.find_spec(part) if part.isidentifier() else None
+        if found is None:
+            missing = ".".join(parts[:number])
+            of = "" if missing == dotted else f" (of {dotted})"
+            near = _near(part, _modules_in(base.joinpath(*parts[: number - 1])), f"modules in {base}")
+            raise NotFound(f"no module {missing}{of}: neither installed nor in {base}; {near}")
+        folders = found.submodule_search_locations or ()
+    return Path((found.origin if found is not None else None) or "")
+
+
+def _top_names(body: Iterable[ast.stmt]) -> set[str]:
+    """The names that a module's statements bind at its top; `*` where it takes all of another's."""
+    names: set[str] = set()
+    for statement in body:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(statement.name)
+            case ast.Import() | ast.ImportFrom():
+                names |= {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
+            case _:
+                inside = [one for one in ast.iter_child_nodes(statement) if isinstance(one, ast.stmt)]
+                handlers = getattr(statement, "handlers", ())
+                names |= _top_names([*inside, *(one for handler in handlers for one in handler.body)])
+                stored = (one for one in ast.walk(statement) if isinstance(one, ast.Name))
+                names |= {one.id for one in stored if isinstance(one.ctx, ast.Store)}
+    return names
 
 
 def signature_facts(function: Function) -> dict[str, object]:

@@ -30,13 +30,25 @@ class Source:
     """What the user named, and said of it.
 
     columns: column of a CSV -> metric (--map); settings: what is known of the configuration (--set), which goes before
-    what a reader finds.
+    what a reader finds. live: the log of a run that a command trains: it grows, so what `trainer.map` names may come
+    later, and messages speak of that key.
     """
 
     name: str  # as typed: a path, a run's id, an MLflow URI or run id
     path: Path | None  # the path, where there is something of that name
     columns: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    live: bool = False
+
+    @property
+    def mapped_by(self) -> str:
+        """What says which column is which metric."""
+        return "trainer.map" if self.live else "--map"
+
+    @property
+    def how_to_map(self) -> str:
+        """How a column is named."""
+        return "trainer.map: {METRIC: COLUMN}" if self.live else '--map "COLUMN=METRIC"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

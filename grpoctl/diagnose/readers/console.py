@@ -106,7 +106,7 @@ class _Console:
         assert source.path is not None  # knows() came first
         notes: list[str] = []
         log = _scan(source, notes)
-        _check_mapped(source, log)
+        notes += _not_there(source, log)
         form = _form_of(log)
         logged, averaged = log.logged[form], log.averaged[form]
         if form == "pairs":
@@ -132,7 +132,7 @@ class _Console:
         lost_columns = sorted(log.parser.unknown)
         if lost_columns:
             more.append(_left_out(lost_columns))
-        if (hints := _hints(log)) is not None:
+        if (hints := _hints(log, source)) is not None:
             more.append(hints)
         case = replace(case, averaged_over=max(case.averaged_over, averaged), numbered=not how.startswith(_BY_ORDER))
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
@@ -149,14 +149,21 @@ class _Console:
 READER = _Console()
 
 
-def _check_mapped(source: Source, log: _Log) -> None:
-    """Raises SpecError where --map names what the log does not have, with the nearest."""
+def _not_there(source: Source, log: _Log) -> list[str]:
+    """What the log does not have of the names that the user maps, with the nearest.
+
+    Raises SpecError for the first one where the log is whole.
+    """
     names = {name for entries in log.logged.values() for entry in entries for name in entry.cells} | log.parser.unknown
+    said = []
     for column in source.columns:
         if column not in names:
             near = difflib.get_close_matches(column, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names)[:20])}"
-            raise SpecError(f"--map: the log has no {column!r}; {hint}", file=source.path)
+            said.append(f"{source.mapped_by}: the log has no {column!r}; {hint}")
+    if said and not source.live:
+        raise SpecError(said[0], file=source.path)
+    return said
 
 
 def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
@@ -387,13 +394,17 @@ def _left_out(columns: Sequence[str]) -> str:
     return f"columns left out, for no rule reads them: {shown}"
 
 
-def _hints(log: _Log) -> str | None:
+def _hints(log: _Log, source: Source) -> str | None:
     """Which of the names that were not read are close to a metric's."""
     names = {
         name for names, kind in log.parser.unread.items() if _is_worth_it(log, kind) for name in names
     } | log.parser.unknown
-    near = [f"--map {metric}={name}" for name in sorted(names) if (metric := proposed(name)) is not None]
-    return f"names that look like metrics: try {' '.join(near[:6])}" if near else None
+    near = [(metric, name) for name in sorted(names) if (metric := proposed(name)) is not None][:6]
+    if not near:
+        return None
+    flags = " ".join(f"--map {metric}={name}" for metric, name in near)
+    pairs = ", ".join(f"{metric}: {name}" for metric, name in near)
+    return f"names that look like metrics: try {f'trainer.map: {{{pairs}}}' if source.live else flags}"
 
 
 def _is_worth_it(log: _Log, kind: Unread) -> bool:

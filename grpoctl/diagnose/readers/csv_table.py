@@ -30,7 +30,6 @@ _STEPS = (*STEPS, "epoch", "epochs")  # columns that number the rows
 _STEP = "step"
 _BOUNDS = ("__MIN", "__MAX")  # of W&B
 _NAMED = 6  # columns that a note names
-_MAP = '--map "COLUMN=METRIC"'
 _DELIMITERS = ",;\t"
 _COLUMNS = 2000
 _ROWS = 1_000_000
@@ -65,13 +64,13 @@ class _Csv:
         assert path is not None  # knows() came first
         notes: list[str] = []
         table = _of_tag(_of_dashboard(read_table(path, notes)))
-        names = _metrics_of_columns(table, source.columns)
+        names = _metrics_of_columns(table, source)
         rows, more = _rows(table, names)
         aside = [column for column in table.header if column and column not in names]
         left = [column for column in aside if not _numbers_rows(column) or _STEP in names.values()]
         if left:
             tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-            more.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {_MAP} takes one in")
+            more.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {source.how_to_map} takes one in")
         span = span_of(rows)
         if span > 1:
             more.append(f"rows are {span} steps apart: each is taken for the mean of so many")
@@ -122,15 +121,15 @@ def has_known_header(source: Source) -> bool:
     return False
 
 
-def _metrics_of_columns(table: Table, mapped: Mapping[str, str]) -> dict[str, str]:
+def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     """Column -> metric: as the user maps it, else by the column's own name. Raises SpecError."""
     header, path = table.header, table.path
-    for column in mapped:
-        if column not in header:
+    for column in source.columns:
+        if column not in header and not source.live:
             near = difflib.get_close_matches(column, header, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(header[:20])}"
             raise SpecError(f"has no column {column!r}; {hint}", file=path)
-    names = dict(mapped)
+    names = {column: metric for column, metric in source.columns.items() if column in header}
     marks = [(column, own) for column in header if (own := name_of(column)) == "update"]
     for column, own in [*metrics_of(tuple(header)), *marks]:
         if column not in names and not _numbers_rows(column) and own not in names.values():
@@ -140,7 +139,9 @@ def _metrics_of_columns(table: Table, mapped: Mapping[str, str]) -> dict[str, st
             raise SpecError(f"two columns are mapped to {metric}", file=path)
     if not set(names.values()) - {_STEP}:
         some = ", ".join(header[:8])
-        raise SpecError(f"no column is known ({some}); {_MAP} names one, e.g. reward/mean, loss, kl", file=path)
+        raise SpecError(
+            f"no column is known ({some}); {source.how_to_map} names one, e.g. reward/mean, loss, kl", file=path
+        )
     return names
 
 

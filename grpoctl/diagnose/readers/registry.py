@@ -60,7 +60,7 @@ def open_source(source: Source) -> Reading:
     if not source.name.strip():
         raise NotFoundError("the source has no name: give a run, a file, mlflow:RUN_ID, or - for standard input")
     settings = typed_settings(source.settings)
-    source = replace(source, columns=columns_of(source.columns))
+    source = replace(source, columns=columns_of(source.columns, source.mapped_by))
     with _as_file(source) as place:
         reading = _reader_of(place).read(place)
     rows, notes = without_impossible(reading.case.rows)
@@ -115,7 +115,8 @@ def _reader_of(source: Source) -> Reader:
     if reader is csv_table.READER and not source.columns and not csv_table.has_known_header(source):
         reader = next((log for log in _LOGS if log.knows(unmapped)), reader)  # what a file is goes before its name
     if reader is not None and source.columns and reader not in MAPPED:
-        raise SpecError(f"--map names columns of a table or a log; {_called(source)} is read as {reader.name}")
+        what = f"{source.mapped_by} names columns of a table or a log"
+        raise SpecError(f"{what}; {_called(source)} is read as {reader.name}")
     reader = reader or next((reader for reader in readers() if reader.knows(source)), None)
     if reader is None:
         raise NotFoundError(_nobody_knows(source))

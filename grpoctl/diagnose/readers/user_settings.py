@@ -45,20 +45,29 @@ def typed_settings(texts: Mapping[str, str]) -> dict[str, Any]:
     return settings
 
 
-def columns_of(pairs: Mapping[str, str]) -> dict[str, str]:
+def columns_of(pairs: Mapping[str, str], given_by: str = "--map") -> dict[str, str]:
     """Name in the log -> metric of what --map pairs, in either order (`avg_r=reward`, `reward=avg_r`).
 
-    Where both are names of metrics the second one is meant. Raises SpecError where neither is, with the nearest.
+    Where both are names of metrics the second one is meant. Raises SpecError where neither is, with the nearest; of
+    --map, whose metric stands behind, also where the second one is a metric's misspelt.
     """
     columns: dict[str, str] = {}
     for first, second in pairs.items():
-        near = difflib.get_close_matches(second, [*METRICS, *FOREIGN, *KNOWN], n=1, cutoff=_ALIKE)
+        if not first.strip() or not second.strip():
+            what = f"got {first!r} and {second!r}; allowed: a metric and a name in the log"
+            raise SpecError(what, key=given_by)
+        near = _nearest(second) if given_by == "--map" or _metric(first) is None else []
         column, metric = (second, _metric(first)) if _metric(second) is None and not near else (first, _metric(second))
         if metric is None:
-            hint = f"did you mean {near[0]}?" if near else unknown_metric(second)
-            raise SpecError(f"no metric {second!r} (--map); {hint}")
+            named = second if near or not _nearest(first) else first
+            hint = f"did you mean {_nearest(named)[0]}?" if _nearest(named) else unknown_metric(named)
+            raise SpecError(f"no metric {named!r}; {hint}", key=given_by)
         columns[column] = metric
     return columns
+
+
+def _nearest(name: str) -> list[str]:
+    return difflib.get_close_matches(name, [*METRICS, *FOREIGN, *KNOWN], n=1, cutoff=_ALIKE)
 
 
 def _metric(name: str) -> str | None:

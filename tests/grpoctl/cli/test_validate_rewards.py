@@ -103,13 +103,22 @@ def test_a_task_of_ours_is_tried_with_its_own_answers() -> None:
     assert [row["valid"] for row in entry["rows"]] == [True, True]
 
 
-@pytest.mark.parametrize(("reward", "code", "said"), [("right_place", 0, "are sound"), ("missing", 2, "fail")])
+@pytest.mark.parametrize(
+    ("reward", "code", "said"), [("rewards/mine.py:right_place", 0, "are sound"), ("bad.py:boom", 2, "fail")]
+)
 def test_a_spec_is_not_called_sound_for_its_rewards(grpoctl: Grpoctl, reward: str, code: int, said: str) -> None:
     """What was checked is named: the spec in which profiles; its rewards only where they were run."""
-    changed = f"task.rewards=[{{function: './rewards/mine.py:{reward}', weight: 1.2}}]"
+    changed = f"task.rewards=[{{function: './{reward}', weight: 1.2}}]"
     plain = grpoctl("validate", "mine", changed)
     assert (plain.code, "not run" in plain.out, "full, tiny, small" in plain.out) == (0, True, True)
     tried = grpoctl("validate", "mine", "--rewards", changed)
     (line,) = [line for line in tried.out.splitlines() if "profiles full" in line]
     assert (tried.code, said in line) == (code, True)
     assert "not run" not in line
+
+
+def test_a_reward_function_that_is_not_there_needs_no_run_to_be_found(grpoctl: Grpoctl) -> None:
+    said = grpoctl("validate", "mine", "task.rewards=[{function: './rewards/mine.py:right_plase'}]")
+    assert said.code == 2
+    assert "task.rewards.0.function" in said.err
+    assert "did you mean right_place?" in said.err

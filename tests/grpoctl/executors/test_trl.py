@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from core.errors import SpecError
-from core.policies import registry
-from core.policies.registry import check_policy
 from core.training.outcome import Ending
 from grpoctl.config import dump, load
 from grpoctl.executors.recorder import Recorder
@@ -237,12 +234,3 @@ def test_the_error_of_a_process_is_found_in_its_log(tmp_path: Path) -> None:
     assert error_in(log) == "torch.OutOfMemoryError: no room"
     log.write_text("a\nb\n")
     assert error_in(log) == "b"
-
-
-def test_without_trl_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = load("p31", profile="tiny", overrides=["trainer.kind=trl"]).spec
-    check_policy(spec)
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(SpecError, match=r"pip install 'grpoctl\[trl\]'") as caught:
-        check_policy(spec)
-    assert caught.value.key == "trainer.kind"

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from core.health.statistics import t_quantile
 from grpoctl.config import load
 from grpoctl.files import read_json, replace_json
-from grpoctl.runs.pace import PRIOR_DF, PRIOR_SD, Rate, budget_of, duration, rates_of_runs, rates_of_studies, spread
+from grpoctl.runs.pace import (
+    PRIOR_DF,
+    PRIOR_SD,
+    Like,
+    Rate,
+    budget_of,
+    duration,
+    rates_of_runs,
+    rates_of_studies,
+    spread,
+)
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import create_study
 from tests.conftest import Recorded
+
+LIKE = Like(experiment="p31", profile="tiny", trainer="grpoctl", unit="completions")
 
 
 def rate(seconds: float, *, alone: bool = False) -> Rate:
@@ -67,8 +80,8 @@ def test_runs_count_from_start_to_end_and_those_that_were_resumed_do_not(recorde
         replace_json(run.result, {**result, "final": {"completions": completions}})
         replace_json(run.provenance, {**provenance, "attempts": [{}] * attempts})
     # started at 1000 + seed, ended at 2000; the seconds of its steps, 1.0, leave out what a user waits for
-    assert rates_of_runs(home, "p31", "tiny", "completions") == [Rate(name=runs[0].id, seconds=10.0, alone=True)]
-    assert rates_of_runs(home, "p31", "full", "completions") == []
+    assert rates_of_runs(home, LIKE) == [Rate(name=runs[0].id, seconds=10.0, alone=True)]
+    assert rates_of_runs(home, replace(LIKE, profile="full")) == []
 
 
 def test_a_study_counts_its_workers_and_an_older_one_that_does_not_say_is_left_out(home: Home) -> None:
@@ -78,8 +91,45 @@ def test_a_study_counts_its_workers_and_an_older_one_that_does_not_say_is_left_o
         study = create_study(home, "lr-study-tiny-0123abcd")
         study.spec.write_text("name: lr-study\n")
         replace_json(study.state, {**known, **workers})
-    assert [found.seconds for found in rates_of_studies(home, "p31", "tiny", "completions")] == [0.5]
-    assert rates_of_studies(home, "p30", "tiny", "completions") == []
+    assert [found.seconds for found in rates_of_studies(home, LIKE)] == [0.5]
+    assert rates_of_studies(home, replace(LIKE, experiment="p30")) == []
+
+
+@pytest.mark.parametrize("trainer", ["trl", "command"])
+def test_another_trainer_has_another_clock(recorded: Recorded, home: Home, trainer: str) -> None:
+    own, other = recorded(seed=0), recorded(seed=1)
+    for run, more in ((own, {}), (other, {"trainer": trainer})):
+        result = read_json(run.result)
+        assert result is not None
+        replace_json(run.result, {**result, "final": {"completions": 100}, **more})
+    assert [found.name for found in rates_of_runs(home, LIKE)] == [own.id]
+    assert [found.name for found in rates_of_runs(home, replace(LIKE, trainer=trainer))] == [other.id]
+    assert Like.of(load("p31", profile="tiny", overrides=["trainer.kind=trl"]).spec).trainer == "trl"
+
+
+@pytest.mark.parametrize(
+    ("said", "params", "seen"),
+    [
+        (None, {}, ["grpoctl"]),
+        ("grpoctl", {}, ["grpoctl"]),
+        ("trl", {}, ["trl"]),
+        ("trl", {"trainer.kind": "trl"}, []),  # its trials are of both
+    ],
+)
+def test_a_study_is_of_the_trainer_of_its_runs(
+    home: Home, said: str | None, params: dict[str, str], seen: list[str]
+) -> None:
+    known = {"schema": 2, "experiment": "p31", "profile": "tiny", "seconds": 50.0, "workers": 2}
+    study = create_study(home, "lr-study-tiny-0123abcd")
+    study.spec.write_text("name: lr-study\n")
+    replace_json(study.state, {**known, "trials": [{"completions": 300, "params": params}]})
+    if said is not None:
+        run = study.run(0, 0)
+        run.path.mkdir(parents=True)
+        run.spec.write_text("name: p31\n")
+        replace_json(run.result, {} if said == "grpoctl" else {"trainer": said})
+    trainers = ("grpoctl", "trl", "command")
+    assert [one for one in trainers if rates_of_studies(home, replace(LIKE, trainer=one))] == seen
 
 
 def test_what_a_run_spends() -> None:

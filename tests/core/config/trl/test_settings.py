@@ -135,6 +135,7 @@ def test_trls_defaults_fill_what_a_file_leaves_out() -> None:
         ({"use_peft": True, "lora_r": "abc"}, "lora_r"),
         ({"use_peft": True, "lora_target_modules": 3}, "lora_target_modules"),
         ({"min_p": "low"}, "min_p"),
+        ({"vllm_server_port": "many"}, "vllm_server_port"),
         ({"ref_model_sync_steps": 3, "num_iterations": 2}, "ref_model_sync_steps"),
     ],
 )
@@ -151,6 +152,17 @@ def test_what_is_passed_on_and_what_stands_for_a_model() -> None:
     assert imported.tree["trainer"] == {"kind": "trl", "args": {"use_vllm": True, "vllm_mode": "server"}}
     model = imported.tree["model"]
     assert (model["source"], model["dtype"], model["lora"]["r"]) == ("a/b", "bfloat16", 8)
+
+
+def test_checkpointing_goes_by_its_newer_name_first() -> None:
+    for given, expected in (
+        ({}, True),
+        ({"gradient_checkpointing": False}, False),
+        ({"gradient_checkpointing": False, "activation_checkpointing": True}, True),
+    ):
+        imported = spec_of_trl("x", given)
+        assert imported.misread == {}
+        assert imported.tree["model"]["gradient_checkpointing"] is expected
 
 
 def test_rows_of_several_updates_are_one_step() -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from core.tasks.rewards.worker import UnusableError, numbers_of
+from core.tasks.rewards.worker import NotFound, UnusableError, check_reference, numbers_of, resolve
 
 
 @pytest.mark.parametrize(
@@ -94,3 +95,68 @@ def test_a_long_value_is_shortened() -> None:
     with pytest.raises(UnusableError) as caught:
         numbers_of("y" * 10_000_000, 3)
     assert len(str(caught.value)) < 200
+
+
+MODULE = """
+raise SystemExit("imported")
+import json as js
+from math import sqrt, floor as down
+if js:
+    A, (B, C) = 1, (2, 3)
+else:
+    D: int = 4
+try:
+    import nothing
+except ImportError as error:
+    nothing = None
+for E in (): pass
+def f():
+    inside = 1
+class G: pass
+async def h(): pass
+"""
+
+
+@pytest.mark.parametrize("name", ["js", "sqrt", "down", "A", "B", "C", "D", "E", "nothing", "f", "G", "h"])
+def test_a_name_at_the_top_of_a_file_is_there(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    check_reference(f"./mine.py:{name}", tmp_path)
+    check_reference(f"mine:{name}", tmp_path)  # neither runs it
+
+
+@pytest.mark.parametrize(
+    ("reference", "facts"),
+    [
+        ("./mine.py:inside", ["mine.py", "inside"]),
+        ("./mine.py:ff", ["did you mean f?"]),
+        ("./mine.py:floor", ["floor"]),
+        ("./none.py:f", ["none.py", "mine.py"]),
+        ("./bad.py:f", ["bad.py", "line 1"]),
+        ("mine:g", ["mine.py", "has no g"]),
+        ("nomodule:f", ["nomodule", "neither installed"]),
+        ("json.nothing:f", ["json.nothing", "of"]),
+        ("mine.deeper:f", ["mine.deeper"]),
+    ],
+)
+def test_a_reference_to_nothing(reference: str, facts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    with pytest.raises(NotFound) as caught:
+        check_reference(reference, tmp_path)
+    assert [fact for fact in facts if fact not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("reference", ["stars.py:f", "lazy.py:f", "math:sqrt", "pack.inner:f", "json:dumps"])
+def test_what_reading_cannot_tell_is_left_to_the_import(reference: str, tmp_path: Path) -> None:
+    (tmp_path / "stars.py").write_text("from os import *\n")
+    (tmp_path / "lazy.py").write_text("def __getattr__(name): ...\n")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "inner.py").write_text("def f(): ...\n")
+    check_reference(reference, tmp_path)
+
+
+def test_a_class_is_taken_where_one_is_meant(tmp_path: Path) -> None:
+    (tmp_path / "classes_here.py").write_text("class Env: ...\n")
+    assert resolve("./classes_here.py:Env", tmp_path, classes=True).__name__ == "Env"
+    with pytest.raises(NotFound):
+        resolve("./classes_here.py:Env", tmp_path)

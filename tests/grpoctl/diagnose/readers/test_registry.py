@@ -178,3 +178,30 @@ def test_an_error_in_standard_input_names_no_file_of_ours(monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
         with pytest.raises(SpecError, match=r"^standard input: "):
             open_source(asked("-", columns=columns))
+
+
+@pytest.mark.parametrize("name", ["run.log", "run.csv"])
+def test_a_log_that_grows_may_not_have_what_is_mapped_yet(tmp_path: Path, name: str) -> None:
+    """An evaluation's name comes hundreds of steps after the first row: until then rows are rows all the same."""
+    text = {"run.log": "step: 1 - qux: 0.5\nstep: 2 - qux: 0.6\n", "run.csv": "step,qux\n1,0.5\n2,0.6\n"}[name]
+    (tmp_path / name).write_text(text)
+    columns = {"reward/mean": "qux", "eval/reward": "held_out"}
+    found = open_source(asked(tmp_path / name, columns=columns, live=True))
+    assert [row["reward/mean"] for row in found.case.rows] == [0.5, 0.6]
+    with pytest.raises(SpecError, match="held_out"):  # of a log that is whole it is a mistake
+        open_source(asked(tmp_path / name, columns=columns))
+
+
+@pytest.mark.parametrize(("live", "word"), [(True, "trainer.map"), (False, "--map")])
+def test_messages_speak_of_what_mapped(tmp_path: Path, live: bool, word: str) -> None:
+    (tmp_path / "run.log").write_text("step: 1 - rewrd: 0.5 - loss: 1\nstep: 2 - rewrd: 0.6 - loss: 1\n")
+    (tmp_path / "run.csv").write_text("step,qux\n1,0.5\n")
+    with pytest.raises(SpecError) as caught:
+        open_source(asked(tmp_path / "run.csv", columns={"reward/meen": "qux"}, live=live))
+    assert caught.value.key == word
+    with pytest.raises(SpecError) as caught:
+        open_source(asked(TRL / "healthy.json", columns={"reward/mean": "qux"}, live=live))
+    assert word in str(caught.value)
+    if live:
+        notes = open_source(asked(tmp_path / "run.log", columns={"reward/mean": "rewd"}, live=True)).notes
+        assert [note for note in notes if "trainer.map" in note and "rewd" in note and "did you mean 'rewrd'" in note]
