@@ -62,8 +62,9 @@ def print_error(message: str) -> None:
 
 
 def print_note(message: str) -> None:
-    """One line on standard error that is no error, without passwords."""
-    print_line(_marked("note", "warn", without_credentials(message)), sys.stderr)
+    """One line on standard error that is no error, without passwords; one that begins `warning: ` is a warning."""
+    mark = "warning" if message.startswith("warning: ") else "note"
+    print_line(_marked(mark, "warn", without_credentials(message.removeprefix("warning: "))), sys.stderr)
 
 
 def _marked(mark: str, tone: Literal["bad", "warn"], text: str) -> Line:

@@ -108,3 +108,17 @@ def test_no_escape_sequence_reaches_the_terminal(capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert len(out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["nosuchrun", "absent/run.log", ""])
+def test_what_can_never_come_is_refused(grpoctl: Grpoctl, name: str) -> None:
+    said = grpoctl("watch", name, "--idle", "0")
+    assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+    assert name in said.err
+
+
+@pytest.mark.parametrize("name", ["later.log", "./later"])
+def test_a_log_that_is_not_there_yet_is_waited_for(grpoctl: Grpoctl, name: str) -> None:
+    said = grpoctl("watch", name, "--idle", "0")
+    assert said.code == 0
+    assert "waiting" in said.err
