@@ -221,6 +221,18 @@ def _wide_enough(console: Console) -> Console:
     return console
 
 
+def terminal_width() -> int | None:
+    """The columns of the terminal on standard output; None where what is printed is not for one."""
+    width = _wide_enough(console_on(sys.stdout)).width
+    return None if width == _UNWRAPPED else width
+
+
+def write_wrapped(text: str, stream: TextIO) -> None:
+    """Print lines, broken between words where the stream's terminal is too narrow for one; a path stays whole."""
+    width = _wide_enough(console_on(stream)).width
+    write("\n".join(_wrapped(line, width, "", "  ") for line in text.split("\n")), stream)
+
+
 def write(text: str, stream: TextIO | None = None) -> None:
     """Print a text at once, nothing in it driving the terminal.
 

@@ -187,13 +187,17 @@ class WatchedStudy:
 
     def run_ended(self, run: RunDir) -> str | None:
         """Tell of a run; the first text that comes back ends the study. Raises RunError for what was raised."""
-        return self._tell("on_run", LoadedRun(run=run))
+        calls = [
+            (call, getattr(call, "on_run", None if _has_methods(call, OF_SWEEPS) else call)) for call in self._callbacks
+        ]
+        return self._tell("on_run", calls, LoadedRun(run=run))
 
     def trial_ended(self, number: int) -> str | None:
         """Tell of a trial, once; the first text that comes back ends the study. Raises RunError for what was raised."""
         trial = next(trial for trial in self._study.trials if trial.number == number)
         self._told.add(number)
-        return self._tell("on_trial", trial)
+        calls = [(call, getattr(call, "on_trial", None)) for call in self._callbacks]
+        return self._tell("on_trial", calls, trial)
 
     def study_ended(self) -> None:
         """Tell of the trials that are over only now, and of the end. Raises what a callback raised."""
@@ -207,15 +211,10 @@ class WatchedStudy:
     def _ended(self) -> list[LoadedTrial]:
         return [trial for trial in self._study.trials if TrialStatus(trial.status).ended]
 
-    def _tell(self, name: str, what: LoadedRun | LoadedTrial) -> str | None:
-        texts = []
+    def _tell(self, name: str, calls: Sequence[tuple[object, Any]], what: LoadedRun | LoadedTrial) -> str | None:
         try:
-            for callback in self._callbacks:
-                function = callback if name == "on_run" and not _has_methods(callback, OF_SWEEPS) else None
-                call: Any = getattr(callback, name, function)
-                if call is not None and (text := _answer(callback, name, call, what)) is not None:
-                    texts.append(text)
+            texts = [_answer(callback, name, call, what) for callback, call in calls if call is not None]
         except Exception as error:
             self.error = error
             raise RunError(f"a callback raised {type(error).__name__}: {error}") from error
-        return texts[0] if texts else None
+        return next((text for text in texts if text is not None), None)

@@ -114,23 +114,25 @@ def _print_place(comparison: Comparison, place: Place) -> None:
     where = "at the end"
     if place.completions is not None:
         where = f"at {metric_text('completions', place.completions)} completions each"
-    rows = []
+    rows, sources = [], []
     for number, side in enumerate(sides):
         value = place.means[number]
         gap = place.over(best, number) if number != best and value is not None else None
-        against = ("left out", "", "") if side.key in comparison.left_out else _against(gap, best=number == best)
+        against = ("left out", "") if side.key in comparison.left_out else _against(gap, best=number == best)
         rows.append((side.letter, side.name, metric_text(HEADLINE, value), *against))
-    columns = ("", "", HEADLINE, "below the best", "runs below", "variance by source")
-    note = "  * excludes 0; runs below: chance that one of the best beats one of these"
+        if gap is not None and gap.sources is not None and (shares := gap.sources.shares()):
+            shown = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+            sources.append(f"{sides[best].letter} - {side.letter}: {shown}")
+    columns = ("", "", HEADLINE, "below the best", "runs below")
+    note = "* excludes 0; runs below: chance that one of the best beats one of these"
+    note += f"; variance by source of {'; '.join(sources)}" if sources else ""
     print_table(f"{HEADLINE} {where} ([ ]: 95 %, all pairs at once)", columns, rows, note=note)
 
 
-def _against(gap: Contrast | None, *, best: bool) -> tuple[str, str, str]:
+def _against(gap: Contrast | None, *, best: bool) -> tuple[str, str]:
     if gap is None:
-        return ("best" if best else "-", "", "")
-    size = estimate_text(HEADLINE, gap.mean, gap.family) + (" *" if gap.clear else "")
-    shares = gap.sources.shares() if gap.sources is not None else {}
-    return size, f"{gap.improvement.value:.0%}", ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        return ("best" if best else "-", "")
+    return estimate_text(HEADLINE, gap.mean, gap.family) + (" *" if gap.clear else ""), f"{gap.improvement.value:.0%}"
 
 
 def _print_means(comparison: Comparison) -> None:
