@@ -194,7 +194,7 @@ class _Watching:
 
     def __init__(self, hooks: Hooks, recorded: int) -> None:
         self._hooks = hooks
-        self._recorded = recorded  # the last step that has a row; -1: none has
+        self._recorded = self._named = recorded  # the last step that has a row; -1: none has
         self.first = ExitStack()
 
     def row(self, row: Mapping[str, float | None]) -> None:
@@ -205,8 +205,11 @@ class _Watching:
 
     def begins(self, what: str) -> None:
         """Called with the kind of each request of the trainer before it is computed."""
-        if what == "evaluate" and self._recorded >= 0:
-            self._hooks.stage(f"evaluating after step {self._recorded + 1}")
+        if (
+            what == "evaluate" and self._recorded >= 0 and self._named <= self._recorded
+        ):  # its samples, then their scores
+            self._named = self._recorded + 1
+            self._hooks.stage(f"evaluating after step {self._named}")
 
 
 @contextmanager
