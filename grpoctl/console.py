@@ -62,8 +62,9 @@ def print_error(message: str) -> None:
 
 
 def print_note(message: str) -> None:
-    """One line on standard error that is no error, without passwords."""
-    print_line(_marked("note", "warn", without_credentials(message)), sys.stderr)
+    """One line on standard error that is no error, without passwords; one that begins `warning: ` is a warning."""
+    mark = "warning" if message.startswith("warning: ") else "note"
+    print_line(_marked(mark, "warn", without_credentials(message.removeprefix("warning: "))), sys.stderr)
 
 
 def _marked(mark: str, tone: Literal["bad", "warn"], text: str) -> Line:
@@ -218,6 +219,18 @@ def _wide_enough(console: Console) -> Console:
     """The console, at least so wide that a table keeps its cells."""
     console.width = max(console.width, _NARROWEST)
     return console
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal on standard output; None where what is printed is not for one."""
+    width = _wide_enough(console_on(sys.stdout)).width
+    return None if width == _UNWRAPPED else width
+
+
+def write_wrapped(text: str, stream: TextIO) -> None:
+    """Print lines, broken between words where the stream's terminal is too narrow for one; a path stays whole."""
+    width = _wide_enough(console_on(stream)).width
+    write("\n".join(_wrapped(line, width, "", "  ") for line in text.split("\n")), stream)
 
 
 def write(text: str, stream: TextIO | None = None) -> None:

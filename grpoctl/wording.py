@@ -78,6 +78,8 @@ def setting_text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(setting_text(entry) for entry in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {setting_text(entry)}' for key, entry in value.items())}}}"
     # repr keeps all digits: two settings that differ must not print alike.
     return repr(value) if isinstance(value, float) else str(value)
 

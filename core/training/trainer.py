@@ -345,9 +345,12 @@ class Observer(Protocol):
         ...
 
 
-def drive(steps: Steps, observer: Observer, machine: Machine | None = None) -> Ending:
+def drive(
+    steps: Steps, observer: Observer, machine: Machine | None = None, *, begins: Callable[[str], None] | None = None
+) -> Ending:
     """Run one trainer's generator to its end. `timings` are seconds per kind of request, and `total` for the step.
 
+    `begins` is told the kind of each request before it is computed.
     On several ranks each drives a trainer of its own; whoever is not rank 0 has an observer that records nothing.
     """
     machine = machine or Machine()
@@ -366,5 +369,7 @@ def drive(steps: Steps, observer: Observer, machine: Machine | None = None) -> E
             observer.step_done(request.row, request.samples, {**timings, "total": total}, request.evaluated)
             answer, timings = None, {}
             continue
+        if begins is not None:
+            begins(request.name)
         answer = request.run(machine)
         timings[request.name] = timings.get(request.name, 0.0) + time.perf_counter() - began

@@ -129,14 +129,15 @@ def how_many(entry: Mapping[str, Any], total: int) -> str:
     return f"{at} of {total}" + (f" (milder in {milder})" if milder else "")
 
 
-def notes(sides: Sequence[Runs], changed: Changed, inert: Mapping[str, str]) -> tuple[str, ...]:
-    """What stands between the numbers and a conclusion, the heaviest first."""
+def notes(sides: Sequence[Runs], changed: Changed, inert: Mapping[str, str], judged: Sequence[int]) -> tuple[str, ...]:
+    """What stands between the numbers and a conclusion about the sides that are `judged`, the heaviest first."""
     specs = [side[0].spec for side in sides]
+    of_judged = [specs[place] for place in judged]
     return (
         *_fault(specs),
-        *_errors(sides),
+        *_errors(sides, judged),
         *_same_runs(sides, changed),
-        *_attribution(specs, changed, inert),
+        *_attribution(of_judged, changed_settings(*of_judged), inert),
         *_adaptive_starts(specs, changed),
         *_ruler(changed),
         *_budget(sides),
@@ -169,17 +170,17 @@ def _listed(faults: object) -> str:
     return setting_text(list(faults))[1:-1] if isinstance(faults, (list, tuple)) else ""
 
 
-def _errors(sides: Sequence[Runs]) -> list[str]:
-    """A side with an error: until it is explained, nothing can be attributed to the settings."""
+def _errors(sides: Sequence[Runs], judged: Sequence[int]) -> list[str]:
+    """A side with an error: until it is explained, nothing about it can be attributed to the settings."""
     notes = []
-    for letter, side in zip(ascii_uppercase, sides, strict=False):
+    for place, side in enumerate(sides):
         with_error = [run for run in side if finding_ids(run, "error")]
         if with_error:
             names = ", ".join(dict.fromkeys(name for run in with_error for name in finding_ids(run, "error")))
+            until = ": until it is explained, no difference can be attributed to the settings" * (place in judged)
             notes.append(
-                f"{letter} has an error in {len(with_error)} of {plural(len(side), 'run')} ({names}): until it is "
-                "explained, no difference can be attributed to the settings; evidence: "
-                f"grpoctl diagnose {with_error[0].run_id}"
+                f"{ascii_uppercase[place]} has an error in {len(with_error)} of {plural(len(side), 'run')} ({names})"
+                f"{until}; evidence: grpoctl diagnose {with_error[0].run_id}"
             )
     return notes
 

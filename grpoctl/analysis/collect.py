@@ -6,6 +6,7 @@ files are (grpoctl.runs), and anything that is said about them (compare).
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from core.config.policy import LM
 from core.errors import AmbiguousNameError, NotFoundError, StorageError
+from grpoctl.config import Library, experiments, sweep_library
 from grpoctl.files import read_json, read_resolved_yaml, read_rows
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import Home, RunDir
@@ -111,10 +113,10 @@ def side(paths: Iterable[Path], experiment: str, *, profile: str | None = None) 
     (`p31-tiny-5707c461`, `5707c461`). Without a profile the newest run's is taken. Raises NotFoundError where no such
     run has finished, AmbiguousNameError where a hash is the beginning of several.
     """
-    finished = _finished(_results(paths), experiment, profile)
+    results = _results(paths)
+    finished = _finished(results, experiment, profile)
     if not finished:
-        under = f" under profile {profile}" if profile else ""
-        raise NotFoundError(f"no finished run of {experiment}{under}; start one with: grpoctl run {experiment}")
+        raise NotFoundError(_why_none(results, experiment, profile))
     # A name means the experiment as its file states it: runs with overrides stand for it only where all have some.
     plain = [(path, result) for path, result in finished if not result.get("overrides")]
     newest = (plain or finished)[0][1]["spec_sha"]  # the profile is part of what is hashed
@@ -123,6 +125,32 @@ def side(paths: Iterable[Path], experiment: str, *, profile: str | None = None) 
         if result["spec_sha"] == newest:
             chosen.setdefault(result["seed"], path)
     return tuple(sorted((load_run(path) for path in chosen.values()), key=lambda run: run.seed))
+
+
+def _why_none(results: Results, name: str, profile: str | None) -> str:
+    """Why there is no finished run of this name, and a command that can be run as it stands, or the nearest names."""
+    wanted = name.lower()
+    base = wanted.partition("@")[0]
+    others = sorted({str(of["profile"]) for _, of in _finished(results, name, None)})
+    entry = next((one for one in experiments() if one.name == base), None)
+    if entry is None and not others:
+        if wanted in sweep_library().files():
+            return f"{name} is a sweep: grpoctl sweep {name} makes a study, and its trials are named STUDY-t0000"
+        there = [*{str(of["experiment"]) for _, of in results}, *(str(of["run_id"]) for _, of in results)]
+        near = difflib.get_close_matches(wanted, there, n=1) or difflib.get_close_matches(
+            wanted, Library().files(), n=1
+        )
+        hint = f"did you mean {near[0]}?" if near else "grpoctl ls shows what there is"
+        return f"no experiment, run or trial {name!r}; {hint}"
+    under = f" under profile {profile}" if profile else ""
+    text = f"no finished run of {name}{under}"
+    if others:
+        text += f"; there are finished ones under {', '.join(others)}"
+    if entry is None:
+        return text
+    if profile is not None and profile not in entry.profiles:
+        return f"{text}; profiles of {entry.name}: {', '.join(entry.profiles)}"
+    return f"{text}; start one with: grpoctl run {name}{f' -p {profile}' if profile else ''}"
 
 
 def shared_profile(paths: Iterable[Path], names: Sequence[str]) -> str | None:

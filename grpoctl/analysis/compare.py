@@ -43,8 +43,8 @@ class Side:
     run_ids: tuple[str, ...]
     statuses: tuple[str, ...]
     curve: Curve
-    excluded: Mapping[str, str] = field(default_factory=dict)  # id of a run that is left out -> why
-    sound: bool = True  # False: no run is, and its numbers are shown without a verdict
+    excluded: Mapping[str, str] = field(default_factory=dict)  # id of an unsound run -> why
+    sound: bool = True  # False: no run is, and its numbers are its sampler's
     completions: float | None = None  # that a run of it drew, where nothing ended it early
 
     @property
@@ -75,7 +75,10 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The headline metric where the sides are compared: at equal completions, or at the end of each run."""
+    """The headline metric where the sides are compared: at equal completions, or at the end of each run.
+
+    A side that the others are judged without has no mean and no contrast.
+    """
 
     completions: float | None  # None: at the end
     means: tuple[float | None, ...]  # of each side
@@ -123,6 +126,7 @@ class Comparison:
     baselines: Mapping[str, Reached] = field(default_factory=dict)  # side -> what it reached beside baselines
     agreement: Agreement = field(default_factory=Agreement)
     axis: str = "completions"  # what the curves are over
+    left_out: Mapping[str, str] = field(default_factory=dict)  # side -> why the others are judged without it
 
     def document(self) -> dict[str, object]:
         """The JSON document of `grpoctl compare --json`."""
@@ -130,6 +134,7 @@ class Comparison:
             "schema": 1,
             "verdict": self.verdict,
             "would_change": list(self.would_change),
+            "left_out": dict(self.left_out),
             "sides": {
                 side.key: {
                     "name": side.name,
@@ -173,7 +178,9 @@ def compare(*sides: Runs) -> Comparison:
     changed = changed_settings(*(runs[0].spec for runs in kept))
     inert = inert_settings(kept, changed)
     answers = [[Answers(run) for run in runs] for runs in kept]
-    places = _places(described, kept, answers)
+    left_out = _without(described, kept)
+    judged = [place for place, side in enumerate(described) if side.key not in left_out]
+    places = _places(described, kept, answers, judged)
     keyed = [(side.key, runs) for side, runs in zip(described, kept, strict=True)]
     return Comparison(
         sides=tuple(described),
@@ -181,14 +188,15 @@ def compare(*sides: Runs) -> Comparison:
         inert=inert,
         metrics=_metrics(kept, answers),
         places=places,
-        notes=(*_left_out(described), *notes(kept, changed, inert)),
+        notes=(*_unsound_runs(described, left_out), *notes(kept, changed, inert, judged)),
         findings={side.key: findings_of(every) for side, every in zip(described, sides, strict=True)},
         stages={key: _stage_gains(runs) for key, runs in keyed},
         baselines={key: means_over_seeds([run.result for run in runs]) for key, runs in keyed},
         agreement=agreement(*kept) if len(kept) == 2 else Agreement(),
         axis=axis,
-        verdict=_verdict(described, places),
-        would_change=tuple(_would_change(described, places)),
+        left_out=left_out,
+        verdict=_verdict(described, places, left_out),
+        would_change=tuple(_would_change(described, places, judged)),
     )
 
 
@@ -221,7 +229,7 @@ def _side(letter: str, runs: Runs, every: Runs, axis: str) -> Side:
         run_ids=tuple(run.run_id for run in runs),
         statuses=tuple(run.status for run in runs),
         curve=Curve(label=f"{letter} {name}", points=mean_curve(runs, HEADLINE, axis)),
-        excluded=why if sound else {},
+        excluded=why,
         sound=sound,
         completions=max(drawn, default=None),
     )
@@ -242,16 +250,26 @@ def _refuse_unlike(sides: Sequence[Side], runs: Sequence[Runs]) -> None:
             )
 
 
-def _left_out(sides: Sequence[Side]) -> Iterator[str]:
+def _without(sides: Sequence[Side], runs: Sequence[Runs]) -> dict[str, str]:
+    """Side -> why the others are judged without it; none where fewer than two others would be left."""
+    why = {side.key: f"no run of {side.letter} is sound" for side in sides if not side.sound}
+    for side, of_side in zip(sides, runs, strict=True):
+        if side.sound and not _by_seed(of_side, HEADLINE, "final"):
+            why[side.key] = f"{side.letter} has no {HEADLINE}"
+    return why if len(sides) - len(why) >= 2 else {}
+
+
+def _unsound_runs(sides: Sequence[Side], left_out: Mapping[str, str]) -> Iterator[str]:
     """The runs that are not in the numbers, and sides none of whose runs is sound."""
     for side in sides:
+        shown = ", ".join(f"{run} ({why})" for run, why in side.excluded.items())
         if not side.sound:
+            so = f"it is left out of the verdict: {shown}" if side.key in left_out else "there is no verdict"
             yield (
                 f"every run of {side.letter} is unsound: its numbers are of its sampler, not of what it trained, and "
-                "there is no verdict"
+                f"{so}"
             )
         elif side.excluded:
-            shown = ", ".join(f"{run} ({why})" for run, why in side.excluded.items())
             yield f"{side.letter}: {plural(len(side.excluded), 'unsound run')} left out: {shown}"
 
 
@@ -323,10 +341,12 @@ def _by_seed(runs: Runs, name: str, part: str) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def _places(sides: Sequence[Side], runs: Sequence[Runs], answers: Sequence[Sequence[Answers]]) -> tuple[Place, ...]:
+def _places(
+    sides: Sequence[Side], runs: Sequence[Runs], answers: Sequence[Sequence[Answers]], judged: Sequence[int]
+) -> tuple[Place, ...]:
     """Where the sides are compared: at equal completions where their budgets differ, and at the end."""
-    end = _place(runs, answers, [_by_seed(of_side, HEADLINE, "final") for of_side in runs], None)
-    budgets = [side.completions for side in sides]
+    end = _place(runs, answers, [_by_seed(of_side, HEADLINE, "final") for of_side in runs], None, judged)
+    budgets = [sides[place].completions for place in judged]
     known = [budget for budget in budgets if budget]
     if len(known) < len(budgets) or max(known) - min(known) <= SAME_BUDGET * max(known):
         return (end,)
@@ -335,7 +355,7 @@ def _places(sides: Sequence[Side], runs: Sequence[Runs], answers: Sequence[Seque
         {run.seed: value for run in of_side if (value := curve_value(run, HEADLINE, common)) is not None}
         for of_side in runs
     ]
-    return (_place(runs, answers, values, common), end)
+    return (_place(runs, answers, values, common, judged), end)
 
 
 def _place(
@@ -343,8 +363,12 @@ def _place(
     answers: Sequence[Sequence[Answers]],
     values: Sequence[Mapping[int, float]],
     completions: float | None,
+    judged: Sequence[int],
 ) -> Place:
-    found = [outcomes(of_side, HEADLINE, of, completions) for of_side, of in zip(answers, values, strict=True)]
+    found = [
+        outcomes(of_side, HEADLINE, of if place in judged else {}, completions)
+        for place, (of_side, of) in enumerate(zip(answers, values, strict=True))
+    ]
     low, high = limits(HEADLINE, ruler_of(runs[0][0].result).reward_range)
     made = {pair: clip(one, low, high) for pair, one in contrasts(found).items()}
     return Place(completions=completions, means=tuple(of.mean if of.n else None for of in found), contrasts=made)
@@ -371,55 +395,58 @@ def _turned(made: Contrast) -> Contrast:
     )
 
 
-def _verdict(sides: Sequence[Side], places: Sequence[Place]) -> str:
+def _verdict(sides: Sequence[Side], places: Sequence[Place], left_out: Mapping[str, str]) -> str:
     """Which side is better on the headline metric, with the interval, or why that cannot be said."""
-    bad = [side.letter for side in sides if not side.sound]
+    judged = [place for place, side in enumerate(sides) if side.key not in left_out]
+    bad = [sides[place].letter for place in judged if not sides[place].sound]
     if bad:
         return f"no verdict: no run of {' and '.join(bad)} is sound; compare a side that is"
     first = places[0]
-    missing = [side.letter for side, value in zip(sides, first.means, strict=True) if value is None]
+    missing = [sides[place].letter for place in judged if first.means[place] is None]
     if missing:
         verb = "has" if len(missing) == 1 else "have"
         return f"no verdict: {' and '.join(missing)} {verb} no {HEADLINE}"
-    texts = [_two(sides, place) if len(sides) == 2 else _many(sides, place) for place in places]
-    if len(places) == 1:
-        return texts[0]
-    shown = ", ".join(f"{side.letter} {metric_text('completions', side.completions)}" for side in sides)
-    common = metric_text("completions", first.completions)
-    return f"at {common} completions each: {texts[0]}; at the end ({shown}): {texts[1]}"
+    texts = [_two(sides, place, judged) if len(judged) == 2 else _many(sides, place, judged) for place in places]
+    text = texts[0]
+    if len(places) > 1:
+        shown = ", ".join(f"{sides[at].letter} {metric_text('completions', sides[at].completions)}" for at in judged)
+        common = metric_text("completions", first.completions)
+        text = f"at {common} completions each: {texts[0]}; at the end ({shown}): {texts[1]}"
+    return f"{text}; left out: {', '.join(left_out.values())}" if left_out else text
 
 
-def _two(sides: Sequence[Side], place: Place) -> str:
-    gap = place.contrasts[0, 1]
-    seeds = _seeds_text(gap)
+def _two(sides: Sequence[Side], place: Place, judged: Sequence[int]) -> str:
+    a, b = judged
+    gap = place.contrasts[a, b]
+    seeds, minus = _seeds_text(gap), f"{sides[b].letter} - {sides[a].letter}"
     if gap.family is None:
         return (
-            f"no significance test ({seeds.replace('n=1 seeds', 'n=1 seed')}): B - A is {_signed(gap.mean)} on "
+            f"no significance test ({seeds.replace('n=1 seeds', 'n=1 seed')}): {minus} is {_signed(gap.mean)} on "
             f"{HEADLINE}, without an interval; run more seeds, e.g. with --seeds 0,1,2"
         )
     low, high = gap.family
     if not gap.clear:
         span = f"[{_signed(low)}, {_signed(high)}]"
-        return f"no significant difference: B - A is {_signed(gap.mean)} {span} on {HEADLINE} ({_how(gap)}, {seeds})"
-    better = sides[1] if low > 0 else sides[0]
+        return f"no significant difference: {minus} is {_signed(gap.mean)} {span} on {HEADLINE} ({_how(gap)}, {seeds})"
+    better = sides[b] if low > 0 else sides[a]
     smaller, larger = sorted((abs(low), abs(high)))
     span = f"[{metric_text(HEADLINE, smaller)}, {metric_text(HEADLINE, larger)}]"
     size = metric_text(HEADLINE, abs(gap.mean))
     return f"{better.letter} ({better.name}) is better by {size} {span} on {HEADLINE} ({_how(gap)}, {seeds})"
 
 
-def _many(sides: Sequence[Side], place: Place) -> str:
+def _many(sides: Sequence[Side], place: Place, judged: Sequence[int]) -> str:
     """The best side, those it beats, and those that it cannot be told apart from."""
     best = place.best
     assert best is not None
     name = f"{sides[best].letter} ({sides[best].name})"
-    over = {other: place.over(best, other) for other in range(len(sides)) if other != best}
+    over = {other: place.over(best, other) for other in judged if other != best}
     if any(gap.family is None for gap in over.values()):
         return f"no significance test: a side has one seed; {name} has the highest {HEADLINE}; run more seeds"
     beaten = [sides[other].letter for other, gap in over.items() if gap.clear]
     alike = [sides[other].letter for other, gap in over.items() if not gap.clear]
     nearest = min(over.values(), key=lambda gap: gap.mean)
-    pairs = len(sides) * (len(sides) - 1) // 2
+    pairs = len(judged) * (len(judged) - 1) // 2
     how = f"(95 % for all {pairs} differences at once, {_how(nearest)}, {_seeds_text(nearest)})"
     if not beaten:
         return (
@@ -445,13 +472,13 @@ def _seeds_text(gap: Contrast) -> str:
     return seeds if gap.problems is None else f"{seeds} x {gap.problems} problems"
 
 
-def _would_change(sides: Sequence[Side], places: Sequence[Place]) -> Iterator[str]:
+def _would_change(sides: Sequence[Side], places: Sequence[Place], judged: Sequence[int]) -> Iterator[str]:
     """What would make the verdict another one."""
     place = places[0]
     best = place.best
-    if best is None or not all(side.sound for side in sides) or None in place.means:
+    if best is None or any(not sides[at].sound or place.means[at] is None for at in judged):
         return
-    over = {other: place.over(best, other) for other in range(len(sides)) if other != best}
+    over = {other: place.over(best, other) for other in judged if other != best}
     if any(gap.family is None for gap in over.values()):
         yield "more seeds: with one a side nothing is known of what another seed does"
         return

@@ -3,8 +3,12 @@
 from grpoctl.api.callbacks import Callback as Callback
 from grpoctl.api.callbacks import OnEnd as OnEnd
 from grpoctl.api.callbacks import OnEvaluation as OnEvaluation
+from grpoctl.api.callbacks import OnRun as OnRun
 from grpoctl.api.callbacks import OnStep as OnStep
+from grpoctl.api.callbacks import OnStudyEnd as OnStudyEnd
+from grpoctl.api.callbacks import OnTrial as OnTrial
 from grpoctl.api.callbacks import Row as Row
+from grpoctl.api.callbacks import SweepCallback as SweepCallback
 from grpoctl.api.loaded import LoadedExperiment as LoadedExperiment
 from grpoctl.api.loaded import LoadedRun as LoadedRun
 from grpoctl.api.loaded import LoadedStudy as LoadedStudy

@@ -14,7 +14,7 @@ from core.errors import AmbiguousNameError, NotFoundError, UserError
 from core.health.finding import Decider, Finding, RuledOut
 from grpoctl.analysis.collect import RunRecord, side
 from grpoctl.analysis.sweeps.document import read_study
-from grpoctl.config import Library, read_resolved
+from grpoctl.config import Library, read_resolved, sweep_library
 from grpoctl.config import load as load_spec
 from grpoctl.files import read_json, read_rows
 from grpoctl.runs import dtype, liveness
@@ -80,9 +80,14 @@ class LoadedRun:
 
     @property
     def problems(self) -> pandas.DataFrame | None:
-        """One row for each held-out completion of each evaluation (docs/recording.md); None: an older run has none."""
+        """One row for each held-out completion of each evaluation (docs/recording.md).
+
+        None where they were not recorded: by an older version, or by a program of another's (`trainer.kind: command`).
+        """
         table = read_problems(self.run)
-        return None if table is None else table.to_pandas()
+        if table is None or (table.num_rows == 0 and self.spec.trainer.kind == "command"):
+            return None
+        return table.to_pandas()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -256,7 +261,7 @@ def load(name: Place, kind: Kind | None = None, *, home: Place | None = None) ->
     `kind` says which is meant: of an experiment's name, "run" is its newest run, ended or not. `home` is the folder of
     runs; by default the one of the current directory. Raises NotFoundError, AmbiguousNameError.
     """
-    text, place = os.fspath(name), home_at(home)
+    text, place = name_text(name), home_at(home)
     liveness.reconcile(place)
     match kind:
         case "run":
@@ -271,9 +276,17 @@ def load(name: Place, kind: Kind | None = None, *, home: Place | None = None) ->
             raise UserError(f"got kind {kind!r}; allowed: {', '.join(get_args(Kind))}")
 
 
+def name_text(name: Place, argument: str = "name") -> str:
+    """A name or path as text. Raises UserError for anything else, and for an empty one."""
+    text = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(text, str) or not text:
+        raise UserError(f"got {argument}={name!r}; expected a name or a path, e.g. 'p31' (see: grpoctl ls)")
+    return text
+
+
 def home_at(home: Place | None) -> Home:
-    """The folder of runs that is meant; without a word that of the current directory."""
-    return Home.locate() if home is None else Home(path=Path(home).expanduser().absolute())
+    """The folder of runs that is meant; without a word that of the current directory. Raises UserError."""
+    return Home.locate() if home is None else Home(path=Path(name_text(home, "home")).expanduser().absolute())
 
 
 def _any(name: str, home: Home) -> Loaded:
@@ -297,6 +310,9 @@ def _any(name: str, home: Home) -> Loaded:
             except AmbiguousNameError:
                 raise
             except NotFoundError:
+                if wanted in sweep_library().files():
+                    no_study = f"no study of {name} yet; start one with: grpoctl sweep {name}"
+                    raise NotFoundError(no_study) from None
                 raise no_run from None
 
 

@@ -5,23 +5,32 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
-from core.errors import RunError, SpecError, UserError
+from core.errors import GrpoError, RunError, SpecError, UserError
 from grpoctl import console
 from grpoctl.analysis import compare as comparison_of
 from grpoctl.analysis.collect import RunRecord, load_run, sides
 from grpoctl.analysis.compare import Comparison
 from grpoctl.analysis.sweeps.report import head
-from grpoctl.api.callbacks import Callback, Watched, checked, tell_end
-from grpoctl.api.loaded import LoadedExperiment, LoadedRun, LoadedStudy, LoadedTrial, Place, home_at
+from grpoctl.api.callbacks import (
+    Callback,
+    SweepCallback,
+    Watched,
+    WatchedStudy,
+    checked,
+    checked_of_sweep,
+    tell_end,
+)
+from grpoctl.api.loaded import LoadedExperiment, LoadedRun, LoadedStudy, LoadedTrial, Place, home_at, name_text
 from grpoctl.cli import run_session, sweep_session
 from grpoctl.cli.run_session import RunRequest
 from grpoctl.cli.sweep_session import SweepRequest, Workers
 from grpoctl.executors.hooks import Hooks
 from grpoctl.runs import liveness
 from grpoctl.runs.profile import AUTO
+from grpoctl.runs.study_dir import StudyDir
 
 Overrides = Mapping[str, Any]
 Side = str | LoadedRun | LoadedExperiment | LoadedTrial | Sequence[LoadedRun]
@@ -74,10 +83,11 @@ def run(
     """
     if seed is not None and seeds is not None:
         raise UserError(f"got seed={seed} and seeds={list(seeds)}; give one of them")
-    several = [seed] if seeds is None else _seeds(seeds)
+    text = name_text(name)
+    several = _seeds(seeds) if seeds is not None else [None] if seed is None else _seeds([seed])
     watching, watched = checked(callbacks), list[Watched]()
     request = RunRequest(
-        name=os.fspath(name), overrides=override_texts(overrides or {}), profile=profile, seeds=several,
+        name=text, overrides=override_texts(overrides or {}), profile=profile, seeds=several,
         resume=resume, json=quiet, quiet=quiet, argv=sys.argv,
     )  # fmt: skip
 
@@ -115,26 +125,42 @@ def sweep(
     inline: bool = False,
     storage: str | None = None,
     resume: bool = False,
+    callbacks: SweepCallback | Sequence[SweepCallback] = (),
     home: Place | None = None,
     quiet: bool = False,
 ) -> LoadedStudy:
     """Run a sweep to its end as `grpoctl sweep` does, or with `resume` go on with its newest unfinished study.
 
     `overrides` are of the sweep (`budget.completions`); `parallel` runs at a time by worker processes, or `inline` in
-    this one. Raises as `run` does.
+    this one. `callbacks` are told, in this process, of each run and each trial that has ended. Raises as `run` does.
     """
-    if trials is not None and trials < 1:
-        raise UserError(f"got trials={trials}; allowed: 1 or more")
+    text = name_text(name)
+    for argument, count in (("trials", trials), ("parallel", parallel)):
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+            raise UserError(f"got {argument}={count!r}; allowed: a whole number, 1 or more")
     request = SweepRequest(
-        name=os.fspath(name), overrides=tuple(override_texts(overrides or {})), profile=profile, trials=trials,
+        name=text, overrides=tuple(override_texts(overrides or {})), profile=profile, trials=trials,
         seeds=None if seeds is None else ",".join(str(seed) for seed in _seeds(seeds)), storage=storage,
         workers=Workers(parallel=parallel, inline=inline), resume=resume, json=quiet, quiet=quiet,
         argv=tuple(sys.argv),
     )  # fmt: skip
-    study, document = sweep_session.run_to_end(request, home_at(home))
-    _check_ended(study.id, document)
-    if not quiet:
-        console.print_sections(head(document))
+    watching, watched = checked_of_sweep(callbacks), list[WatchedStudy]()
+
+    def watcher(study: StudyDir) -> WatchedStudy:
+        watched.append(WatchedStudy(study, watching))
+        return watched[-1]
+
+    try:
+        study, document = sweep_session.run_to_end(request, home_at(home), watcher)
+        _check_ended(study.id, document)
+        if not quiet:
+            console.print_sections(head(document))
+        for one in watched:
+            one.study_ended()
+    except GrpoError:
+        if watched and watched[-1].error is not None:
+            raise watched[-1].error from None
+        raise
     return LoadedStudy(study=study)
 
 
@@ -157,8 +183,12 @@ def _records(side: LoadedRun | LoadedExperiment | LoadedTrial | Sequence[LoadedR
             runs: Sequence[LoadedRun] = (side,)
         case LoadedExperiment() | LoadedTrial():
             runs = side.runs
+        case LoadedStudy():
+            raise UserError(f"got the study {side.id} as a side; a side is one of its trials, e.g. study.best")
         case _:
             runs = side
+            if not isinstance(runs, Sequence) or not all(isinstance(run, LoadedRun) for run in runs):
+                raise UserError(f"got {side!r} as a side; expected a name, or what grpoctl.load gives")
     return tuple(load_run(entry.path) for entry in runs)
 
 
@@ -189,7 +219,7 @@ def _plain(value: object) -> object:
 
 def _seeds(seeds: Sequence[int]) -> list[int]:
     """The seeds, each once. Raises UserError."""
-    numbers = list(seeds)
+    numbers = list(seeds) if isinstance(seeds, Iterable) else []
     if not numbers or any(isinstance(seed, bool) or not isinstance(seed, int) or seed < 0 for seed in numbers):
         raise UserError(f"got seeds={seeds!r}; expected whole numbers from 0, e.g. [0, 1, 2]")
     if len(set(numbers)) < len(numbers):

@@ -6,6 +6,7 @@ What is here: an experiment's stages, advantages, dead groups and settings witho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from core.config.run import check_fit
 from core.health.before.advantages import AdvantageRow, DeadGroups, kept
 from core.health.before.inert import Inert
 from core.health.before.report import K_PASS_RATES, StageForesight, foresee
+from core.health.finding import Finding
 from core.tasks.registry import check_task
 from grpoctl import console
 from grpoctl.cli import check_data, check_resources, check_simulation, check_sweep
@@ -132,6 +134,7 @@ def check_experiment(spec: RunSpec, restated: Sequence[Inert] = (), *, json: boo
     foresight, sha = foresee(spec), spec_sha(spec)
     named = {knob.key for knob in foresight.inert}
     without_effect = [*foresight.inert, *(knob for knob in restated if knob.key not in named)]
+    verdict = _verdict(spec, foresight.warnings)
     if not json:
         console.print_text(f"{spec.name}@{spec.revision}, profile {spec.profile}, sha {sha[:8]}\n")
         for stage in foresight.stages:
@@ -143,8 +146,11 @@ def check_experiment(spec: RunSpec, restated: Sequence[Inert] = (), *, json: boo
         console.print_text("\nWarnings")
         for finding in foresight.warnings:
             console.print_paragraph(f"{finding.severity}: {finding.summary}.", "  ")
+        console.print_text("\nVerdict")
+        console.print_paragraph(f"{verdict}.", "  ")
     return {
         "schema": 1,
+        "verdict": verdict,
         "experiment": spec.name,
         "profile": spec.profile,
         "spec_sha": sha,
@@ -152,6 +158,18 @@ def check_experiment(spec: RunSpec, restated: Sequence[Inert] = (), *, json: boo
         "inert": [asdict(knob) for knob in without_effect],
         "warnings": [finding.as_json() for finding in foresight.warnings],
     }
+
+
+def _verdict(spec: RunSpec, warnings: Sequence[Finding]) -> str:
+    """Whether the spec can learn at all, as far as arithmetic tells, under which profile, and how many warnings."""
+    counts = Counter(finding.severity for finding in warnings)
+    under = f"under profile {spec.profile}"
+    if counts["error"]:
+        return f"no: {plural(counts['error'], 'error')} {under}"
+    if spec.faults:
+        return f"no: {under} a fault is injected ({', '.join(spec.faults)}), and rewards reflect it, not the method"
+    weaker = f"; {plural(counts['warning'], 'warning')} above" if counts["warning"] else ""
+    return f"yes, {under} nothing here rules out a learning signal{weaker} (another profile: -p NAME)"
 
 
 def _stage_document(foresight: StageForesight) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -73,7 +72,7 @@ def print_comparison(comparison: Comparison) -> None:
         print_line(Line(label=f"Checks {side.letter}", text=_checks(comparison, side)))
     write("")
     for place in comparison.places:
-        _print_place(comparison.sides, place)
+        _print_place(comparison, place)
     _print_means(comparison)
     if any(len(gains) > 1 for gains in comparison.stages.values()):
         stages = _stage_rows(comparison)
@@ -95,8 +94,8 @@ def _side(side: Side) -> str:
 
 def _checks(comparison: Comparison, side: Side) -> str:
     """Whether the side's runs are sound, and what was found in how many of them."""
-    total = len(side.seeds) + len(side.excluded)
-    bad = len(side.excluded) if side.sound else total
+    bad = len(side.excluded)
+    total = len(side.seeds) + bad if side.sound else bad
     sampler = f"{bad} of {plural(total, 'run')} unsound" if bad else f"{plural(total, 'run')}, all sound"
     found = comparison.findings.get(side.key, {})
     shown = [
@@ -107,30 +106,33 @@ def _checks(comparison: Comparison, side: Side) -> str:
     return f"{sampler}; {', '.join(shown) if shown else 'no warnings'}"
 
 
-def _print_place(sides: Sequence[Side], place: Place) -> None:
+def _print_place(comparison: Comparison, place: Place) -> None:
     """The headline metric of every side against the best one."""
-    best = place.best
+    sides, best = comparison.sides, place.best
     if best is None:
         return
     where = "at the end"
     if place.completions is not None:
         where = f"at {metric_text('completions', place.completions)} completions each"
-    rows = []
+    rows, sources = [], []
     for number, side in enumerate(sides):
         value = place.means[number]
         gap = place.over(best, number) if number != best and value is not None else None
-        rows.append((side.letter, side.name, metric_text(HEADLINE, value), *_against(gap, best=number == best)))
-    columns = ("", "", HEADLINE, "below the best", "runs below", "variance by source")
-    note = "  * excludes 0; runs below: chance that one of the best beats one of these"
+        against = ("left out", "") if side.key in comparison.left_out else _against(gap, best=number == best)
+        rows.append((side.letter, side.name, metric_text(HEADLINE, value), *against))
+        if gap is not None and gap.sources is not None and (shares := gap.sources.shares()):
+            shown = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+            sources.append(f"{sides[best].letter} - {side.letter}: {shown}")
+    columns = ("", "", HEADLINE, "below the best", "runs below")
+    note = "* excludes 0; runs below: chance that one of the best beats one of these"
+    note += f"; variance by source of {'; '.join(sources)}" if sources else ""
     print_table(f"{HEADLINE} {where} ([ ]: 95 %, all pairs at once)", columns, rows, note=note)
 
 
-def _against(gap: Contrast | None, *, best: bool) -> tuple[str, str, str]:
+def _against(gap: Contrast | None, *, best: bool) -> tuple[str, str]:
     if gap is None:
-        return ("best" if best else "-", "", "")
-    size = estimate_text(HEADLINE, gap.mean, gap.family) + (" *" if gap.clear else "")
-    shares = gap.sources.shares() if gap.sources is not None else {}
-    return size, f"{gap.improvement.value:.0%}", ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        return ("best" if best else "-", "")
+    return estimate_text(HEADLINE, gap.mean, gap.family) + (" *" if gap.clear else ""), f"{gap.improvement.value:.0%}"
 
 
 def _print_means(comparison: Comparison) -> None:

@@ -24,8 +24,9 @@ from grpoctl.diagnose.diagnosis import Diagnosis
 from grpoctl.diagnose.diagnosis import diagnose as diagnosis_of
 from grpoctl.diagnose.propose import NewExperiment
 from grpoctl.diagnose.propose import propose as write_proposal
-from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.registry import STANDARD_INPUT, open_source
+from grpoctl.runs.run_dir import Home
 
 Format = Literal["text", "json", "md"]
 NEVER = "never"
@@ -87,6 +88,8 @@ def diagnose(
     logs = [open_source(replace(request, name=source)) for source in sources]
     if page is not None:
         _check_keeps_all(page, [log.source for log in logs])  # a folder's file, say
+    for source, log in zip(sources, logs, strict=True):
+        _print_choice(source, log)
     diagnosis = diagnosis_of(logs[0], name=sources[0], others=logs[1:])
     proposal = None if propose is None else write_proposal(diagnosis, propose)
     if proposal is not None:
@@ -101,6 +104,16 @@ def diagnose(
     if proposal is not None:
         console.print_note(f"wrote {proposal.file}, which decides {proposal.finding}; next: {proposal.command}")
     raise typer.Exit(exits.FINDING if any(finding.severity in failing for finding in diagnosis.findings) else exits.OK)
+
+
+def _print_choice(source: str, log: Reading) -> None:
+    """Note which run was taken for an experiment's name that has several."""
+    if log.kind != "grpoctl" or "/" in source:
+        return
+    taken = Path(log.source).name
+    several = [run for run in Home.locate().runs() if run.id.startswith(f"{source.lower()}-")]
+    if len(several) > 1 and source.lower() != taken:
+        console.print_note(f"{source} has {len(several)} runs; this is {taken}, the newest: name another by its id")
 
 
 def fail_limit(fail_on: str) -> Sequence[Severity]:

@@ -51,7 +51,8 @@ def send(command: Sequence[str] | None, document: Mapping[str, Any], *, seconds:
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=_STDERR, start_new_session=True)
     except (OSError, ValueError) as error:
-        console.print_note(f"warning: --notify: {command[0]} failed: {error}")
+        why = getattr(error, "strerror", None) or error
+        console.print_note(f"warning: --notify: {command[0]} could not be started: {why}")
         return
     try:
         process.communicate((json.dumps(document, default=str) + "\n").encode(), timeout=seconds)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from core.health.statistics import sample_sd
 from grpoctl.analysis.collect import number
-from grpoctl.console import console_on, is_terminal, rich_text, short, write
+from grpoctl.console import console_on, is_terminal, rich_text, short, write, write_wrapped
 from grpoctl.wording import clock_text
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class LiveProgress:
         self._stages = stages
         if self._quiet:
             return
-        write(header, self._stream)
+        write_wrapped(header, self._stream)
         if is_terminal(self._stream):
             self._bar = _progress_bar(console_on(self._stream), total)
             self._bar.start()
 
     def stage(self, text: str) -> None:
-        """Show what is done before the first step: in a terminal with the seconds it has taken, always moving.
+        """Show what is done before the first step, or an evaluation after one: in a terminal with its seconds, moving.
 
         Elsewhere it is a line once it has taken SILENT seconds, and another every EVALUATING.
         """

@@ -17,7 +17,8 @@ from grpoctl.cli.diagnose import page_file
 from grpoctl.cli.gc import size_text
 from grpoctl.cli.lookup import run_or_study
 from grpoctl.cli.options import Json
-from grpoctl.config import Library, sweep_library
+from grpoctl.config import sweep_library
+from grpoctl.files import read_json
 from grpoctl.runs import liveness
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
@@ -104,14 +105,15 @@ def named(home: Home, names: Sequence[str], profile: str | None) -> tuple[list[t
         with suppress(NotFoundError):
             side(paths, name)
             experiments.append(name)
-    profile = profile or (shared_profile(paths, experiments) if experiments else None)
+    asked, profile = profile, profile or (shared_profile(paths, experiments) if experiments else None)
     sides: list[tuple[RunRecord, ...]] = []
     studies: list[StudyDir] = []
     for name in names:
         if name in experiments:
             sides.append(side(paths, name, profile=profile))
             continue
-        entry = _entry(home, name)
+        entry = _entry(home, name, asked)
+        _check_profile(entry, asked)
         if not isinstance(entry, StudyDir):
             sides.append((load_run(entry.path),))
         elif entry not in studies:
@@ -119,20 +121,33 @@ def named(home: Home, names: Sequence[str], profile: str | None) -> tuple[list[t
     return _joined(sides), studies
 
 
-def _entry(home: Home, name: str) -> RunDir | StudyDir:
+def _entry(home: Home, name: str, profile: str | None) -> RunDir | StudyDir:
     """The run or study of a name. Raises NotFoundError saying how to make one where there is none yet."""
+    from grpoctl.analysis.collect import side
+
     try:
         return run_or_study(home, name)
     except AmbiguousNameError:
         raise
     except UnknownRunError as error:
-        if name.lower() in Library().files():
-            why = f"no finished run of {name}; start one with: grpoctl run {name}"
-        elif name.lower() in sweep_library().files():
-            why = f"no study of {name} yet; start one with: grpoctl sweep {name}"
-        else:
-            why = f"no experiment, run or study {name!r} in {home.path}; grpoctl ls shows what there is"
-        raise NotFoundError(why) from error
+        if name.lower() in sweep_library().files():
+            raise NotFoundError(f"no study of {name} yet; start one with: grpoctl sweep {name}") from error
+        side([run.path for run in home.runs()], name, profile=profile)  # says why there is none
+        raise
+
+
+def _check_profile(entry: RunDir | StudyDir, asked: str | None) -> None:
+    """Raises UserError for a run or a study of another profile than was asked for."""
+    if asked is None:
+        return
+    document = read_json(entry.state if isinstance(entry, StudyDir) else entry.result) or {}
+    profile = document.get("profile", asked)
+    if profile != asked:
+        kind = "study" if isinstance(entry, StudyDir) else "run"
+        raise UserError(
+            f"{entry.id} is a {kind} of profile {profile}, got --profile {asked}; leave --profile out, or name one "
+            f"of profile {asked} (see: grpoctl ls)"
+        )
 
 
 def _joined(sides: Sequence[tuple[RunRecord, ...]]) -> list[tuple[RunRecord, ...]]:

@@ -30,7 +30,7 @@ from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.sections import Line, Section, Tone
 from grpoctl.sweeps.loading import base_of, load_sweep
-from grpoctl.wording import label, metric_text
+from grpoctl.wording import label, metric_text, setting_text
 
 
 def show(
@@ -88,7 +88,7 @@ def show_experiment(home: Home, name: str, profile: str, overrides: Sequence[str
     console.write(dump(spec))
     _print_methods(spec)
     if applied := loaded.applied:
-        rows = [(key, str(change.base), str(change.value)) for key, change in applied.items()]
+        rows = [(key, setting_text(change.base), setting_text(change.value)) for key, change in applied.items()]
         console.print_table(f"Changed by profile {profile} and overrides", ("", "spec", "here"), rows)
     lines = [(r["run_id"], r["status"], console.short(r["eval/reward"])) for r in runs[:10]]
     console.print_table("Newest runs", ("run", "status", "eval/reward"), lines)
@@ -99,7 +99,10 @@ def _print_methods(spec: RunSpec) -> None:
     for stage, method in described(spec).items():
         over, axes = method["overridden"], method["axes"]
         title = f"Stage {stage}: method {method['method']} ({method['source']}): {method['title']}"
-        rows = [(key, str(axes.get(key, "")), str(over[key][1]) if key in over else "") for key in {**axes, **over}]
+        rows = [
+            (key, setting_text(axes.get(key, "")), setting_text(over[key][1]) if key in over else "")
+            for key in {**axes, **over}
+        ]
         console.print_table(title, ("axis", method["method"], "here, where it differs"), rows)
 
 

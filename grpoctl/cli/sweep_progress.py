@@ -16,7 +16,7 @@ from grpoctl.analysis.sweeps.budget import Account, account, spent_by
 from grpoctl.analysis.sweeps.report import how_text
 from grpoctl.analysis.sweeps.wording import score_text, short_keys, trial_text
 from grpoctl.cli.progress import range_text
-from grpoctl.console import console_on, is_terminal, print_note, rich_text, write
+from grpoctl.console import console_on, is_terminal, print_note, rich_text, write, write_wrapped
 from grpoctl.credentials import without_credentials
 from grpoctl.runs.pace import spread
 from grpoctl.runs.status import UNDER_WAY
@@ -61,7 +61,7 @@ class SweepProgress:
         self._started = self._clock()
         if self._quiet:
             return
-        write(header(document), self._stream)
+        write_wrapped(header(document), self._stream)
         if is_terminal(self._stream):
             self._live = _live(self._stream)
             self._live.start()
@@ -183,7 +183,11 @@ class SweepProgress:
         budget = account(self._document, self._running)
         trouble = [f"{budget.by_status[name]} {name}" for name in _TROUBLE if budget.by_status.get(name)]
         of = f" of {budget.total}" if budget.total else ""
-        ended = f"ended {budget.ended}{of}" + (f" ({', '.join(trouble)})" if trouble else "")
+        ended = f"ended {budget.ended}{of}"
+        if self._document.get("allocation") == "adaptive":  # its trials are paused until it is over
+            jobs = sum("seen" in job for job in self._document.get("jobs") or ())
+            ended = f"{plural(jobs, 'job')} ended, {len(self._document.get('trials') or ())}{of} candidates begun"
+        ended += f" ({', '.join(trouble)})" if trouble else ""
         left = f"left {count_text(budget.left)} {budget.unit}"
         lines = [f"{ended}   {left}   time left {self.left_text(budget)}"]
         if best := self._document.get("best"):

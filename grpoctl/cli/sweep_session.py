@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
@@ -30,7 +30,7 @@ from grpoctl.runs.locks import hold_lock
 from grpoctl.runs.run_dir import STUDIES, Home
 from grpoctl.runs.study_dir import StudyDir
 from grpoctl.sweeps.candidates import Candidates
-from grpoctl.sweeps.driver import GO_ON, Driver, Plan, conclude, end_status
+from grpoctl.sweeps.driver import GO_ON, Driver, Plan, Watcher, conclude, end_status
 from grpoctl.sweeps.loading import base_of, load_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.preview import notes
 from grpoctl.sweeps.spec import SweepSpec
@@ -178,8 +178,13 @@ def run(request: SweepRequest) -> tuple[int, dict[str, Any]]:
     return code, {**{key: document.get(key) for key in keys}, "study_dir": str(study.path)}
 
 
-def run_to_end(request: SweepRequest, home: Home) -> tuple[StudyDir, dict[str, Any]]:
-    """The study and its document once it has ended; progress is printed meanwhile. Raises what ended it, but Ctrl-C."""
+def run_to_end(
+    request: SweepRequest, home: Home, watcher: Callable[[StudyDir], Watcher] | None = None
+) -> tuple[StudyDir, dict[str, Any]]:
+    """The study and its document once it has ended; progress is printed meanwhile. Raises what ended it, but Ctrl-C.
+
+    `watcher` makes, for the study, who is told of what ends meanwhile.
+    """
     liveness.reconcile(home)
     with signals_as_interrupts(), opened_study(request, home) as opened:
         unverified = None if opened.over else verified.unverified_text(verified.cuda_devices())
@@ -188,7 +193,7 @@ def run_to_end(request: SweepRequest, home: Home) -> tuple[StudyDir, dict[str, A
         if opened.over:
             bring_up_to_date(request, opened)
         else:
-            _drive(request, opened)
+            _drive(request, opened, None if watcher is None else watcher(opened.study))
         return opened.study, opened.book.document()
 
 
@@ -257,7 +262,7 @@ def _one_at_a_time(home: Home) -> Iterator[None]:
         yield
 
 
-def _drive(request: SweepRequest, opened: OpenStudy) -> None:
+def _drive(request: SweepRequest, opened: OpenStudy, watcher: Watcher | None) -> None:
     """Open storage, mirror, progress and workers, and drive the study to its end. Raises what ended it, but Ctrl-C."""
     study, sweep, book = opened.study, opened.sweep, opened.book
     storage = open_storage(request, opened)
@@ -272,6 +277,7 @@ def _drive(request: SweepRequest, opened: OpenStudy) -> None:
         total=int(book.header["total"]),
         lag=book.header["lag"],
         fail_on_trial_error=request.fail_on_trial_error,
+        watcher=watcher,
     )
     executor = registry.build(
         request.workers.executed_by,

@@ -63,6 +63,8 @@ def watch(
     limit = fail_limit(fail_on)
     command = notify.words_of(notify_command)
     run = _run_of(source)
+    if run is None:
+        _check_may_come(source)
     request = Source(
         name=source if run is None else str(run.path),
         path=None,
@@ -137,6 +139,23 @@ def _run_of(source: str) -> RunDir | None:
         entry = Home.locate().find(source)
         return entry if isinstance(entry, RunDir) else None
     return None
+
+
+def _check_may_come(source: str) -> None:
+    """Raises NotFoundError for a word that is neither a run nor a file, and names no file: nothing will come of it.
+
+    What has a folder or a suffix is a log that is not there yet, where its folder is.
+    """
+    with suppress(OSError, ValueError):
+        path = Path(source).expanduser()
+        named = "/" in source or path.suffix != ""
+        if (source.strip() and path.exists()) or ":" in source or (named and path.parent.is_dir()):
+            return
+        if named:
+            raise NotFoundError(
+                f"{source} cannot come to be: there is no folder {path.parent}; make it, or name another"
+            )
+    raise NotFoundError(f"no run and no file {source!r}; grpoctl ls shows the runs, ./{source} waits for a file")
 
 
 def _is_under_way(run: RunDir) -> bool:

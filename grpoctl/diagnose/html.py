@@ -35,7 +35,8 @@ def replace_page(file: Path, text: str) -> None:
         replace_text(file, text, durable=False)
     except StorageError as error:  # without the advice that is meant for runs
         why = error.__cause__
-        raise StorageError(f"cannot write {file}: {getattr(why, 'strerror', None) or why}") from why
+        reason = getattr(why, "strerror", None) or why
+        raise StorageError(f"cannot write {file}: {reason}; name a file in a folder of yours: --html FILE") from why
 
 
 def page(diagnosis: Diagnosis) -> str:

@@ -179,19 +179,37 @@ def _train(
         provenance.note_model(run, trainer.origin.as_json())
     if theirs is not None:
         notes += [whence, *fit(trainer.policy.state(), theirs).lines()]
-    telling = ExitStack()
-
-    def watcher(row: Mapping[str, float | None]) -> None:
-        telling.close()  # the first row is that evaluation's
-        hooks.row(row)
-
-    with closing(trainer.task), Recorder(run, watcher) as recorder, telling:
+    watching = _Watching(hooks, -1 if restart is None else restart.progress.step)
+    with closing(trainer.task), Recorder(run, watching.row) as recorder, watching.first:
         if restart is None:
-            telling.enter_context(_first_evaluation(spec, hooks))
-        ending = _driven(trainer, recorder, others, worlds)
+            watching.first.enter_context(_first_evaluation(spec, hooks))
+        ending = _driven(trainer, recorder, others, worlds, watching.begins)
         if ending.status != Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
             notes += _leave(trainer, checkpoints, run)
     return Status(ending.status), ending.message
+
+
+class _Watching:
+    """Tells the hooks of each row, and of each evaluation after the first, which `first` is held for."""
+
+    def __init__(self, hooks: Hooks, recorded: int) -> None:
+        self._hooks = hooks
+        self._recorded = self._named = recorded  # the last step that has a row; -1: none has
+        self.first = ExitStack()
+
+    def row(self, row: Mapping[str, float | None]) -> None:
+        """Called with each row once it is written; the first one is the first evaluation's."""
+        self.first.close()
+        self._recorded = int(row["step"] or 0)
+        self._hooks.row(row)
+
+    def begins(self, what: str) -> None:
+        """Called with the kind of each request of the trainer before it is computed."""
+        if (
+            what == "evaluate" and self._recorded >= 0 and self._named <= self._recorded
+        ):  # its samples, then their scores
+            self._named = self._recorded + 1
+            self._hooks.stage(f"evaluating after step {self._named}")
 
 
 @contextmanager
@@ -283,17 +301,23 @@ def _taken(
     return restart
 
 
-def _driven(trainer: Trainer, recorder: Recorder, others: OtherRanks | None, worlds: list[World]) -> Ending:
+def _driven(
+    trainer: Trainer,
+    recorder: Recorder,
+    others: OtherRanks | None,
+    worlds: list[World],
+    begins: Callable[[str], None],
+) -> Ending:
     """How the run ended, alone or as rank 0 of several; `worlds` is then given the one they have joined."""
     from core.training.parallel import Machine, same_start
     from core.training.trainer import drive
 
     if others is None:
-        return drive(trainer.steps(), recorder)
+        return drive(trainer.steps(), recorder, begins=begins)
     with others.joined() as world:
         worlds.append(world)
         same_start(trainer.policy, world)
-        return drive(trainer.steps(), recorder, Machine(world=world))
+        return drive(trainer.steps(), recorder, Machine(world=world), begins=begins)
 
 
 def _export(trainer: Trainer, checkpoints: Checkpoints, run: RunDir) -> list[str]:

@@ -26,7 +26,9 @@ class Hooks:
         return None
 
     def stage(self, text: str) -> None:
-        """Called with what is done now, in a few words, before anything that may take long before the first step."""
+        """Called with what is done now, in a few words: before what may take long before the first step, and before
+        each later evaluation.
+        """
 
     def evaluating(self, ended: int, token: int) -> None:
         """Called before the evaluation before step 1, and as it draws: completions that have ended, and the token."""

@@ -178,6 +178,7 @@ def _run_row(run: RunRecord) -> tuple[str, ...]:
 
 def _side_row(side: Side, name: str, comparison: Comparison) -> tuple[str, ...]:
     statuses = ", ".join(f"{count} {status}" for status, count in Counter(side.statuses).items())
+    statuses += "; left out" if side.key in comparison.left_out else ""
     drawn = "-" if side.completions is None else count_text(side.completions)
     row = comparison.metrics.get(HEADLINE)
     return (
@@ -246,7 +247,7 @@ def _forests(comparison: Comparison, named: Mapping[str, Runs], prefix: str) -> 
     sides, means, seeds = [], [], []
     for side, (full, runs) in zip(comparison.sides, named.items(), strict=True):
         estimate = row.estimates[side.key]
-        if estimate is None:
+        if estimate is None or side.key in comparison.left_out:
             continue
         name = charts.shortened(full)
         sides.append(name)
@@ -281,7 +282,11 @@ def _differences(comparison: Comparison, prefix: str) -> list[Block]:
         return []
     table = f"{prefix}-differences"
     columns = ("label", "mean", "low", "high", "clear", "improvement", "smallest", "seeds_needed")
-    several = "for all pairs of sides at once" if len(comparison.sides) > 2 else "for new seeds and new problems"
+    several = (
+        "for all pairs of sides at once"
+        if len(comparison.places[0].contrasts) > 1
+        else "for new seeds and new problems"
+    )
     return [
         Chart(
             name=table,
@@ -299,9 +304,9 @@ def _differences(comparison: Comparison, prefix: str) -> list[Block]:
 
 def _gaps(sides: Sequence[Side], place: Place) -> list[tuple[str, Contrast]]:
     """B - A of two sides, else the best less each of the others."""
-    if len(sides) == 2:
-        gap = place.contrasts.get((0, 1))
-        return [] if gap is None else [("B - A", gap)]
+    if len(place.contrasts) == 1:
+        (((a, b), gap),) = place.contrasts.items()
+        return [(f"{sides[b].letter} - {sides[a].letter}", gap)]
     best = place.best
     if best is None:
         return []
@@ -381,9 +386,10 @@ def curves(sides: Mapping[str, Runs], prefix: str) -> list[Block]:
 def _answers(comparison: Comparison, names: Sequence[str], kept: Sequence[Runs], prefix: str) -> list[Block]:
     """The first side against the second, or against the best of the others."""
     means = comparison.places[-1].means
-    others = [place for place in range(1, len(kept)) if means[place] is not None]
-    second = max(others, key=lambda place: means[place] or 0.0, default=1)
-    pair = [recorded.at_the_end(names[place], [Answers(run) for run in kept[place]]) for place in (0, second)]
+    first, *rest = [place for place, side in enumerate(comparison.sides) if side.key not in comparison.left_out]
+    others = [place for place in rest if means[place] is not None]
+    second = max(others, key=lambda place: means[place] or 0.0, default=rest[0])
+    pair = [recorded.at_the_end(names[place], [Answers(run) for run in kept[place]]) for place in (first, second)]
     return shown_answers(prefix, pair[0], pair[1])
 
 

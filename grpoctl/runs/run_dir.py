@@ -361,6 +361,8 @@ def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
     Raises AmbiguousNameError naming what fits, NotFoundError naming the nearest there is.
     """
     wanted = name.lower()
+    if not wanted:
+        raise NotFoundError("got an empty name; grpoctl ls shows the runs there are")
     for run in runs:
         if run.id == wanted:
             return run

@@ -152,6 +152,8 @@ def find_study(home: Home, name: str) -> StudyDir:
 def choose_study(name: str, known: Sequence[StudyDir], home: Home) -> StudyDir:
     """The one of this id, sweep name (the first of its studies) or unique beginning of an id. Raises NotFoundError."""
     wanted = name.lower()
+    if not wanted:
+        raise NotFoundError("got an empty name; grpoctl ls shows the studies there are")
     for study in known:
         if study.id == wanted:
             return study

@@ -323,6 +323,8 @@ class AdaptiveDriver(Driver):
                 self._lost(job, event.message or "interrupted", disk=False)
             case Died():
                 self._lost(job, event.message, disk=False, counts=not self._got_further(job.run))
+            case Ended(status=status) if status != "INTERRUPTED":
+                self._tell_run(job.run)
             case JobDone():
                 job.waiting, job.again = job.again, False
                 if not job.waiting:

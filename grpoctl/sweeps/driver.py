@@ -67,6 +67,18 @@ class Progress(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Who is told what has ended. A text that it gives ends the study: what is under way comes to its end."""
+
+    def run_ended(self, run: RunDir) -> str | None:
+        """Called once a run came to an end of its own, in whatever way, and its files say how."""
+        ...
+
+    def trial_ended(self, number: int) -> str | None:
+        """Called once a trial is over, and the study's document says how; of an adaptive study never."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """What is driven. `lag` is None where no trial learns from another."""
@@ -76,6 +88,7 @@ class Plan:
     total: int
     lag: int | None
     fail_on_trial_error: bool = False
+    watcher: Watcher | None = None
 
 
 class Driver:
@@ -245,6 +258,12 @@ class Driver:
         trial.shares[run.id] = 1.0
         if how == "PRUNED":
             trial.give_up(run)
+        self._tell_run(run)
+
+    def _tell_run(self, run: RunDir) -> None:
+        """Tell who watches that a run has ended; a text that comes back ends the study."""
+        if self.plan.watcher is not None and (why := self.plan.watcher.run_ended(run)) is not None:
+            self._end(why)
 
     def _got_further(self, run: RunDir) -> bool:
         """True when a run whose worker is gone had a step more than at any loss before.
@@ -292,6 +311,8 @@ class Driver:
         self.prefixes.trial_ended(record.params, record.seeds)
         self.book.trials[number] = record
         self.save()
+        if self.plan.watcher is not None and (why := self.plan.watcher.trial_ended(number)) is not None:
+            self._end(why)
         ended = [other.status for other in self.book.ordered() if other.status.ended]
         if record.status is TrialStatus.FAILED and self.plan.fail_on_trial_error:
             self._end(f"trial {number} failed: {record.message}", hopeless=True)

@@ -158,4 +158,6 @@ def _why(error: Exception, uri: str) -> str:
     where, line = masked(uri, user=False), one_line(error, uri)
     if "out-of-date database schema" in str(error):
         return f"{where} is of another version of MLflow; on a copy of it: mlflow db upgrade {where}"
+    if "Max retries exceeded" in line:
+        return f"{where} does not answer; start its server, or name another store: mlflow:URI#RUN_ID"
     return f"{where}: {line}"

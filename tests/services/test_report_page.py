@@ -224,3 +224,14 @@ def test_a_study_of_72_runs_is_sent_by_mail(browser: Browser, home: Home, record
         assert tab.value(f"new Set({runs}).size") == 3 * sum(
             trial["status"] != "FAILED" and trial["number"] in document["ranking"] for trial in document["trials"]
         )
+
+
+def test_a_table_wider_than_the_window_says_so(browser: Browser, paged: Page) -> None:
+    wider = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1)"
+    for width, some in ((380, True), (1600, False)):
+        with browser.tab(paged(), width=width) as tab:
+            hinted = tab.value("document.querySelectorAll('.scroll.more').length")
+            assert hinted == tab.value(f"{wider}.length")
+            assert (hinted > 0) == some
+            shown = "getComputedStyle(document.querySelector('.scroll.more'), '::before').content"
+            assert "scroll" in tab.value(shown) if some else True

@@ -131,6 +131,8 @@ def _words(value: object) -> str:
         return f"{start:g}" if getattr(value, "constant", False) else "a schedule"
     if isinstance(value, (Part, dict)):
         return "a mapping" if value else "nothing"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_words, value))}]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -203,14 +203,18 @@ def health(of: Digest) -> list[Section]:
     """For each value of each axis: how many runs collapsed, were invalid, learned nothing, and which rules spoke."""
     if not any(fact.events or fact.rules for fact in of.facts):
         return []
-    rows = []
+    rows, rules = [], []
     for axis in varied(of.axes):
         for region in regions(axis, of.facts):
-            events = [f"{region.events[event]}/{region.runs}" for event in EVENTS]
-            rules = ", ".join(f"{rule} {count}" for rule, count in region.rules.items())
-            rows.append((axis.name, region.label, *events, rules))
-    columns = ("axis", "value", *EVENTS, "findings of its runs")
-    return [Section(title="Health by region (runs)", columns=columns, rows=_once(rows))] if rows else []
+            rows.append((axis.name, region.label, *(f"{region.events[event]}/{region.runs}" for event in EVENTS)))
+            found = ", ".join(f"{rule}\u00a0{count}" for rule, count in region.rules.items())
+            rules.append((axis.name, region.label, found or "none"))
+    if not rows:
+        return []
+    return [
+        Section(title="Health by region (runs)", columns=("axis", "value", *EVENTS), rows=_once(rows)),
+        Section(title="Findings by region (runs that have them)", columns=("axis", "value", ""), rows=_once(rules)),
+    ]
 
 
 def crossing(of: Digest) -> list[Section]:

@@ -38,7 +38,10 @@ def lines_of(path: Path) -> Iterator[Line]:
         notebook = json.loads(unpacked(path, _LARGEST))
         texts = [text for cell in notebook.get("cells", ()) for text in _of_cell(cell)]
     except (ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise SpecError(f"damaged notebook: {error}", file=path) from None
+        where = f" from line {error.lineno} on" if isinstance(error, json.JSONDecodeError) else ""
+        raise SpecError(
+            f"damaged notebook: no JSON of one{where}; save it again, or give the log by itself", file=path
+        ) from None
     lines = "\n".join(texts).split("\n")
     yield from (Line(number, text) for number, text in enumerate(lines, 1))
 

@@ -92,6 +92,8 @@ def _address(source: Source) -> tuple[str, str | None]:
         return (_uri(place) if "://" not in uri and place.exists() else uri), run or None
     if not run:
         raise SpecError(f"got {source.name!r}, expected mlflow:RUN_ID or mlflow:URI#RUN_ID")
+    if "://" in run:
+        raise SpecError(f"got the address {run} without a run, expected mlflow:{run}#RUN_ID")
     return store_uri(Home.locate()), run
 
 

@@ -92,6 +92,16 @@
     document.documentElement.dataset.drawn = "yes";
   };
 
+  // Tables that are wider than the window say so: a touch screen shows no scroll bar.
+  const hint = () => {
+    for (const place of document.querySelectorAll(".scroll")) {
+      place.classList.toggle("more", place.scrollWidth > place.clientWidth + 1);
+    }
+  };
+  addEventListener("resize", hint);
+  document.addEventListener("toggle", hint, true);
+  hint();
+
   // What is folded on the screen is printed whole.
   let folded = [];
   addEventListener("beforeprint", () => {

@@ -107,8 +107,8 @@ def test_a_seed_that_lacks_the_metric_is_left_out_and_not_paired(build: Any) -> 
 def test_document(build: Any) -> None:
     document = json.loads(json.dumps(two_sides(build, [0.4, 0.5], [0.5, 0.6]).document(), allow_nan=False))
     assert set(document) == {
-        "schema", "verdict", "would_change", "sides", "changed", "inert", "places", "metrics", "runs", "stages",
-        "findings", "baselines", "picks_equal", "weights_mean_abs_diff", "notes",
+        "schema", "verdict", "would_change", "left_out", "sides", "changed", "inert", "places", "metrics", "runs",
+        "stages", "findings", "baselines", "picks_equal", "weights_mean_abs_diff", "notes",
     }  # fmt: skip
     assert document["baselines"] == {"a": {}, "b": {}}
     assert (document["picks_equal"], document["weights_mean_abs_diff"]) == (None, None)
@@ -317,6 +317,38 @@ def test_a_side_without_a_sound_run_has_numbers_and_no_verdict(build: Any) -> No
     assert " A " in comparison.verdict
     assert comparison.metrics["eval/reward"].document()["a"]["mean"] == 0.5  # type: ignore[index]
     assert (comparison.sides[0].sound, comparison.would_change) == (False, ())
+
+
+def test_a_side_that_is_unsound_or_lacks_the_reward_leaves_the_others_their_verdict(build: Any) -> None:
+    broken = {"id": "rollout-mode", "severity": "error", "summary": "35 of 35"}
+    rewards = {"a": (0.9, 0.9, 0.9), "b": (0.50, 0.51, 0.52), "c": (0.80, 0.81, 0.82), "d": (None, None, None)}
+    sides = [
+        [
+            build(
+                0.0 if reward is None else reward, seed, run_id=f"{key}-{seed}", spec={LR: place * 1e-6},
+                findings=[broken] if key == "a" else [], recorded_as=f"{key}@1",
+                **({"final": {}, "best": {}} if reward is None else {}),
+            )
+            for seed, reward in enumerate(of_side)
+        ]
+        for place, (key, of_side) in enumerate(rewards.items(), 1)
+    ]  # fmt: skip
+    comparison, alone = compare(*sides), compare(*sides[1:3])
+    assert [
+        fact for fact in ("C (c@1) is better by 0.300", "A is sound", "D has no") if fact not in comparison.verdict
+    ] == []
+    assert set(comparison.left_out) == {"a", "d"}
+    assert set(comparison.sides[0].excluded) == {"a-0", "a-1", "a-2"}
+    (place,) = comparison.places
+    assert place.means == (None, pytest.approx(0.51), pytest.approx(0.81), None)
+    assert set(place.contrasts) == {(1, 2)}  # two sides are judged, so no interval is widened for others
+    assert place.contrasts[1, 2].family == pytest.approx(alone.places[0].contrasts[0, 1].family)
+    assert comparison.document()["left_out"] == comparison.left_out
+    # Of three that are left, the best against the others.
+    more = compare(*sides[:3], [build(0.1, seed, run_id=f"e-{seed}", spec={LR: 9e-6}) for seed in range(3)])
+    assert [
+        fact for fact in ("C (c@1)", "than B, D", "all 3 differences", "A is sound") if fact not in more.verdict
+    ] == []
 
 
 def many(build: Any, *rewards: list[float]) -> Comparison:

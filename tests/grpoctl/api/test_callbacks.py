@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+import grpoctl
 from core.errors import UserError
 from core.training.outcome import Ending
-from grpoctl.api.callbacks import Row, Watched, checked, tell_end
+from grpoctl.api import LoadedRun, LoadedStudy, LoadedTrial
+from grpoctl.api.callbacks import Row, SweepCallback, Watched, checked, tell_end
 from grpoctl.executors.hooks import Hooks
+from grpoctl.runs.run_dir import Home
 
 START: Row = {"step": 0, "eval/reward": 0.5}
 STEP: Row = {"step": 1, "reward/mean": 0.1}
@@ -81,3 +84,62 @@ class Misspelt:
 def test_a_callback_that_would_never_be_called_is_refused(callback: Any, says: str) -> None:
     with pytest.raises(UserError, match=says):
         checked(callback)
+
+
+class Ends:
+    """Notes what a sweep tells it, and ends it after a trial where it `says` so."""
+
+    def __init__(self, says: str | None = None) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.says = says
+
+    def on_run(self, run: LoadedRun) -> None:
+        self.calls.append(("run", f"{run.id[-8:]} {run.status}"))
+
+    def on_trial(self, trial: LoadedTrial) -> str | None:
+        self.calls.append(("trial", f"{trial.number} {trial.status}"))
+        return self.says
+
+    def on_end(self, study: LoadedStudy) -> None:
+        self.calls.append(("end", study.status))
+
+
+def swept(home: Home, callbacks: SweepCallback | list[SweepCallback]) -> LoadedStudy:
+    """Two trials of one seed, one step each, in this process."""
+    return grpoctl.sweep(
+        "lr-study", {"budget.completions": 16, "eval_prompts": 4}, profile="tiny", trials=2, seeds=[0],
+        inline=True, quiet=True, home=home.path, callbacks=callbacks,
+    )  # fmt: skip
+
+
+def test_a_sweep_tells_of_runs_trials_and_its_end(home: Home) -> None:
+    ends, runs = Ends(), list[LoadedRun]()
+    study = swept(home, [ends, runs.append])
+    assert study.status == "COMPLETED"
+    assert ends.calls == [
+        ("run", "t0000-s0 COMPLETED"), ("trial", "0 COMPLETED"),
+        ("run", "t0001-s0 COMPLETED"), ("trial", "1 COMPLETED"), ("end", "COMPLETED"),
+    ]  # fmt: skip
+    assert [run.id for run in runs] == [run.id for trial in study.trials for run in trial.runs]
+
+
+def test_a_text_ends_the_sweep_and_what_is_raised_comes_out(home: Home) -> None:
+    ends = Ends("enough")
+    study = swept(home, ends)
+    assert (study.status, len(study.trials), ends.calls[-1]) == ("STOPPED", 1, ("end", "STOPPED"))
+    assert "enough" in study.document["message"]
+
+    def fails(run: LoadedRun) -> None:
+        raise ZeroDivisionError(run.id)
+
+    with pytest.raises(ZeroDivisionError, match="t0000-s0"):
+        swept(home, [fails])
+    ended = grpoctl.load("lr-study", "study", home=home.path)
+    assert (ended.status, "ZeroDivisionError" in ended.document["message"]) == ("INTERRUPTED", True)
+
+
+def test_a_callback_of_runs_is_no_callback_of_sweeps(home: Home) -> None:
+    with pytest.raises(UserError, match=r"on_evaluation.*on_run"):
+        swept(home, Noting())  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="on_trial"):
+        swept(home, 3)  # type: ignore[arg-type]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import grpoctl
-from core.errors import NotFoundError
+from core.errors import NotFoundError, UserError
 from grpoctl.api import LoadedExperiment, LoadedRun, LoadedStudy
 from grpoctl.config import read_resolved
 from grpoctl.runs.run_dir import Home
@@ -138,5 +139,21 @@ def test_a_run_comes_before_a_study_and_one_of_a_study_is_a_run(home: Home, reco
     made = ended_study(home, swept("advantage-study", "tiny"))
     assert isinstance(grpoctl.load(made.run(0, 0).id), LoadedRun)
     recorded()
-    with pytest.raises(NotFoundError, match="no run 'kl-study'"):
-        grpoctl.load("kl-study")
+    with pytest.raises(NotFoundError, match="no run 'kl-studie'"):
+        grpoctl.load("kl-studie")
+    with pytest.raises(NotFoundError, match="grpoctl sweep kl-study"):
+        grpoctl.load("kl-study")  # a sweep's name, which has no study yet
+
+
+@pytest.mark.parametrize("name", ["", None, 3, b"p31"])
+@pytest.mark.parametrize("kind", [None, "run", "study", "experiment"])
+def test_what_is_no_name_is_refused(home: Home, name: Any, kind: Any) -> None:
+    ended_study(home, swept("advantage-study", "tiny"))  # the only study: every id begins with an empty name
+    with pytest.raises(UserError, match="name="):
+        grpoctl.load(name, kind)
+
+
+def test_problems_of_a_program_that_records_none_are_none(recorded: Recorded) -> None:
+    ours, other = recorded(seed=0), recorded(seed=1, **{"trainer.kind": "command", "trainer.command": "train {out}"})
+    assert grpoctl.load(ours.id, "run").problems is not None
+    assert grpoctl.load(other.id, "run").problems is None

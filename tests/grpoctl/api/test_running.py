@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from pathlib import Path
@@ -133,3 +134,21 @@ def test_sides_are_names_runs_and_experiments(recorded: Recorded) -> None:
         grpoctl.compare(base, [base.runs[0], changed.runs[1]])
     with pytest.raises(UserError, match="2 to 26"):
         grpoctl.compare(base)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: grpoctl.run(None), "name=None"),  # type: ignore[call-overload]
+        (lambda: grpoctl.run("p31", seeds=3), "seeds=3"),  # type: ignore[call-overload]
+        (lambda: grpoctl.run("p31", seed="a"), "'a'"),  # type: ignore[call-overload]
+        (lambda: grpoctl.sweep(None), "name=None"),  # type: ignore[arg-type]
+        (lambda: grpoctl.sweep("lr-study", trials="two"), "trials='two'"),  # type: ignore[arg-type]
+        (lambda: grpoctl.compare("p31", 3), "3 as a side"),  # type: ignore[arg-type]
+        (lambda: grpoctl.load("p31", home=3), "home=3"),  # type: ignore[call-overload]
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(home: Home, recorded: Recorded, call: Any, argument: str) -> None:
+    recorded()
+    with pytest.raises(UserError, match=re.escape(argument)):
+        call()

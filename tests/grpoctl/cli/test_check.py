@@ -199,3 +199,15 @@ def test_a_setting_that_the_parent_has_already_is_without_effect(grpoctl: Grpoct
     assert inert["stages.grpo.num_generations"]["value"] == 8
     assert "p31" in inert["stages.grpo.num_generations"]["reason"]
     assert "stages.grpo.beta" not in inert
+
+
+def test_it_ends_with_yes_or_no_and_names_the_profile(grpoctl: Grpoctl) -> None:
+    for argv, answer, profile in (
+        (("p30",), "no", "full"),  # it injects a fault
+        (("p30-sound",), "yes", "full"),
+        (("p31", "-p", "tiny"), "yes", "tiny"),
+    ):
+        verdict = grpoctl("check", *argv, "--json").document["verdict"]
+        assert verdict.startswith(answer)
+        assert f"profile {profile} " in verdict
+        assert " ".join(grpoctl("check", *argv).out.split()).endswith(f"Verdict {verdict}.")

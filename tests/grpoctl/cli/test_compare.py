@@ -8,6 +8,8 @@ import pytest
 
 from grpoctl.analysis.agreement import Agreement
 from grpoctl.cli.compare import print_comparison
+from tests.conftest import Recorded
+from tests.grpoctl.cli.conftest import Grpoctl
 from tests.grpoctl.printed import Capture, comparison
 
 pytestmark = pytest.mark.usefixtures("plain_environment")
@@ -46,3 +48,21 @@ def test_how_alike_two_policies_are(capsys: Capture) -> None:
     (weights,) = (line for line in lines if line.startswith("Weights"))
     assert "0.0005 " in weights
     assert "2 seeds" in weights
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["p31", "nonsense"], ["nonsense", "grpoctl ls"]),
+        (["p31", "p3l"], ["did you mean p31?"]),
+        (["p31", "p32"], ["no finished run", "grpoctl run p32"]),
+        (["p31", "p32", "-p", "tiny"], ["grpoctl run p32 -p tiny"]),
+        (["p31", "lr-study"], ["is a sweep", "STUDY-t0000"]),
+    ],
+)
+def test_a_side_that_is_not_there(grpoctl: Grpoctl, recorded: Recorded, names: list[str], words: list[str]) -> None:
+    recorded()
+    said = grpoctl("compare", *names)
+    assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+    assert [word for word in words if word not in said.err] == []
+    assert "grpoctl run nonsense" not in said.err

@@ -323,3 +323,18 @@ def test_a_source_that_is_no_file_is_no_page_either(tmp_path: Path) -> None:
     check_keeps(page, "-")
     with pytest.raises(UserError, match="is what is to be diagnosed"):
         check_keeps(page, str(tmp_path / "." / "a.html"))
+
+
+def test_the_run_that_a_name_was_taken_for_is_said(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    first = recorded(seed=0)
+    assert grpoctl("diagnose", "p31").err == ""
+    newest = recorded(seed=1)
+    (note,) = grpoctl("diagnose", "p31").err.splitlines()
+    assert newest.id in note
+    assert grpoctl("diagnose", first.id).err == ""
+
+
+def test_an_mlflow_address_without_a_run_is_one_line(grpoctl: Grpoctl) -> None:
+    said = grpoctl("diagnose", "mlflow:http://127.0.0.1:1")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "mlflow:http://127.0.0.1:1#RUN_ID" in said.err

@@ -65,3 +65,10 @@ def test_a_command_that_fails_is_a_warning(command: list[str], capsys: Capture) 
 def test_what_it_prints_stands_outside_the_json_document(capfd: pytest.CaptureFixture[str]) -> None:
     notify.send([sys.executable, "-c", "print('hello')"], {})
     assert capfd.readouterr() == ("", "hello\n")
+
+
+def test_a_command_that_is_not_there_is_one_warning_in_words(capsys: Capture) -> None:
+    notify.send(["nosuch"], {})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: --notify: nosuch")
+    assert "Errno" not in line

@@ -55,7 +55,9 @@ def test_runs_experiments_and_studies_in_one_report(grpoctl: Grpoctl, recorded: 
         (["p31", "--html", "absent/page.html"], ["absent"]),
         (["p31", "--html", "notes.txt"], ["notes.txt"]),
         (["p31", "--html", "-"], ["standard output"]),
-        (["p31", "-p", "full"], ["no finished run", "full"]),
+        (["p31", "-p", "full"], ["no finished run", "full", "grpoctl run p31 -p full"]),
+        (["p31", "-p", "nonsense"], ["no finished run", "nonsense", "small-memory"]),
+        (["p3l"], ["did you mean p31"]),
         ([], ["WHAT"]),
     ],
 )
@@ -87,3 +89,13 @@ def test_a_damaged_run_is_one_line(grpoctl: Grpoctl, recorded: Recorded) -> None
     said = grpoctl("report", run.id)
     assert (said.code, len(said.err.splitlines())) == (3, 1)
     assert "problems.parquet" in said.err
+
+
+def test_a_study_of_another_profile_is_refused(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    run = reported.run(recorded)
+    studies.write(run.home, studies.advantage_study())
+    for name in ("advantage-study", run.id):
+        said = grpoctl("report", name, "-p", "full", "--json")
+        assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+        assert [word for word in ("tiny", "--profile full") if word not in said.err] == []
+        assert grpoctl("report", name, "-p", "tiny", "--json").code == 0

@@ -29,7 +29,7 @@ def said(capsys: pytest.CaptureFixture[str], warnings: LiveWarnings, run: RunDir
 @pytest.fixture(autouse=True)
 def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a handler Python itself prints warnings to standard error."""
-    monkeypatch.setattr(logging, "lastResort", None)
+    monkeypatch.setattr(logging, "lastResort", logging.NullHandler())
 
 
 def test_warnings_are_notes_while_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,3 +113,16 @@ def test_drawing_a_large_study_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None
         progress.update(document, {7: 0.5})
     assert drawn.getvalue().count("ended 500") == 1
     progress.finish()
+
+
+def test_an_adaptive_sweep_counts_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = terminal(monkeypatch)
+    jobs = [{"trial": 0, "seed": 0, "from": 0.0, "share": 0.125, "seen": [[0.125, 0.5]]}] * 2
+    waiting = {"trial": 1, "seed": 0, "from": 0.0, "share": 0.125}
+    document = {**under_way(1, 24), "allocation": "adaptive", "jobs": [*jobs, waiting]}
+    progress = SweepProgress(clock=Clock())
+    progress.start(document)
+    progress.update(document, {1: 0.1})
+    progress.finish()
+    assert "2 jobs ended, 2 of 24 candidates begun" in drawn.getvalue()
+    assert "ended 0 of 24" not in drawn.getvalue()

@@ -108,3 +108,16 @@ def test_no_escape_sequence_reaches_the_terminal(capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert len(out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["nosuchrun", "absent/run.log", ""])
+def test_what_can_never_come_is_refused(grpoctl: Grpoctl, name: str) -> None:
+    said = grpoctl("watch", name, "--idle", "0")
+    assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+    assert name in said.err
+
+
+def test_a_file_without_a_suffix_is_waited_for_in_its_folder(grpoctl: Grpoctl) -> None:
+    said = grpoctl("watch", "./later", "--idle", "0")
+    assert said.code == 0
+    assert "waiting" in said.err

@@ -202,3 +202,28 @@ def test_an_interruption_ends_the_wait(tmp_path: Path) -> None:
 
     with pytest.raises(Terminated):
         parent_control(run, interrupted)(4)
+
+
+class Stages(Hooks):
+    """Notes what is done, and the rows between."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stage(self, text: str) -> None:
+        self.told.append(text)
+
+    def row(self, row: Any) -> None:
+        self.told.append(f"row {row['step']:g}")
+
+
+def test_later_evaluations_are_named_by_their_step(home: Home) -> None:
+    settings = ["max_steps=3", "eval_steps=2", "eval_prompts=2", "num_generations_eval=1", "num_generations=2",
+                "prompts_per_step=1", "max_completion_length=4"]  # fmt: skip
+    loaded = load("p31", profile="tiny", overrides=settings)
+    hooks = Stages()
+    execute(prepare(Launch(loaded=loaded), home).run, hooks, mirror=False)
+    first = hooks.told.index("row 0")
+    assert hooks.told[first:] == [
+        "row 0", "row 1", "evaluating after step 2", "row 2", "evaluating after step 3", "row 3",
+    ]  # fmt: skip

@@ -110,7 +110,7 @@ def test_find_by_path(home: Home) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("p30-t", "fits 2 runs"), ("p30-sond", "did you mean 'p30-sound'"), ("zzz", "grpoctl ls"), ("", "fits 3 runs")],
+    [("p30-t", "fits 2 runs"), ("p30-sond", "did you mean 'p30-sound'"), ("zzz", "grpoctl ls"), ("", "empty name")],
 )
 def test_find_says_what_fits_or_is_near(home: Home, name: str, message: str) -> None:
     for stem, started in ((P30, 1.0), (P30, 2.0), (SOUND, 3.0)):

@@ -31,7 +31,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"early_stopping": {"patience": 2}}, "early_stopping", "one stage"),
     ({"importance_sampling_cap": 2.0}, "importance_sampling_cap", "use_vllm"),
     ({"optim": "radam"}, "optim", "radam"),
-    ({"stop_strings": ("\n\n",)}, "stop_strings", "tokenizer"),
+    ({"stop_strings": ("a",)}, "stop_strings", "tokenizer"),
+    ({"stop_strings": ("a",)}, "stop_strings", "got [a]"),
     ({"entropy_coef": {"start": 0.1, "end": 0, "steps": 4}}, "entropy_coef", "one number"),
 ]
 

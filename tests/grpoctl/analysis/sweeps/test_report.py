@@ -22,6 +22,7 @@ def test_the_report_of_a_sweep() -> None:
     titles = [one.title.split(" (")[0] for one in text_report(advantage_study(), ["a.png"]) if one.title]
     assert titles == [
         "Ranking", "Not ranked", "Importances", "Main effects", "By value", "num_generations", "Health by region",
+        "Findings by region",
         "num_generations",
     ]  # fmt: skip
     assert text_report(advantage_study(), ["a.png"])[-1].lines[0].text == "a.png"
