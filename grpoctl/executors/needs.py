@@ -123,11 +123,13 @@ def _file_problem(file: Path) -> str | None:
 
 def _json_problem(value: str) -> str | None:
     """Why a text is neither JSON nor the path of a file of it."""
+    given = value.startswith("{")
+    shown = value[:80] if given else value
     try:
-        text = value if value.startswith("{") else Path(os.path.expanduser(value)).read_text(encoding="utf-8")
+        text = value if given else Path(os.path.expanduser(value)).read_text(encoding="utf-8")
         known = json.loads(text)
     except OSError as error:
         return f"got {value}: {error.strerror}; allowed: the path of a JSON file"
     except ValueError as error:
-        return f"got {value[:80]}: no JSON: {error}"
-    return None if isinstance(known, dict) else f"got {value[:80]}: no mapping at its top"
+        return f"got {shown}: no JSON: {error}"
+    return None if isinstance(known, dict) else f"got {shown}: no mapping at its top"

@@ -11,6 +11,8 @@ import pytest
 from grpoctl.cli.sweep_progress import SweepProgress
 from tests.studies import advantage_study, study, trial
 
+pytestmark = pytest.mark.usefixtures("plain_environment")
+
 
 class Clock:
     """Stands where it is put."""
