@@ -37,7 +37,7 @@ def test_every_example_runs_as_printed(lone: Cli) -> None:
         cwd=lone.folder, env=lone.env, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    trained, wrong, looked, seeds, watched, compared, swept = map(json.loads, done.stdout.splitlines())
+    trained, wrong, looked, seeds, watched, compared, swept, ended = map(json.loads, done.stdout.splitlines())
     assert "COMPLETED: p31@2 with max_steps=4" in trained  # not quiet: what the command prints
     assert "did you mean stages.grpo.learning_rate" in wrong
     assert "prompt_id" in looked
@@ -48,6 +48,7 @@ def test_every_example_runs_as_printed(lone: Cli) -> None:
     assert watched.endswith("STOPPED_EARLY\n")
     assert "beta" in compared
     assert swept.startswith("COMPLETED")
+    assert ended.splitlines()[-1].startswith("STOPPED trial 0 is good enough")
 
 
 @pytest.mark.process

@@ -24,8 +24,8 @@ PAGES = README + (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 MADE = {"grpoctl run p30"}  # by the fixture of this name, on a machine without a GPU; p31 by the one of its name
 # The whole length is shown by test_run (p30-sound), test_wheel (my-task), core/training (dapo) and test_sweep.
 SHORTER = {
-    "grpoctl run p30-sound --seeds 0,1,2": "max_steps=4",
-    "grpoctl run p31 --seeds 0,1,2": "max_steps=40",  # the tour looks at step 40
+    "grpoctl run p30-sound --seeds 0,1,2,3,4": "max_steps=4",
+    "grpoctl run p31 --seeds 0,1,2,3,4": "max_steps=40",  # the tour looks at step 40
     "grpoctl run p31 method=dapo": "max_steps=2",
     "grpoctl run my-task": "stages.grpo.max_steps=2",
     "grpoctl sweep advantage-study": "--trials 2 --seeds 0 --parallel 1 budget.completions=64",
