@@ -13,6 +13,7 @@ from statistics import fmean, median
 
 from core.health.case import UNFILTERED, Case, sampling_filters
 from core.health.finding import Decider, Finding, RuledOut, steps_of
+from core.health.statistics import series, trend
 from core.health.steps import number, reward_gain, values_of
 
 FIRST = 3  # rows, and steps, that count as the start: by then little can have been learned
@@ -25,6 +26,8 @@ GROWN = 10.0  # times its early level
 FAR = 0.5  # nats a token: fewer are no runaway, however fast they grew, ...
 NEAR = 0.2  # ... but where the reward is no higher than it was; fewer than this are none at all
 FEWEST = 4  # values that show a course; fewer are told with little confidence
+DOUBLED = 2.0  # times: enough where it is a nat away by then and the reward fell
+FALLS = 3.0  # standard errors of a line
 FLAT = 2.0  # times its least value: no more than this is no growth
 SUSTAINED = 3  # of the last rows, all of them high: one spike is none
 LEFT = 5.0  # nats a token: so far away is another policy, whatever it earns
@@ -102,7 +105,9 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Looks at: `kl` (`kl/whole`): the median of the last three values at least ten times that of the first fifth, at
     least 0.5 nats a token (25 a completion), each of the last three above that, or 0.2 (10) where the reward is no
-    higher than it was; and the reward, if it is there.
+    higher than it was; and the reward, if it is there. A log that begins when the KL is high already: twice its early
+    level, each of the last three at least 1 nat a token (50), and a reward on a line that falls by three of its standard
+    errors or more.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
@@ -281,7 +286,7 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
     near = bool(rewards) and after <= before and min(last) < FAR * level.far
-    if median(last) < GROWN * max(early, 0.0) or min(last) < (NEAR if near else FAR) * level.far:
+    if not _left(level, early, last, NEAR if near else FAR) and (few or not _fell(case, level, early, last)):
         return None
     paid = gain is not None and gain[2]
     if paid and (few or min(last) < LEFT * level.far):
@@ -306,6 +311,19 @@ def _runaway(case: Case, level: Level) -> Finding | None:
             overrides=(f"learning_rate={case.settings.learning_rate / 3:.1g}",) if case.settings.learning_rate else (),
         ),
     )  # fmt: skip
+
+
+def _left(level: Level, early: float, last: Sequence[float], least: float) -> bool:
+    """Whether the KL is ten times its early level, and at least so far."""
+    return median(last) >= GROWN * max(early, 0.0) and min(last) >= least * level.far
+
+
+def _fell(case: Case, level: Level, early: float, last: Sequence[float]) -> bool:
+    """Whether a KL that is a nat away has doubled since the log began, and the reward fell clearly."""
+    if median(last) < DOUBLED * early or min(last) < HUGE_KL * level.far:
+        return False
+    line = trend(series(steps_of(case.rows), "reward/mean"))
+    return line is not None and line.z <= -FALLS
 
 
 def _negative(case: Case, level: Level) -> Finding | None:

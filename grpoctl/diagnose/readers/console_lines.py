@@ -58,6 +58,11 @@ _ARROWS = re.compile(rf"\s*(?:->|=>|→|⇒)\s*[~≈]?\s*(?P<value>{_NUMBER})")
 _LISTED = re.compile(r"\(([^()]*[A-Za-z][^()]*(?:/[^()/]+){2,})\)\s*:?\s*\Z")  # (step / reward / kl): names of columns
 _TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
 _FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{_NUMBER}) to ~?(?P<last>{_NUMBER})(?![\w/])")
+_MOVED = re.compile(  # grad_norm exploded 4.6 → 473
+    rf"(?P<name>(?:[\w/.`-]+ ){{1,5}})[~≈]?\**(?P<first>{_NUMBER})\**\s*(?:->|→|=>|⇒)\s*"
+    rf"[~≈]?\**(?P<last>{_NUMBER})(?![\w/])"
+)
+_HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
     r"\b(?:global[ _])?(?:step|iter(?:ation)?|update|episode|batch)\b"
@@ -375,6 +380,8 @@ class LineParser:
         words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", text) if "(" in text else text
         words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
         named = self._named_in(number, words)
+        if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
+            self._note_moves(number, text, named)
         if cells is not None and not named and len(cells) % 2 == 0:
             for name, value in zip(cells[::2], cells[1::2], strict=True):
                 if _CELL.fullmatch(value) and name.strip() and not _CELL.fullmatch(name):
@@ -428,6 +435,13 @@ class LineParser:
             else:
                 self._note_stretch(number, name, values)
         return named
+
+    def _note_moves(self, number: int, text: str, told: Collection[str]) -> None:
+        """Remembers `grad_norm exploded 4.6 → 473`: a stretch of the run, wherever in it the sentence is."""
+        for match in _MOVED.finditer(text):
+            name = self._any_known(match["name"].replace("`", "").split())
+            if name is not None and name not in told:
+                self._note_stretch(number, name, [_value_of(match["first"]), _value_of(match["last"])])
 
     def _note_stretch(self, number: int, name: str, values: list[float | None]) -> None:
         if len(self._stretches) < _MOST_STRETCHES:

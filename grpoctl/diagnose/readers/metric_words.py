@@ -48,6 +48,7 @@ _SETS = frozenset({
     "minerva", "livecodebench",
 })  # fmt: skip
 _ASIDE = _SAYS_NOTHING | _HELD_OUT | _SETS
+_MEANS_OF = frozenset({"mean", "avg", "average"})
 _PLACES = frozenset({  # what a path of a metric begins with, beside the names that trainers are known for
     "train", "trainer", "training", "actor", "policy", "rollout", "stats", "metrics", "ppo_actor", "grpo_actor",
     "grpo", "ppo", "reward", "rl", "learner", "batch", "optim", "generation", "gen",
@@ -101,6 +102,7 @@ _MEANS: dict[frozenset[str], str] = {
         "completions/truncated": ("truncated", "truncated share", "truncated response", "truncated response share",
                                   "response clip share", "clip response", "clip length", "length clip share",
                                   "response length clip share", "response clipshare", "hit max length",
+                                  "cap hit share", "hit cap", "hit cap share", "length cap hit share", "at cap",
                                   "cut off", "cut off share", "hitting max length", "max length hit share"),
         "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity"),
         "completions/distinct": ("distinct", "distinct share", "distinct response", "distinct response share"),
@@ -167,6 +169,8 @@ def metric_by_words(name: str) -> str | None:
         return None
     plain = _COUNTED.sub("response tokens", _MARKS.sub(" ", name))
     path = name.lower().strip().split("/")
+    if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
+        return metric_by_words("/".join(name.strip().split("/")[:-1]))
     if len(path) > 1 and path[0] in _HELD_OUT | _PLACES:
         return _of_words(plain.replace("/", " "), path=True)  # eval/pass_at_1, policy/policy_kl
     remarks = " ".join(_REMARK.findall(plain))

@@ -205,3 +205,15 @@ def test_so_far_away_no_reward_pays() -> None:
     assert named(table(near, **{"reward/mean": rising})) == {}
     finding = named(table(far, **{"reward/mean": rising}))["kl-runaway"]
     assert (finding.severity, finding.confidence) == ("warning", "moderate")
+
+
+DOUBLING = [2.0, 2.3, 2.9, 3.5, 4.4, 5.0, 4.6, 5.0]
+
+
+def test_a_log_that_begins_far_away_and_goes_further_while_the_reward_falls() -> None:
+    fell = averaged(table(DOUBLING, **{"reward/mean": [0.7, 1.1, 0.2, -0.2, -0.2, -0.1, -0.3, -0.3]}))
+    assert named(fell)["kl-runaway"].severity == "error"  # less than half is left
+    for reward in ([0.3] * 8, [0.1 * i for i in range(8)], [0.5, 0.1, 0.6, 0.2, 0.5, 0.1, 0.6, 0.4]):
+        assert "kl-runaway" not in named(averaged(table(DOUBLING, **{"reward/mean": reward})))
+    near = averaged(table([0.2 * value for value in DOUBLING], **{"reward/mean": [0.7, 0.7, 0.5, 0.3, 0.2, 0.1, 0, 0]}))
+    assert "kl-runaway" not in named(near)

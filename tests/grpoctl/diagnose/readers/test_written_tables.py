@@ -368,3 +368,20 @@ def test_parts_of_a_run_do_not_follow_each_other(tmp_path: Path) -> None:
     assert open_source(Source(name=str(file), path=file)).case.averaged_over > 1
     file.write_text("| reward | kl |\n|---|---|\n| 0.6 | 0.004 |\n| 0.4 | 0.24 |\n")
     assert open_source(Source(name=str(file), path=file)).case.averaged_over == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (
+            "Reward peaked 0.827 (step 74), then grad_norm exploded 4.6 → 473 and rollouts became loops.\n",
+            [{"step": 1, "grad_norm": 4.6}, {"step": 2, "grad_norm": 473.0}],
+        ),
+        (
+            "grad_norm exploded 215→**2525** (step 109), the reward fell 0.9 -> 0.2.\n",
+            [{"step": 1, "grad_norm": 215, "reward/mean": 0.9}, {"step": 2, "grad_norm": 2525, "reward/mean": 0.2}],
+        ),
+    ],
+)
+def test_sentences_with_arrows(text: str, rows: list[Row], tmp_path: Path) -> None:
+    assert rows_of(text, tmp_path) == [pytest.approx(row) for row in rows]
