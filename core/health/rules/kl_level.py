@@ -106,7 +106,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
     Looks at: `kl` (`kl/whole`): the median of the last three values at least ten times that of the first fifth, at
     least 0.5 nats a token (25 a completion), each of the last three above that, or 0.2 (10) where the reward is no
     higher than it was; and the reward, if it is there. A log that begins when the KL is high already: twice its early
-    level, each of the last three at least 1 nat a token (50), and a reward on a line that falls by three of its standard
+    level, each of the last three at least 1 nat a token (50), and a reward on a line that falls by three standard
     errors or more.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
