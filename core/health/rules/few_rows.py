@@ -23,6 +23,12 @@ LOST = 0.25  # of the reward before, at most: what is left after a fall
 MOVED = 10.0  # times: what else left its level with the reward
 OTHER = 3.0  # times, either way, of lengths and entropies
 FAR = 0.5  # nats a token
+HALVED, NEVER = 0.5, 0.6  # of the reward before: their median and the most of the rows since, with two other changes
+WEAKLY = 2.0  # times, either way: what else changed then
+NEARER = 0.05  # nats a token: a KL that reached it from a tenth of it
+LONGER = 0.1  # of the completions cut off, more than before
+GONE, GONE_ROWS = 0.02, 3  # of the reward, over so many rows: a fall that needs nothing beside it
+SAME = 0.05  # nats a token: a policy that is where it was
 CUT = 0.4  # of the completions, more than before
 SIGNIFICANT = 1e-3
 MANY, LONG = 20, 50  # rows, and steps that they stand for: fewer do not show that nothing rises
@@ -43,25 +49,68 @@ def fell_in_few(case: Case) -> Sequence[Finding]:
         return ()
     at = next((at for at in range(1, len(rewards)) if max(rewards[at:]) <= LOST * _level(rewards[:at])), None)
     if at is None or (len(rewards) > FEWEST + 1 and len(rewards) - at < 2):
-        return ()
+        return _halved(rows, rewards)
     before, since = rows[:at], rows[at:]
     with_it = _moved(before, since)
-    if not with_it and not (case.averaged_over >= APART and at > 1):
+    gone = len(since) >= GONE_ROWS and max(rewards[at:]) <= GONE * _level(rewards[:at])
+    if not with_it and not gone and not (case.averaged_over >= APART and at > 1):
         return ()
+    kls = values_of(rows, "kl")
+    if with_it and len(kls) == len(rows) and min(kls) >= 0 and max(kls) < SAME:
+        return (_drawn_elsewhere(rows, at, with_it, max(kls)),)
+    return (_fallen(rows, at, with_it),)
+
+
+def _halved(rows: Sequence[Row], rewards: Sequence[float]) -> Sequence[Finding]:
+    """A fall to half with two rows or more on either side, where two other columns left their level with it."""
+    for at in range(2, len(rewards) - 1):
+        level = _level(rewards[max(0, at - FEWEST) : at])  # what it had learned by then
+        if median(rewards[at:]) <= HALVED * level and max(rewards[at:]) <= NEVER * level:
+            with_it = _changed(rows[:at], rows[at:])
+            return (_fallen(rows, at, with_it),) if len(with_it) > 1 else ()
+    return ()
+
+
+def _fallen(rows: Sequence[Row], at: int, with_it: Sequence[str]) -> Finding:
+    rewards, since = values_of(rows, "reward/mean"), rows[at:]
     was, now = _level(rewards[:at]), fmean(rewards[at:])
     first = int(since[0].get("step") or 0)
-    return (
-        Finding(
-            id="policy-collapse",
-            severity="warning",
-            summary=(
-                f"the reward fell from {was:.3g} to {now:.3g} at row {at + 1} of {len(rewards)} (step {first}) and "
-                f"stayed there{''.join(f'; {change}' for change in with_it)}: the policy broke, or the prompts changed"
-            ),
-            evidence={"kind": "unknown", "was": was, "now": now, "first_step": first, "rows": len(rewards)},
-            advice="go back to a checkpoint before the fall, with a smaller learning rate or a larger beta",
-            confidence="moderate" if with_it else "weak",
-            decider=Decider(question="what does the checkpoint before the fall earn on the prompts after it?"),
+    return Finding(
+        id="policy-collapse",
+        severity="warning",
+        summary=(
+            f"the reward fell from {was:.3g} to {now:.3g} at row {at + 1} of {len(rewards)} (step {first}) and "
+            f"stayed there{''.join(f'; {change}' for change in with_it)}: the policy broke, or the prompts changed"
+        ),
+        evidence={"kind": "unknown", "was": was, "now": now, "first_step": first, "rows": len(rewards)},
+        advice="go back to a checkpoint before the fall, with a smaller learning rate or a larger beta",
+        confidence="moderate" if with_it else "weak",
+        decider=Decider(question="what does the checkpoint before the fall earn on the prompts after it?"),
+    )
+
+
+def _drawn_elsewhere(rows: Sequence[Row], at: int, with_it: Sequence[str], kl: float) -> Finding:
+    """The fall of a reward while the trainer's policy is still near its reference; documented with the sampler's."""
+    rewards = values_of(rows, "reward/mean")
+    was, now, first = _level(rewards[:at]), fmean(rewards[at:]), int(rows[at].get("step") or 0)
+    return Finding(
+        id="sampler-mismatch",
+        severity="warning",
+        summary=(
+            f"the reward fell from {was:.3g} to {now:.3g} at step {first} and stayed there; {'; '.join(with_it)}; "
+            f"the KL to the reference never was above {kl:.2g} nats a token: the policy is where it was, what "
+            "is drawn is not, so the sampler has other weights, or the prompts changed"
+        ),
+        evidence={"was": was, "now": now, "first_step": first, "rows": len(rewards), "kl": kl},
+        rules_out=(
+            RuledOut(id="policy-collapse", why=f"the KL to the reference is {kl:.2g} at most"),
+            RuledOut(id="learning-rate", why=f"the KL to the reference is {kl:.2g} at most"),
+        ),
+        advice="score the sampler's completions with the trainer's weights; check what arrived after the last sync",
+        confidence="moderate",
+        decider=Decider(
+            question="does the trainer's own sampling earn the reward of before?",
+            overrides=("guards.rollout_integrity=stop",),
         ),
     )
 
@@ -84,6 +133,23 @@ def _moved(before: Sequence[Row], since: Sequence[Row]) -> list[str]:
             words.append(f"{name} from {median(was):.3g} to {median(now):.3g}")
     was, now = values_of(before, "completions/truncated"), values_of(since, "completions/truncated")
     if was and now and median(now) - median(was) >= CUT:
+        words.append(f"completions/truncated from {median(was):.3g} to {median(now):.3g}")
+    return words
+
+
+def _changed(before: Sequence[Row], since: Sequence[Row]) -> list[str]:
+    """The same by weaker limits, which count where two columns are beyond them."""
+    words = []
+    for name in ("entropy", "completions/length", "grad_norm"):
+        was, now = values_of(before, name), values_of(since, name)
+        if was and now and median(was) > 0 and not 1 / WEAKLY < median(now) / median(was) < WEAKLY:
+            words.append(f"{name} from {median(was):.3g} to {median(now):.3g}")
+    for name, floor in (("kl", NEARER), ("policy/kl_old", NEARER / 10)):
+        was, now = values_of(before, name), values_of(since, name)
+        if was and now and median(now) >= max(floor, MOVED * median(was)):
+            words.append(f"{name} from {median(was):.3g} to {median(now):.3g}")
+    was, now = values_of(before, "completions/truncated"), values_of(since, "completions/truncated")
+    if was and now and median(now) - median(was) >= LONGER:
         words.append(f"completions/truncated from {median(was):.3g} to {median(now):.3g}")
     return words
 

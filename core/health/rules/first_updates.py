@@ -127,6 +127,8 @@ def kl_jump(case: Case) -> KlJump | None:
     near = [index for index, kl in kls if kl < NEAR and far is not None and index < far]
     if far is None or not near or (updates := _updates_between(stage, near[-1], far)) > SOON:
         return None
+    if any(kl < NEAR for kl in values_of(stage.rows[far:], "kl")):
+        return None  # it came back: weights that were thrown away do not
     before, after = stage.rows[: near[-1] + 1], stage.rows[near[-1] + 1 :]
     changes = tuple(_lasting_changes(before, after))
     evaluated = _evaluations_fell(case, before[-1])

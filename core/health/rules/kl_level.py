@@ -13,6 +13,7 @@ from statistics import fmean, median
 
 from core.health.case import UNFILTERED, Case, sampling_filters
 from core.health.finding import Decider, Finding, RuledOut, steps_of
+from core.health.statistics import series, trend
 from core.health.steps import number, reward_gain, values_of
 
 FIRST = 3  # rows, and steps, that count as the start: by then little can have been learned
@@ -25,8 +26,14 @@ GROWN = 10.0  # times its early level
 FAR = 0.5  # nats a token: fewer are no runaway, however fast they grew, ...
 NEAR = 0.2  # ... but where the reward is no higher than it was; fewer than this are none at all
 FEWEST = 4  # values that show a course; fewer are told with little confidence
+DOUBLED = 2.0  # times: enough where it is a nat away by then and the reward fell
+FALLS = 3.0  # standard errors of a line
 FLAT = 2.0  # times its least value: no more than this is no growth
 SUSTAINED = 3  # of the last rows, all of them high: one spike is none
+LEFT = 5.0  # nats a token: so far away is another policy, whatever it earns
+JUMP, BACK = 1.0, 0.1  # nats a token: a step far away, and the steps around it at home
+JUMPED = 100.0  # times what the KL is on those
+JUMPS, OFTEN = 2, 0.15  # so many of them, and such a share of the rows: a few single spikes are an estimator's tail
 NEGATIVE = -1e-6  # an estimator that cannot be negative may be so by rounding
 _QUESTION = (
     "is it the reference or the sampling? Score one batch with both models before any update, drawn without top_p, "
@@ -98,11 +105,14 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Looks at: `kl` (`kl/whole`): the median of the last three values at least ten times that of the first fifth, at
     least 0.5 nats a token (25 a completion), each of the last three above that, or 0.2 (10) where the reward is no
-    higher than it was; and the reward, if it is there.
+    higher than it was; and the reward, if it is there. A log that begins when the KL is high already: twice its early
+    level, each of the last three at least 1 nat a token (50), and a reward on a line that falls by three standard
+    errors or more.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
-    `reward-hacking` asks for what).
+    `reward-hacking` asks for what), unless each of the last three values is 5 nats a token (250 a completion) or more
+    (warning, moderate): what is drawn there is no text of the reference any more.
 
     Rules out: nothing. Whether the learning rate or too small a beta is at fault no column tells.
 
@@ -127,7 +137,9 @@ def kl_level(case: Case) -> Sequence[Finding]:
         return ()
     negative = _negative(case, level)
     start = _start(case, level)
-    return [finding for finding in (negative, start, None if start else _runaway(case, level)) if finding is not None]
+    jumps = _jumps(level)
+    left = None if start or jumps else _runaway(case, level)
+    return [finding for finding in (negative, start, jumps, left) if finding is not None]
 
 
 def _level(case: Case) -> Level | None:
@@ -223,6 +235,45 @@ def _flat(case: Case, level: Level) -> Finding | None:
     )
 
 
+def _jumps(level: Level) -> Finding | None:
+    """Whether the KL goes far away on single rows and is back on the next ones: no weights do that."""
+    values = level.values
+    far = [at for at, value in enumerate(values) if value >= JUMP * level.far]
+    near = [value for at, value in enumerate(values) if at not in far]
+    if len(far) < max(JUMPS, OFTEN * len(values)) or len(near) < 2 * len(far):
+        return None
+    high = min(values[at] for at in far)
+    if median(near) >= BACK * level.far or high < JUMPED * max(median(near), 0.0):
+        return None
+    if any(at + 1 in far or at == len(values) - 1 for at in far):
+        return None  # it stayed there, or nothing tells that it came back
+    return Finding(
+        id="sampler-mismatch",
+        severity="warning",
+        summary=(
+            f"the KL is {high:.3g} {level.unit} or more on {len(far)} of {len(values)} rows and back at "
+            f"{median(near):.2g} on the next each time: weights do not go and come back, so on those rows completions "
+            "were drawn from other weights than were scored (a sync that was left out or half done), or single tokens "
+            "have an estimate of thousands (k3 of a token that the policy has all but given up)"
+        ),
+        evidence={
+            "jumps": len(far),
+            "rows": len(values),
+            "kl_jump": high,
+            "kl_between": median(near),
+            "first_step": level.points[far[0]][0],
+            "column": level.column,
+        },
+        rules_out=(RuledOut(id="kl-runaway", why="the KL comes back each time"),),
+        advice="sync the sampler's weights after every update and check that they arrived; log the gap of log-probs",
+        confidence="moderate",
+        decider=Decider(
+            question="on such a row, does the trainer give tokens the log-probs that they were drawn with?",
+            overrides=("guards.rollout_integrity=stop",),
+        ),
+    )
+
+
 def _runaway(case: Case, level: Level) -> Finding | None:
     """Whether the KL left its early level for good without being paid for it."""
     values = level.values
@@ -235,29 +286,44 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
     near = bool(rewards) and after <= before and min(last) < FAR * level.far
-    if median(last) < GROWN * max(early, 0.0) or min(last) < (NEAR if near else FAR) * level.far:
+    if not _left(level, early, last, NEAR if near else FAR) and (few or not _fell(case, level, early, last)):
         return None
-    if gain is not None and gain[2]:
+    paid = gain is not None and gain[2]
+    if paid and (few or min(last) < LEFT * level.far):
         return None
     fell = after <= before / 2 and before > 0 and not few
     how = f" while the reward went from {before:.3g} to {after:.3g}" if rewards else ""
     return Finding(
         id="kl-runaway",
         severity="error" if fell else "warning",
-        summary=f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: nothing pays for leaving",
+        summary=f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: "
+        + ("so far away a reward is hardly of the task any more" if paid else "nothing pays for leaving"),
         evidence={
             "early": early, "late": median(last), "rows": len(values), "column": level.column,
             **rewards,
         },
         suggest=("beta=0.01",) if not case.settings.beta else (),
         advice="a smaller learning rate, or a KL weight that holds it: no column tells which of the two is at fault",
-        confidence="weak" if few or near else "strong" if rewards else "moderate",
+        confidence="weak" if few or near else "strong" if rewards and not paid else "moderate",
         decider=Decider(
             question="does the KL stay below 0.5 with a third of the learning rate at the same reward?",
             expects=(f"kl < {FAR}",),
             overrides=(f"learning_rate={case.settings.learning_rate / 3:.1g}",) if case.settings.learning_rate else (),
         ),
     )  # fmt: skip
+
+
+def _left(level: Level, early: float, last: Sequence[float], least: float) -> bool:
+    """Whether the KL is ten times its early level, and at least so far."""
+    return median(last) >= GROWN * max(early, 0.0) and min(last) >= least * level.far
+
+
+def _fell(case: Case, level: Level, early: float, last: Sequence[float]) -> bool:
+    """Whether a KL that is a nat away has doubled since the log began, and the reward fell clearly."""
+    if median(last) < DOUBLED * early or min(last) < HUGE_KL * level.far:
+        return False
+    line = trend(series(steps_of(case.rows), "reward/mean"))
+    return line is not None and line.z <= -FALLS
 
 
 def _negative(case: Case, level: Level) -> Finding | None:

@@ -105,9 +105,9 @@ def learning_rate(case: Case) -> Sequence[Finding]:
     - Warning (moderate): the KL jumped and nothing is worse; or the third evidence alone; or two kinds left, validity,
       reward or truncation among them, and the start is too short to prove it, or no KL tells it from prompts that
       changed there.
-    - Nothing: the reward rose clearly; a KL measured since is under 0.01, or goes on as it did before the change; the
-      evaluations since (two or more) are on average no worse; the KL before is not near 0 or not known; a row stands
-      for several steps.
+    - Nothing: the reward rose clearly; a KL that jumped was under 0.01 again later; a KL measured since is under 0.01,
+      or goes on as it did before the change; the evaluations since (two or more) are on average no worse; the KL
+      before is not near 0 or not known; a row stands for several steps.
 
     Rows need no KL, no validity and no update marks: TRL's are enough, though a log without a KL that breaks within its
     first two or three steps is an error only with the third evidence.

@@ -305,7 +305,10 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
 
     Few rows that lie far apart (three to twenty): a reward that fell to a quarter or less of the level before and
     stayed is a warning, moderate where the KL, gradients, entropy, length or cut-off completions left their level with
-    it, weak where rows are of five steps or more and nothing else is known to have changed.
+    it, weak where nothing else is known to have changed and rows are of five steps or more, or three of them have a
+    fiftieth left. Where a known KL stayed below 0.05 it is the sampler's (`sampler-mismatch`). A fall to half counts
+    (moderate) with two rows on either side where two of these left their level: entropy, length or gradients by a
+    factor of two, a KL to ten times and 0.05, cut-off completions up by a tenth.
 
     Confounder: a faulty sampler, whose collapse heals on steps without an update (`rollout-mode`); prompts that change,
     which look like a break where no KL is known (a smooth growth of the KL is no jump); a few hopeless prompts, which

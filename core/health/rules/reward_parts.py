@@ -286,7 +286,7 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     ## component-conflict
 
     Severity: warning (moderate; strong where the sum does not rise either, so that one part pays for the other; weak
-    with 3 to 7 rows, all in order).
+    with 2 to 7 rows, all in order).
 
     Means: two reward functions pull against each other and one wins: one part rises at the other's cost, and the sum
     hides it.
@@ -295,7 +295,7 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     0.001 after a correction for the number of pairs and for drift (the standard error times sqrt((1 + r) / (1 - r)), r
     the correlation of neighbours around the line), each by more than its noise between rows and by a tenth of its own
     size. With 5 to 7 rows: every row of the one above the one before, every row of the other below; with 3 or 4 also by
-    0.4 of each one's size, and one of them by 0.25.
+    0.4 of each one's size, and one of them by 0.25; so do two rows that are not of single steps (a start and an end).
 
     Confounder: parts that wander by chance (the correction); a part that leaves its best value by a little (a tenth of
     its size); two names of one thing with opposite sign, and a part that is a price of another (a length penalty beside
@@ -314,8 +314,9 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     down = [name for name, line in clear.items() if line.z < 0]
     few = not lines
     if few:
-        up = [name for name in names if _in_order(values_of(rows, name), 1)]
-        down = [name for name in names if _in_order(values_of(rows, name), -1)]
+        least = 2 if case.averaged_over > 1 else FEW_IN_ORDER
+        up = [name for name in names if _in_order(values_of(rows, name), 1, least)]
+        down = [name for name in names if _in_order(values_of(rows, name), -1, least)]
         courses = [values_of(rows, name) for name in (*up, *down)]
         if len(rows) < IN_ORDER and max((abs(c[-1] - c[0]) for c in courses), default=0.0) < MUCH:
             return ()
@@ -363,11 +364,11 @@ def _felt(line: Line, rows: Sequence[Row], name: str) -> bool:
     return abs(line.change) > max(line.noise, FELT * size)
 
 
-def _in_order(values: Sequence[float], sign: int) -> bool:
+def _in_order(values: Sequence[float], sign: int, least: int) -> bool:
     size = max(map(abs, values), default=0.0)
     felt = FELT if len(values) >= IN_ORDER else FELT_BY_FEW
     return (
-        len(values) >= FEW_IN_ORDER
+        len(values) >= least
         and all(sign * (b - a) > 0 for a, b in pairwise(values))
         and (abs(values[-1] - values[0]) > felt * size)
     )

@@ -12,13 +12,16 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, steps_of
+from core.health.statistics import chance_above, series, trend
 from core.health.steps import ends_of, number, reward_gain, values_of
 
 ROWS = 6  # fewer show no course, but for one that is clear
 USED_UP = 0.05  # nats: hardly a token is still drawn
 OF_START = 0.2  # of the entropy at the start: a policy that began as sure is not one that lost it
 EXPLODED = 100.0  # times the gradient norm's early level
+SHRUNK, SHRANK = 1 / 3, 0.3  # of the entropy at the start, and nats: less is left, more was lost
 ALIKE = 0.4  # of the entropy at the start, where groups died with it
+SIGNIFICANT, LASTING = 1e-3, 3
 DIED, HALF = 0.3, 0.5  # of the groups: more than before, and at the end
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
 
@@ -29,14 +32,17 @@ def runaway(case: Case) -> Sequence[Finding]:
     ## entropy-collapse
 
     Severity: error (strong) where the reward fell to half or less as well; warning (strong), moderate without a reward,
-    weak with two to five rows.
+    weak with two to five rows. Where up to a third of the start is left and more than 0.05 nats: warning (weak) where
+    the reward is known not to have risen, info (weak) where it is not known.
 
     Means: the policy got sure of its tokens before it learned: groups become equal, nothing is left to compare.
 
     Looks at: `entropy` at the end (a fifth of the rows; of two to five rows the last, none above the one before) below
     0.05 nats and below a fifth of its start, or below 0.4 of it (weak) while `groups/dead` went up by 0.3 to half of
     the groups or more; and `reward/mean` rose by less than a tenth of its early level and of what was left to earn, or
-    not beyond its scatter.
+    not beyond its scatter. Rewards count up to where the entropy is known: what came later tells nothing of them. And
+    an entropy that fell by 0.3 nats or more to a third of its start or less: over six rows or more on a line that goes
+    down (p < 0.001), or where each of the last fifth, three at least, is that low; over fewer where all go one way.
 
     Confounder: a policy that solves its task gets sure of it as well: with a reward that rose, nothing is said. One
     that was as sure from the start lost nothing.
@@ -77,9 +83,12 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
         return None
     used_up = median(end) < min(USED_UP, OF_START * median(start))
     alike = median(end) < ALIKE * median(start) and _groups_died(rows)
-    if not used_up and not alike:
+    shrunk = not used_up and not alike and _shrank(rows, start, end, few=few)
+    if not used_up and not alike and not shrunk:
         return None
-    gain = reward_gain(rows)
+    known = [at for at, row in enumerate(rows) if number(row, "reward/mean") is not None]
+    past = sum(number(row, "entropy") is not None for row in rows[known[-1] + 1 if known else 0 :])
+    gain = None if past >= max(2, len(end)) else reward_gain(rows)
     if gain is not None and gain[2]:
         return None
     early, late = (0.0, 0.0) if gain is None else gain[:2]
@@ -87,7 +96,7 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
     reward = "" if gain is None else f", and the reward went from {early:.3g} to {late:.3g}"
     return Finding(
         id="entropy-collapse",
-        severity="error" if fell else "warning",
+        severity="info" if shrunk and gain is None else "error" if fell and not shrunk else "warning",
         summary=f"the entropy fell from {median(start):.3g} to {median(end):.3g} nats{reward}: completions get equal",
         evidence={
             "entropy_start": median(start), "entropy_end": median(end),
@@ -97,6 +106,16 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
         confidence="weak" if few or not used_up else "moderate" if gain is None else "strong",
         decider=Decider(question="does it stay with a third of the learning rate?", expects=("entropy > 0.1",)),
     )  # fmt: skip
+
+
+def _shrank(rows: Sequence[Row], start: Sequence[float], end: Sequence[float], *, few: bool) -> bool:
+    """Whether the entropy lost two thirds on a course that goes down."""
+    was, now = median(start), median(end)
+    if now > SHRUNK * was or was - now < SHRANK:
+        return False
+    line = trend(series(rows, "entropy"))
+    clear = line is not None and chance_above(-line.z) < SIGNIFICANT
+    return few or clear or (len(end) >= LASTING and max(end) <= SHRUNK * min(start))
 
 
 def _groups_died(rows: Sequence[Row]) -> bool:

@@ -43,10 +43,15 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
 
     Looks at: the median of the last five rows, of few the last third: `sampler/prob_gap` (limits 0.04 and 0.1),
     `sampler/correlation` (0.95 and 0.8), `sampler/kl` (0.05 and 0.3 nats a token), `sampler/masked` (0.2 and 0.5) and
-    the mean importance ratio `sampler/ratio_mean` (a factor of 2 and of 10 from 1).
+    the mean importance ratio `sampler/ratio_mean` (a factor of 2 and of 10 from 1). Without those columns the KL to
+    the reference (warning, moderate): on two rows or more, 15 % at least, it is 1 nat a token or more and a hundred
+    times the others' median, which is below 0.1, and each time it is back on the next row. And a reward that fell to a
+    quarter or less between a few rows while that KL stays below 0.05 (warning, moderate; more under `policy-collapse`).
 
     Confounder: ratios of whole sequences, which TRL logs by default, are far from 1 for long completions in sound runs:
-    a ratio alone is a warning at most. Engines in bf16 never agree to float32's rounding; the limits are above that.
+    a ratio alone is a warning at most. Single spikes of a KL (k3 of a token that is hardly drawn any more): one jump,
+    or a few among many rows, is none; more of them the sentence names beside the sampler. Engines in bf16 never agree
+    to float32's rounding; the limits are above that.
 
     Rules out: `learning-rate`, where the gap was there on the first row.
 

@@ -34,6 +34,7 @@ _ENOUGH = 3  # different dictionaries in a row, before copies of them are taken 
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
 _A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
+_OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
 _KINDS = 4  # of dictionaries that make one step
 _TOO_SMALL = ("learning_rate", "beta")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
@@ -109,12 +110,7 @@ class _Console:
         notes += _not_there(source, log)
         form = _form_of(log)
         logged, averaged = log.logged[form], log.averaged[form]
-        if form == "pairs":
-            logged = _by_epoch(logged) or _joined(logged)
-        elif form == "table":
-            logged = _of_one_run(logged)
-        if form in ("pairs", "table"):
-            logged = _without_rounded(logged, log.parser.rounded)
+        logged = _in_order(form, logged, log.parser.rounded)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
         distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
         distinct = _of_several_kinds(distinct) if form == "dictionary" else distinct
@@ -134,6 +130,9 @@ class _Console:
             more.append(_left_out(lost_columns))
         if (hints := _hints(log, source)) is not None:
             more.append(hints)
+        if _are_parts(distinct):
+            notes.append(f"rows are parts of a run (start, end): each is taken for the mean of {_OF_A_PART} steps")
+            averaged = max(averaged, _OF_A_PART)
         case = replace(case, averaged_over=max(case.averaged_over, averaged), numbered=not how.startswith(_BY_ORDER))
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
         return Reading(
@@ -223,6 +222,14 @@ def _form_of(log: _Log) -> Form:
     surest = [form for form in there if "reward/mean" in names(form)]
     trains = [form for form in there if names(form) & of_training]
     return [*surest, *trains, *there, "dictionary"][0]
+
+
+def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list[Logged]:
+    """The rows of a form as one course, one row a step."""
+    if form not in ("pairs", "table"):
+        return logged
+    course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(logged)
+    return _without_rounded(course, rounded)
 
 
 def _joined(logged: Sequence[Logged]) -> list[Logged]:
@@ -387,6 +394,11 @@ def _settings(log: _Log) -> dict[str, Any]:
     if log.parser.total and "max_steps" not in known:
         known["max_steps"] = log.parser.total
     return known
+
+
+def _are_parts(entries: Sequence[Logged]) -> bool:
+    """Whether rows stand for parts of a run (its start, its end), and no step is known."""
+    return any(entry.part for entry in entries) and not all(entry.step for entry in entries)
 
 
 def _left_out(columns: Sequence[str]) -> str:

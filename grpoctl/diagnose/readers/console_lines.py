@@ -39,7 +39,7 @@ _WHOLE_BAR = re.compile(r"(?:\d{1,3}%)?\|[^|\n]{0,300}\|\s*\d{1,9}/\d{1,9} \[[^\
 _RAY = re.compile(r"^\s*(?:\[\d+(?:;\d+)*m)?\((?:[\w.:<>-]+\s+)*(?:pid|ip)=[^()]{1,80}\)(?:\[\d+(?:;\d+)*m)?\s?")
 _LOST_ESCAPE = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")  # a colour whose escape character was lost in pasting
 _VERL = re.compile(r"\bstep:\s*(\d+)\s+-\s+(?=[\w@/.-]+:)")
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+|[kKM](?![A-Za-z]))?%?|[-+]?(?:nan|inf|NaN|Infinity)"
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+|[kKMB](?![A-Za-z]))?%?|[-+]?(?:nan|inf|NaN|Infinity)"
 _EAST = "\u3040-\u30ff\u4e00-\u9fff"  # letters of Chinese and Japanese
 _PAIR = re.compile(
     rf"(?<![\w/.])(?P<name>[A-Za-z_{_EAST}][\w/.@-]*(?:\([^()=:]{{1,20}}\))?(?: [A-Za-z({_EAST}][\w/.@()-]*){{0,3}})"
@@ -55,8 +55,14 @@ _STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:at
 _SUMMARY_OF = "wandb:"  # what it prints at a run's end, a metric a line
 _OF_SO_MANY = re.compile(r"(\d{1,9})/\d{1,9}")
 _ARROWS = re.compile(rf"\s*(?:->|=>|→|⇒)\s*[~≈]?\s*(?P<value>{_NUMBER})")
+_LISTED = re.compile(r"\(([^()]*[A-Za-z][^()]*(?:/[^()/]+){2,})\)\s*:?\s*\Z")  # (step / reward / kl): names of columns
 _TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
 _FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{_NUMBER}) to ~?(?P<last>{_NUMBER})(?![\w/])")
+_MOVED = re.compile(  # grad_norm exploded 4.6 → 473
+    rf"(?P<name>(?:[\w/.`-]+ ){{1,5}})[~≈]?\**(?P<first>{_NUMBER})\**\s*(?:->|→|=>|⇒)\s*"
+    rf"[~≈]?\**(?P<last>{_NUMBER})(?![\w/])"
+)
+_HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
     r"\b(?:global[ _])?(?:step|iter(?:ation)?|update|episode|batch)\b"
@@ -100,6 +106,7 @@ class Logged:
     bar: int | None = None
     epoch: float | None = None  # where a line says no more than that
     table: int = 0  # which of the log's tables a row is of, from 1
+    part: bool = False  # of the run, and no step: what stands for its start or its end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +164,8 @@ class LineParser:
         if self._has_metric(stretches):
             line = min(stretch.line for stretch in stretches.values())
             values = {name: stretch.values for name, stretch in stretches.items()}
-            yield from (Logged(line=line, form="stretches", cells=cells) for cells in stretched(values))
+            rows = stretched(values)
+            yield from (Logged(line=line, form="stretches", cells=cells, part=len(rows) > 1) for cells in rows)
 
     def _part(self, number: int, text: str) -> Iterator[Logged]:
         if " - " in text and "step:" in text and (cells := self._verl(text)) is not None:
@@ -172,8 +180,8 @@ class LineParser:
             yield from logged
             if logged or self._held:
                 return
-        if not text.strip():
-            self._table.blank = True
+        if not text.strip() or (text.startswith("```") and len(self._table.rows) == 1):
+            self._table.blank = True  # a fence between a header and its rows is no end
         elif self._table.is_open and is_rule(text):
             if self._table.begins_another(text):
                 yield from self._new_table(self._table.last_as_header())
@@ -291,6 +299,9 @@ class LineParser:
             if pairs or (self._is_pair(cells) and len(cells) % 2 == 0):
                 return None
             return "bars", cells
+        listed = _LISTED.search(text) if len(text) < _LONGEST_HEADER else None
+        if listed is not None and (names := self._names_in(listed[1].split("/"))) is not None:
+            return "words", names
         if len(text) < _LONGEST_HEADER and (_OFTEN.search(text) or any(name in text for name in self.columns)):
             for cut in ("gaps", "words", "commas"):
                 if (names := self._names_in(cut_cells(text, cut), all_known=cut == "words")) is not None:
@@ -355,7 +366,13 @@ class LineParser:
             cells: Cells = {self._called(name): value for name, value in row.cells.items()}
             cells |= {} if row.step is None else {"step": float(row.step)}
             yield Logged(
-                line=row.line, form="table", cells=cells, step=row.step, bar=self.bar, table=self._tables + (not whole)
+                line=row.line,
+                form="table",
+                cells=cells,
+                step=row.step,
+                bar=self.bar,
+                table=self._tables + (not whole),
+                part=row.part,
             )
 
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
@@ -363,6 +380,8 @@ class LineParser:
         words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", text) if "(" in text else text
         words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
         named = self._named_in(number, words)
+        if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
+            self._note_moves(number, text, named)
         if cells is not None and not named and len(cells) % 2 == 0:
             for name, value in zip(cells[::2], cells[1::2], strict=True):
                 if _CELL.fullmatch(value) and name.strip() and not _CELL.fullmatch(name):
@@ -416,6 +435,13 @@ class LineParser:
             else:
                 self._note_stretch(number, name, values)
         return named
+
+    def _note_moves(self, number: int, text: str, told: Collection[str]) -> None:
+        """Remembers `grad_norm exploded 4.6 → 473`: a stretch of the run, wherever in it the sentence is."""
+        for match in _MOVED.finditer(text):
+            name = self._any_known(match["name"].replace("`", "").split())
+            if name is not None and name not in told:
+                self._note_stretch(number, name, [_value_of(match["first"]), _value_of(match["last"])])
 
     def _note_stretch(self, number: int, name: str, values: list[float | None]) -> None:
         if len(self._stretches) < _MOST_STRETCHES:
@@ -501,7 +527,7 @@ def _value_of(text: str) -> float | None:
     word = text.strip(" *~`+").replace("\u2212", "-")
     if "(" in word:
         word = _WRAPPED.sub(lambda match: match[1] or match[2] or "", word)
-    size = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6}.get(word[-1:])
+    size = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}.get(word[-1:])
     try:
         return float(word) if size is None else float(word[:-1]) * size
     except ValueError:

@@ -132,6 +132,9 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     env/all/by_group/frac_mixed | groups/dead
     env/all/correct | rewards/correct
     env/all/format | rewards/format
+    actor_train/grad_norm | grad_norm
+    length/mean | completions/length
+    length/cap_hit_rate | completions/truncated
     val/sequence_lengths | completions/length
     val/stop_rate | completions/truncated
     objective/kl_avg | kl

@@ -15,6 +15,8 @@ _REMARK = re.compile(r"[(\[{（]([^()\[\]{}（）]*)[)\]}）]")
 _WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+@?|@|\d+|%|[Δδ]|[^\W\d_a-z]+")
 _COUNTED = re.compile(r"\b(tokens|toks?) ?/ ?(completion|response|sample|rollout|answer)s?\b", re.IGNORECASE)
 _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
+_DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
+_VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CHINESE = {  # and Japanese
     "平均": " avg ", "均值": " mean ", "奖励": " reward ", "得分": " score ", "分数": " score ", "熵": " entropy ",
@@ -46,6 +48,7 @@ _SETS = frozenset({
     "minerva", "livecodebench",
 })  # fmt: skip
 _ASIDE = _SAYS_NOTHING | _HELD_OUT | _SETS
+_MEANS_OF = frozenset({"mean", "avg", "average"})
 _PLACES = frozenset({  # what a path of a metric begins with, beside the names that trainers are known for
     "train", "trainer", "training", "actor", "policy", "rollout", "stats", "metrics", "ppo_actor", "grpo_actor",
     "grpo", "ppo", "reward", "rl", "learner", "batch", "optim", "generation", "gen",
@@ -66,7 +69,8 @@ _SAME = {
     "overlong": "truncated", "clipped": "clip", "clipping": "clip", "clipfrac": "clipshare", "clipratio": "clipshare",
     "frac": "share", "fraction": "share", "ratio": "share", "rate": "share", "proportion": "share", "percent": "share",
     "%": "share", "pct": "share", "percentage": "share", "deviation": "std", "sd": "std", "stdev": "std",
-    "stddev": "std", "groups": "group", "prompts": "group", "variance": "var",
+    "stddev": "std", "spread": "std", "dispersion": "std", "equal": "same", "identical": "same", "constant": "same",
+    "zeros": "zero", "no": "zero", "non": "nonzero", "groups": "group", "prompts": "group", "variance": "var",
     "advantages": "advantage", "adv": "advantage", "unique": "distinct", "div": "divergence", "losses": "loss",
     "successes": "accuracy",
     "minimum": "min", "maximum": "max", "highest": "max", "lowest": "min", "learning": "learn", "logp": "logprob",
@@ -98,13 +102,17 @@ _MEANS: dict[frozenset[str], str] = {
         "completions/truncated": ("truncated", "truncated share", "truncated response", "truncated response share",
                                   "response clip share", "clip response", "clip length", "length clip share",
                                   "response length clip share", "response clipshare", "hit max length",
+                                  "cap hit share", "hit cap", "hit cap share", "length cap hit share", "at cap",
                                   "cut off", "cut off share", "hitting max length", "max length hit share"),
         "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity"),
         "completions/distinct": ("distinct", "distinct share", "distinct response", "distinct response share"),
         "groups/dead": ("zero std", "zero std share", "zero var", "zero var share", "dead", "dead share",
                         "zero advantage", "zero advantage share", "degenerate", "degenerate share",
-                        "zero signal", "no signal", "uniform", "uniform share", "zero reward std",
-                        "zero reward std share", "zero grad", "zero reward var"),
+                        "zero signal", "uniform", "uniform share", "zero reward std",
+                        "zero reward std share", "zero grad", "zero reward var", "zero reward var share", "same",
+                        "same share", "same reward", "same reward share", "zero reward signal", "dead reward",
+                        "zero signal share", "flat", "flat share", "uninformative", "uninformative share",
+                        "zero grad share", "zero variance", "collapsed share"),
         "advantage/std_all": ("advantage std",),
         "advantage/max": ("advantage max",),
         "advantage/min": ("advantage min",),
@@ -140,6 +148,12 @@ _NO_PARTS = (
             "var",
             "time",
             "total",
+            "zero",
+            "count",
+            "num",
+            "gap",
+            "drop",
+            "change",
         ]
     )
     | _HELD_OUT
@@ -151,10 +165,12 @@ _LONGEST = 60  # characters of a name
 @lru_cache(maxsize=20_000)
 def metric_by_words(name: str) -> str | None:
     """The metric that the words mean; None where a word is left that nobody knows. Paths (`a/b`) have no words."""
-    if len(name) > _LONGEST:
+    if len(name) > _LONGEST or _DECIMAL.search(name):
         return None
     plain = _COUNTED.sub("response tokens", _MARKS.sub(" ", name))
     path = name.lower().strip().split("/")
+    if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
+        return metric_by_words("/".join(name.strip().split("/")[:-1]))
     if len(path) > 1 and path[0] in _HELD_OUT | _PLACES:
         return _of_words(plain.replace("/", " "), path=True)  # eval/pass_at_1, policy/policy_kl
     remarks = " ".join(_REMARK.findall(plain))
@@ -172,7 +188,7 @@ def part_by_words(name: str) -> str | None:
         return None
     plain = _REMARK.sub(" ", _MARKS.sub(" ", name))
     words = _words(plain)
-    if _NO_NAME.search(plain) or not _NO_PARTS.isdisjoint(words) or _SCORES.isdisjoint(words):
+    if _NO_NAME.search(plain) or _VALUED.search(plain) or not _NO_PARTS.isdisjoint(words) or _SCORES.isdisjoint(words):
         return None
     slug = "_".join(re.findall(r"\w+", plain.lower()))
     return f"rewards/{slug}" if slug else None

@@ -14,6 +14,7 @@ Cut = Literal["bars", "gaps", "words", "commas"]  # what stands between a table'
 
 _GAP = re.compile(r"\s{2,}")
 _RULE = re.compile(r"[\s|:+=\-─━═┼╪│┃╋┿╇┏┓┗┛┡┩└┘├┤┬┴╭╮╰╯┳┻╈]*")
+_REMARKS = ("<-", "<--", "<---", "←", "#", "//", "<=", "<==", "--", "⇐")  # behind a row's last value
 _BOXES = str.maketrans("│┃║", "|||")
 
 
@@ -51,6 +52,8 @@ class TableLines:
             row = text.split()
         if len(row) == width + 1 and row[0].isdigit():
             row = row[1:]  # the index that pandas prints
+        if len(row) > width and row[width] in _REMARKS:
+            row = row[:width]
         return row if len(row) == width else None
 
     def begins_another(self, rule: str) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of
 
@@ -19,7 +20,8 @@ Cells = dict[str, float | None]
 _EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none", "no log", "?", "…", "...", "tbd"})
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
 _ONE = re.compile(
-    rf"(?P<number>{_NUMBER})\s*(?P<unit>%|k|m|tok(?:en)?s?|nats?(?:/tok(?:en)?)?|chars?|steps?|words?)?", re.IGNORECASE
+    rf"(?P<number>{_NUMBER})\s*(?P<unit>%|k|m|b|tok(?:en)?s?|nats?(?:/tok(?:en)?)?|chars?|steps?|words?)?",
+    re.IGNORECASE,
 )
 _FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
 _DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))\s*%?")
@@ -28,14 +30,20 @@ _RANGE = re.compile(rf"({_NUMBER})\s*(%?)\s*(?:-|to|\.\.+|until)\s*\+?({_NUMBER}
 _MARKS = re.compile(r"[*`_]{1,3}(?=\S)|(?<=\S)[*`_]{1,3}|<[^<>]{1,40}>|[~≈≃≲≳<>≤≥↑↓▲▼✅❌⚠🔥✓✗️]|\\")
 _REMARK = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*|\s*(?:±|\+/-|\+-).*$")
 _POWER = re.compile(r"\s*[x×·*]\s*10\s*(?:\^|\*\*)?\s*\{?([-+]?\d+)\}?", re.IGNORECASE)
+_AMONG_WORDS = re.compile(  # `fell to 0.4-0.5`, `飙升1.5-2.3`; not `v2`, `3 of 7`
+    rf"(?P<before>[^\d.]{{0,24}}?)(?P<body>{_NUMBER}(?:\s*%)?(?:\s*(?:-|to)\s*{_NUMBER}(?:\s*%)?)?)(?P<after>[^\d.]{{0,24}})",
+    re.IGNORECASE,
+)
 _SCALE = re.compile(r"[(\[]\s*[x×*·]?\s*(?:1e([-+]?\d+)|10\s*\^?\{?([-+]\d+)\}?)\s*[)\]]", re.IGNORECASE)
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz_/-")
+_OF_PLACES = frozenset({"step", "steps", "epoch", "epochs", "iter", "at", "run", "seed", "batch", "gpu", "gpus", "no"})
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u2011", "0123456789-+----")
 _LONGEST = 200  # characters of a cell that says something
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
 
 _STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
-_STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?")
+_STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?\+?")
 _STEP_INSIDE = re.compile(rf"\b(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
 _STEP_RANGE = re.compile(
     rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}\s*(?:-|to|\.\.+|until|through)\s*"
@@ -47,6 +55,27 @@ _STAGES = _BEFORE | {
     "final", "after", "peak", "now", "early training", "mid training", "late training", "after training", "at start",
     "at end", "early steps", "late steps", "first steps", "last steps",
 }  # fmt: skip
+_FEW_WORDS = 4  # of a stage's label
+_STAGE_WORDS = frozenset({
+    "start", "starting", "early", "begin", "beginning", "initial", "initially", "first", "before", "mid", "middle",
+    "midway", "late", "later", "end", "ending", "final", "last", "latest", "after", "peak", "now", "recent", "current",
+    "healthy", "collapse", "collapsed", "collapsing", "crash", "crashed", "pre", "post", "recovery", "plateau",
+})  # fmt: skip
+_OF_CHANGES = frozenset({  # what follows is another run, not another part of this one
+    "fix", "fixed", "fixes", "fixing", "patch", "patched", "pr", "change", "changes", "commit", "update", "upgrade",
+    "tuning", "v1", "v2", "sft", "model", "ours", "this",
+})  # fmt: skip
+_STAGES_ELSEWHERE = (
+    "初始", "初期", "开始", "早期", "前期", "中段", "中期", "后期", "后段", "末段", "末期", "最终", "最后", "最近",
+    "结束", "崩溃", "峰值", "当前", "正常", "学习", "開始", "序盤", "中盤", "終盤", "最終", "最後", "現在", "崩壊",
+    "초반", "초기", "시작", "중반", "중간", "후반", "최근", "최종", "마지막", "붕괴", "현재", "종료",
+)  # fmt: skip
+_CHANGES = frozenset({
+    "change", "delta", "Δ", "δ", "diff", "difference", "trend", "note", "notes", "remark", "remarks", "comment",
+    "comments", "verdict", "status", "direction", "ratio", "meaning", "interpretation", "assessment", "reading",
+    "observation", "evidence", "what it means", "flag", "improvement", "relative change", "% change", "gain",
+})  # fmt: skip
+_CHANGES_ELSEWHERE = ("变化", "趋势", "说明", "备注", "状态", "含义", "변화", "추세", "비고", "変化", "傾向", "備考")
 _NUMBERING = frozenset({*STEPS, "steps", "iterations", "step range", "range", "window", "ckpt", "checkpoint", "updates",
                         "update", "phase", "stage", "when", "interval", "epoch", "窗口", "步数", "step(s)", "#", "it",
                         "batch", "global step", "training step", "train step", "training steps"})  # fmt: skip
@@ -88,11 +117,23 @@ def _one(word: str) -> float | None:
         unit = match[2] or match[4]
         first, last = _scaled(match[1], unit), _scaled(match[3], unit)
         return (first + last) / 2
-    return None
+    return _among_words(word)
+
+
+def _among_words(word: str) -> float | None:
+    """The one number among a cell's words, where they do not say that it is a step's; of a range its middle."""
+    match = _AMONG_WORDS.fullmatch(word)
+    if match is None or not (match["before"].strip() or match["after"].strip()):
+        return None
+    before, after = match["before"], match["after"]
+    glued = before[-1:] in _LETTERS if before else False
+    if glued or (after and after[0] in _LETTERS) or not _OF_PLACES.isdisjoint(re.findall(r"\w+", f"{before} {after}")):
+        return None
+    return _one(match["body"].strip())
 
 
 def _scaled(number: str, unit: str) -> float:
-    factor = {"%": 0.01, "k": 1e3, "m": 1e6}.get(unit, 1.0)
+    factor = {"%": 0.01, "k": 1e3, "m": 1e6, "b": 1e9}.get(unit, 1.0)
     return float(number.replace(",", "")) * factor
 
 
@@ -112,6 +153,19 @@ def steps_of_label(text: str) -> tuple[int, int] | None:
     return None
 
 
+def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
+    """What each label stands for; where none says it, the steps in their remarks (`early (step 5)`), if in order."""
+    told = [steps_of_label(label) for label in labels]
+    if any(told):
+        return told
+    remarked = [_STEP_INSIDE.search(label.lower()) for label in labels]
+    steps = [_count(match[1], match[2]) for match in remarked if match is not None]
+    known = [step for step in steps if step is not None]
+    if len(known) < len(labels) or any(b <= a for a, b in pairwise(known)):
+        return told
+    return [(step, step) for step in known]
+
+
 def _count(number: str, unit: str) -> int | None:
     value = float(number.replace(",", "")) * (1000 if unit else 1)
     return int(value) if value.is_integer() and 0 <= value < 1e12 else None
@@ -119,7 +173,21 @@ def _count(number: str, unit: str) -> int | None:
 
 def is_stage(text: str) -> bool:
     """Whether a label names a part of the run in its order: start, mid, end."""
-    return len(text) <= _LONGEST and _plain(text) in _STAGES
+    if len(text) > _LONGEST:
+        return False
+    plain = _plain(text)
+    if plain in _STAGES:
+        return True
+    words = plain.replace("-", " ").split()
+    if not plain.isascii():
+        return any(stage in plain for stage in _STAGES_ELSEWHERE)
+    return 0 < len(words) <= _FEW_WORDS and words[0] in _STAGE_WORDS and _OF_CHANGES.isdisjoint(words)
+
+
+def is_change(text: str) -> bool:
+    """Whether a label is of the difference between the others, or of words about them."""
+    plain = _plain(text)
+    return plain in _CHANGES or any(word in plain for word in _CHANGES_ELSEWHERE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +197,7 @@ class WrittenRow:
     line: int
     step: int | None
     cells: Cells
+    part: bool = False  # of the run, and no step: its start, its end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,8 +227,10 @@ class WrittenTable:
         labels = next((place for place, name in enumerate(header) if _numbers(name)), None)
         if labels is None and 0 not in known:
             labels = 0
-        told = [None if labels is None else steps_of_label(row[labels]) for row in body]
-        if labels is not None and not _are_of_one_run(header[labels], [row[labels] for row in body], told):
+        told = [None] * len(body) if labels is None else _spans([row[labels] for row in body])
+        courses = len(body) == 1 and any(len(cell_values(body[0][place])) > 1 for place in known)
+        of_one = labels is None or _are_of_one_run(header[labels], [row[labels] for row in body], told)
+        if not of_one and not courses:
             return [], list(header)
         names = [(place, header[place]) for place in known if place != labels]
         scales = {name: _scale_of(name) for _, name in names}
@@ -168,28 +239,44 @@ class WrittenTable:
         for line, row, span in zip(self.lines[1:], body, told, strict=True):
             if numbered and span is None:
                 continue  # a total, another run
-            rows += _expanded(line, span, {name: _times(scales[name], row[place]) for place, name in names})
-        return _with_shares(rows), [name for name in unknown if labels is None or name != header[labels]]
+            cells = {name: _times(scales[name], row[place]) for place, name in names}
+            rows += _expanded(line, span, cells, part=labels is not None and is_stage(row[labels]))
+        return _with_shares(_one_behind_another(rows, told)), [
+            name for name in unknown if labels is None or name != header[labels]
+        ]
 
     def _transposed(
         self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int]
     ) -> tuple[list[WrittenRow], list[str]]:
         """One column a step; with one column of values (metric, value) that is one row, or the ends of an arrow."""
         unknown = [_named(row[0]) for place, row in enumerate(body) if place not in known]
-        told = [steps_of_label(label) for label in header[1:]]
-        if len(told) > 1 and not _are_of_one_run(header[0], header[1:], told):
+        places = [place for place in range(1, len(header)) if not is_change(header[place])] or [1]
+        told = _spans([header[place] for place in places])
+        if len(told) > 1 and not _are_of_one_run(header[0], [header[place] for place in places], told):
             return [], unknown
         rows: list[WrittenRow] = []
-        if len(header) == 2 and len({body[place][0].strip() for place in known}) < len(known):
+        if len(places) == 1 and len({body[place][0].strip() for place in known}) < len(known):
             return _boxes(self.lines, body, known), unknown
         numbered = any(span is not None and span != (0, 0) for span in told)
-        for column, span in enumerate(told, 1):
+        for column, span in zip(places, told, strict=True):
             if numbered and span is None:
                 continue
             cells = {_named(body[place][0]): cell_values(body[place][column]) for place in known}
             if any(value is not None for values in cells.values() for value in values):
-                rows += _expanded(self.lines[0], span, cells)
+                rows += _expanded(self.lines[0], span, cells, part=is_stage(header[column]))
         return _with_shares(rows), unknown
+
+
+def _one_behind_another(rows: Sequence[WrittenRow], told: Sequence[tuple[int, int] | None]) -> Sequence[WrittenRow]:
+    """The rows of stretches (1-100, 100-200) with a step each: where one ends the next begins, a step later."""
+    if all(span is None or span[0] == span[1] for span in told):
+        return rows
+    kept: list[WrittenRow] = []
+    for row in rows:
+        last = kept[-1].step if kept else None
+        again = last is not None and row.step is not None and last >= row.step > last - len(rows)
+        kept.append(replace(row, step=last + 1) if again and last is not None else row)
+    return kept
 
 
 def _boxes(lines: Sequence[int], body: Sequence[Sequence[str]], known: Sequence[int]) -> list[WrittenRow]:
@@ -235,7 +322,7 @@ def _are_of_one_run(over: str, labels: Sequence[str], told: Sequence[tuple[int, 
 
 
 def _expanded(
-    line: int, span: tuple[int, int] | None, values: Mapping[str, Sequence[float | None]]
+    line: int, span: tuple[int, int] | None, values: Mapping[str, Sequence[float | None]], *, part: bool = False
 ) -> Iterator[WrittenRow]:
     """One row, or as many as its longest cell has values: their ends are the row's first and last step."""
     count = max(map(len, values.values()), default=1)
@@ -243,7 +330,8 @@ def _expanded(
         cells = {name: _at(course, index, count) for name, course in values.items()}
         kept: Cells = {name: value for name, value in cells.items() if value is not None}
         if kept or count == 1:
-            yield WrittenRow(line=line, step=_step_at(span, index, count), cells=kept)
+            step = _step_at(span, index, count)
+            yield WrittenRow(line=line, step=step, cells=kept, part=step is None and (part or count > 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -284,10 +372,6 @@ def _with_shares(rows: Sequence[WrittenRow]) -> list[WrittenRow]:
         if values and is_share and 1 < max(values) <= 100 and min(values) >= 0:
             percent.add(name)
     return [
-        WrittenRow(
-            line=row.line,
-            step=row.step,
-            cells={n: v / 100 if n in percent and v is not None else v for n, v in row.cells.items()},
-        )
+        replace(row, cells={n: v / 100 if n in percent and v is not None else v for n, v in row.cells.items()})
         for row in rows
     ]

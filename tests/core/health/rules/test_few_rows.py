@@ -12,7 +12,7 @@ from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_stood
 
 
 def case(reward: Sequence[float], *, apart: int = 25, **columns: Sequence[float]) -> Case:
-    names = {"truncated": "completions/truncated", "held_out": "eval/reward"}
+    names = {"truncated": "completions/truncated", "held_out": "eval/reward", "length": "completions/length"}
     rows = [
         {
             "step": float(apart * (i + 1)),
@@ -158,3 +158,48 @@ def test_parts_stand_for_a_reward_that_a_log_lacks() -> None:
     ]
     (finding,) = reward_stood(Case(rows=rows))
     assert finding.evidence["early"] == pytest.approx(0.3)
+
+
+LEARNED_AND_LOST = [0.77, 0.94, 0.59, 0.26, 0.44, 0.31]
+
+
+def test_half_of_a_reward_is_lost_where_two_other_columns_left_with_it() -> None:
+    entropy, clipped = [0.18, 0.27, 0.4, 1.2, 1.5, 1.3], [0.02, 0.02, 0.05, 0.2, 0.3, 0.3]
+    (finding,) = fell_in_few(case(LEARNED_AND_LOST, entropy=entropy, truncated=clipped))
+    assert (finding.id, finding.severity, finding.confidence) == ("policy-collapse", "warning", "moderate")
+    assert fell_in_few(case(LEARNED_AND_LOST, entropy=entropy)) == ()  # one column: harder prompts do that as well
+    assert fell_in_few(case(LEARNED_AND_LOST, entropy=[0.2] * 6, truncated=[0.02] * 6)) == ()
+    came_back = [0.77, 0.94, 0.3, 0.3, 0.8, 0.9]
+    assert fell_in_few(case(came_back, entropy=entropy, truncated=clipped)) == ()
+
+
+def test_what_is_lost_while_the_policy_stays_at_its_reference_is_the_samplers() -> None:
+    reward, length = [0.5, 0.48, 0.01, 0.02, 0.01], [200.0, 210.0, 1000.0, 990.0, 1010.0]
+    (near,) = fell_in_few(case(reward, apart=1, length=length, kl=[0.0, 0.001, 0.001, 0.002, 0.002]))
+    assert (near.id, near.severity) == ("sampler-mismatch", "warning")
+    assert {cause.id for cause in near.rules_out} == {"policy-collapse", "learning-rate"}
+    (far,) = fell_in_few(case(reward, apart=1, length=length, kl=[0.0, 0.001, 3.0, 3.1, 3.0]))
+    (unknown,) = fell_in_few(case(reward, apart=1, length=length))
+    assert {far.id, unknown.id} == {"policy-collapse"}
+
+
+def test_a_reward_of_which_next_to_nothing_is_left_needs_three_rows_and_nothing_else() -> None:
+    (finding,) = fell_in_few(case([29.6, 0.02, 0.03, 0.04], apart=1))
+    assert (finding.id, finding.confidence) == ("policy-collapse", "weak")
+    assert fell_in_few(case([0.25, 0.0, 0.0], apart=1)) == ()
+    assert fell_in_few(case([29.6, 0.02, 0.03, 9.0], apart=1)) == ()
+
+
+def test_falls_to_half_by_chance_are_rarely_accused() -> None:
+    """2,000 excerpts of 5 to 9 rows: rewards, entropy, gradients, length and KL that scatter and lead nowhere."""
+    random = Random(8)
+    accused = 0
+    for _ in range(2000):
+        rows = random.randint(5, 9)
+        reward = [sum(random.random() < 0.3 for _ in range(32)) / 32 for _ in range(rows)]
+        others = {
+            name: [abs(random.gauss(mean, mean / 3)) for _ in range(rows)]
+            for name, mean in (("entropy", 0.4), ("grad_norm", 0.5), ("length", 300.0), ("kl", 0.02))
+        }
+        accused += bool(fell_in_few(case(reward, apart=1, **others)))
+    assert accused <= 1

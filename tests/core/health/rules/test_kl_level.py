@@ -172,3 +172,48 @@ def test_a_shorter_way_counts_where_the_reward_is_no_higher() -> None:
 def test_few_rows_below_zero(kl: list[float], confidence: str | None) -> None:
     finding = named(table(kl)).get("negative-kl")
     assert (finding.confidence if finding else None) == confidence
+
+
+SPIKES = [0.0007, 10.98, 0.006, 0.011, 0.003, 0.0027, 25.81, 0.0029, 0.0288, 0.03]
+
+
+def test_a_kl_that_goes_far_and_comes_back_is_not_of_the_weights() -> None:
+    case = table(SPIKES, **{"reward/mean": [0.31, 0.19, 0.41, 0.56, 0.56, 0.53, 0.5, 0.31, 0.44, 0.4]})
+    (finding,) = kl_level(case)
+    assert (finding.id, finding.severity, finding.confidence) == ("sampler-mismatch", "warning", "moderate")
+    assert (finding.evidence["jumps"], finding.evidence["first_step"]) == (2, 2)
+    assert "learning-rate" not in {one.id for one in examine(case)}  # it was far after one update, and came back
+
+
+@pytest.mark.parametrize(
+    "kl",
+    [
+        [0.001, 5.0, 0.002, 0.003, 0.002, 0.001, 0.002, 0.003],  # one spike: the estimator's tail
+        [0.001, 0.002, 5.0, 6.0, 0.002, 0.003, 0.002, 0.001, 0.002],  # it stayed for a while
+        [0.001, 5.0, 0.002, 0.003, 0.002, 0.001, 0.002, 6.0],  # nothing tells that it came back
+        [0.001, 5.0, *[0.002] * 20, 6.0, *[0.002] * 20],  # two of many
+        [0.3, 5.0, 0.4, 0.3, 0.3, 6.0, 0.4, 0.3],  # a policy that is far already
+    ],
+)
+def test_spikes_that_say_nothing_of_a_sampler(kl: list[float]) -> None:
+    assert "sampler-mismatch" not in named(table(kl))
+
+
+def test_so_far_away_no_reward_pays() -> None:
+    rising = [0.1 + 0.05 * i for i in range(12)]
+    near, far = [0.01, 0.05, *[0.8] * 10], [0.01, 0.05, 0.5, 1.0, *[6.0] * 8]
+    assert named(table(near, **{"reward/mean": rising})) == {}
+    finding = named(table(far, **{"reward/mean": rising}))["kl-runaway"]
+    assert (finding.severity, finding.confidence) == ("warning", "moderate")
+
+
+DOUBLING = [2.0, 2.3, 2.9, 3.5, 4.4, 5.0, 4.6, 5.0]
+
+
+def test_a_log_that_begins_far_away_and_goes_further_while_the_reward_falls() -> None:
+    fell = averaged(table(DOUBLING, **{"reward/mean": [0.7, 1.1, 0.2, -0.2, -0.2, -0.1, -0.3, -0.3]}))
+    assert named(fell)["kl-runaway"].severity == "error"  # less than half is left
+    for reward in ([0.3] * 8, [0.1 * i for i in range(8)], [0.5, 0.1, 0.6, 0.2, 0.5, 0.1, 0.6, 0.4]):
+        assert "kl-runaway" not in named(averaged(table(DOUBLING, **{"reward/mean": reward})))
+    near = averaged(table([0.2 * value for value in DOUBLING], **{"reward/mean": [0.7, 0.7, 0.5, 0.3, 0.2, 0.1, 0, 0]}))
+    assert "kl-runaway" not in named(near)

@@ -222,3 +222,12 @@ def test_a_sum_that_is_paid_while_all_known_parts_are_0() -> None:
 def test_an_answer_that_is_next_to_never_right_over_many_steps(last: float, expected: tuple[str, str]) -> None:
     right = [0.002 + (last - 0.002) * i / 59 + (0.001 if i % 2 else 0.0) for i in range(60)]
     assert proxy(table(rewards__accuracy=right, rewards__format=climb(0.4, 0.9, 60))) == [expected]
+
+
+def test_a_start_and_an_end_show_a_conflict_and_two_steps_do_not() -> None:
+    rows = table(rewards__format=[0.44, 1.0], rewards__accuracy=[0.23, 0.03])
+    (finding,) = component_conflict(Case(rows=rows, averaged_over=5))
+    assert (finding.severity, finding.confidence) == ("warning", "weak")
+    assert component_conflict(Case(rows=rows)) == ()
+    little = table(rewards__format=[0.80, 0.95], rewards__accuracy=[0.23, 0.19])
+    assert component_conflict(Case(rows=little, averaged_over=5)) == ()

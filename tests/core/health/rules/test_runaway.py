@@ -92,3 +92,39 @@ def test_a_little_gain_does_not_pay_for_the_entropy(late: float, accused: bool) 
 def test_an_entropy_that_falls_while_groups_die(dead: list[float], reward: list[float], accused: bool) -> None:
     case = table(entropy=[0.42, 0.26, 0.19, 0.145], reward=reward, **{"groups/dead": dead})
     assert [one.confidence for one in runaway(case)] == ["weak"] * accused
+
+
+SHRINKING = [3.2, 3.2, 2.9, 2.7, 2.3, 1.8, 1.4, 1.2, 1.0, 0.7]
+
+
+def test_an_entropy_of_which_a_third_is_left() -> None:
+    (alone,) = runaway(table(entropy=SHRINKING))
+    assert (alone.id, alone.severity, alone.confidence) == ("entropy-collapse", "info", "weak")
+    (flat,) = runaway(table(entropy=SHRINKING, reward=[0.3] * 10))
+    assert (flat.severity, flat.confidence) == ("warning", "weak")
+    (few,) = runaway(table(entropy=[3.2, 1.5, 0.8]))
+    assert few.severity == "info"
+
+
+def test_rewards_from_before_the_fall_do_not_excuse_it() -> None:
+    entropy = [3.2, 3.1, 2.9, 2.7, *[0.8] * 6]
+    rows = [dict(row) for row in table(entropy=entropy, reward=[0.1, 0.2, 0.3, 0.4, *[0.5] * 6]).rows]
+    assert runaway(Case(rows=rows)) == []
+    for row in rows[4:]:
+        del row["reward/mean"]
+    (finding,) = runaway(Case(rows=rows))
+    assert (finding.id, finding.severity) == ("entropy-collapse", "info")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        table(entropy=SHRINKING, reward=[0.1 + 0.08 * i for i in range(10)]),  # it solves its task
+        table(entropy=[3.2, 3.2, 2.9, 2.7, 2.3, 1.8, 1.6, 1.5, 1.4, 1.4]),  # less than half is left, more than a third
+        table(entropy=[0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.1, 0.1]),  # as sure from the start on
+        table(entropy=[3.2, 0.7, 3.1, 0.8, 3.0, 0.9, 3.2, 0.7, 3.1, 0.8]),  # up and down
+        table(entropy=[3.2, 0.7, 3.1]),
+    ],
+)
+def test_entropies_that_did_not_shrink_for_good(case: Case) -> None:
+    assert runaway(case) == []

@@ -44,6 +44,15 @@ def rows_of(text: str, folder: Path) -> list[Row]:
         ("<0.01", [0.01]),
         ("0.64 ✅", [0.64]),
         ("512 tokens", [512.0]),
+        ("38.5B", [38.5e9]),
+        ("fell to 0.4-0.5", [0.45]),
+        ("飙升1.5-2.3", [1.9]),
+        ("5-15 all along", [10.0]),
+        ("spike to 15", [15.0]),
+        ("peak at step 50", [None]),
+        ("v2", [None]),
+        ("Qwen2.5-3B", [None]),
+        ("3 of 7 fail", [None]),
         ("1% → 3%", [0.01, 0.03]),
         ("—", [None]),
         ("yes", [None]),
@@ -70,6 +79,7 @@ def test_a_cell_that_is_no_number_was_measured() -> None:
         ("1.5k", (1500, 1500)),
         ("ckpt-200", (200, 200)),
         ("36 *(first run)*", (36, 36)),
+        ("300+", (300, 300)),
         ("arm C4 step 50", (50, 50)),
         ("baseline `exp199`", (0, 0)),
         ("final", None),
@@ -295,3 +305,83 @@ def test_endless_cells_lines_and_columns_take_no_time(text: str, tmp_path: Path)
     with pytest.raises(GrpoError):
         rows_of(text, tmp_path)
     assert time.process_time() - start < 10
+
+
+COURSES = {
+    "stages in Korean, and a column of changes": (
+        "| 지표 | 초반 | 최근(붕괴 후) | 변화 |\n|---|---|---|---|\n| reward | 0.60 | 0.39 | -35% |\n"
+        "| kl | 0.004 | 0.24 | up |\n",
+        [{"step": 1, "reward/mean": 0.60, "kl": 0.004}, {"step": 2, "reward/mean": 0.39, "kl": 0.24}],
+    ),
+    "steps in remarks": (
+        "| metric | early (step 5) | late (step 200) | trend |\n|---|---|---|---|\n| reward | 0.3 | 0.5 | up |\n",
+        [{"step": 5, "reward/mean": 0.3}, {"step": 200, "reward/mean": 0.5}],
+    ),
+    "one row with arrows": (
+        "| | reward | KL |\n|---|---|---|\n| naive | 0.1 → 0.2 → 0.3 | 0 → 0.1 → 0.4 |\n",
+        [
+            {"step": 1, "reward/mean": 0.1, "kl": 0.0},
+            {"step": 2, "reward/mean": 0.2, "kl": 0.1},
+            {"step": 3, "reward/mean": 0.3, "kl": 0.4},
+        ],
+    ),
+    "a header in brackets, a fence, and remarks": (
+        "Per step (step / reward / kl):\n```\n 10 0.25 0.01\n 70 0.22 2.3 <- a spike\n```\n",
+        [{"step": 10, "reward/mean": 0.25, "kl": 0.01}, {"step": 70, "reward/mean": 0.22, "kl": 2.3}],
+    ),
+    "stretches that meet": (
+        "| step | reward |\n|---|---|\n| 1-100 | 0.1 → 0.2 |\n| 100-200 | 0.3 → 0.4 |\n| 200+ | 0.1 |\n",
+        [
+            {"step": 1, "reward/mean": 0.1},
+            {"step": 100, "reward/mean": 0.2},
+            {"step": 101, "reward/mean": 0.3},
+            {"step": 200, "reward/mean": 0.4},
+            {"step": 201, "reward/mean": 0.1},
+        ],
+    ),
+    "groups of equal rewards": (
+        "| step | reward | groups with zero reward spread |\n|---|---|---|\n| 10 | 0.4 | 8% |\n| 60 | 0.8 | 83% |\n",
+        [{"step": 10, "reward/mean": 0.4, "groups/dead": 0.08}, {"step": 60, "reward/mean": 0.8, "groups/dead": 0.83}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_a_course_that_people_tell(name: str, tmp_path: Path) -> None:
+    text, expected = COURSES[name]
+    assert rows_of(text, tmp_path) == [pytest.approx(row) for row in expected]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["before fix | after fix", "run A (step 100) | run B (step 100)", "late fusion model | early fusion model"],
+)
+def test_columns_of_two_runs_are_no_course(header: str, tmp_path: Path) -> None:
+    text = f"| metric | {header} |\n|---|---|---|\n| reward | 0.3 | 0.5 |\n| kl | 0.1 | 0.2 |\n"
+    with pytest.raises(GrpoError):
+        rows_of(text, tmp_path)
+
+
+def test_parts_of_a_run_do_not_follow_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "comment.md"
+    file.write_text("| metric | start | end |\n|---|---|---|\n| reward | 0.6 | 0.4 |\n| kl | 0.004 | 0.24 |\n")
+    assert open_source(Source(name=str(file), path=file)).case.averaged_over > 1
+    file.write_text("| reward | kl |\n|---|---|\n| 0.6 | 0.004 |\n| 0.4 | 0.24 |\n")
+    assert open_source(Source(name=str(file), path=file)).case.averaged_over == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (
+            "Reward peaked 0.827 (step 74), then grad_norm exploded 4.6 → 473 and rollouts became loops.\n",
+            [{"step": 1, "grad_norm": 4.6}, {"step": 2, "grad_norm": 473.0}],
+        ),
+        (
+            "grad_norm exploded 215→**2525** (step 109), the reward fell 0.9 -> 0.2.\n",
+            [{"step": 1, "grad_norm": 215, "reward/mean": 0.9}, {"step": 2, "grad_norm": 2525, "reward/mean": 0.2}],
+        ),
+    ],
+)
+def test_sentences_with_arrows(text: str, rows: list[Row], tmp_path: Path) -> None:
+    assert rows_of(text, tmp_path) == [pytest.approx(row) for row in rows]
