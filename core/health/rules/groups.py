@@ -473,12 +473,15 @@ _SMALL = 1e-4  # an eps or floor of at most this changes an advantage by 2 % whe
 def small_groups(case: Case) -> Sequence[Finding]:
     """A warning at two completions a group with a group's z-score, an info at three; silent for four and more.
 
+    An info, too, where the dead groups that so few make are a warning already.
+
     A z-score of two is +a and -a, whatever they earned. Arithmetic, not a contrast: (r1 - mean) / std of two rewards
     has the size 1 with the population standard deviation and 0.707 with the sample one.
 
     ## small-groups
 
-    Severity: warning with K=2, info with K=3 (certain); silent from 4 on.
+    Severity: warning with K=2, info with K=3 (certain), and with K=2 where `dead-groups` is a warning: that measures
+    what is lost by it. Silent from 4 on.
 
     Means: with `num_generations=2` and a group's z-score every advantage is 0 or ±1 (population standard deviation,
     `ddof=0`) or ±0.7071 (`ddof=1`), whatever the two rewards were: of how much better a completion was, nothing is
@@ -508,12 +511,13 @@ def small_groups(case: Case) -> Sequence[Finding]:
     evidence |= {"size": sizes[0]} if k == 2 and len(sizes) == 1 else {}
     evidence |= {"largest_seen": seen} if seen is not None else {}
     tied = tied_to_updates(case) is not None
-    larger = next((override for finding in case.once(dead_groups) for override in finding.suggest), "num_generations=8")
+    found = case.once(dead_groups)
+    larger = next((override for finding in found for override in finding.suggest), "num_generations=8")
     evidence |= {"explains_the_collapse": "no: see rollout-mode"} if tied else {}
     return (
         Finding(
             id="small-groups",
-            severity="warning" if k == 2 else "info",
+            severity="info" if k > 2 or any(one.severity == "warning" for one in found) else "warning",
             summary=_summary(k, sizes) + ("; a weakness, and not what made the steps collapse" if tied else ""),
             evidence=evidence,
             suggest=(larger,),

@@ -326,6 +326,9 @@ SHARE = 0.1  # of completions that are invalid: fewer are no matter of concern
 KEPT = 0.5  # of what a valid completion earns above the lowest reward
 FLAT = 0.5  # standard deviations of the reward
 CLEAR = 3  # standard errors: a difference that is there, however small
+MOST, LOST = 0.5, 0.2  # of the completions: valid, and no longer valid at the end
+MOST = 0.5  # of all completions are valid: with fewer the form is not learned
+LOST = 0.2  # of all completions fewer are valid in the last fifth of the steps than in the first
 _Earned = Mapping[int, Sequence[tuple[bool, float]]]  # step -> (valid, reward) of its completions
 
 
@@ -363,16 +366,17 @@ def weak_reward(case: Case) -> Sequence[Finding]:
     """A warning where the reward hardly tells valid completions from invalid ones.
 
     That is: an invalid one keeps at least half of what a valid one earns above the lowest reward, and the difference,
-    two standard errors added, is below half a standard deviation of the rewards. An info only where the difference is
-    small and beyond doubt: a policy can learn from that, slowly.
+    two standard errors added, is below half a standard deviation of the rewards. An info only where the form does not
+    suffer, or the difference is small and beyond doubt: a policy can learn from that, slowly.
 
     The difference of means over all completions, with a standard error whose unit is the step: completions of one step
     share its prompts and its weights.
 
     ## weak-reward
 
-    Severity: warning (moderate); info where the difference is small and beyond doubt (above three standard errors): a
-    policy can learn from that, slowly.
+    Severity: warning (moderate) where the form suffers: fewer than half of the completions are valid, or validity fell
+    by 0.2 on a line three standard errors below level; else info. Info, too, where the difference is small and beyond
+    doubt (above three standard errors): a policy can learn from that, slowly.
 
     Means: valid and invalid completions earn nearly the same, so hardly anything teaches the form.
 
@@ -407,7 +411,7 @@ def weak_reward(case: Case) -> Sequence[Finding]:
     return (
         Finding(
             id="weak-reward",
-            severity="info" if clear else "warning",
+            severity="info" if clear or not _suffers(earned) else "warning",
             summary=(
                 f"an invalid completion earned {difference.invalid:.3f} and a valid one {difference.valid:.3f} "
                 f"(difference {difference.value:.3f}, standard error {difference.se:.3f} over steps): {pays}"
@@ -431,6 +435,17 @@ def weak_reward(case: Case) -> Sequence[Finding]:
             confidence="moderate",
         ),
     )
+
+
+def _suffers(earned: _Earned) -> bool:
+    """Whether most completions are invalid, or ever more of them."""
+    shares = [(float(step), fmean(valid for valid, _ in rows)) for step, rows in sorted(earned.items())]
+    values = [share for _, share in shares]
+    if fmean(values) < MOST:
+        return True
+    part = max(1, len(values) // 5)
+    line = trend(shares)
+    return line is not None and line.z <= -CLEAR and fmean(values[:part]) - fmean(values[-part:]) >= LOST
 
 
 def _earned(case: Case) -> _Earned:

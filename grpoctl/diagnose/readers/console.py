@@ -59,10 +59,13 @@ class _Kept:
 
     def add(self, entry: Logged) -> None:
         """Keeps the row, or holds it until its neighbours are there."""
-        self._held.append(entry)
-        if len(self._held) < self.averaged:
-            return
-        self.flush()
+        if self.averaged == 1:
+            self.rows.append(entry)
+        else:
+            self._held.append(entry)
+            if len(self._held) < self.averaged:
+                return
+            self.flush()
         if len(self.rows) >= _KEPT:
             self.averaged *= 2
             self.rows = [_mean_of(self.rows[begin : begin + 2]) for begin in range(0, len(self.rows), 2)]
@@ -153,6 +156,8 @@ def _not_there(source: Source, log: _Log) -> list[str]:
 
     Raises SpecError for the first one where the log is whole.
     """
+    if not source.columns:
+        return []
     names = {name for entries in log.logged.values() for entry in entries for name in entry.cells} | log.parser.unknown
     said = []
     for column in source.columns:
@@ -177,10 +182,11 @@ def _scan(source: Source, notes: list[str]) -> _Log:
     notices, settings = Notices(), LogSettings()
     kept: dict[Form, _Kept] = {form: _Kept() for form in FORMS}
     for line in _lines(source.path, notes):
-        entries = list(parser.feed(line))
-        for entry in entries:
+        is_read = False
+        for entry in parser.feed(line):
             kept[entry.form].add(entry)
-        if not entries:
+            is_read = True
+        if not is_read:
             settings.look(line.text, before_metrics=parser.first_line is None)
             notices.look(line.text, line.number, parser.bar)
     for entry in parser.finish():

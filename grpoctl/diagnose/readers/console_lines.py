@@ -92,6 +92,7 @@ _MOST_CHARACTERS = 1 << 21  # the same
 _MOST_WORDS = 80  # of a header
 _MOST_STRETCHES = 50
 _MOST_VALUES = 100  # of a stretch
+_MOST_SPELLINGS = 10_000
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
@@ -145,14 +146,19 @@ class LineParser:
         self._table = TableLines()  # that the lines stand in
         self._tables = 0
         self._stretches: dict[str, Stretch] = {}
+        self._spellings: dict[str, str] = {}  # names of several words -> as they are known
         self._plan = _Plan()
         self._colons = 0  # that such a line has
 
     def feed(self, line: Line) -> Iterator[Logged]:
         """The metrics in a line, as soon as they are whole."""
-        self._number = line.number
-        for part in line.text.split("\r") if "\r" in line.text else (line.text,):
-            yield from self._part(line.number, part)
+        self._number = number = line.number
+        text = line.text
+        if "\r" in text:
+            for part in text.split("\r"):
+                yield from self._part(number, part)
+        else:
+            yield from self._part(number, text)
 
     def finish(self) -> Iterator[Logged]:
         """What the log's end makes whole: a table that stood last, and what was told of a stretch of the run."""
@@ -210,9 +216,10 @@ class LineParser:
         if (parts := self._plan.parts_of(rest)) is None:
             self._learn(rest)
             parts = self._plan.parts_of(rest) or []
-        pairs = zip(parts, self._plan.begins, strict=True)
         try:
-            values: list[float | None] = [float(part[begin:]) for part, begin in pairs]
+            values: list[float | None] = [
+                float(part[begin:]) for part, begin in zip(parts, self._plan.begins, strict=True)
+            ]
         except ValueError:
             values = [_value_of(part[begin:]) for part, begin in zip(parts, self._plan.begins, strict=True)]
         cells.update(zip(self._plan.names, values, strict=True))
@@ -470,6 +477,13 @@ class LineParser:
         """The name as it is known: whole, or what is left of it behind words that are none of it (`INFO reward`)."""
         if " " not in name:
             return name
+        if (known := self._spellings.get(name)) is None:
+            known = self._found_in(name)
+            if len(self._spellings) < _MOST_SPELLINGS:
+                self._spellings[name] = known
+        return known
+
+    def _found_in(self, name: str) -> str:
         words = name.split(" ")
         for begin in range(len(words)):
             tail = " ".join(words[begin:])

@@ -330,11 +330,11 @@ def _one_reward(theirs: str) -> str | None:
 def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
     """The row's metrics in our names, what is not a finite number as None; what has no name of ours is left out."""
     theirs, ours = _columns(tuple(row))
-    values = list(map(row.__getitem__, theirs))
-    if None in values or not all(map(math.isfinite, values)):  # type: ignore[arg-type]
+    values: list[float | None] = list(map(row.__getitem__, theirs))
+    if None in values or not math.isfinite(sum(values)):  # type: ignore[arg-type]
         values = [value if value is not None and math.isfinite(value) else None for value in values]
     metrics = dict(zip(ours, values, strict=True))
-    if not _COMPLEMENTS.isdisjoint(row):
+    if not _COMPLEMENTS.isdisjoint(theirs):
         for column, name in zip(theirs, ours, strict=True):
             if (value := metrics[name]) is not None:
                 metrics[name] = in_our_sense(column, value)

@@ -95,6 +95,7 @@ def is_text(path: Path) -> bool:
 
 
 def _plain(text: str) -> str:
+    """The text without colours."""
     return _COLOUR.sub("", text) if "\x1b" in text else text
 
 

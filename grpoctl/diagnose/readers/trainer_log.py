@@ -120,12 +120,12 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
     older = is_older(names)
     by_step: dict[int, dict[str, float | None]] = {}
     for entry in entries:
-        row = by_step.setdefault(entry.step, {"step": float(entry.step)})
         metrics = translated(entry.cells, older=older)
-        if not _OF_TRAINING.isdisjoint(metrics):
-            row["update"] = 1.0
-        row |= metrics
-        row |= bounded_by(metrics)
+        trains, is_bounded = _traits(tuple(metrics))
+        row = by_step.get(entry.step, {"step": float(entry.step)})
+        by_step[entry.step] = row = {**row, "update": 1.0, **metrics} if trains else {**row, **metrics}
+        if is_bounded:
+            row |= bounded_by(metrics)
     rows = [by_step[step] for step in sorted(by_step)]
     equal = [row for row in rows if _is_equal(row)]
     if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
@@ -145,6 +145,13 @@ def bounded_by(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
     if known := [value for name in _slices(tuple(metrics)) if (value := metrics[name]) is not None]:
         said["eval/reward"] = fmean(known)
     return said
+
+
+@lru_cache(maxsize=1000)
+def _traits(names: tuple[str, ...]) -> tuple[bool, bool]:
+    """Whether metrics of these names are of training, and whether `bounded_by` may say something of them."""
+    most = {"reward/max", "reward/min"} <= {*names} or {"advantage/max", "advantage/min"} <= {*names}
+    return not _OF_TRAINING.isdisjoint(names), most or bool(_slices(names))
 
 
 @lru_cache(maxsize=1000)

@@ -452,8 +452,10 @@ def test_one_report_asks_for_one_size() -> None:
     assert small.suggest == dead.suggest == ("num_generations=16",)
     assert small.decider is not None
     assert small.decider.overrides == small.suggest
+    assert (dead.severity, small.severity) == ("warning", "info")  # one warning for what is one weakness
     (alone,) = small_groups(case(Z_SCORE, *STEPS))
     assert alone.suggest == ("num_generations=8",)
+    assert alone.severity == "warning"
 
 
 def test_a_share_that_grows_over_a_few_rows_is_a_hint() -> None:

@@ -278,13 +278,26 @@ def test_when_validity_earns_little(known: Case, found: bool) -> None:
 
 def test_what_it_says() -> None:
     (found,) = weak_reward(case(0.58, 0.50))
-    assert (found.severity, found.confidence) == ("warning", "moderate")
+    assert (found.severity, found.confidence) == ("info", "moderate")  # half are valid, at the end as at the start
     e = {name: float(value) for name, value in found.evidence.items() if isinstance(value, (int, float))}
     assert e["difference"] == pytest.approx(e["valid"] - e["invalid"])
     assert e["kept"] == pytest.approx(e["invalid"] / e["valid"])  # the lowest reward is 0
     assert e["upper"] == pytest.approx(e["difference"] + 2 * e["se"])
     assert (e["steps"], e["samples"], e["groups"], e["mixed_groups"]) == (60, 360, 120, 120)
     assert f"an invalid completion earned {e['invalid']:.3f}" in found.summary
+
+
+def test_it_is_a_warning_where_the_form_suffers() -> None:
+    (few,) = weak_reward(case(0.58, 0.50, invalid_rows=4))  # a third are valid
+    assert few.severity == "warning"
+    before = case(0.58, 0.50, rows=20, invalid_rows=6)
+    fewer = tuple(  # 14 of 20 are valid at first, 5 of 11 in the end: .70 and .45, .58 over all
+        sample for number, sample in enumerate(before.samples) if not (sample.step > 30 and number % 20 >= 11)
+    )
+    more = tuple(sample for number, sample in enumerate(before.samples) if not (sample.step > 30 and number % 20 < 3))
+    falls, rises = (Case(rows=before.rows, samples=samples) for samples in (fewer, more))
+    assert [found.severity for found in weak_reward(falls)] == ["warning"]
+    assert [found.severity for found in weak_reward(rises)] == ["info"]
 
 
 def test_a_small_difference_beyond_doubt_is_only_told() -> None:
