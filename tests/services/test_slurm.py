@@ -141,7 +141,7 @@ def test_a_killed_driver_takes_its_workers_along_and_another_one_goes_on(cluster
     [
         (("--slurm-partition", "nosuch"), "nosuch"),
         (("--slurm-gpus", "1"), "generic resource"),
-        (("--slurm-time", "long"), "--time"),
+        (("--slurm-args", "--time=long"), "--time"),
         (("--slurm-args", "--no-such-option"), "--no-such-option"),
     ],
 )
