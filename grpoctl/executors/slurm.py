@@ -44,7 +44,6 @@ TRIES = 3  # times that a worker is lost at a job without any progress, or ends 
 SHORT_LIFE = 60.0  # seconds
 _JOB_FILE = "job-id"
 _NO_LIMIT = ("UNLIMITED", "INFINITE")
-_ADVICE = "; check the --slurm options against sinfo and your accounts"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +90,14 @@ def seconds_of(limit: str) -> int | None:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
+class _RefusedError(UserError):
+    """A command of SLURM's ended with an error; `why` is what it says of it."""
+
+    def __init__(self, program: str, why: str) -> None:
+        super().__init__(f"{program} refuses: {why}; check the --slurm options against sinfo and your accounts")
+        self.why = why
+
+
 def check(jobs: SlurmJobs) -> None:
     """Raises UserError where SLURM is not there or refuses such jobs: before a study is made. Submits nothing."""
     if jobs.time is not None and seconds_of(jobs.time) is None and jobs.time.upper() not in _NO_LIMIT:
@@ -98,11 +105,11 @@ def check(jobs: SlurmJobs) -> None:
         raise UserError(f"got --slurm-time {jobs.time}; allowed: {forms}, e.g. 4:00:00")
     try:
         _ask("sbatch", "--test-only", *jobs.options(), "--wrap=true")
-    except UserError as error:
-        if shutil.which("squeue") and queued() is None:
-            why = str(error).removeprefix("sbatch refuses: ").partition(_ADVICE)[0]
-            raise UserError(f"no SLURM controller answers sbatch and squeue: {why}; is slurmctld running?") from None
-        raise
+    except _RefusedError as refused:
+        if shutil.which("squeue") is None or queued() is not None:
+            raise
+        said = f"no SLURM controller answers sbatch and squeue: {refused.why}; is slurmctld running?"
+        raise UserError(said) from None
 
 
 def _ask(program: str, *arguments: str) -> str:
@@ -122,7 +129,7 @@ def _ask(program: str, *arguments: str) -> str:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         first = next((line for line in lines if "error:" in line), lines[0] if lines else "")
         why = first.removeprefix(f"{program}: ").removeprefix("error: ") or f"exit code {done.returncode}"
-        raise UserError(f"{program} refuses: {why}{_ADVICE}")
+        raise _RefusedError(program, why)
     return done.stdout
 
 
