@@ -78,7 +78,7 @@ _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,}")  # what a small number may be in so
 _CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
 _KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime"})  # of a dictionary, beside metrics
-_ROUNDED = (":0.00", ":0.000", ":0.0000")
+_ROUNDED = ("0.00", "0.000", "0.0000")
 _SMALL = ("learning_rate", "grad_norm", "beta")
 _LONGEST_DICTIONARY = 20_000  # characters, over all lines it was wrapped into
 _MOST_LINES = 100  # of one dictionary
@@ -112,21 +112,19 @@ class Logged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Plan:
-    """Where a line of verl has its metrics: the place of each among the parts, its name, and where its value begins."""
+    """Where a line of verl has its metrics: the place of each among the parts, and its name."""
 
     places: Sequence[int] = ()
     names: Sequence[str] = ()
     prefixes: Sequence[str] = ()  # "name:"
-    begins: Sequence[int] = ()
     small: Sequence[int] = ()  # which of them may be too small for three decimals
 
-    def parts_of(self, line: str) -> list[str] | None:
-        """The parts that are metrics, `name:value` each; None where one of them stands elsewhere in this line."""
+    def values_of(self, line: str) -> list[str]:
+        """The values as they are written, of whatever stands at those places; "" for a place that the line has not."""
         parts = line.split(" - ", self.places[-1] + 1 if self.places else 0)  # timings stand behind the metrics
         if self.places and len(parts) <= self.places[-1]:
-            return None
-        known = [parts[place] for place in self.places]
-        return known if all(map(str.startswith, known, self.prefixes)) else None
+            return [""] * len(self.places)
+        return list(map(str.removeprefix, map(parts.__getitem__, self.places), self.prefixes))
 
 
 class LineParser:
@@ -155,10 +153,8 @@ class LineParser:
         self._number = number = line.number
         text = line.text
         if "\r" in text:
-            for part in text.split("\r"):
-                yield from self._part(number, part)
-        else:
-            yield from self._part(number, text)
+            return (logged for part in text.split("\r") for logged in self._part(number, part))
+        return self._part(number, text)
 
     def finish(self) -> Iterator[Logged]:
         """What the log's end makes whole: a table that stood last, and what was told of a stretch of the run."""
@@ -213,18 +209,17 @@ class LineParser:
         rest = text[match.end() :]
         if rest.count(":") != self._colons:  # one a part, and quickly counted
             self._learn(rest)
-        if (parts := self._plan.parts_of(rest)) is None:
-            self._learn(rest)
-            parts = self._plan.parts_of(rest) or []
+        texts = self._plan.values_of(rest)
         try:
-            values: list[float | None] = [
-                float(part[begin:]) for part, begin in zip(parts, self._plan.begins, strict=True)
-            ]
-        except ValueError:
-            values = [_value_of(part[begin:]) for part, begin in zip(parts, self._plan.begins, strict=True)]
+            values: list[float | None] = list(map(float, texts))
+        except ValueError:  # np.float64(0.5), or a metric stands elsewhere: its name is still before what does
+            if "" in texts or any(":" in text for text in texts):
+                self._learn(rest)
+                texts = self._plan.values_of(rest)
+            values = list(map(_value_of, texts))
         cells.update(zip(self._plan.names, values, strict=True))
         for place in self._plan.small:
-            if values[place] == 0.0 and parts[place].endswith(_ROUNDED):
+            if values[place] == 0.0 and texts[place] in _ROUNDED:
                 del cells[self._plan.names[place]]  # older versions print three decimals: 0.000 may be 1e-06
         return cells
 
@@ -237,7 +232,6 @@ class LineParser:
             places=[place for place, _ in known],
             names=[name for _, name in known],
             prefixes=[f"{name}:" for _, name in known],
-            begins=[len(name) + 1 for _, name in known],
             small=[at for at, (_, name) in enumerate(known) if name_of(name) in _SMALL],
         )
         self._note_unknown(name for name in names if name and not self._is_known(name))
@@ -306,7 +300,7 @@ class LineParser:
             if pairs or (self._is_pair(cells) and len(cells) % 2 == 0):
                 return None
             return "bars", cells
-        listed = _LISTED.search(text) if len(text) < _LONGEST_HEADER else None
+        listed = _LISTED.search(text) if "(" in text and len(text) < _LONGEST_HEADER else None
         if listed is not None and (names := self._names_in(listed[1].split("/"))) is not None:
             return "words", names
         if len(text) < _LONGEST_HEADER and (_OFTEN.search(text) or any(name in text for name in self.columns)):
@@ -434,6 +428,14 @@ class LineParser:
         for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST_HEADER else ():
             if (known_name := self._any_known(match["name"].split())) is not None:
                 stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
+        if stretches:
+            self._note_stretches(number, text, named, stretches)
+        return named
+
+    def _note_stretches(
+        self, number: int, text: str, named: Cells, stretches: Mapping[str, list[float | None]]
+    ) -> None:
+        """Remembers the stretches that a line tells of the run, or gives their means to the one step it is of."""
         at_one_place = (_numbered_by_words(text) is not None or _EPOCH.search(text)) and not _STEPS_APART.search(text)
         for name, values in stretches.items():
             known = [value for value in values if value is not None]
@@ -441,7 +443,6 @@ class LineParser:
                 named.setdefault(name, math.fsum(known) / len(known))
             else:
                 self._note_stretch(number, name, values)
-        return named
 
     def _note_moves(self, number: int, text: str, told: Collection[str]) -> None:
         """Remembers `grad_norm exploded 4.6 → 473`: a stretch of the run, wherever in it the sentence is."""

@@ -122,10 +122,12 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
     for entry in entries:
         metrics = translated(entry.cells, older=older)
         trains, is_bounded = _traits(tuple(metrics))
-        row = by_step.get(entry.step, {"step": float(entry.step)})
-        by_step[entry.step] = row = {**row, "update": 1.0, **metrics} if trains else {**row, **metrics}
+        row = by_step.setdefault(entry.step, {"step": float(entry.step)})
+        if trains:
+            row["update"] = 1.0
+        row.update(metrics)
         if is_bounded:
-            row |= bounded_by(metrics)
+            row.update(bounded_by(metrics))
     rows = [by_step[step] for step in sorted(by_step)]
     equal = [row for row in rows if _is_equal(row)]
     if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
