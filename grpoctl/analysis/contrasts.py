@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 POWER = 0.8  # chance that the smallest difference which "could have been shown" is shown
 PAIRED_FROM = 5  # seeds; with fewer, variances of both sides have twice the degrees of freedom of their differences
 MOST_SEEDS = 200  # that are ever recommended
-NOMINAL = 0.96  # of a verdict on two sides over seeds and problems: .95 calls up to 5.9 % of equal ones different
+NOMINAL = 0.965  # of a verdict on two sides over seeds and problems: .95 calls up to 6 % of equal ones different
+LEAST_SHARE = 0.5  # of the variance that problems and draws have: none of a difference is less
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,13 +265,18 @@ def noise(a: Outcomes, b: Outcomes) -> Noise | None:
     parts = [(float(table_SM.mean(1).var(ddof=1)) / len(table_SM), len(table_SM) - 1.0) for table_SM in tables]
     by_seed, seed_df = satterthwaite(parts)
     rest = sum(_interaction(table_SM) for table_SM in tables)
-    # Each of the first two has the third within: it is counted once.
-    of_seeds = max(by_seed - rest, 0.0)
-    total = by_problem + of_seeds
-    lost = by_seed**2 / seed_df + by_problem**2 / (m - 1)
+    # Each of the first two has the third within, which is counted once: where problems add nothing to it, this is t
+    # over seeds. Seeds may agree, by chance, better than draws let them: then half of what problems show is more.
+    of_problems = max(by_problem - rest, 0.0)
+    total = by_seed + of_problems
+    lost = by_seed**2 / seed_df + of_problems**2 / (m - 1)
     df = max(total**2 / lost, min(a.n, b.n) - 1.0) if lost else math.inf
-    draw = min(rest, by_problem)
-    sources = Sources(seed=of_seeds, problem=by_problem - draw, draw=draw)
+    least = LEAST_SHARE * by_problem
+    if t_quantile(0.975, df) ** 2 * total < t_quantile(0.975, m - 1.0) ** 2 * least:
+        total, df = least, m - 1.0
+    problem = min(of_problems, total)
+    seed = min(max(by_seed - rest, 0.0), total - problem)
+    sources = Sources(seed=seed, problem=problem, draw=total - problem - seed)
     return Noise(variance=total, df=df, method=method, sources=sources, problems=m)
 
 

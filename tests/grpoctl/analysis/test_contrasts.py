@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 from core.health.statistics import t_quantile
-from grpoctl.analysis.contrasts import Outcomes, contrast, contrasts, improvement, noise, pass_at, range_quantile
+from grpoctl.analysis.contrasts import (
+    LEAST_SHARE,
+    NOMINAL,
+    Outcomes,
+    contrast,
+    contrasts,
+    improvement,
+    noise,
+    pass_at,
+    range_quantile,
+)
+
+BEYOND = (1 + NOMINAL) / 2  # the quantile of a verdict over problems
 
 
 def side(*rows: list[float], seeds: list[int] | None = None) -> Outcomes:
@@ -31,20 +43,38 @@ def drawn(seeds: int, problems: int, *, seed: float, problem: float, draw: float
 
 
 def test_the_variance_of_a_paired_difference_worked_by_hand() -> None:
-    # Five seeds x two problems, B - A: rows (1, 3), (2, 2), (0, 4), (3, 1), (4, 0): every seed has the mean 2, so no
-    # seed differs; the problems have the means 2 and 2; what is left is +-1, 0, +-2, +-1, +-2.
-    gaps = [[1.0, 3.0], [2.0, 2.0], [0.0, 4.0], [3.0, 1.0], [4.0, 0.0]]
-    zero = side(*[[0.0, 0.0]] * 5)
+    # Five seeds x six problems, B - A. Seed means 1, 3, 5, 2, 4: 2.5 over 5. Problem means 2, 4, 2, 4, ...: 1.2 over 6.
+    gaps = [[0.0, 2.0] * 3, [2.0, 4.0] * 3, [4.0, 6.0] * 3, [1.0, 3.0] * 3, [3.0, 5.0] * 3]
+    zero = side(*[[0.0] * 6] * 5)
     made = noise(zero, side(*gaps))
     assert made is not None
-    assert (made.method, made.problems, made.variance) == ("paired", 2, 0.0)
-    # The same with 1 more for the second problem: problem means 2 and 3, variance 0.5 over 2 problems.
-    made = noise(zero, side(*[[first, second + 1] for first, second in gaps]))
+    assert (made.method, made.problems, made.variance) == ("paired", 6, pytest.approx(0.5 + 0.2))
+    assert (made.sources.seed, made.sources.problem, made.sources.draw) == pytest.approx((0.5, 0.2, 0.0))
+    assert made.df == pytest.approx(0.7**2 / (0.5**2 / 4 + 0.2**2 / 5))  # Satterthwaite's
+    # The same with draws of +-1 in two rows: squares 12 over 4 x 5 degrees over 30 answers, in seeds and in problems.
+    gaps[0], gaps[1] = [1.0, 1.0] * 3, [1.0, 5.0] * 3
+    made = noise(zero, side(*gaps))
     assert made is not None
-    assert made.variance == pytest.approx(0.25)
-    # The rest: squares 2 x (1 + 0 + 4 + 1 + 4) = 20 over 4 x 1 degrees, over 10 answers: 0.5, more than there is.
-    assert made.sources.draw == pytest.approx(0.25)
-    assert made.sources.problem == pytest.approx(0.0)
+    assert made.variance == pytest.approx(0.5 + 0.2 - 0.02)
+    assert (made.sources.seed, made.sources.problem, made.sources.draw) == pytest.approx((0.48, 0.18, 0.02))
+
+
+def test_seeds_that_agree_by_chance_leave_the_noise_of_problems_and_draws() -> None:
+    # Every seed has the mean 2.5, problems 2 and 3: variance .5 over 2; what is left is more: 20 over 4 over 10.
+    gaps = [[1.0, 4.0], [2.0, 3.0], [0.0, 5.0], [3.0, 2.0], [4.0, 1.0]]
+    made = noise(side(*[[0.0, 0.0]] * 5), side(*gaps))
+    assert made is not None
+    assert (made.variance, made.df) == (pytest.approx(LEAST_SHARE * 0.25), 1.0)
+    assert made.sources.shares() == {"seed": 0.0, "problem": 0.0, "draw": 1.0}
+
+
+def test_where_problems_add_nothing_it_is_students_t_over_seeds() -> None:
+    # B - A: (1, 1), (2, 0), (3, 3), (2, 4), (5, 5): problem means 2.6, 2.6
+    gaps = [[1.0, 1.0], [2.0, 0.0], [3.0, 3.0], [2.0, 4.0], [5.0, 5.0]]
+    a, b = side(*[[0.0, 0.0]] * 5), side(*gaps)
+    made, alone = contrast(a, b), contrast(Outcomes(values=a.values), Outcomes(values=b.values))
+    assert made.df == 4.0
+    assert made.interval == pytest.approx(alone.interval)
 
 
 def test_few_seeds_take_the_variance_of_both_sides() -> None:
@@ -201,7 +231,7 @@ def test_pass_at_k_is_unbiased(right: int, draws: int, k: int, chance: float) ->
 
 
 def test_more_seeds_are_needed_for_a_smaller_difference() -> None:
-    # Seed variance 1 a side and nothing else: (t.98 + t.8) sqrt(2 / n) <= gap; a verdict over problems asks for 96 %.
+    # Seed variance 1 a side and nothing else: (t + t.8) sqrt(2 / n) <= gap; t is that of a verdict over problems.
     a = side([-1.0, -1.0], [0.0, 0.0], [1.0, 1.0])
     needed = []
     for gap in (0.5, 1.0, 2.0):
@@ -209,9 +239,9 @@ def test_more_seeds_are_needed_for_a_smaller_difference() -> None:
         needed.append(made.seeds_needed)
     for n, gap in zip(needed, (0.5, 1.0, 2.0), strict=True):
         assert n is not None
-        shown = [(t_quantile(0.98, 2 * m - 2) + t_quantile(0.8, 2 * m - 2)) * math.sqrt(2 / m) for m in (n - 1, n)]
+        shown = [(t_quantile(BEYOND, 2 * m - 2) + t_quantile(0.8, 2 * m - 2)) * math.sqrt(2 / m) for m in (n - 1, n)]
         assert shown[0] > gap >= shown[1]
-    assert needed == [69, 18, 6]
+    assert needed == [71, 19, 6]
 
 
 def test_a_verdict_over_problems_asks_for_more_than_one_over_seeds_alone() -> None:
@@ -221,7 +251,7 @@ def test_a_verdict_over_problems_asks_for_more_than_one_over_seeds_alone() -> No
     assert made.family is not None
     assert made.df is not None
     assert made.error is not None
-    assert made.family[1] - made.mean == pytest.approx(t_quantile(0.98, made.df) * made.error)
+    assert made.family[1] - made.mean == pytest.approx(t_quantile(BEYOND, made.df) * made.error)
     assert made.interval is not None
     assert made.interval[1] - made.mean == pytest.approx(t_quantile(0.975, made.df) * made.error)
     assert alone.family == alone.interval
