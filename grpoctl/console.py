@@ -148,11 +148,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def _widths(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """The columns' widths, no word of a cell broken; None where the longest words alone need more than the room."""
+    """The columns' widths, no word of a cell broken, headers (the first line) wrapped before the cells below them.
+
+    None where the longest words alone need more than the room.
+    """
     from rich.cells import cell_len
 
-    def widest(index: int, parts: Callable[[str], list[str]]) -> int:
-        cells = (harmless(line[index]).expandtabs() for line in lines)
+    def widest(index: int, parts: Callable[[str], list[str]], first: int = 0) -> int:
+        cells = (harmless(line[index]).expandtabs() for line in lines[first:])
         return max((cell_len(part) for cell in cells for part in parts(cell)), default=0)
 
     least = [widest(index, str.split) for index in range(len(lines[0]))]
@@ -161,9 +164,10 @@ def _widths(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
         return most
     if sum(least) > room:
         return None
-    widths = list(least)
+    below = [max(widest(index, str.splitlines, 1), least[index]) for index in range(len(least))]
+    widths, wanted = (below, most) if sum(below) <= room else (list(least), below)
     while sum(widths) < room:  # the narrowest of those that want more, cell by cell
-        index = min((index for index in range(len(widths)) if widths[index] < most[index]), key=lambda i: widths[i])
+        index = min((index for index in range(len(widths)) if widths[index] < wanted[index]), key=lambda i: widths[i])
         widths[index] += 1
     return widths
 

@@ -19,7 +19,7 @@ from core.config.trl.fields import hint_of_field, key_of_verl, names_elsewhere
 from core.errors import SpecError
 from grpoctl.config.authored import OF_THE_FILE
 from grpoctl.config.layers import Keys, Layer, dotted
-from grpoctl.config.schema import Field, allowed, choices, fields, item_fields, keys_of, stage_kinds
+from grpoctl.config.schema import Field, allowed, choices, fields, item_fields, item_of, keys_of, stage_kinds
 
 Tree = Mapping[str, object]
 
@@ -344,7 +344,8 @@ class RunGrammar:
 
     def allowed(self, keys: Keys, tree: Tree) -> str:
         """As the models have it."""
-        return allowed(self._field(keys, tree))
+        field = self._field(keys, tree)
+        return allowed(item_of(field) if keys and isinstance(keys[-1], int) else field)
 
     def allowed_name(self, keys: Keys, tree: Tree) -> str:
         """As the mapping around it has it."""

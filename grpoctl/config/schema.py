@@ -150,6 +150,11 @@ def choices(field: Field) -> list[str]:
     return [str(part) for part in get_args(annotation)] if get_origin(annotation) is Literal else []
 
 
+def item_of(field: Field) -> Field:
+    """What an item of a list may be; of anything else the field itself."""
+    return Field(annotation=get_args(field.annotation)[0]) if get_origin(field.annotation) is tuple else field
+
+
 def keys_of(field: Field) -> Field:
     """What the free keys of a mapping may be."""
     return Field(annotation=get_args(field.annotation)[0])

@@ -183,3 +183,12 @@ def test_a_full_disk_behind_standard_output_is_named() -> None:
     with open("/dev/full", "w", encoding="utf-8") as stream, pytest.raises(StorageError, match="standard output"):
         console.write("text", stream)
     assert os.path.exists("/dev/full")
+
+
+def test_a_header_is_wrapped_before_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    cell = "p31 from the start " * 3
+    console.print_table("", ("name", "runs below it"), [(cell + "and again", "0.5 ± 1")])
+    header, below, _, row = (line.split() for line in plain(stream.getvalue())[:4])
+    assert (header, below) == (["runs"], ["name", "below", "it"])
+    assert " ".join(row) == f"{cell}and again 0.5 ± 1"

@@ -125,7 +125,7 @@ VALUES = [
         "model:\n  lora:\n    target_modules:\n      - q_proj\n      - 3",
         7,
         "model.lora.target_modules[1]",
-        "got 3; allowed: a non-empty list of text",
+        "got 3; allowed: text",
     ),
     (
         "model: {lora: {target_modules: []}}",
@@ -152,7 +152,7 @@ VALUES = [
         "faults: [rollout-in-train]",
         3,
         "faults[0]",
-        f"got the string 'rollout-in-train'; allowed: a list of one of {', '.join(get_args(Fault))}; "
+        f"got the string 'rollout-in-train'; allowed: one of {', '.join(get_args(Fault))}; "
         "did you mean rollout-in-train-mode?",
     ),
     (
