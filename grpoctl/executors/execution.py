@@ -262,6 +262,7 @@ def _by_trl(spec: RunSpec, attempt: _Attempt, slots: Sequence[Slot]) -> tuple[St
         row=hooks.row,
         ending=hooks.ending,
         waiting=attempt.waiting,
+        stage=hooks.stage,
         evaluating=hooks.evaluating,
         devices=",".join(devices) or None,
     )

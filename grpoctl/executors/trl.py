@@ -100,14 +100,15 @@ def launch_command(spec: RunSpec, run: RunDir, checkpoint: Path | None, *, cuda:
 class Around:
     """Who watches a run: its parent (`ask`), who sees each row, may end it there, and is called while TRL computes.
 
-    `evaluating` is called before the evaluation before step 1. `devices` are the GPUs of the run, as
-    CUDA_VISIBLE_DEVICES has them; None leaves that as it is.
+    `stage` is called with what is done beside steps, `evaluating` before the evaluation before step 1. `devices` are
+    the GPUs of the run, as CUDA_VISIBLE_DEVICES has them; None leaves that as it is.
     """
 
     ask: Callable[[int], Ending | None]
     row: Watcher
     ending: Callable[[Mapping[str, float | None]], Ending | None]
     waiting: Callable[[], None]
+    stage: Callable[[str], None]
     evaluating: Callable[[int, int], None]
     devices: str | None = None
 
@@ -132,13 +133,15 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
         Recorder(run, around.row) as recorder,
         supervised(command, run, spec.trainer.grace, step >= 0, environment) as started,
     ):
-        if step < 0:
-            around.evaluating(0, 0)
+        around.stage("starting TRL")
         loop = Loop(spec, run, recorder, around.ask, around.ending)
         while True:
             heard = channel.heard()
             if heard is not None:
-                channel.ask(**loop.answer(heard))
+                answer = loop.answer(heard)
+                if answer["do"] == "evaluate":
+                    name_evaluation(around, heard)
+                channel.ask(**answer)
                 continue
             if started.poll() is not None:
                 break
@@ -153,6 +156,14 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     if loop.ending.status != "INTERRUPTED":
         notes += loop.export()
     return Status(loop.ending.status), loop.ending.message
+
+
+def name_evaluation(around: Around, said: Mapping[str, Any]) -> None:
+    """Tell who watches the run which evaluation comes now."""
+    if said["kind"] == "row":
+        around.stage(f"evaluating after step {said['step']}")
+    else:
+        around.evaluating(0, 0)
 
 
 _ERROR = re.compile(r"^(?:\[\w+\]:)?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$")

@@ -47,6 +47,7 @@ def user(lone: Cli) -> Cli:
 def test_a_run_has_the_files_and_the_metrics_of_any_other(user: Cli) -> None:
     done = user.run("run", "p31", "-p", "tiny", "--json", *FEW, "max_steps=4", "checkpoints.save_steps=2")
     assert done.returncode == 0, done.stderr
+    assert any(line.startswith("evaluating before step 1") for line in done.stderr.splitlines())
     own = user.run("run", "p31", "-p", "tiny", "--json", *FEW[1:], "max_steps=4")
     run, ours = (user.home.find(document["run_id"]) for document in (done.document, own.document))
     rows, other = rows_of(run.metrics), rows_of(ours.metrics)

@@ -12,7 +12,16 @@ import pytest
 from core.training.outcome import Ending
 from grpoctl.config import dump, load
 from grpoctl.executors.recorder import Recorder
-from grpoctl.executors.trl import STEP_NOTE, Channel, Loop, error_in, launch_command, newest_checkpoint
+from grpoctl.executors.trl import (
+    STEP_NOTE,
+    Around,
+    Channel,
+    Loop,
+    error_in,
+    launch_command,
+    name_evaluation,
+    newest_checkpoint,
+)
 from grpoctl.files import read_rows, replace_json
 from grpoctl.runs.run_dir import RunDir
 
@@ -234,3 +243,18 @@ def test_the_error_of_a_process_is_found_in_its_log(tmp_path: Path) -> None:
     assert error_in(log) == "torch.OutOfMemoryError: no room"
     log.write_text("a\nb\n")
     assert error_in(log) == "b"
+
+
+def test_who_watches_a_run_is_told_which_evaluation_comes() -> None:
+    told: list[object] = []
+
+    def evaluating(ended: int, token: int) -> None:
+        told.append((ended, token))
+
+    around = Around(
+        ask=lambda _: None, row=lambda _: None, ending=lambda _: None, waiting=lambda: None, stage=told.append,
+        evaluating=evaluating,
+    )  # fmt: skip
+    name_evaluation(around, {"kind": "ready", "step": 0})
+    name_evaluation(around, {"kind": "row", "step": 4})
+    assert told == [(0, 0), "evaluating after step 4"]
