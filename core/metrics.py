@@ -188,13 +188,14 @@ FAMILIES = [
 ]
 
 
+_PATTERNS = [(re.compile(re.escape(metric.name).replace(r"\*", r"[\w.-]+")), metric) for metric in FAMILIES]
+
+
 def declared(name: str) -> Metric | None:
     """The metric of that name, declared by itself or as one of a family; None where it is neither."""
     if (metric := METRICS.get(name)) is not None:
         return metric
-    family = next(
-        (metric for metric in FAMILIES if re.fullmatch(re.escape(metric.name).replace(r"\*", r"[\w.-]+"), name)), None
-    )
+    family = next((metric for pattern, metric in _PATTERNS if pattern.fullmatch(name)), None)
     return None if family is None else replace(family, name=name)
 
 

@@ -267,7 +267,7 @@ _WRAPPERS = ("data/", "metrics/", "logs/", "log/", "train/", "rollout/")  # obje
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=200_000)
 def name_of(theirs: str) -> str | None:
     """Our metric of that name, ours or theirs; None where there is none.
 
@@ -373,7 +373,7 @@ def is_older(names: Iterable[str]) -> bool:
     return any(name in _OLDER for name in names)
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=200_000)
 def is_aside(name: str) -> bool:
     """Whether the name is known to be of no use to a rule: counters, times, what is told twice."""
     return _ASIDE.fullmatch(re.sub(r"\s*/\s*", "/", name.strip())) is not None

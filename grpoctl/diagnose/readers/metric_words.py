@@ -162,7 +162,7 @@ _OF_POLICY = frozenset({"policy", "actor"})
 _LONGEST = 60  # characters of a name
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=200_000)
 def metric_by_words(name: str) -> str | None:
     """The metric that the words mean; None where a word is left that nobody knows. Paths (`a/b`) have no words."""
     if len(name) > _LONGEST or _DECIMAL.search(name):
@@ -181,7 +181,7 @@ def metric_by_words(name: str) -> str | None:
     return "reward/mean" if set(_words(remarks)) - _SAYS_NOTHING == {"reward"} else None  # `strict match (the reward)`
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=200_000)
 def part_by_words(name: str) -> str | None:
     """`rewards/NAME` where a table's column is called a score of something (`strict acc`, `tool reward`, `recall`)."""
     if len(name) > _LONGEST:
