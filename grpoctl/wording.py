@@ -17,12 +17,13 @@ def metric_text(name: str, value: float | None) -> str:
     """A metric's value in three decimals, counts whole, small ones in two digits; "-" where it is missing."""
     if value is None:
         return "-"
+    value = 0.0 if abs(value) <= _ROUNDING else value  # and no -0
     metric = declared(name.removeprefix(BEST))
     if name in _WHOLE or (metric is not None and metric.unit == "count"):
         return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
     if name == "seconds":
         return f"{value:.1f}"
-    if _ROUNDING < abs(value) < 0.001 or abs(value) >= 1e5:
+    if 0 < abs(value) < 0.001 or abs(value) >= 1e5:
         return f"{value:.1e}"
     return f"{value:.3f}"
 

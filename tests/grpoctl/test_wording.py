@@ -14,6 +14,7 @@ from grpoctl.wording import metric_text, plural, setting_text
         ("best/eval/reward", 0.5, "0.500"),
         ("kl", 0.00012, "1.2e-04"),
         ("kl", 3e-17, "0.000"),  # the rest of 0.3 - 0.1 * 3
+        ("eval/reward", -0.0, "0.000"),
         ("grad_norm", 123456.0, "1.2e+05"),
         ("completions", 3200.0, "3200"),
         ("updates", 197.5, "197.5"),
