@@ -16,6 +16,7 @@ from core.health.case import Case, Settings
 from core.health.finding import Decider, Finding, Row, RuledOut
 from core.health.live_count import LiveCount, live_count
 from core.health.statistics import chance_beyond, series
+from core.health.steps import number
 
 LIVE_STEPS = 5  # steps with a std over live groups, which small batches scatter
 _COLUMNS = (
@@ -491,7 +492,8 @@ def odd_advantages(case: Case) -> Sequence[Finding]:
     Looks at: `advantage/mean`, `advantage/std` and `advantage/max_abs` over ten steps or more.
 
     Confounder: a clip, which biases the mean; completions left out after the baseline. A group's own statistics cannot
-    drift; global ones lag when rewards change.
+    drift; global ones lag when rewards change. Dead groups, whose advantages are 0, make the std over all groups small:
+    they are taken out where their share is known, and a small std says nothing where it is not.
 
     Do: for the mean, look at what stands between the baseline and the loss; for the spread,
     `advantage.scale_rewards=group`. A tighter clip hides outliers and biases the mean.
@@ -531,12 +533,25 @@ def _off_centre(case: Case) -> Finding | None:
     )
 
 
+def _over_all(row: Row) -> bool:
+    """Whether a row's std is of all its groups, and of live ones it has none."""
+    return number(row, "advantage/std") is None and number(row, "advantage/std_all") is not None
+
+
+def _std_of_live_groups(row: Row) -> float | None:
+    """The std of a step's advantages, those of dead groups left out where their share is known; None where all died."""
+    if not _over_all(row):
+        return number(row, "advantage/std")
+    over_all, dead = number(row, "advantage/std_all") or 0.0, number(row, "groups/dead") or 0.0
+    return over_all / math.sqrt(1 - dead) if over_all > 0 and dead < 1 else None
+
+
 def _spread(case: Case) -> Finding | None:
     """Under statistics that lag behind the rewards the spread may drift; under a group's own it cannot."""
     scale, unknown = case.settings.scale_traits, case.settings.scale_rewards is None
     if not unknown and (scale is None or scale.scope not in ("history", "batch")):
         return None
-    stds = [value for name in ("advantage/std", "advantage/std_all") for _, value in series(case.stage_rows, name)]
+    stds = [std for row in case.stage_rows if (std := _std_of_live_groups(row)) is not None]
     imitated = any("rce/loss" in row for row in case.rows)  # its weights are no advantages
     if (count := case.once(live_count)) is not None and count.exact:
         return None  # the share of live groups: core.health.rules.live_groups
@@ -546,6 +561,8 @@ def _spread(case: Case) -> Finding | None:
     low, high = SPREAD
     if low - 4 * se <= middle <= high + 4 * se:
         return None
+    if middle < low and any(number(row, "groups/dead") is None for row in case.stage_rows if _over_all(row)):
+        return None  # dead groups have advantages of 0, and it is not known how many there are
     return Finding(
         id="odd-advantages",
         severity="warning",

@@ -386,7 +386,8 @@ def free_reward(case: Case) -> Sequence[Finding]:
     """
     rows = case.stage_rows
     names = parts_of(rows)
-    free = [name for name in names if _is_free(rows, name)]
+    held_out = {name: values_of(case.rows, f"eval/{name}") for name in names}  # paid by the same function
+    free = [name for name in names if _is_free(rows, name, held_out[name])]
     moving = [name for name in (*names, "reward/mean") if name not in free and len(set(values_of(rows, name))) > 1]
     if not free or (len(rows) > 1 and not moving):
         return ()  # one number for everything: constant-reward
@@ -406,22 +407,33 @@ def free_reward(case: Case) -> Sequence[Finding]:
             ),
             evidence={**amounts, "rows": len(rows), **({} if total is None else {"reward": total})},
             advice="leave it out of the reward, or see with an empty answer that the function can refuse it",
-            confidence="weak" if len(rows) < SOME else "strong" if spread_known else "moderate",
+            confidence=_confidence(len(rows), spread_known),
             decider=Decider(question="what does the function pay for an empty answer?"),
         ),
     )
+
+
+def _confidence(rows: int, spread_known: bool) -> Confidence:
+    if spread_known:
+        return "strong" if rows >= SOME else "weak"
+    return "moderate" if rows >= 2 * SOME else "weak"
 
 
 def _std_of(name: str) -> str:
     return STD + name.removeprefix(PREFIX)
 
 
-def _is_free(rows: Sequence[Row], name: str) -> bool:
+def _is_free(rows: Sequence[Row], name: str, held_out: Sequence[float]) -> bool:
     """Positive, one number, and with no spread inside a row where that is known; without it on more rows."""
-    values, stds = values_of(rows, name), values_of(rows, _std_of(name))
+    values, stds = [*values_of(rows, name), *held_out], values_of(rows, _std_of(name))
     if not values or min(values) <= NONE or max(values) - min(values) > NONE * max(values):
         return False
-    return max(stds) <= NONE if stds else len(values) >= 2 * SOME
+    return max(stds) <= NONE if stds else len(values) >= (SOME if _is_between(values[0]) else 2 * SOME)
+
+
+def _is_between(value: float) -> bool:
+    """Whether it is no whole number: a function that is always fully earned mostly pays 1."""
+    return not float(value).is_integer()
 
 
 EMPTY = 8.0  # tokens: next to nothing
@@ -434,7 +446,7 @@ def paid_for_nothing(case: Case) -> Finding | None:
 
     ## free-reward
 
-    Severity: info (strong with a deviation of 0, moderate without, weak for one or two rows) for a part that every
+    Severity: info (strong with a deviation of 0, moderate without, weak for few rows) for a part that every
     completion gets; warning (moderate; weak below eight rows) where an empty answer is paid.
 
     Means: every completion earns the same part of the reward. A constant cancels in the group baseline: it teaches
@@ -442,9 +454,9 @@ def paid_for_nothing(case: Case) -> Finding | None:
     long ones earned, so saying nothing is a way to be paid.
 
     Looks at: a `rewards/NAME` that is one positive number on every row, with `reward/function_std/NAME` of 0 (without
-    that column on six rows or more), while another part or the sum varies. And `completions/length`, which falls to
-    eight tokens or fewer and a quarter of what it was, while the mean reward keeps nine tenths of what it was and does
-    not rise by half of the spread of a step's rewards.
+    that column on six rows and evaluations or more; three where it is no whole number), while another part or the sum
+    varies. And `completions/length`, which falls to eight tokens or fewer and a quarter of what it was, while the mean
+    reward keeps nine tenths of what it was and does not rise by half of the spread of a step's rewards.
 
     Confounder: a form that the model had right from the start looks the same as a function that pays for anything: an
     empty answer decides. A part that rose to its best before is not constant over the rows: silent. Answers that are

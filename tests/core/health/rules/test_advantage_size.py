@@ -403,3 +403,24 @@ def test_of_an_unknown_scale_it_is_a_weak_hint() -> None:
     assert odd_advantages(case([0.0] * 20, Settings(transform="rank"), std=0.006)) == ()
     imitating = [{**row, "rce/loss": 1.0} for row in case([0.0] * 20, Settings(), std=0.006).rows]
     assert odd_advantages(Case(rows=imitating)) == ()
+
+
+def over_all(std: float, dead: float | None) -> Case:
+    """Steps whose std is of all groups: two in three were dead as a whole, each with a std of 0."""
+    known = {} if dead is None else {"groups/dead": dead}
+    rows: list[Row] = [
+        {"step": i, "advantage/std_all": 0.0, **({} if dead is None else {"groups/dead": 1.0})}
+        if i % 3
+        else {"step": i, "advantage/std_all": std + 0.001 * (i % 2), **known}
+        for i in range(1, 61)
+    ]
+    return Case(rows=rows)
+
+
+def test_dead_groups_do_not_make_a_scale_too_small() -> None:
+    assert odd_advantages(over_all(1.0, None)) == ()  # 0 or 1 by steps of one group each
+    assert odd_advantages(over_all(0.3, None)) == ()  # nine in ten may be dead
+    assert odd_advantages(over_all(0.3, 0.9)) == ()  # they are: 0.3 / sqrt(0.1)
+    (finding,) = odd_advantages(over_all(0.3, 0.0))  # none is, and the std is still small
+    assert finding.evidence["std"] == pytest.approx(0.3, abs=0.01)
+    assert [one.id for one in odd_advantages(over_all(3.0, None))] == ["odd-advantages"]

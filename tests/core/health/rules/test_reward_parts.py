@@ -182,7 +182,14 @@ def test_a_part_that_every_completion_gets() -> None:
     ):
         assert free_reward(Case(rows=[{**row, **changes} for row in rows])) == ()
     bare = [{name: value for name, value in row.items() if "std" not in name} for row in rows]
-    assert free_reward(Case(rows=bare)) == ()  # four equal means, and nothing of their spread
+    assert [one.confidence for one in free_reward(Case(rows=bare))] == ["weak"]  # nothing of their spread
+    whole = [{**row, "rewards/format": 1.0} for row in bare]
+    assert free_reward(Case(rows=whole)) == ()  # four times all of it: the form may be right
+    two = bare[:2]
+    assert free_reward(Case(rows=two)) == ()
+    before: Row = {"step": 0.0, "eval/rewards/format": 0.5}
+    assert [one.confidence for one in free_reward(Case(rows=[before, *two]))] == ["weak"]
+    assert free_reward(Case(rows=[{**before, "eval/rewards/format": 0.4}, *two])) == ()
     six = table(rewards__format=[0.5] * 6, reward__mean=[0.6, 0.7, 0.5, 0.8, 0.6, 0.7])
     assert [one.confidence for one in free_reward(Case(rows=six))] == ["moderate"]
 
