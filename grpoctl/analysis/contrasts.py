@@ -272,7 +272,8 @@ def noise(a: Outcomes, b: Outcomes) -> Noise | None:
     lost = by_seed**2 / seed_df + of_problems**2 / (m - 1)
     df = max(total**2 / lost, min(a.n, b.n) - 1.0) if lost else math.inf
     least = LEAST_SHARE * by_problem
-    if t_quantile(0.975, df) ** 2 * total < t_quantile(0.975, m - 1.0) ** 2 * least:
+    beyond = (1 + CONFIDENCE) / 2
+    if t_quantile(beyond, df) ** 2 * total < t_quantile(beyond, m - 1.0) ** 2 * least:
         total, df = least, m - 1.0
     problem = min(of_problems, total)
     seed = min(max(by_seed - rest, 0.0), total - problem)
