@@ -470,8 +470,8 @@ def _falling(case: Case) -> Sequence[Finding]:
             id="reward-sign",
             severity="warning",
             summary=(
-                f"the training reward falls steadily, by {lost:.3g} over {len(points)} steps (z = {z:.1f}), while "
-                f"the KL grows (rank correlation {away:.2f}): the policy learns in the wrong direction, or prompts get "
+                f"the training reward falls steadily, by {lost:.3g} over {len(points)} steps "
+                f"(z = {max(z, -99.0):.1f}), while the KL grows (rank correlation {away:.2f}): the policy learns in the wrong direction, or prompts get "
                 "harder"
             ),
             evidence={

@@ -38,7 +38,7 @@ _SAYS_NOTHING = frozenset({
     "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
     "total", "overall", "raw", "actor", "rolling", "smoothed", "ema", "running", "approx", "estimated", "est",
     "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
-    "env", "with",
+    "env", "with", "update",
 })  # fmt: skip
 _HELD_OUT = frozenset({
     "eval", "val", "validation", "test", "dev", "heldout", "held", "out", "evaluation", "benchmark",
@@ -68,6 +68,7 @@ _SAME = {
     "trunc": "truncated", "truncation": "truncated", "truncations": "truncated", "cutoff": "truncated",
     "overlong": "truncated", "clipped": "clip", "clipping": "clip", "clipfrac": "clipshare", "clipratio": "clipshare",
     "frac": "share", "fraction": "share", "ratio": "share", "rate": "share", "proportion": "share", "percent": "share",
+    "ratios": "share", "rates": "share",
     "%": "share", "pct": "share", "percentage": "share", "deviation": "std", "sd": "std", "stdev": "std",
     "stddev": "std", "spread": "std", "dispersion": "std", "equal": "same", "identical": "same", "constant": "same",
     "zeros": "zero", "no": "zero", "non": "nonzero", "groups": "group", "prompts": "group", "variance": "var",
@@ -103,7 +104,8 @@ _MEANS: dict[frozenset[str], str] = {
                                   "response clip share", "clip response", "clip length", "length clip share",
                                   "response length clip share", "response clipshare", "hit max length",
                                   "cap hit share", "hit cap", "hit cap share", "length cap hit share", "at cap",
-                                  "cut off", "cut off share", "hitting max length", "max length hit share"),
+                                  "cut off", "cut off share", "hitting max length", "max length hit share", "zero eos",
+                                  "zero eos share"),
         "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity"),
         "completions/distinct": ("distinct", "distinct share", "distinct response", "distinct response share"),
         "groups/dead": ("zero std", "zero std share", "zero var", "zero var share", "dead", "dead share",

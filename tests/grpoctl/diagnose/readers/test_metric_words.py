@@ -44,6 +44,9 @@ from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
         ("eval/pass_at_1", "eval/slices/accuracy"),
         ("policy/policy_entropy", "entropy"),
         ("ppo_actor/task_reward/avg", "reward/mean"),
+        ("ppo_actor/update/grad_norm", "grad_norm"),
+        ("ppo_actor/update/lr", "learning_rate"),
+        ("ppo_actor/no_eos_ratios/avg", "completions/truncated"),
     ],
 )
 def test_words_that_mean_a_metric(name: str, metric: str) -> None:
