@@ -471,8 +471,8 @@ def _falling(case: Case) -> Sequence[Finding]:
             severity="warning",
             summary=(
                 f"the training reward falls steadily, by {lost:.3g} over {len(points)} steps "
-                f"(z = {max(z, -99.0):.1f}), while the KL grows (rank correlation {away:.2f}): the policy learns in the "
-                "wrong direction, or prompts get harder"
+                f"(z = {max(z, -99.0):.1f}), while the KL grows (rank correlation {away:.2f}): the policy learns in "
+                "the wrong direction, or prompts get harder"
             ),
             evidence={
                 "slope": line.slope,
