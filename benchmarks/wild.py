@@ -4,7 +4,8 @@
 
 FOLDER has the logs; the CSV has a row for each case: file (or several with `;` between: runs of one setup), cause (ids
 of findings that name it, the best first, with `;` between; empty for a healthy run), healthy (yes or no), and, where it
-is known, settings (`KEY=VALUE;...` as --set takes them) and trainer. Of a case only its log and its settings are read.
+is known, settings (`KEY=VALUE;...` as --set takes them; others are left out) and trainer. Of a case only its log and
+its settings are read.
 Where the CSV has the columns averaged_over and numbered, its files are tables of numbers that benchmarks/wild_cases.py
 wrote, and are judged as the logs are that they come from; with a column half each half is counted by itself.
 
@@ -18,12 +19,12 @@ from __future__ import annotations
 import argparse
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import GrpoError
+from core.errors import GrpoError, SpecError
 from core.health.case import Case, Settings
 from core.health.finding import StepTable
 from grpoctl.diagnose.diagnosis import diagnose
@@ -67,20 +68,28 @@ def cases_of(table: Path) -> list[WildCase]:
             causes = _parts(row.get("cause"))
             if not healthy and not causes:
                 raise ValueError(f"{table}: {row['file']} is neither healthy nor has a cause")
-            settings = tuple(tuple(part.split("=", 1)) for part in _parts(row.get("settings")))
+            settings = tuple(_known(_parts(row.get("settings"))))
             spans, numbered = _parts(row.get("averaged_over")), _parts(row.get("numbered"))
             cases.append(
                 WildCase(
                     files=_parts(row["file"]),
                     causes=causes,
                     healthy=healthy,
-                    settings=settings,  # type: ignore[arg-type]
+                    settings=settings,
                     trainer=(row.get("trainer") or "").strip(),
                     half=(row.get("half") or "").strip(),
                     tables=tuple((int(span), own == "yes") for span, own in zip(spans, numbered, strict=True)),
                 )
             )
     return cases
+
+
+def _known(settings: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The settings that --set takes: a source states others, too (loss_type), and none of those decides anything."""
+    for key, _, value in (setting.partition("=") for setting in settings):
+        with suppress(SpecError):
+            typed_settings({key: value})
+            yield key, value
 
 
 def _parts(text: str | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from core.algorithms.names import BASELINES, SCALES, BaselineTraits, ScaleTraits
 from core.config import GrpoStage, GuardSpec, RunSpec, Schedule
@@ -108,6 +108,12 @@ class Settings:
     factor: str | None = None  # what a part of a completion with a log-prob of its own is called; null: token
     first_update_lr: float | None = None  # the rate of the first optimiser step, where the log or its code says it
 
+    @classmethod
+    def stated(cls, values: Mapping[str, Any]) -> Settings:
+        """Of what a log or its code states: what is no field, or of another kind than its field, is left out."""
+        kinds = {name: get_args(hint)[0] for name, hint in get_type_hints(cls).items()}
+        return cls(**{name: value for name, value in values.items() if name in kinds and _fits(value, kinds[name])})
+
     @property
     def per_factor(self) -> str:
         """The unit of a KL or a log-prob gap."""
@@ -122,6 +128,17 @@ class Settings:
     def scale_traits(self) -> ScaleTraits | None:
         """What is true of `scale_rewards`; None where that is unknown."""
         return next((traits for name, traits in SCALES.items() if name == self.scale_rewards), None)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a field of this kind may have the value."""
+    if value is None or isinstance(value, bool):
+        return value is None or kind is bool
+    if kind is int:
+        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if kind is float:
+        return isinstance(value, (int, float))
+    return isinstance(value, get_origin(kind) or kind)
 
 
 NO_FILTER: Mapping[str, float] = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}

@@ -30,7 +30,9 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "initial-weights": ("init/taken",),
     "rollout-mode": ("completions/valid | completions/truncated", "update | learning_rate"),
     "integrity": (_GAP,),
-    "sampler-mismatch": ("sampler/prob_gap | sampler/correlation | sampler/kl | sampler/masked | sampler/ratio_mean",),
+    "sampler-mismatch": (
+        "sampler/prob_gap | sampler/correlation | sampler/kl | sampler/masked | sampler/ratio_mean | policy/loss",
+    ),
     "completion-mask": ("policy/tokens", "policy/tokens_drawn"),
     "self-probe": ("probe/*",),
     "clip-before-backward": ("grad_norm", "grad_share/*"),

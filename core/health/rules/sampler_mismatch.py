@@ -11,7 +11,7 @@ from statistics import median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, steps_of
-from core.health.steps import values_of
+from core.health.steps import number, values_of
 
 # column -> (limit of a warning, limit of an error, whether more is worse). Sound engines in bf16: mean |difference| of
 # probabilities 0.005 to 0.02, correlation above 0.99, KL below 0.01, mean ratio within a few hundredths of 1.
@@ -22,6 +22,10 @@ LIMITS: Mapping[str, tuple[float, float, bool]] = {
     "sampler/masked": (0.2, 0.5, True),
 }
 RATIO = (0.5, 0.1)  # the mean ratio, or one over it, below these: a warning, an error
+SURROGATE = 5.0  # of a policy loss: twice what advantages of unit scale allow at ratios around 1
+FEW, OFTEN = 3, 0.05  # rows beyond it, and their share
+STILL = 0.05  # nats a token from the reference
+UNIT = 2.0  # of a reward, at most: then advantages are of unit scale or less, divided by a deviation or not
 LATE = 5  # rows that the level at the end is the median of
 
 
@@ -47,11 +51,15 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
     the reference (warning, moderate): on two rows or more, 15 % at least, it is 1 nat a token or more and a hundred
     times the others' median, which is below 0.1, and each time it is back on the next row. And a reward that fell to a
     quarter or less between a few rows while that KL stays below 0.05 (warning, moderate; more under `policy-collapse`).
+    And a `policy/loss` (or `loss`) above 5 on three rows or more, 5 % at least, none of them further below 0 than a
+    tenth of the largest, where rewards are 2 at most and that KL is below 0.05 (warning, moderate): at ratios around 1
+    it is within twice the advantages, and only a ratio far above 1 before a bad completion makes it large.
 
     Confounder: ratios of whole sequences, which TRL logs by default, are far from 1 for long completions in sound runs:
     a ratio alone is a warning at most. Single spikes of a KL (k3 of a token that is hardly drawn any more): one jump,
     or a few among many rows, is none; more of them the sentence names beside the sampler. Engines in bf16 never agree
-    to float32's rounding; the limits are above that.
+    to float32's rounding; the limits are above that. A loss that is summed over tokens is as large below 0 as above it;
+    rewards of a large scale make large losses without a deviation to divide by.
 
     Rules out: `learning-rate`, where the gap was there on the first row.
 
@@ -79,7 +87,7 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
     if away < RATIO[1] and len(warnings) > 1:
         errors["sampler/ratio_mean"] = ratio
     if not warnings:
-        return ()
+        return _surrogate_beyond(case)
     named = ", ".join(f"{column} {value:.3g}" for column, value in warnings.items())
     start = "from the first row on" if first_row else "at the end"
     ruled = (RuledOut(id="learning-rate", why="the engine disagreed on the first row, before anything was learned"),)
@@ -98,3 +106,43 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
             ),
         ),
     )
+
+
+def _surrogate_beyond(case: Case) -> Sequence[Finding]:
+    """A policy loss that no ratio around 1 gives, while the policy is where it started."""
+    column = "policy/loss" if values_of(case.stage_rows, "policy/loss") else "loss"
+    known = [row for row in case.stage_rows if number(row, column) is not None]
+    losses, kls = values_of(known, column), values_of(known, "kl")
+    rewards = [abs(value) for name in ("reward/mean", "reward/max", "reward/min") for value in values_of(known, name)]
+    beyond = [row for row in known if (number(row, column) or 0.0) > SURROGATE]
+    if not rewards or max(rewards) > UNIT or len(kls) < len(known) or not known or max(map(abs, kls)) > STILL:
+        return ()
+    if len(beyond) < max(FEW, OFTEN * len(known)) or min(losses) < -0.1 * max(losses):
+        return ()
+    first = int(beyond[0].get("step") or 0)
+    return (
+        Finding(
+            id="sampler-mismatch",
+            severity="warning",
+            summary=(
+                f"{column} is above {SURROGATE:g} on {len(beyond)} of {len(known)} rows, {max(losses):.3g} at most, "
+                f"and never far below 0, from step {first} on, while the policy is {max(map(abs, kls)):.2g} nats a "
+                "token from its reference at most: importance ratios are far above 1 though the policy hardly moved, "
+                "so the log-probs that they divide by are not its own"
+            ),
+            evidence={
+                "loss_most": max(losses), "loss_least": min(losses), "beyond": len(beyond), "rows": len(known),
+                "kl": max(map(abs, kls)), "first_step": first,
+            },
+            rules_out=(RuledOut(id="learning-rate", why="the policy is where it started, by the KL"),),
+            advice=(
+                "score the sampler's completions with the trainer's own weights before any update and compare; sync the"
+                " weights, use one dtype and one chat template for both"
+            ),
+            confidence="moderate",
+            decider=Decider(
+                question="is the loss within 1 where the trainer scores the old log-probs itself?",
+                overrides=("guards.rollout_integrity=stop",),
+            ),
+        ),
+    )  # fmt: skip

@@ -26,6 +26,10 @@ _KEY = re.compile(r"['\"]([\w./]+)['\"]: ")
 _PLAIN = re.compile(
     r"^[\s\-*•>]*\**['\"`]?([A-Za-z][\w .-]{0,40}?)['\"`]?\**\s*(?:[:=]|->)\s*\**[`'\"]?([^\s,`'\"]+)[`'\"]?,?\s*$"
 )
+_ASSIGNED = re.compile(
+    r"^\s*([A-Za-z_]\w*)\s*=\s*([-+]?\.?\d[\d._]*(?:[eE][-+]?\d+)?)\s*(?:#.*)?$"
+)  # of a notebook's code
+_MOST_ASSIGNED = 1000
 _MOST = 5000  # lines of one printed configuration
 _NAMES = {  # what scripts call them, in small letters with _: our field
     "num_generations": "num_generations", "group_size": "num_generations", "n_samples_per_prompt": "num_generations",
@@ -58,6 +62,7 @@ class LogSettings:
         self._arguments: dict[str, Any] = {}  # of TRL
         self._of_verl: dict[str, Any] = {}  # dotted key -> value
         self._plain: dict[str, Any] = {}
+        self._assigned: dict[str, Any] = {}  # name -> number, of the code before the metrics
         self._held: list[str] = []  # lines of a dictionary that is being printed
         self._depth = 0
         self._in_arguments = False
@@ -81,16 +86,18 @@ class LogSettings:
             self._of_verl |= {key: _value(value) for key, value in _OVERRIDE.findall(text)}
         if before_metrics and (match := _PLAIN.match(text)):
             self._take_plain(match[1], match[2])
+        if before_metrics and (match := _ASSIGNED.match(text)) and len(self._assigned) < _MOST_ASSIGNED:
+            self._assigned[match[1]] = _value(match[2])
 
     def known(self) -> dict[str, Any]:
         """Fields of core.health.case.Settings, and what they mean here."""
         self._end_dictionary()
-        return _plain_settings(self._plain) | stated_settings(self._arguments) | _settings_of_verl(self._of_verl)
+        return _plain_settings(self._plain) | stated_settings(self.arguments) | _settings_of_verl(self._of_verl)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """TRL's arguments, as they were printed; {} where they were not."""
-        return self._arguments
+        """TRL's arguments, as they were printed or are written in code, names of numbers replaced; {} without any."""
+        return {name: self._assigned.get(str(value), value) for name, value in self._arguments.items()}
 
     def _take_plain(self, name: str, value: str) -> None:
         word = re.sub(r"[\s.-]+", "_", name.strip().lower())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from statistics import fmean, pstdev
@@ -28,7 +28,6 @@ _OF_TRAINING = frozenset({"loss", "policy/loss", "grad_norm", "learning_rate", "
 _SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
 
 NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
-_FIELDS = {field.name for field in fields(Settings)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,12 +102,12 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     if settings.get("scale_rewards") == "batch" and any("groups/dead" in row for row in rows):
         rows = [{name: value for name, value in row.items() if name != "groups/dead"} for row in rows]
         notes.append("frac_reward_zero_std is all or nothing with scale_rewards=batch, so dead groups are not known")
-    fitting = {name: value for name, value in settings.items() if name in _FIELDS}
+    stated = Settings.stated(settings)
     case = Case(
-        rows=_with_constants(rows, fitting),
+        rows=_with_constants(rows, stated),
         samples=known.samples,
         notices=known.notices,
-        settings=replace(Settings(), **fitting),
+        settings=stated,
         averaged_over=span,
     )
     return case, notes
@@ -182,9 +181,9 @@ def _rounded(entries: Sequence[Entry], rows: StepTable) -> int:
     return sum(entry.cells.get("frac_reward_zero_std", 1.0) != 1.0 for step, entry in last.items() if step in equal)
 
 
-def _with_constants(rows: StepTable, settings: Mapping[str, Any]) -> StepTable:
+def _with_constants(rows: StepTable, settings: Settings) -> StepTable:
     """The rows of training, with what this trainer keeps as it is for a whole run."""
-    known = {name: float(settings[name]) for name in ("beta", "temperature") if settings.get(name)}
+    known = {name: value for name in ("beta", "temperature") if (value := getattr(settings, name))}
     return [{**known, **row} if "update" in row else row for row in rows] if known else rows
 
 

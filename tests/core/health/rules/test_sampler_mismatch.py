@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.health.case import Case
+from core.health.finding import Row
 from core.health.rules.sampler_mismatch import sampler_mismatch
 
 
@@ -51,3 +52,25 @@ def test_a_gap_that_grew_is_not_of_the_start() -> None:
 def test_of_few_rows_the_last_count(gaps: tuple[float, ...], found: bool) -> None:
     rows = [{"step": float(i), "sampler/prob_gap": gap} for i, gap in enumerate(gaps, 1)]
     assert bool(sampler_mismatch(Case(rows=rows))) == found
+
+
+def surrogate(losses: list[float], *, kl: float = 0.002, reward: float = 0.15, column: str = "policy/loss") -> Case:
+    rows: list[Row] = [
+        {"step": float(step), "update": 1.0, column: loss, "kl": kl, "reward/mean": reward}
+        for step, loss in enumerate(losses, 1)
+    ]
+    return Case(rows=rows)
+
+
+def test_a_policy_loss_that_no_ratio_around_one_gives() -> None:
+    spikes = [7.3, 0.01, 0.06, 0.04, 80.4, 0.01, 17.8, 0.4, 32.7, 0.02]
+    for column in ("policy/loss", "loss"):
+        (finding,) = sampler_mismatch(surrogate(spikes, column=column))
+        assert (finding.id, finding.severity, finding.confidence) == ("sampler-mismatch", "warning", "moderate")
+        assert (finding.evidence["beyond"], finding.evidence["first_step"]) == (4, 1)
+    summed = [loss * (-1) ** (at // 2) for at, loss in enumerate(spikes)]  # over tokens: as large below 0
+    assert sampler_mismatch(surrogate(summed)) == ()
+    assert sampler_mismatch(surrogate(spikes, reward=25.0)) == ()  # advantages may be as large
+    assert sampler_mismatch(surrogate(spikes, kl=0.4)) == ()  # the policy itself moved
+    assert sampler_mismatch(surrogate([0.3 * loss for loss in spikes][:6])) == ()  # two rows of six
+    assert sampler_mismatch(surrogate([min(loss, 3.0) for loss in spikes])) == ()
