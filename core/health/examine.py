@@ -115,13 +115,23 @@ def _added_rules() -> Sequence[Rule]:
     return tuple(plugins.load_all("grpoctl.rules", RULES))
 
 
-def examine(case: Case) -> list[Finding]:
+def asked(rule: Rule, case: Case) -> Sequence[Finding]:
+    """What the rule says of the case. Raises what the rule raises."""
+    return rule(case)
+
+
+def name_of_rule(rule: Rule) -> str:
+    """What the rule is called here, or where a package calls it."""
+    return next((name for name, ours in RULES.items() if ours is rule), getattr(rule, "__name__", repr(rule)))
+
+
+def examine(case: Case, ask: Callable[[Rule, Case], Sequence[Finding]] = asked) -> list[Finding]:
     """The findings of all rules, the most severe first and of those the most certain; [] for a healthy run.
 
-    A finding that another one, at least as certain, rules out by its id is left out.
+    A finding that another one, at least as certain, rules out by its id is left out. `ask` asks one rule.
     """
     bound = bounded(case)
-    return ranked([finding for rule in rules() for finding in rule(bound)])
+    return ranked([finding for rule in rules() for finding in ask(rule, bound)])
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:

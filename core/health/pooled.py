@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 from core.health.case import Case, bounded
-from core.health.examine import examine, importance, ranked
+from core.health.examine import Rule, asked, examine, importance, ranked
 from core.health.finding import Finding, Row, all_invalid, steps_of
 from core.health.rules.first_update import collapse_at_first_updates
 from core.health.rules.rollout_mode import agrees, contrast_of, fisher_p, is_tied, pairs, rollout_finding, ruled_out
@@ -15,15 +15,15 @@ _SEEN_IN = ("completions/valid", "reward/mean", "reward/std", "completions/lengt
 _TOO_COMMON = 2  # columns of two steps that are equal: fewer may be equal by chance
 
 
-def examine_runs(cases: Sequence[Case]) -> list[Finding]:
+def examine_runs(cases: Sequence[Case], ask: Callable[[Rule, Case], Sequence[Finding]] = asked) -> list[Finding]:
     """The findings of all runs as one list: for one run what `examine` gives, [] for none.
 
     Of an id that several runs have the most severe and certain finding stands, with `runs: "2 of 3"` in its evidence.
     `rollout-mode` is judged on the steps of all: logs of a few steps each say more together than alone.
     """
     if len(cases) == 1:
-        return examine(cases[0])
-    by_run = [examine(case) for case in cases]
+        return examine(cases[0], ask)
+    by_run = [examine(case, ask) for case in cases]
     merged = dict[str, Finding]()
     for finding in sorted((finding for findings in by_run for finding in findings), key=importance):
         merged.setdefault(finding.id, finding)

@@ -5,13 +5,16 @@ What is not here: how a report looks (report, markdown, html), and the commands 
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
+from core.errors import in_words
 from core.health.case import Case, Settings, bounded, huge
 from core.health.coverage import Coverage, coverage, pooled
-from core.health.examine import RULES, facts
+from core.health.examine import RULES, Rule, facts, name_of_rule
 from core.health.finding import SEVERITIES, Finding, Severity
 from core.health.pooled import examine_runs
 from core.health.statistics import HUGE
@@ -187,9 +190,23 @@ def diagnose(reading: Reading, name: str = "", others: Sequence[Reading] = ()) -
         name=name or reading.source,
         reading=first,
         facts={**facts(first.case), **first.extra},
-        findings=tuple(examine_runs([one.case for one in readings])),
+        findings=tuple(examine_runs([one.case for one in readings], _asked)),
         others=tuple(rest),
     )
+
+
+def _asked(rule: Rule, case: Case) -> Sequence[Finding]:
+    """What the rule says. One that fails on somebody's log must not cost what the others say: the finding says so."""
+    try:
+        return rule(case)
+    except Exception as error:  # noqa: BLE001  the boundary around one rule
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"the rule {name_of_rule(rule)} failed on this log ({in_words(error)}); the others were asked"
+        place = f"{Path(where.filename).name}:{where.lineno}"
+        evidence = {"error": type(error).__name__, "at": place}
+        return (
+            Finding(id="diagnosis-failed", severity="warning", summary=why, evidence=evidence, confidence="certain"),
+        )
 
 
 def _covered(case: Case) -> Coverage:

@@ -89,3 +89,13 @@ def test_every_rule_and_fact_bears_them() -> None:
         ids = {one.id for one in examine(Case(rows=rows, samples=samples))}
         assert {"numerical", "lost-rewards"} <= ids
         assert "reward/first" not in facts(Case(rows=rows, samples=samples))
+
+
+def test_what_a_log_states_of_another_kind_than_its_field_is_left_out() -> None:
+    known = {
+        "learning_rate": "LEARNING_RATE", "num_generations": 8.0, "beta": True, "temperature": 1, "optimizer": "adamw",
+        "lr_scheduler_type": 3, "dynamic_sampling": False, "offline": "no", "ddof": 0.5, "nothing": 1.0, "top_p": None,
+        "group_sizes": (3, 5),
+    }  # fmt: skip
+    told = {"num_generations": 8.0, "temperature": 1, "optimizer": "adamw", "dynamic_sampling": False}
+    assert Settings.stated(known) == Settings(**told, group_sizes=(3, 5))  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from core.health.case import Case, Settings
+from core.health.examine import RULES
 from core.health.finding import Finding
 from grpoctl.diagnose.diagnosis import diagnose, evidence_numbers, evidence_texts, number_text
 from grpoctl.diagnose.html import page
@@ -157,3 +158,16 @@ def test_sources_that_tell_different_metrics_are_tables_of_one_run() -> None:
         {"step": 2, "reward/mean": 0.6, "eval/reward": 0.4},
     ]
     assert len(diagnose(rewards, others=[rewards]).others) == 1  # another run: it tells the same metric
+
+
+def test_a_rule_that_fails_costs_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(case: Case) -> list[Finding]:
+        raise TypeError("'>=' not supported")
+
+    monkeypatch.setitem(RULES, "integrity", failing)
+    rows = [{"step": step, "reward/mean": 1e308, "loss": 0.5} for step in range(1, 11)]
+    findings = {one.id: one for one in diagnose(Reading(case=Case(rows=rows), kind="csv", source="a.csv")).findings}
+    assert findings.keys() >= {"lost-rewards", "diagnosis-failed"}
+    assert findings["diagnosis-failed"].severity == "warning"
+    assert "integrity" in findings["diagnosis-failed"].summary
+    assert str(findings["diagnosis-failed"].evidence["at"]).startswith("test_diagnosis.py:")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.health.case import Settings
 from grpoctl.diagnose.readers.log_settings import LogSettings, stated_settings
 
 CONFIG = """\
@@ -63,3 +64,12 @@ def test_other_forms(text: str, settings: dict[str, Any]) -> None:
 
 def test_a_mapping() -> None:
     assert stated_settings({"lr": 1e-4, "unknown": 3}) == {"learning_rate": 1e-4}
+
+
+def test_numbers_that_code_calls_by_a_name_are_looked_up() -> None:
+    code = "LEARNING_RATE = 5e-6  # of the adapter\nGROUP = 8\nargs = GRPOConfig(\n    learning_rate=LEARNING_RATE,\n"
+    code += "    num_generations=GROUP,\n    beta=BETA,\n)\n"
+    settings = known(code)
+    assert (settings["learning_rate"], settings["num_generations"]) == (5e-6, 8)
+    assert Settings.stated(settings).beta is None  # BETA is nowhere
+    assert Settings.stated(settings).learning_rate == 5e-6
