@@ -73,7 +73,7 @@ def note_pause(run: RunDir, where: str) -> None:
 
 def paused_on(run: RunDir) -> str | None:
     """What the attempt before the newest one noted where it paused; None where it did not, or there is none."""
-    attempts = (read_json(run.provenance) or {}).get("attempts") or ()
+    attempts: Sequence[Mapping[str, Any]] = (read_json(run.provenance) or {}).get("attempts") or []
     return attempts[-2].get("paused_on") if len(attempts) > 1 else None
 
 
