@@ -1,17 +1,18 @@
 """What a pool of warm workers costs beside the runs themselves: everything that is no step, evaluation or checkpoint.
 
     python benchmarks/orchestration.py [--workers 2] [--steps 96]
-    python benchmarks/orchestration.py --study advantage-study [KEY=VALUE ...] [--workers 2] [--json]
+    python benchmarks/orchestration.py [KEY=VALUE ...] --study advantage-study [--workers 2] [--json]
 
 Without a study each worker first executes one short run (imports, first model); then the clock starts and each gets two
 jobs of three runs. A run's own time is the sum of its timings (promise: the rest is under 5 % where a run takes six
 seconds).
 
-With one, the sweep runs under its profile tiny, and the workers' time from the first job's end of importing to the last
-job's end is told apart, by when jobs were given out, when their rows and ends were heard of, and the timings of runs:
+With one, an adaptive sweep runs under its profile tiny, and the workers' time, from when the first run begins to the
+end of the last job, is told apart by when jobs were given out, when their rows and ends were heard of, and the timings
+of runs:
 
 - steps: the steps, evaluations and checkpoints of runs
-- begin, resume: of a job, until its first step begins, a run's noise being measured again where it is gone on with
+- begin, resume: of a job, until its first step begins; with the calibration of a run that is gone on with elsewhere
 - pause, end: of a job, from its last row on (checkpoint, findings, result, weights)
 - round: a worker has nothing to do until the last job of a round is over
 - driver: a worker has nothing to do, and the driver is at work (book, database, what is believed)
@@ -118,6 +119,8 @@ def drive(name: str, overrides: list[str], workers: int, home: Home) -> tuple[St
         name=name, overrides=tuple(overrides), profile="tiny", workers=Workers(parallel=workers), quiet=True
     )
     with opened_study(request, home) as opened:
+        if opened.sweep.allocation != "adaptive":
+            raise SystemExit(f"{name}: its jobs are trials, not runs; add allocation=adaptive")
         storage = open_storage(request, opened)
         pool = StampedPool(cpu_slots(workers), opened.study.worker_logs)
         pool.jobs, pool.listening = {}, []
