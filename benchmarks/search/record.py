@@ -2,9 +2,10 @@
 
     python benchmarks/search/record.py [NAME ...] [--workers 2] [--seeds 20]
 
-NAME is a sweep of `benchmarks/search/sweeps` (all of them where none is named). Its record is
-`benchmarks/search/records/NAME.jsonl`: a first line with the points, then one line for each run. What is there is not
-run again, so that the command can be ended and repeated. `replay.py` replays searches on a record.
+NAME is a sweep of `benchmarks/search/sweeps` (all of them where none is named), run under the profile that it lists.
+Its record is `benchmarks/search/records/NAME.jsonl`: a first line with the points, then one line for each run. What is
+there is not run again, so that the command can be ended and repeated. Runs of a seed that agree in all stages but the
+last go on from the same end of those, which a worker computes once. `replay.py` replays searches on a record.
 """
 
 from __future__ import annotations
@@ -14,28 +15,32 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ruamel.yaml import YAML
 
 from grpoctl.config import Library, shipped_folder
+from grpoctl.runs.prefixes import shas_of, surroundings
 from grpoctl.sweeps.candidates import Candidates, points
 from grpoctl.sweeps.loading import load_sweep
 from grpoctl.sweeps.spec import SweepSpec
+
+if TYPE_CHECKING:
+    from core.training.checkpoint import Snapshot
+    from core.training.trainer import Trainer
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"
 WORST = "COLLAPSED", "INVALID_ROLLOUT"  # endings that a sweep counts as its worst value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """The observer of a run that keeps its evaluations alone."""
-
-    rows: list[Mapping[str, float | None]]
+class Silent:
+    """The observer of a run whose rows the trainer itself keeps."""
 
     def step_done(
         self,
@@ -44,10 +49,19 @@ class Seen:
         timings: Mapping[str, float],
         evaluated: object = None,
     ) -> None:
-        """Keep the row where it has an evaluation, and the last one."""
-        del samples, timings, evaluated
-        if row.get("eval/reward") is not None:
-            self.rows.append(row)
+        """Nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageEnd:
+    """Where a run stood when all its stages but the last were over, and its rows up to there."""
+
+    sha: str  # of all that led there
+    snapshot: Snapshot
+    rows: list[Mapping[str, float | None]]
+
+
+_newest: list[StageEnd] = []  # of this process, at most one: the points of a seed come one after another
 
 
 def names() -> list[str]:
@@ -57,10 +71,11 @@ def names() -> list[str]:
 
 @cache
 def candidates(name: str) -> Candidates:
-    """The points of a sweep and the runs they stand for, on the built-in model."""
+    """The points of a sweep and the runs they stand for, under the one profile that its file lists."""
     experiments = Library(user=HERE / "experiments", shipped=shipped_folder())
     sweeps = Library(user=HERE / "sweeps", shipped=HERE / "sweeps", kind="sweep")
-    sweep = load_sweep(name, profile="tiny", library=sweeps, experiments=experiments).spec
+    (profile,) = YAML(typ="safe").load(HERE / "sweeps" / f"{name}.yaml")["profiles"]
+    sweep = load_sweep(name, profile=profile, library=sweeps, experiments=experiments).spec
     return Candidates.of(sweep, library=experiments)
 
 
@@ -87,15 +102,25 @@ def run(name: str, point: int, seed: int) -> dict[str, Any]:
     known = candidates(name)
     params = points(known.sweep)[point]
     spec = known.loaded(params, known.overrides(params), seed=seed).spec
-    began, seen = time.process_time(), Seen(rows=[])
+    began = time.process_time()
+    sha = shas_of(spec, surroundings(spec, None)).get(len(spec.stages) - 1)
+    start = next((end for end in _newest if end.sha == sha), None)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = assemble(spec, open_checkpoints(spec, Path(folder)))
+        checkpoints = open_checkpoints(spec, Path(folder))
+        if start is None:
+            trainer = assemble(spec, checkpoints)
+        else:
+            trainer = assemble(spec, checkpoints, restart=start.snapshot, table=start.rows)
+            trainer.recalibrates = False  # it is the same machine
         trainer.callbacks = trainer.callbacks[:-1]  # no checkpoints: nobody resumes it
-        ending = drive(trainer.steps(), seen)
+        if sha is not None and start is None:
+            trainer.callbacks = [*trainer.callbacks, _keeping(trainer, sha)]
+        ending = drive(trainer.steps(), Silent())
         trainer.task.close()
     measure = yardstick(known.sweep, spec)
-    curve = [[round(measure.share(row), 4), round(float(row["eval/reward"] or 0.0), 5)] for row in seen.rows]
-    error = seen.rows[-1].get("eval/reward_se")
+    rows = [row for row in trainer.table if row.get("eval/reward") is not None]
+    curve = [[round(measure.share(row), 4), round(float(row["eval/reward"] or 0.0), 5)] for row in rows]
+    error = rows[-1].get("eval/reward_se")
     return {
         "point": point,
         "seed": seed,
@@ -104,6 +129,20 @@ def run(name: str, point: int, seed: int) -> dict[str, Any]:
         "seconds": round(time.process_time() - began, 2),
         "curve": curve,
     }
+
+
+def _keeping(trainer: Trainer, sha: str) -> Any:
+    """The callback that keeps where the run stands before its last stage."""
+    from core.training.callbacks import Callback
+
+    class Keeping(Callback):
+        """Keeps it for the runs that come next in this process."""
+
+        def after_stage(self, stages: int, snapshot: Callable[[], Snapshot]) -> None:
+            if stages == len(trainer.spec.stages) - 1:
+                _newest[:] = [StageEnd(sha=sha, snapshot=snapshot(), rows=list(trainer.table))]
+
+    return Keeping()
 
 
 def head(sweep: SweepSpec) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from grpoctl.sweeps.adaptive import rungs_of
 TOLERANCE = 0.01
 WANTED = 0.8
 GRID = 400  # costs at which the curves are read
+FEW = "smol"  # of few points and seeds, for reporting: replayed only where it is named, with --half all
 
 OURS_NOW, OURS_BEFORE, ORACLE = (
     "grpoctl adaptive",
@@ -298,7 +299,8 @@ def main() -> None:
     parser.add_argument("--figure", type=Path)
     asked = parser.parse_args()
     wanted = [word for word in asked.strategies.split(",") if word]
-    there = [name for name in asked.names or names() if (RECORDS / f"{name}.jsonl").exists()]
+    wanted_names = asked.names or [name for name in names() if name != FEW]
+    there = [name for name in wanted_names if (RECORDS / f"{name}.jsonl").exists()]
     results = [replay(name, asked.half, wanted, asked.replays, asked.decided, asked.workers) for name in there]
     if asked.json:
         asked.json.write_text(json.dumps(results) + "\n", encoding="utf-8")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist, fmean
 from typing import Literal
 
@@ -114,6 +115,7 @@ def t_bound(parts: Sequence[tuple[float, float]], p: float) -> float:
     return t_quantile(p, df) * math.sqrt(variance) if variance else 0.0
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
     """The value that Student's t with `df` > 0 degrees of freedom (a fraction is fine) stays below with chance p.
 

@@ -7,6 +7,7 @@ here: what a parent decides (grpoctl.sweeps), and when the run asks (core.traini
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import time
 import traceback
@@ -19,21 +20,23 @@ from typing import TYPE_CHECKING, Any, get_args
 from core.config import RunSpec
 from core.errors import GrpoError, SpecError, StorageError, SupersededError, in_words
 from core.training.outcome import Ending, EndStatus
-from grpoctl.config import read_resolved, spec_sha
+from grpoctl.config import canonical, read_resolved, spec_sha
 from grpoctl.executors.command import train_by_command
 from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.ranks import OtherRanks, ask_together, other_ranks
 from grpoctl.executors.recorder import Recorder, last_recorded, rewind
-from grpoctl.executors.shared_stages import SharedStages, publishing, shared_stages
+from grpoctl.executors.shared_stages import SharedStages, device, publishing, shared_stages
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import Terminated, signals_as_interrupts
 from grpoctl.executors.trl import Around, train_by_trl
 from grpoctl.exports import weights
 from grpoctl.fence import Fence
 from grpoctl.files import Row, read_json, read_rows, remove, replace_json, replace_rows
+from grpoctl.host import host_tag
 from grpoctl.runs import provenance, status
 from grpoctl.runs.launch import identity_of, initial_snapshot
 from grpoctl.runs.log import add_text, logged
+from grpoctl.runs.prefixes import machine
 from grpoctl.runs.problems import drop_rows, write_problems
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
@@ -154,7 +157,8 @@ def _train(
     checkpoints = open_checkpoints(spec, run.checkpoints, attempt.fence)
     ask = parent_control(run, attempt.waiting)
     restart = _begun(run, checkpoints, notes)
-    mine = restart is not None  # its own checkpoint, perhaps of another machine
+    here = _computed_on()
+    elsewhere = restart is not None and provenance.paused_on(run) != here  # its own checkpoint, of another machine
     if shared is not None:
         restart = _taken(attempt, checkpoints, shared, ask) if restart is None else shared.resume(restart)
         notes += shared.notes
@@ -171,7 +175,8 @@ def _train(
     trainer.callbacks = [*trainer.callbacks, RowControl(hooks.ending)]
     if shared is not None:
         trainer.callbacks = [*trainer.callbacks, publishing(shared)]
-        trainer.recalibrates = mine  # a prefix is of this machine, and of this version
+    # A prefix is of this machine and of this version, as a run is that paused here. Other ranks ask in any case.
+    trainer.recalibrates = elsewhere or others is not None
     # Of several processes each would have to leave at the same step: those stay.
     leaving = hooks if others is None else Hooks()
     trainer.callbacks = [*trainer.callbacks, departing(leaving, checkpoints, trainer)]
@@ -184,9 +189,22 @@ def _train(
         if restart is None:
             watching.first.enter_context(_first_evaluation(spec, hooks))
         ending = _driven(trainer, recorder, others, worlds, watching.begins)
-        if ending.status != Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
+        if ending.status == Status.INTERRUPTED:  # paused: there is a checkpoint, and more to come
+            provenance.note_pause(run, here)
+        else:
             notes += _leave(trainer, checkpoints, run)
     return Status(ending.status), ending.message
+
+
+def _computed_on() -> str:
+    """sha256 of what rounding follows from: this boot of this machine, its device, threads, packages and our code.
+
+    Where a run pauses and goes on under the same, its sampler and trainer agree as they did.
+    """
+    import torch
+
+    here = {**machine(), "boot": host_tag(), "device": device(), "threads": torch.get_num_threads()}
+    return hashlib.sha256(canonical(here).encode()).hexdigest()
 
 
 class _Watching:

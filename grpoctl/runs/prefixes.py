@@ -82,7 +82,7 @@ def surroundings(spec: RunSpec, source: str | None) -> dict[str, object]:
 
     `source` is the directory of the run that `init_from` means.
     """
-    return {"files": _files(spec), "init_from": None if source is None else _checkpoints_of(Path(source)), **_machine()}
+    return {"files": _files(spec), "init_from": None if source is None else _checkpoints_of(Path(source)), **machine()}
 
 
 def _files(spec: RunSpec) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _checkpoints_of(source: Path) -> dict[str, str | None]:
 
 
 @cache
-def _machine() -> dict[str, object]:
+def machine() -> dict[str, object]:
     """Code and machine: a study may be gone on with elsewhere, or after an upgrade, and floats then differ."""
     digest, root = hashlib.sha256(), Path(core.__file__).parent
     for file in sorted(root.rglob("*.py")):

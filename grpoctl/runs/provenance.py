@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,24 @@ def record(run: RunDir, argv: Sequence[str], cwd: Path | None = None) -> int:
 
 def note_model(run: RunDir, origin: Mapping[str, object]) -> None:
     """Add to the newest attempt in `provenance.json` where its weights really came from. Raises StorageError."""
+    _note_attempt(run, "model", dict(origin))
+
+
+def note_pause(run: RunDir, where: str) -> None:
+    """Add to the newest attempt in `provenance.json` on what it was computed, up to a checkpoint. StorageError."""
+    _note_attempt(run, "paused_on", where)
+
+
+def paused_on(run: RunDir) -> str | None:
+    """What the attempt before the newest one noted where it paused; None where it did not, or there is none."""
+    attempts: Sequence[Mapping[str, Any]] = (read_json(run.provenance) or {}).get("attempts") or []
+    return attempts[-2].get("paused_on") if len(attempts) > 1 else None
+
+
+def _note_attempt(run: RunDir, key: str, value: object) -> None:
     document = read_json(run.provenance)
     if document and document.get("attempts"):
-        document["attempts"][-1]["model"] = dict(origin)
+        document["attempts"][-1][key] = value
         replace_json(run.provenance, document)
 
 
@@ -86,9 +102,15 @@ def collect(argv: Sequence[str], cwd: Path | None = None) -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,
         "platform": platform.platform(),
-        "versions": versions(PACKAGES),
+        "versions": dict(_versions_here()),
         "git": git_state(cwd or Path.cwd()),
     }
+
+
+@cache
+def _versions_here() -> Mapping[str, str | None]:
+    """Versions of PACKAGES, read once: what this process has imported stays as it is."""
+    return versions(PACKAGES)
 
 
 def versions(packages: Sequence[str]) -> dict[str, str | None]:

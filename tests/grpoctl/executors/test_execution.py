@@ -227,3 +227,23 @@ def test_later_evaluations_are_named_by_their_step(home: Home) -> None:
     assert hooks.told[first:] == [
         "row 0", "row 1", "evaluating after step 2", "row 2", "evaluating after step 3", "row 3",
     ]  # fmt: skip
+
+
+def test_a_run_that_paused_here_goes_on_without_another_calibration_and_elsewhere_with_one(home: Home) -> None:
+    settings = ["max_steps=6", "eval_steps=2", "eval_prompts=2", "num_generations_eval=1", "num_generations=2",
+                "prompts_per_step=1", "max_completion_length=4"]  # fmt: skip
+    loaded = load("p31", profile="tiny", overrides=settings)
+    whole, run = (prepare(Launch(loaded=loaded), home).run for _ in range(2))
+    execute(whole, Hooks(), mirror=False)
+    pause = {"status": "INTERRUPTED", "message": "paused"}
+    for until in (2, 4):
+        replace_json(run.control, order(until, end={**pause, "step": until}))
+        assert execute(run, Hooks(), mirror=False).result["status"] == "INTERRUPTED"
+    document = read_json(run.provenance) or {}
+    document["attempts"][-1]["paused_on"] = "another machine"
+    replace_json(run.provenance, document)
+    run.control.unlink()
+    execute(run, Hooks(), mirror=False)
+    assert run.metrics.read_bytes() == whole.metrics.read_bytes()
+    calibrated = [row["step"] for row in files.read_rows(run.timings) if "calibrate" in row]
+    assert calibrated == [0, 5]  # at its start, and where it went on elsewhere; not where it went on here, at 3

@@ -123,6 +123,19 @@ def test_the_newest_attempt_says_where_its_weights_came_from(tmp_path: Path) -> 
     assert "model" not in second  # it has not loaded one yet
 
 
+def test_a_pause_is_of_the_attempt_before_the_newest(tmp_path: Path) -> None:
+    run = Home(path=tmp_path / "home").create_run("x")
+    start(run, {"run_id": "x"})
+    read = []
+    for place in ("here", None, "there"):
+        record(run, ["grpoctl"], cwd=tmp_path)
+        read.append(provenance.paused_on(run))
+        if place is not None:  # else it was killed
+            provenance.note_pause(run, place)
+    record(run, ["grpoctl"], cwd=tmp_path)
+    assert [*read, provenance.paused_on(run)] == [None, "here", None, "there"]
+
+
 def test_versions_name_what_is_missing() -> None:
     found = versions(["pydantic", "no-such-package"])
     assert found["no-such-package"] is None
