@@ -37,7 +37,7 @@ class Side:
     """The sound runs of one side, in the order of their seeds; all of its runs where none is sound."""
 
     letter: str
-    name: str  # the recorded revision, e.g. p31@1
+    name: str  # the recorded revision, e.g. p31@1, or the trial
     profile: str
     seeds: tuple[int, ...]
     run_ids: tuple[str, ...]
@@ -220,7 +220,7 @@ def _side(letter: str, runs: Runs, every: Runs, axis: str) -> Side:
     sound = len(why) < len(every)
     first = runs[0].result
     drawn = [count for run in runs if (count := run.value("completions")) is not None]
-    name = label(first)
+    name = runs[0].trial or label(first)  # a trial's overrides are the sweep's and would be a line of their own
     return Side(
         letter=letter,
         name=name,

@@ -396,6 +396,16 @@ def test_a_side_of_one_seed_leaves_the_others_their_verdict(build: Any) -> None:
         assert len(comparison.would_change[:2]) == 1
 
 
+def test_a_trial_goes_by_its_name_not_by_what_its_sweep_sets(build: Any) -> None:
+    swept = ["lr_clock=steps", "learning_rate=0.003"]
+    a, b = (
+        [build(0.5, seed, run_id=f"lr-study-tiny-0123abcd-1-t000{trial}-s{seed}", overrides=swept) for seed in range(2)]
+        for trial in (3, 4)
+    )
+    assert [side.name for side in compare(a, b).sides] == [f"lr-study-tiny-0123abcd-1-t000{trial}" for trial in (3, 4)]
+    assert compare([build(0.5, overrides=swept)], a).sides[0].name == "p30@1 with lr_clock=steps, learning_rate=0.003"
+
+
 def test_of_runs_that_came_to_the_same_more_seeds_show_nothing(build: Any) -> None:
     (text,) = two_sides(build, [0.5, 0.52, 0.56], [0.5, 0.52, 0.56]).would_change[:1]
     assert "the same" in text
