@@ -258,7 +258,7 @@ def _seeds(sides: Sequence[Runs]) -> list[str]:
     seeds = [sorted(run.seed for run in side) for side in sides]
     if any(of != seeds[0] for of in seeds):
         shown = [f"{letter} {', '.join(map(str, of))}" for letter, of in zip(ascii_uppercase, seeds, strict=False)]
-        notes.append(f"the seeds differ ({'; '.join(shown)}): the sides cannot be paired")
+        notes.append(f"the seeds differ ({'; '.join(shown)}): the sides cannot be paired by seed")
     return notes
 
 

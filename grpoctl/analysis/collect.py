@@ -26,6 +26,7 @@ Leaves = Mapping[str, object]
 # A run id without its seed and number, or its end alone: `p31-tiny-5707c461`, `p31-5707c461`, `5707c461`.
 _OF_A_SPEC = re.compile(r"(?:(.+)-)?([0-9a-f]{6,64})")
 _OF_A_TRIAL = re.compile(r"(.+)-t(\d+)")
+_RUN_OF_A_TRIAL = re.compile(r"(.+-t\d+)-s\d+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +43,12 @@ class RunRecord:
     def run_id(self) -> str:
         """The run's own name."""
         return str(self.result["run_id"])
+
+    @property
+    def trial(self) -> str | None:
+        """The trial of a study that it is of (`STUDY-t0007`); None for a run of its own."""
+        match = _RUN_OF_A_TRIAL.fullmatch(self.run_id)
+        return None if match is None else match[1]
 
     @property
     def seed(self) -> int:
@@ -251,13 +258,25 @@ def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
             try:
                 run = home.find(name)
             except NotFoundError:
-                raise error from None
+                raise _a_study(home, name) or error from None
             found = load_run(run.path)
             if asked is not None and found.result["profile"] != asked:
                 raise error from None
             return (found,)
 
     return [resolve(name) for name in names]
+
+
+def _a_study(home: Home, name: str) -> NotFoundError | None:
+    """What to name instead of a study; None where the name is of none."""
+    try:
+        study = find_study(home, name)
+    except (NotFoundError, AmbiguousNameError):
+        return None
+    return NotFoundError(
+        f"{name} is a study ({study.id}), and a side is one of its trials: {study.id}-t0000; "
+        f"all of them: grpoctl show {study.id}"
+    )
 
 
 def _trial(home: Home, name: str) -> Side | None:

@@ -37,7 +37,7 @@ class Side:
     """The sound runs of one side, in the order of their seeds; all of its runs where none is sound."""
 
     letter: str
-    name: str  # the recorded revision, e.g. p31@1
+    name: str  # the recorded revision, e.g. p31@1, or the trial
     profile: str
     seeds: tuple[int, ...]
     run_ids: tuple[str, ...]
@@ -220,7 +220,7 @@ def _side(letter: str, runs: Runs, every: Runs, axis: str) -> Side:
     sound = len(why) < len(every)
     first = runs[0].result
     drawn = [count for run in runs if (count := run.value("completions")) is not None]
-    name = label(first)
+    name = runs[0].trial or label(first)  # a trial's overrides are the sweep's and would be a line of their own
     return Side(
         letter=letter,
         name=name,
@@ -440,24 +440,37 @@ def _many(sides: Sequence[Side], place: Place, judged: Sequence[int]) -> str:
     best = place.best
     assert best is not None
     name = f"{sides[best].letter} ({sides[best].name})"
-    over = {other: place.over(best, other) for other in judged if other != best}
-    if any(gap.family is None for gap in over.values()):
-        return f"no significance test: a side has one seed; {name} has the highest {HEADLINE}; run more seeds"
+    every = {other: place.over(best, other) for other in judged if other != best}
+    over = {other: gap for other, gap in every.items() if gap.family is not None}
+    if not over:
+        return (
+            f"no significance test: {_one_seed(sides, every, best)}; {name} has the highest {HEADLINE}; run more seeds"
+        )
+    rest = f"; not tested: {_one_seed(sides, every, best)}" if len(over) < len(every) else ""
     beaten = [sides[other].letter for other, gap in over.items() if gap.clear]
     alike = [sides[other].letter for other, gap in over.items() if not gap.clear]
     nearest = min(over.values(), key=lambda gap: gap.mean)
-    pairs = len(judged) * (len(judged) - 1) // 2
-    how = f"(95 % for all {pairs} differences at once, {_how(nearest)}, {_seeds_text(nearest)})"
+    pairs = (len(over) + 1) * len(over) // 2
+    at_once = f"95 % for all {pairs} differences at once" if pairs > 1 else "95 %"
+    how = f"({at_once}, {_how(nearest)}, {_seeds_text(nearest)}){rest}"
     if not beaten:
-        return (
-            f"no significant difference: {name} has the highest {HEADLINE}, and none of the others is ruled out {how}"
-        )
+        others = "none of the others is ruled out" if len(alike) > 1 else f"{alike[0]} is not ruled out"
+        return f"no significant difference: {name} has the highest {HEADLINE}, and {others} {how}"
     text = f"{name} is better on {HEADLINE} than {', '.join(beaten)}"
     if alike:
         return f"{text}, and not told apart from {', '.join(alike)} {how}"
     assert nearest.family is not None
     span = ", ".join(metric_text(HEADLINE, bound) for bound in nearest.family)
     return f"{text}: than the nearest by {metric_text(HEADLINE, nearest.mean)} [{span}] {how}"
+
+
+def _one_seed(sides: Sequence[Side], over: Mapping[int, Contrast], best: int) -> str:
+    """Which sides have one value to compare, so that nothing tells how other seeds would do."""
+    few = {place for place, gap in over.items() if gap.seeds[0] < 2} | {
+        best for gap in over.values() if gap.seeds[1] < 2
+    }
+    letters = [sides[place].letter for place in sorted(few)]
+    return f"{', '.join(letters)} {'has' if len(letters) == 1 else 'have'} one seed"
 
 
 def _how(gap: Contrast) -> str:
@@ -479,11 +492,15 @@ def _would_change(sides: Sequence[Side], places: Sequence[Place], judged: Sequen
     if best is None or any(not sides[at].sound or place.means[at] is None for at in judged):
         return
     over = {other: place.over(best, other) for other in judged if other != best}
-    if any(gap.family is None for gap in over.values()):
+    tested = [gap for gap in over.values() if gap.family is not None]
+    if len(tested) < len(over):
         yield "more seeds: with one a side nothing is known of what another seed does"
+    if not tested:
         return
-    hardest = min(over.values(), key=lambda gap: abs(gap.mean) / (gap.smallest or 1.0))
-    if not hardest.clear:
+    hardest = min(tested, key=lambda gap: abs(gap.mean) / (gap.smallest or 1.0))
+    if not hardest.clear and hardest.mean == hardest.error == 0.0:
+        yield "the runs came to the same, one by one: more seeds show no difference, only other settings can"
+    elif not hardest.clear:
         shown, gap = metric_text(HEADLINE, hardest.smallest), metric_text(HEADLINE, abs(hardest.mean))
         needed, enough = hardest.seeds_to_show, "no number of seeds alone would"
         if needed is not None:

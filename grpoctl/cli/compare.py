@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -71,9 +72,12 @@ def print_comparison(comparison: Comparison) -> None:
     for side in comparison.sides:
         print_line(Line(label=f"Checks {side.letter}", text=_checks(comparison, side)))
     write("")
+    _print_means(
+        comparison, "How they answer, means over seeds", [name for name in comparison.metrics if name in BEFORE_SCORES]
+    )
     for place in comparison.places:
         _print_place(comparison, place)
-    _print_means(comparison)
+    _print_means(comparison, "Means over seeds", [name for name in comparison.metrics if name not in BEFORE_SCORES])
     if any(len(gains) > 1 for gains in comparison.stages.values()):
         stages = _stage_rows(comparison)
         print_table("Gains of eval/reward by stage", ("stage", *letters), stages, note=GAIN_LEGEND)
@@ -135,16 +139,16 @@ def _against(gap: Contrast | None, *, best: bool) -> tuple[str, str]:
     return estimate_text(HEADLINE, gap.mean, gap.family) + (" *" if gap.clear else ""), f"{gap.improvement.value:.0%}"
 
 
-def _print_means(comparison: Comparison) -> None:
-    """The means of every metric over seeds, lengths and cut-off answers before rewards; two sides with their gap."""
-    names = sorted(comparison.metrics, key=lambda name: name not in BEFORE_SCORES)  # stable: else the metrics' order
+def _print_means(comparison: Comparison, title: str, names: Sequence[str]) -> None:
+    """The means of these metrics over seeds; two sides with their gap."""
+    if not names:
+        return
     rows = [_metric_row(name, comparison.metrics[name]) for name in names]
     letters = [side.letter for side in comparison.sides]
     two = len(letters) == 2
     columns = ("", *letters, "B - A", "") if two else ("", *letters)
-    print_table("Means over seeds (±, [ ]: 95 % t interval over seeds)", columns, rows)
-    if two and any(row[-1] for row in rows):
-        write("  * the 95 % interval of B - A excludes 0\n")
+    note = "* the 95 % interval of B - A excludes 0" if two and any(row[-1] for row in rows) else ""
+    print_table(f"{title} (±, [ ]: 95 % t interval over seeds)", columns, rows, note=note)
 
 
 def _stage_rows(comparison: Comparison) -> list[tuple[str, ...]]:

@@ -73,6 +73,12 @@ class Problem:
         """How much better the second side is."""
         return self.after - self.before
 
+    @property
+    def change_text(self) -> str:
+        """The change in three digits, with a sign unless it is none."""
+        text = f"{self.change:+.3f}"
+        return text if float(text) else "0.000"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:

@@ -1,8 +1,8 @@
 """How long something will take, from what runs and studies like it took here by the clock: a range, or nothing.
 
 What is here: rates of the runs and studies of a home, and the interval that they allow. What is not: what is to be run.
-Seconds are of the clock from a run's start to its end: importing, loading and evaluating included, which the seconds of
-its steps are not.
+Seconds are of the clock from a run's start to its end. Those before and after training come once, so that a short run
+says what a long one takes, and the other way round.
 """
 
 from __future__ import annotations
@@ -31,11 +31,19 @@ MOST = 20  # of the newest runs or studies
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """Seconds of one worker for one completion or token, as `name` had it."""
+    """Seconds of one worker, as `name` had it: those before and after training once, the others for each completion."""
 
     name: str
-    seconds: float
+    seconds: float  # for one completion or token
     alone: bool  # a run that had the machine's cores for itself
+    start: float = 0.0  # importing and loading, once, however much is trained
+
+    @classmethod
+    def of(cls, name: str, *, took: float, trained: float, spent: float, workers: int = 0) -> Rate:
+        """Of what took so long by the clocks of its workers (0: a run), `trained` of it; 0 where that is unknown."""
+        trained = min(trained, took) or took
+        start = (took - trained) / (workers or 1)
+        return cls(name=name, seconds=trained / spent, alone=not workers, start=start)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,16 +80,16 @@ def spread(logs: Sequence[float], ahead: int = 1) -> float:
 
 
 def duration(rates: Sequence[Rate], amount: float, *, workers: int = 1) -> Duration | None:
-    """How long `amount` units will take so many workers; None where nothing was measured.
+    """How long `amount` units will take so many workers, each of which starts once; None where nothing was measured.
 
     Rates of runs that were alone say nothing of how runs share the cores: the range is then from workers that do not
     disturb each other to workers that gain nothing.
     """
     if not rates:
         return None
-    logs = [math.log(rate.seconds) for rate in rates]
+    logs = [math.log(rate.start * workers + rate.seconds * amount) for rate in rates]
     factor = spread(logs)
-    whole = math.exp(mean(logs)) * amount
+    whole = math.exp(mean(logs))
     shared = math.sqrt(workers) if workers > 1 and any(rate.alone for rate in rates) else 1.0
     middle = whole / workers * shared
     kind = "run" if rates[0].alone else "study"
@@ -141,7 +149,8 @@ def _of_run(run: RunDir, like: Like) -> Rate | None:
     if record is None or record.ended is None or len(attempts) > 1 or record.status not in FINISHED:
         return None
     took = record.ended - record.started
-    return Rate(name=run.id, seconds=took / spent, alone=True) if took > 0 and spent > 0 else None
+    trained = float(result.get("seconds") or 0)
+    return Rate.of(run.id, took=took, trained=trained, spent=spent) if took > 0 and spent > 0 else None
 
 
 def _trainer_of(result: Mapping[str, Any]) -> str:
@@ -159,12 +168,14 @@ def _of_studies(home: Home, like: Like) -> Iterator[Rate]:
             document = read_json(study.state) or {}
             trials = document.get("trials") or ()
             spent = sum(float(trial.get(like.unit) or 0) for trial in trials)
-            worked = float(document.get("seconds") or 0) * int(document.get("workers") or 0)  # older ones do not say
+            trained = sum(float(trial.get("seconds") or 0) for trial in trials)
+            workers = int(document.get("workers") or 0)  # older ones do not say
+            worked = float(document.get("seconds") or 0) * workers
             mine = (document.get("experiment"), document.get("profile"))
             if mine != (like.experiment, like.profile) or not worked or not spent:
                 continue
             if _trainer_in(study, trials) == like.trainer:
-                yield Rate(name=study.id, seconds=worked / spent, alone=False)
+                yield Rate.of(study.id, took=worked, trained=trained, spent=spent, workers=workers)
 
 
 def _trainer_in(study: StudyDir, trials: Sequence[Mapping[str, Any]]) -> str | None:

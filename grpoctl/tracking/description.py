@@ -63,12 +63,19 @@ def ending_tags(result: Mapping[str, Any]) -> dict[str, str]:
     met = sum(entry.get("met") is True for entry in expects)
     return tag_texts(
         {
-            "grpoctl.verdict": gain_text(result["gain"]) if result.get("gain") else None,
+            "grpoctl.verdict": _verdict(result) or None,
             "grpoctl.expected": f"{met} of {len(expects)} met" if expects else None,
             "grpoctl.findings": ", ".join(f"{entry['severity']} {entry['id']}" for entry in findings) or "none",
             **{f"{FINDING}{entry['id']}": entry["severity"] for entry in findings},
         }
     )
+
+
+def _verdict(result: Mapping[str, Any]) -> str:
+    """What a run came to, and the errors that stand between that and a conclusion; nothing where there is neither."""
+    errors = [str(entry["id"]) for entry in result.get("findings") or () if entry.get("severity") == "error"]
+    known = [gain_text(result["gain"])] if result.get("gain") else []
+    return "; but ".join([*known, *([f"error {', '.join(errors)}"] if errors else [])])
 
 
 def run_note(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any], result: Mapping[str, Any]) -> str:
@@ -77,7 +84,8 @@ def run_note(run_id: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]
     of = f"trial {provenance['trial']} of {provenance['study']}, " if provenance.get("study") else ""
     lines = [f"**{spec.get('title') or spec.get('name')}**"]
     if result:  # what came out comes first: MLflow's pages fold all but the first lines
-        lines += [f"{result.get('status')}" + (f": {gain_text(result['gain'])}" if result.get("gain") else "")]
+        verdict = _verdict(result)
+        lines += [f"{result.get('status')}" + (f": {verdict}" if verdict else "")]
     lines.append(
         f"{of}{provenance.get('recorded_as') or spec.get('name')}, profile {spec.get('profile')}, "
         f"seed {spec.get('seed')}" + (f", with `{overrides}`" if overrides else "")

@@ -186,8 +186,13 @@ def test_a_side_is_all_seeds_of_a_spec_by_its_hash_or_of_a_trial(home: Home, rec
     run.metrics.write_text('{"step": 0}\n')
     (only,) = sides(home, [f"{study.id}-t0000"], None)
     assert [record.run_id for record in only] == [run.id]
+    assert only[0].trial == f"{study.id}-t0000"
+    assert both[0][0].trial is None
     with pytest.raises(NotFoundError, match="no run of trial 7"):
         sides(home, [f"{study.id}-t0007"], None)
+    for name in (study.id, "advantage-study"):  # its trials can be compared, it cannot
+        with pytest.raises(NotFoundError, match=f"{study.id}-t0000"):
+            sides(home, ["p31", name], None)
 
 
 def test_a_hash_that_several_specs_begin_with_is_refused_and_a_name_comes_first(tmp_path: Path) -> None:

@@ -381,6 +381,37 @@ def test_three_sides_and_the_best_of_them(build: Any) -> None:
     assert document["changed"][LR] == [1e-6, 2e-6, 3e-6]  # type: ignore[index]
 
 
+def test_a_side_of_one_seed_leaves_the_others_their_verdict(build: Any) -> None:
+    best, same, low = [0.80, 0.81, 0.82], [0.79, 0.83, 0.80], [0.50, 0.52, 0.54]
+    comparison = many(build, low, [0.60], best)
+    assert comparison.verdict.startswith("C (p3@1) is better on eval/reward than A: than the nearest by 0.290 ")
+    assert comparison.verdict.endswith("; not tested: B has one seed")
+    assert any(text.startswith("more seeds") for text in comparison.would_change)
+    three = many(build, low, [0.60], best, same).verdict
+    assert [fact for fact in ("than A, and not told apart from D", "all 3 differences") if fact not in three] == []
+    # The highest itself has one seed, or every other has: nothing can be told from it.
+    for rewards, who in (((low, [0.9], best), "B has one seed"), (([0.4], [0.5], best), "A, B have one seed")):
+        comparison = many(build, *rewards)
+        assert comparison.verdict.startswith(f"no significance test: {who}; ")
+        assert len(comparison.would_change[:2]) == 1
+
+
+def test_a_trial_goes_by_its_name_not_by_what_its_sweep_sets(build: Any) -> None:
+    swept = ["lr_clock=steps", "learning_rate=0.003"]
+    a, b = (
+        [build(0.5, seed, run_id=f"lr-study-tiny-0123abcd-1-t000{trial}-s{seed}", overrides=swept) for seed in range(2)]
+        for trial in (3, 4)
+    )
+    assert [side.name for side in compare(a, b).sides] == [f"lr-study-tiny-0123abcd-1-t000{trial}" for trial in (3, 4)]
+    assert compare([build(0.5, overrides=swept)], a).sides[0].name == "p30@1 with lr_clock=steps, learning_rate=0.003"
+
+
+def test_of_runs_that_came_to_the_same_more_seeds_show_nothing(build: Any) -> None:
+    (text,) = two_sides(build, [0.5, 0.52, 0.56], [0.5, 0.52, 0.56]).would_change[:1]
+    assert "the same" in text
+    assert "4 of 5" not in text
+
+
 def test_the_best_of_many_must_be_further_away_than_one_of_two(build: Any) -> None:
     """0.08 above another of the same noise: clear of one, and not of the nearest of eight that might have been it."""
     noisy = [[0.50, 0.52, 0.54, 0.56, 0.58]] * 7

@@ -35,6 +35,14 @@ def test_comparison(capsys: Capture) -> None:
     assert any("━" in line and "┤" in line for line in lines)
 
 
+def test_how_they_answer_comes_before_what_they_earn(capsys: Capture) -> None:
+    made = comparison()
+    length = replace(made.metrics["eval/reward"], difference=None)
+    print_comparison(replace(made, metrics={**made.metrics, "eval/length": length}))
+    said = capsys.readouterr().out
+    assert said.index(" eval/length") < said.index("eval/reward at the end") < said.index("Means over seeds (")
+
+
 def test_how_alike_two_policies_are(capsys: Capture) -> None:
     print_comparison(comparison())
     assert "Outputs" not in capsys.readouterr().out  # nothing is known, so nothing is said

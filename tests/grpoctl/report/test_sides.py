@@ -13,7 +13,7 @@ from grpoctl.analysis.collect import load_run
 from grpoctl.analysis.compare import compare
 from grpoctl.cli.report import named, report_of
 from grpoctl.files import read_json, replace_json, replace_rows
-from grpoctl.report.document import Chart
+from grpoctl.report.document import Chart, Problem
 from grpoctl.runs.run_dir import Home, RunDir
 from tests import reported
 from tests.conftest import Recorded
@@ -167,3 +167,8 @@ def test_a_run_that_drew_nothing_is_drawn_over_steps(home: Home, recorded: Recor
     )
     (part,) = documents(home, [run])
     assert {row["axis"] for row in rows(part, "p0-curves-seeds")} == {"step", "updates", "seconds"}
+
+
+@pytest.mark.parametrize(("after", "text"), [(0.5, "0.000"), (0.4999, "0.000"), (0.499, "-0.001"), (0.9, "+0.400")])
+def test_a_change_that_is_none_has_no_sign(after: float, text: str) -> None:
+    assert Problem(id="e", prompt="", before=0.5, after=after, became="equal", answers=((), ())).change_text == text

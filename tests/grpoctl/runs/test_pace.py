@@ -79,8 +79,8 @@ def test_runs_count_from_start_to_end_and_those_that_were_resumed_do_not(recorde
         assert provenance is not None
         replace_json(run.result, {**result, "final": {"completions": completions}})
         replace_json(run.provenance, {**provenance, "attempts": [{}] * attempts})
-    # started at 1000 + seed, ended at 2000; the seconds of its steps, 1.0, leave out what a user waits for
-    assert rates_of_runs(home, LIKE) == [Rate(name=runs[0].id, seconds=10.0, alone=True)]
+    # started at 1000 + seed, ended at 2000; of these 1000 seconds it trained for 1.0
+    assert rates_of_runs(home, LIKE) == [Rate(name=runs[0].id, seconds=0.01, alone=True, start=999.0)]
     assert rates_of_runs(home, replace(LIKE, profile="full")) == []
 
 
@@ -91,8 +91,25 @@ def test_a_study_counts_its_workers_and_an_older_one_that_does_not_say_is_left_o
         study = create_study(home, "lr-study-tiny-0123abcd")
         study.spec.write_text("name: lr-study\n")
         replace_json(study.state, {**known, **workers})
-    assert [found.seconds for found in rates_of_studies(home, LIKE)] == [0.5]
+    assert [(found.seconds, found.start) for found in rates_of_studies(home, LIKE)] == [(0.5, 0.0)]
     assert rates_of_studies(home, replace(LIKE, experiment="p30")) == []
+    # 4 workers of 50 seconds each, and 120 of these 200 in runs: each took 20 to start
+    replace_json(study.state, {**known, "workers": 4, "trials": [{"completions": 400, "seconds": 120.0}]})
+    newest = rates_of_studies(home, LIKE)[0]
+    assert (newest.seconds, newest.start) == (pytest.approx(0.3), pytest.approx(20.0))
+    twice = duration([newest], 800, workers=4)
+    assert twice is not None
+    assert twice.seconds == pytest.approx(20 + 0.3 * 800 / 4)
+
+
+def test_a_short_run_says_what_a_long_one_takes_and_the_other_way_round() -> None:
+    """Ten seconds to start and a hundredth for each completion, whatever was measured."""
+    for measured in (32, 1536):
+        one = Rate.of("one", took=10 + 0.01 * measured, trained=0.01 * measured, spent=measured)
+        for amount, seconds in ((32, 10.32), (1536, 25.36)):
+            made = duration([one], amount)
+            assert made is not None
+            assert made.seconds == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("trainer", ["trl", "command"])

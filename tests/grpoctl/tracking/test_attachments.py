@@ -13,6 +13,7 @@ from grpoctl.files import RowWriter, replace_json
 from grpoctl.runs import status
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status, StatusRecord
+from grpoctl.tracking.description import ending_tags
 from grpoctl.tracking.store import open_client
 from grpoctl.tracking.sweep_writer import SweepWriter
 from grpoctl.tracking.sync import sync
@@ -103,6 +104,14 @@ def test_what_a_run_came_to_can_be_searched_and_read(home: Home, run: Any) -> No
     assert has["outputs"] == [(True, 2)]
     assert has["model files"] == ["README.md", "grpoctl.json"]  # the weights stay where they are
     assert tags["grpoctl.weights"] == str(run.dir.adapter)
+
+
+def test_a_verdict_says_which_error_stands_in_its_way() -> None:
+    result: dict[str, Any] = {"findings": [{"id": "rollout-mode", "severity": "error"}]}
+    gain = {"start": 0.5, "end": 0.6, "gain": 0.1, "interval": [0.02, 0.18]}
+    assert ending_tags(result)["grpoctl.verdict"] == "error rollout-mode"
+    verdict = ending_tags({**result, "gain": gain})["grpoctl.verdict"]
+    assert verdict == "eval/reward 0.500 -> 0.600, +0.100 ± 0.080: a significant gain; but error rollout-mode"
 
 
 def test_samples_and_answers_are_tables_as_mlflow_reads_them(
