@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -34,7 +36,7 @@ def gc(
         document = {"schema": 1, "home": str(home.path), "bytes": sum(one.size for one in found), "freed": freed}
         console.print_json({**document, "found": entries})
     else:
-        _print(found, removed, kept, yes=yes)
+        _print(found, removed, kept, yes=yes, names=names or ())
     raise typer.Exit(exits.FAILED if kept else exits.OK)
 
 
@@ -50,7 +52,9 @@ def _removed(found: list[Garbage]) -> tuple[list[Garbage], dict[str, str]]:
     return removed, kept
 
 
-def _print(found: list[Garbage], removed: list[Garbage], kept: dict[str, str], *, yes: bool) -> None:
+def _print(
+    found: list[Garbage], removed: list[Garbage], kept: dict[str, str], *, yes: bool, names: Sequence[str]
+) -> None:
     if not found:
         console.print_text("nothing can go: best and last checkpoints, and whatever goes on or is shared, are kept")
         return
@@ -65,7 +69,8 @@ def _print(found: list[Garbage], removed: list[Garbage], kept: dict[str, str], *
         freed = size_text(sum(one.size for one in removed))
         console.print_text(f"removed {plural(len(removed), 'item')}, {freed} freed")
         return
-    console.print_text(f"nothing was removed; to free {size_text(sum(one.size for one in found))}: grpoctl gc --yes")
+    command = shlex.join(["grpoctl", "gc", *names, "--yes"])
+    console.print_text(f"nothing was removed; to free {size_text(sum(one.size for one in found))}: {command}")
 
 
 def size_text(size: int) -> str:

@@ -50,14 +50,17 @@ class SweepProgress:
         self._printed: set[int] = set()
         self._names: dict[str, str] = {}
         self._started = 0.0
+        self._begun: tuple[float, float] | None = None  # when something was first seen to be spent, and how much
         self._before: float | None = None  # spent when it started: a resumed sweep has done something already
         self._drawn = float("-inf")
 
     def start(self, document: Document) -> None:
-        """Show what is run; trials that ended before this attempt are not printed again."""
+        """Show what is run; trials, or jobs, that ended before this attempt are not printed again."""
         self._document = document
         self._names = short_keys(document.get("axes") or {})
         self._printed = {trial["number"] for trial in _ended(document)}
+        if document.get("allocation") == "adaptive":
+            self._printed = {place for place, job in enumerate(document.get("jobs") or ()) if "seen" in job}
         self._started = self._clock()
         if self._quiet:
             return
@@ -72,8 +75,11 @@ class SweepProgress:
         self._document, self._running = document, dict(running)
         if self._quiet:
             return
+        spent = account(document, self._running).spent
         if self._before is None:
-            self._before = account(document, self._running).spent
+            self._before = spent
+        elif self._begun is None and spent > self._before:
+            self._begun = (self._clock(), spent)
         if self._live is not None:
             if self._clock() - self._drawn >= _REDRAW:
                 self._draw()
@@ -103,7 +109,7 @@ class SweepProgress:
             write(
                 f"job {number_}  {trial_text(trials[job['trial']], self._names)}  seed {job['seed']} to "
                 f"{job['share']:.0%}: {score_text(str(document.get('metric')), shown, None)}  {believed}"
-                f"eta {self.left_text(budget)}",
+                f"eta {self.left_text(budget)} if all is spent",
                 self._stream,
             )
 
@@ -123,8 +129,15 @@ class SweepProgress:
         self._quiet = True
 
     def remaining(self, budget: Account) -> float | None:
-        """Seconds until the budget is spent at the pace since `start`; None before anything was spent."""
-        done, passed = budget.spent - (self._before or 0.0), self._clock() - self._started
+        """Seconds until the budget is spent at the pace since something was first seen to be; None before that.
+
+        What comes before is importing and loading, which comes once; it counts until as long again has passed: of
+        several workers the first ones end almost together, which would look like a pace.
+        """
+        now, since, before = self._clock(), self._started, self._before or 0.0
+        if self._begun is not None and now - self._begun[0] >= self._begun[0] - since:
+            since, before = self._begun
+        done, passed = budget.spent - before, now - since
         if self._before is None or done <= 0 or passed <= 0 or not budget.total:
             return None
         return budget.likely / done * passed
@@ -189,7 +202,10 @@ class SweepProgress:
             ended = f"{plural(jobs, 'job')} ended, {len(self._document.get('trials') or ())}{of} candidates begun"
         ended += f" ({', '.join(trouble)})" if trouble else ""
         left = f"left {count_text(budget.left)} {budget.unit}"
-        lines = [f"{ended}   {left}   time left {self.left_text(budget)}"]
+        time = self.left_text(budget)
+        # An adaptive sweep ends once it is decided, and nobody knows when that is: the time is that of what is left.
+        adaptive = self._document.get("allocation") == "adaptive"
+        lines = [f"{ended}   {left} ({time})" if adaptive else f"{ended}   {left}   time left {time}"]
         if best := self._document.get("best"):
             metric = str(self._document.get("metric"))
             score = score_text(metric, best.get("score"), best.get("interval"))

@@ -24,6 +24,7 @@ def test_nothing_is_removed_without_yes(grpoctl: Grpoctl, recorded: Recorded) ->
     document = json.loads(grpoctl("gc", "--json").out)
     (entry,) = document["found"]
     assert (entry["kind"], entry["of"], entry["removed"], document["freed"]) == ("checkpoint", run.id, False, 0)
+    assert f"grpoctl gc {run.id} --yes" in grpoctl("gc", run.id).out  # what frees this much, and no more
     said = grpoctl("gc", run.id, "--yes")
     assert said.code == 0
     assert "1 item" in said.out

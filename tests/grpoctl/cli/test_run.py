@@ -48,8 +48,8 @@ def test_a_dry_run_ends_with_what_is_run_how_long_it_takes_and_its_command(
     result = read_json(run.result)
     assert result is not None
     replace_json(run.result, {**result, "final": {"completions": 96 * 16}})
-    # Two runs as long as the one: 2000 s are 33 minutes, and a quarter to four times of that may be.
-    assert "about 33 minutes (8.4 to 132; 95 %, by the clock of 1 run here" in grpoctl(*asked).out
+    # Both seeds run in one process, which starts once: 999 s, 1 s of training each; a quarter to four times of that.
+    assert "about 17 minutes (4.2 to 66; 95 %, by the clock of 1 run here" in grpoctl(*asked).out
 
 
 def test_resuming_what_has_ended_gives_its_result(grpoctl: Grpoctl, recorded: Recorded) -> None:

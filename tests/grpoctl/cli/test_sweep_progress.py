@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from grpoctl.analysis.sweeps.budget import account
 from grpoctl.cli.sweep_progress import SweepProgress
 from tests.studies import advantage_study, study, trial
 
@@ -47,6 +48,38 @@ def test_elsewhere_each_ended_trial_is_told_once(capsys: pytest.CaptureFixture[s
     told, low, high = re.fullmatch(r"(.*)  eta 0:(\d\d)-(\d):\d\d", line).groups()  # type: ignore[union-attr]
     assert told == "1/4  #0  COMPLETED  0.500  best #0 0.500"
     assert (int(low) < 30, int(high) >= 1) == (True, True)
+
+
+def test_the_pace_is_that_since_something_is_spent() -> None:
+    """Half a minute of importing says nothing of how long 4,096 completions take, of which 512 take forty seconds."""
+    clock = Clock()
+    progress = SweepProgress(clock=clock)
+    progress.start(under_way(0))
+    seen = {}
+    for now, share in ((0.0, 0.0), (30.0, 0.0), (31.0, 0.05), (32.0, 0.5), (71.0, 0.55)):
+        clock.now = now
+        progress.update(under_way(0), {0: share})
+        seen[now] = progress.remaining(account(under_way(0), {0: share}))
+    assert (seen[0.0], seen[30.0]) == (None, None)
+    assert seen[31.0] == pytest.approx(3.95 / 0.05 * 31)  # nothing else is known
+    assert seen[32.0] == pytest.approx(3.5 / 0.5 * 32)  # a burst is no pace
+    assert seen[71.0] == pytest.approx(3.45 / 0.5 * 40)
+
+
+def test_an_adaptive_sweep_names_the_time_of_what_is_left_not_of_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {
+        **under_way(1),
+        "allocation": "adaptive",
+        "jobs": [{"trial": 0, "seed": 0, "from": 0.0, "share": 1.0, "seen": []}],
+    }
+    progress = SweepProgress()
+    progress.start({**document, "jobs": []})
+    progress.update(document, {1: 0.5})
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" if all is spent")
+    again = SweepProgress()
+    again.start(document)
+    again.update(document, {1: 0.5})
+    assert "job 0" not in capsys.readouterr().out  # it had ended before
 
 
 def test_a_resumed_sweep_tells_only_what_is_new_and_a_retried_trial_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,4 +160,5 @@ def test_an_adaptive_sweep_counts_its_jobs(monkeypatch: pytest.MonkeyPatch) -> N
     progress.update(document, {1: 0.1})
     progress.finish()
     assert "2 jobs ended, 2 of 24 candidates begun" in drawn.getvalue()
+    assert "time left" not in drawn.getvalue()
     assert "ended 0 of 24" not in drawn.getvalue()
