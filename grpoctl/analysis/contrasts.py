@@ -305,6 +305,8 @@ def seeds_needed(gap: float, of_pair: Noise, seeds: tuple[int, int]) -> int | No
 
     With more seeds, what problems do stays: they are the same ones.
     """
+    if gap == 0:
+        return None
     fixed = of_pair.sources.problem or 0.0
     moving = (of_pair.sources.seed + (of_pair.sources.draw or 0.0)) * min(seeds)
 

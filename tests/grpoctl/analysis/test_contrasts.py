@@ -242,6 +242,7 @@ def test_more_seeds_are_needed_for_a_smaller_difference() -> None:
         shown = [(t_quantile(BEYOND, 2 * m - 2) + t_quantile(0.8, 2 * m - 2)) * math.sqrt(2 / m) for m in (n - 1, n)]
         assert shown[0] > gap >= shown[1]
     assert needed == [71, 19, 6]
+    assert contrast(a, a).seeds_needed is None  # no number of seeds shows a difference of nothing
 
 
 def test_a_verdict_over_problems_asks_for_more_than_one_over_seeds_alone() -> None:
