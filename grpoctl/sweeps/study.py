@@ -113,9 +113,11 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
             f"{study.id} began with {lag} workers; suggestions still assume {lag}, so that the study is reproducible"
         )
     if terms.retry_failed:
-        for trial in book.ordered():
-            if trial.status is TrialStatus.FAILED:
-                book.trials[trial.number] = _retried(trial)
+        failed = [trial for trial in book.ordered() if trial.status is TrialStatus.FAILED]
+        book.trials |= {trial.number: _retried(trial) for trial in failed}
+        for job in header.get("jobs", ()):  # of an adaptive study: what showed nothing is lined up again
+            if int(job["trial"]) in {trial.number for trial in failed} and job.get("seen") == []:
+                del job["seen"]
     waiting = any(not trial.status.ended for trial in book.trials.values())
     # an adaptive study that has ended did so for good, unless it is given more
     enough = total == before if sweep.allocation == "adaptive" else len(book.trials) >= _reachable(sweep, total)

@@ -206,6 +206,18 @@ def test_a_candidate_that_fails_twice_gets_no_more_jobs(home: Home) -> None:
     assert last < len(found["jobs"]) - 1
 
 
+def test_a_candidate_that_failed_is_gone_on_with_where_that_is_wanted(home: Home) -> None:
+    study = drive(home, PaperExecutor(accident=fails(1, 2, Ended)))
+    before = document(study)
+    (job,) = [place for place, job in enumerate(before["jobs"]) if job["trial"] == 1 and job["seen"] == []]
+    drive(home, PaperExecutor(), resume=True, retry_failed=True)
+    found = document(study)
+    assert found["trials"][1]["status"] in ("COMPLETED", "PRUNED")
+    assert [share for share, *_ in found["jobs"][job]["seen"]][-1] == found["jobs"][job]["share"]
+    others = [place for place in range(len(before["jobs"])) if place != job]
+    assert [found["jobs"][place] for place in others] == [before["jobs"][place] for place in others]
+
+
 def test_a_run_that_collapses_counts_as_the_worst(home: Home) -> None:
     """What collapses early is known at its end, and is not gone on with."""
 
