@@ -113,10 +113,10 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
             f"{study.id} began with {lag} workers; suggestions still assume {lag}, so that the study is reproducible"
         )
     if terms.retry_failed:
-        failed = [trial for trial in book.ordered() if trial.status is TrialStatus.FAILED]
-        book.trials |= {trial.number: _retried(trial) for trial in failed}
+        again = {trial.number: _retried(trial) for trial in book.ordered() if trial.status is TrialStatus.FAILED}
+        book.trials |= again
         for job in header.get("jobs", ()):  # of an adaptive study: what showed nothing is lined up again
-            if int(job["trial"]) in {trial.number for trial in failed} and job.get("seen") == []:
+            if int(job["trial"]) in again and job.get("seen") == []:
                 del job["seen"]
     waiting = any(not trial.status.ended for trial in book.trials.values())
     # an adaptive study that has ended did so for good, unless it is given more
