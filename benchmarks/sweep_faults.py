@@ -35,11 +35,12 @@ axes:
   stages.grpo.num_generations: [2, 4, 8]
   stages.grpo.learning_rate: {low: 1.0e-5, high: 2.0e-2, log: true}
 seeds: [0, 1]
-budget: {completions: 80, generation_batch_size: 16}
+budget: {completions: COMPLETIONS, generation_batch_size: 16}
 trials: 8
 """
 PRUNED = "pruner: {name: patient-median, patience: 2, warmup: 0.2, min_trials: 2}\n"
 ADAPTIVE = "allocation: adaptive\n"
+COMPLETIONS = {PRUNED: 80, ADAPTIVE: 240}  # of a run; with 80 an adaptive study is over before the twentieth kill
 COMPARED = ("number", "params", "status", "score", "interval", "seeds", "values", "statuses", "completions", "curve")
 
 
@@ -72,7 +73,8 @@ class Place:
 def place(folder: Path, more: str) -> Place:
     """A folder with the sweep in it, and these keys of it."""
     (folder / "sweeps").mkdir(parents=True)
-    (folder / "sweeps" / "fault-study.yaml").write_text(SWEEP + more, encoding="utf-8")
+    text = SWEEP.replace("COMPLETIONS", str(COMPLETIONS[more])) + more
+    (folder / "sweeps" / "fault-study.yaml").write_text(text, encoding="utf-8")
     return Place(path=folder)
 
 

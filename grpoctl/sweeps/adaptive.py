@@ -26,7 +26,8 @@ from grpoctl.runs.status import FINISHED, Status, TrialStatus
 from grpoctl.sweeps import allocation
 from grpoctl.sweeps.allocation import Limits, Problem, Search, Seen, Standing
 from grpoctl.sweeps.candidates import MOST, active, count, identity, name_of, order, points, size, values
-from grpoctl.sweeps.driver import HOPELESS, STOPPED_BY_USER, TRIES, Driver, Plan, Progress
+from grpoctl.sweeps.driver import HOPELESS, STOPPED_BY_USER, Driver, Plan, Progress
+from grpoctl.sweeps.losses import reason
 from grpoctl.sweeps.optuna_conversion import from_optuna
 from grpoctl.sweeps.pruning import sign
 from grpoctl.sweeps.spec import Axis, SweepSpec
@@ -105,7 +106,7 @@ class ActiveJob:
         self.number, self.trial, self.run, self.measure = number, int(job["trial"]), run, measure
         self.until = float(job["share"])
         self.at = float(job["from"])  # the share it has reached
-        self.waiting, self.paused, self.failed, self.tries = True, False, "", 1
+        self.waiting, self.paused, self.failed = True, False, ""
         self.ended = False  # its trial was stopped
         self.again = False  # it failed, and is gone on with once its worker is free
 
@@ -317,13 +318,11 @@ class AdaptiveDriver(Driver):
                 job.answer(event.row)
             case Step():
                 job.at = max(job.at, job.measure.share({"completions": event.completions, "step": event.step}))
-            case Ended(status="FAILED", error=error):
-                self._lost(job, event.message, disk=error == "StorageError")
-            case Ended(status="INTERRUPTED") if not job.paused:
-                self._lost(job, event.message or "interrupted", disk=False)
-            case Died():
-                self._lost(job, event.message, disk=False, counts=not self._got_further(job.run))
-            case Ended(status=status) if status != "INTERRUPTED":
+            case Ended(status="INTERRUPTED") if job.paused:
+                pass
+            case Ended(status="FAILED" | "INTERRUPTED") | Died():
+                self._job_lost(job, event)
+            case Ended():
                 self._tell_run(job.run)
             case JobDone():
                 job.waiting, job.again = job.again, False
@@ -332,13 +331,13 @@ class AdaptiveDriver(Driver):
             case _:
                 pass
 
-    def _lost(self, job: ActiveJob, why: str, *, disk: bool, counts: bool = True) -> None:
-        """A run failed or was lost: it goes on, once where that `counts`. Raises StorageError for a bad disk."""
+    def _job_lost(self, job: ActiveJob, event: Ended | Died) -> None:
+        """A run failed, or its worker died: it is gone on with, or its job has failed. Raises StorageError."""
         trial = self.book.trials[job.trial]
-        self._prepare_again(job.run, trial, int(self._jobs[job.number]["seed"]), why, disk=disk)
-        job.tries += counts
-        if job.tries > TRIES:
-            job.failed = f"{job.run.id}: {why}"
+        too_many = self._losses.too_many(event)  # before the run is prepared, which claims it
+        self._prepare_again(job.run, trial, int(self._jobs[job.number]["seed"]), event)
+        if too_many:
+            job.failed = f"{job.run.id}: {reason(event)}"
         else:
             self.book.trials[trial.number] = dataclasses.replace(trial, attempts=trial.attempts + 1)
             job.again = job.prepare()

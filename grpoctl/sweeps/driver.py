@@ -39,6 +39,7 @@ from grpoctl.sweeps import pruning
 from grpoctl.sweeps.candidates import Candidates, identity, is_point, points
 from grpoctl.sweeps.edits import requests
 from grpoctl.sweeps.importances import importances
+from grpoctl.sweeps.losses import Losses, reason
 from grpoctl.sweeps.optuna_conversion import ended_trial
 from grpoctl.sweeps.prefixes import SharedPrefixes, saved
 from grpoctl.sweeps.samplers import Suggester
@@ -48,7 +49,6 @@ from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
 from grpoctl.sweeps.trial import ActiveTrial, Decide, read_result, read_sound_rows, yardstick
 
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
-TRIES = 2  # a trial's runs are gone on with once after a failure, or a worker's death without a further step
 HOPELESS = 3  # so many first trials failed, and no other came to an end: the rest would, too
 LOOK = 0.5  # seconds between two looks at what others ask of the driver
 GO_ON = "continue with --resume"
@@ -100,7 +100,7 @@ class Driver:
         self.plan, self.book = plan, book
         self._storage, self._executor, self._progress = storage, executor, progress
         self._active: dict[int, ActiveTrial] = {}
-        self._lost_at: dict[str, int] = {}  # id of a run -> the furthest step at which it lost a worker
+        self._losses = Losses()  # of this driver: what the driver's own end cut short is nobody's failure
         self._candidates = Candidates.of(plan.sweep)
         self._proposer = TrialProposer(plan.sweep, book, plan.lag)
         self.prefixes = SharedPrefixes(plan.study)
@@ -238,15 +238,10 @@ class Driver:
                 trial.report(RunDir(path=event.run), event.row)
             case Step():
                 trial.step(RunDir(path=event.run), {"completions": event.completions, "step": event.step})
-            case Ended(status="FAILED", error=error):
-                self._failed(trial, RunDir(path=event.run), event.message, disk=error == "StorageError")
-            case Ended(status="INTERRUPTED"):
-                self._failed(trial, RunDir(path=event.run), event.message or "interrupted", disk=False)
+            case Ended(status="FAILED" | "INTERRUPTED") | Died():
+                self._run_lost(trial, event)
             case Ended():
                 self._ended(trial, RunDir(path=event.run), event.status)
-            case Died():
-                run = RunDir(path=event.run)
-                self._failed(trial, run, event.message, disk=False, counts=not self._got_further(run))
             case JobDone():
                 trial.working -= 1
                 if trial.over:
@@ -265,38 +260,31 @@ class Driver:
         if self.plan.watcher is not None and (why := self.plan.watcher.run_ended(run)) is not None:
             self._end(why)
 
-    def _got_further(self, run: RunDir) -> bool:
-        """True when a run whose worker is gone had a step more than at any loss before.
-
-        That may happen any number of times: there are only so many steps.
-        """
-        rows = read_sound_rows(run)
-        step = int(rows[-1]["step"]) if rows else -1
-        before = self._lost_at.get(run.id, -1)
-        self._lost_at[run.id] = max(step, before)
-        return step > before
-
-    def _failed(self, trial: ActiveTrial, run: RunDir, why: str, *, disk: bool, counts: bool = True) -> None:
-        """A run failed or was lost: its trial is gone on with, once where that `counts`.
+    def _run_lost(self, trial: ActiveTrial, event: Ended | Died) -> None:
+        """A run failed, or its worker died: it is gone on with, or its trial has failed.
 
         Raises StorageError where the disk is at fault.
         """
+        run = RunDir(path=event.run)
         self.prefixes.ended(run)
-        seed = trial.record.seeds[trial.runs.index(run)]
-        self._prepare_again(run, trial.record, seed, why, disk=disk)
-        trial.lost(run, trial.left_from(run), why, TRIES if counts else None)
+        too_many = self._losses.too_many(event)  # before the run is prepared, which claims it
+        self._prepare_again(run, trial.record, trial.record.seeds[trial.runs.index(run)], event)
+        if too_many:
+            trial.fail(run, reason(event))
+        else:
+            trial.go_on(trial.left_from(run))
         self.book.trials[trial.record.number] = trial.record
         self.save()
 
-    def _prepare_again(self, run: RunDir, record: TrialRecord, seed: int, why: str, *, disk: bool) -> None:
+    def _prepare_again(self, run: RunDir, record: TrialRecord, seed: int, event: Ended | Died) -> None:
         """Count the failure of a run, and make it ready to go on. Raises StorageError where the disk is at fault."""
         self.book.header["failures"] = int(self.book.header.get("failures") or 0) + 1
-        self._progress.note(f"{run.id}: {why}")
+        self._progress.note(f"{run.id}: {reason(event)}")
         overrides = self._candidates.overrides(record.params)
         loaded = self._candidates.loaded(record.params, overrides, seed=seed)
         damaged = self._prepare(run, loaded, record.number, overrides)
-        if disk and not damaged:
-            raise StorageError(f"{run.id}: {why}")
+        if isinstance(event, Ended) and event.error == "StorageError" and not damaged:
+            raise StorageError(f"{run.id}: {reason(event)}")
 
     def _finish(self, trial: ActiveTrial) -> None:
         """Tell: the trial is over, and the book and the storage know how."""

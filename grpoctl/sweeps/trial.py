@@ -104,7 +104,6 @@ class ActiveTrial:
         self.pruned = self.failed = ""  # why, where it is
         self.shares: dict[str, float] = {}  # of each run's budget, for the progress
         self._reports: tuple[dict[int, Point], ...] = tuple({} for _ in runs)  # of each run, by the step
-        self._tries = 1  # of this driver: what the driver's own end cut short is not the trial's failure
 
     def enqueue(self) -> None:
         """Line up what is left to run, after what the runs' files say was reached before."""
@@ -165,16 +164,13 @@ class ActiveTrial:
         """The run and, where its job had more runs, those after it."""
         return self.runs[self.runs.index(run) :] if self.decide is not None else (run,)
 
-    def lost(self, run: RunDir, rest: Sequence[RunDir], why: str, tries: int | None) -> None:
-        """A run failed, or its worker died: what is left of the job waits again, or after `tries` the trial has failed.
+    def fail(self, run: RunDir, why: str) -> None:
+        """The trial has failed, for this run was lost too often."""
+        self.failed = f"{run.id}: {why}"
+        self.waiting = []
 
-        None: this one does not count.
-        """
-        self._tries += tries is not None
-        if tries is not None and self._tries > tries:
-            self.failed = f"{run.id}: {why}"
-            self.waiting = []
-            return
+    def go_on(self, rest: Sequence[RunDir]) -> None:
+        """What is left of a job whose run was lost waits again."""
         self.record = dataclasses.replace(self.record, attempts=self.record.attempts + 1)
         self._prepare(rest)
         self.waiting.insert(0, tuple(rest))

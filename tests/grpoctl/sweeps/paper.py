@@ -5,6 +5,7 @@ It can be stopped after any event, as kill -9 stops everything; what is then on 
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -17,10 +18,13 @@ from grpoctl.config import read_resolved
 from grpoctl.executors.base import Died, Ended, Event, Job, JobDone, Row
 from grpoctl.executors.execution import read_control
 from grpoctl.files import RowWriter, read_rows, replace_json, truncate_after
+from grpoctl.host import boot_id, host_name
 from grpoctl.runs import status
+from grpoctl.runs.claims import Claim, newest_claim
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import Status, StatusRecord
 
+WORKER = 1  # the process that every claim names: not the driver's
 CHECKPOINT = 2  # a run goes on from its last step that is a multiple of this
 
 
@@ -95,6 +99,7 @@ class PaperExecutor:
         """One run, gone on with from its last checkpoint."""
         spec = _spec(run.spec.read_bytes(), run.spec)
         self.began.append(run.path)
+        claim_as(WORKER, run)
         _say(run, Status.RUNNING)
         run.result.unlink(missing_ok=True)
         rows = read_rows(run.metrics)
@@ -131,6 +136,16 @@ class PaperExecutor:
         spent = step * spec.budget.amount // spec.max_steps
         value = self.reward(spec, spent / spec.budget.amount)
         return {"step": step, "completions": spent, "tokens": 9 * spent, "eval/reward": value}
+
+
+def claim_as(pid: int, run: RunDir) -> None:
+    """Claim the run, as that process does when it begins it."""
+    before = newest_claim(run.path)
+    claim = Claim(directory=run.path, attempt=1 if before is None else before.attempt + 1)
+    claim.file.parent.mkdir(exist_ok=True)
+    document = {"schema": 1, "attempt": claim.attempt, "host": host_name(), "boot": boot_id(), "pid": pid}
+    claim.file.write_text(json.dumps(document), encoding="utf-8")
+    claim.heartbeat.write_text("ended", encoding="utf-8")
 
 
 _SPECS: dict[bytes, RunSpec] = {}

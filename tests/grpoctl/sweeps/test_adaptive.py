@@ -190,18 +190,22 @@ def fails(trial: int, times: int, kind: type) -> Any:
     return accident
 
 
-@pytest.mark.parametrize("kind", [Died, Ended])
-def test_a_run_that_fails_once_costs_an_attempt_and_nothing_else(home: Home, reference: Any, kind: type) -> None:
-    study = drive(home, PaperExecutor(accident=fails(1, 1, kind)))
+@pytest.mark.parametrize(("kind", "times"), [(Died, 1), (Died, 3), (Ended, 1)])
+def test_a_run_that_is_lost_goes_on_and_the_search_decides_the_same(
+    home: Home, reference: Any, kind: type, times: int
+) -> None:
+    """Of three deaths before the same step two are without progress."""
+    study = drive(home, PaperExecutor(accident=fails(1, times, kind)))
     assert (told(study), metrics(study), in_optuna(study)) == reference
-    assert document(study)["failures"] == 1
-    assert [trial["attempts"] for trial in document(study)["trials"]].count(2) == 1
+    assert document(study)["failures"] == times
+    assert [trial["attempts"] for trial in document(study)["trials"]].count(1 + times) == 1
 
 
-def test_a_candidate_that_fails_twice_gets_no_more_jobs(home: Home) -> None:
-    found = document(drive(home, PaperExecutor(accident=fails(1, 2, Ended))))
+@pytest.mark.parametrize(("kind", "times"), [(Died, 4), (Ended, 2)])
+def test_a_candidate_that_fails_again_and_again_gets_no_more_jobs(home: Home, kind: type, times: int) -> None:
+    found = document(drive(home, PaperExecutor(accident=fails(1, times, kind))))
     assert (found["status"], found["trials"][1]["status"]) == ("COMPLETED", "FAILED")
-    assert "boom" in found["trials"][1]["message"]
+    assert ("boom" if kind is Ended else "killed") in found["trials"][1]["message"]
     last = max(place for place, job in enumerate(found["jobs"]) if job["trial"] == 1)
     assert last < len(found["jobs"]) - 1
 

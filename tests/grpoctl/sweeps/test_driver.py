@@ -291,8 +291,14 @@ def test_workers_may_die_again_and_again_while_their_run_gets_further(home: Home
 
 
 def test_a_run_that_gets_no_further_has_failed_in_the_end(home: Home) -> None:
-    trial = document(drive(home, PaperExecutor(accident=killed_before(4, 3, 4))))["trials"][2]
-    assert (trial["status"], trial["attempts"]) == ("FAILED", 3)  # the first death is new ground, the others are not
+    trial = document(drive(home, PaperExecutor(accident=killed_before(4, 3, 4, 3))))["trials"][2]
+    assert (trial["status"], trial["attempts"]) == ("FAILED", 4)  # the first death is new ground, the others are not
+
+
+def test_two_deaths_without_a_step_cost_nothing_but_attempts(home: Home, reference: Any) -> None:
+    study = drive(home, PaperExecutor(accident=killed_before(4, 3, 4)))
+    assert (told(study), metrics(study), in_optuna(study)) == reference
+    assert document(study)["trials"][2]["attempts"] == 4
 
 
 def test_a_trial_that_fails_twice_has_failed_and_can_be_retried(home: Home) -> None:

@@ -158,7 +158,7 @@ def dies_once(run: RunDir, step: int) -> Event | None:
     [
         (1, False, [0, 1, 2, 3]),
         (3, False, [0, 2, 1, 3]),  # t1 needs what t0 makes; t2 does not
-        (2, True, [0, 1, 0, 0, 2, 3]),  # nobody waits for ever for a maker that died: once with a row, twice without
+        (2, True, [0, 1, 0, 0, 0, 2, 3]),  # nobody waits for ever for a maker that dies
     ],
 )
 def test_idle_workers_get_what_need_not_wait(tmp_path: Path, slots: int, dies: bool, handed: list[int]) -> None:
