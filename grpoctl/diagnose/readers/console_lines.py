@@ -23,7 +23,7 @@ from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
-from grpoctl.diagnose.readers.trainer_log import flat_numbers
+from grpoctl.diagnose.readers.trainer_log import flat_numbers, of_rewards
 from grpoctl.diagnose.readers.written_tables import Stretch, stretched
 
 Form = Literal["dictionary", "verl", "table", "pairs", "stretches"]
@@ -74,6 +74,8 @@ _STEPS_APART = re.compile(
 )
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
 _PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
+_REWARDS = re.compile(r"\brewards\s*[=:]\s*\[([^\[\]]{3,2000})\]")  # rewards=['0.8', '0.01'] of a step
+_NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
@@ -380,6 +382,7 @@ class LineParser:
         """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
         words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", text) if "(" in text else text
         words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
+        words = _REWARDS.sub(_told_by_list, words) if "rewards" in words else words
         named = self._named_in(number, words)
         if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
             self._note_moves(number, text, named)
@@ -489,7 +492,7 @@ class LineParser:
         for begin in range(len(words)):
             tail = " ".join(words[begin:])
             if self._is_known(tail) or tail.lower() in STEPS:
-                return tail
+                return name if begin and words[begin - 1].lower() in _NEXT_TO_BEST else tail
         return name
 
     def _is_known(self, name: str) -> bool:
@@ -568,6 +571,12 @@ def _own_step(cells: Mapping[str, float | None]) -> int | None:
         if _is_whole(value := cells.get(name)):
             return int(value or 0)
     return None
+
+
+def _told_by_list(match: re.Match[str]) -> str:
+    """The pairs that stand for a list of rewards."""
+    cells = of_rewards([one.strip().strip("'\"") for one in match[1].split(",")])
+    return " ".join(f"{name}={value!r}," for name, value in cells.items()) or match[0]
 
 
 def _dictionaries(text: str) -> Iterator[tuple[int, int, Cells]]:

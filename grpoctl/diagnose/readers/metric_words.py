@@ -55,7 +55,7 @@ _PLACES = frozenset({  # what a path of a metric begins with, beside the names t
 })  # fmt: skip
 # A word -> the word that stands for it below.
 _SAME = {
-    "rewards": "reward", "rew": "reward", "score": "reward", "scores": "reward", "return": "reward",
+    "rewards": "reward", "rew": "reward", "ret": "reward", "score": "reward", "scores": "reward", "return": "reward",
     "returns": "reward",
     "acc": "accuracy", "correct": "accuracy", "correctness": "accuracy", "solved": "accuracy", "pass": "accuracy",
     "pass@": "accuracy", "avg@": "accuracy", "mean@": "accuracy", "maj@": "accuracy", "success": "accuracy",

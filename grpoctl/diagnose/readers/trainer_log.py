@@ -23,6 +23,7 @@ from grpoctl.diagnose.readers.trl_settings import ARGUMENTS_OF_GRPO, settings_of
 _DEPTH = 4  # of objects inside each other
 _ROUNDING = 1e-6  # float32 has 6e-8
 _DEAD = 1e-3  # an advantage of at most this is float32's rounding over eps = 1e-4
+_GROUP = 16  # completions of a prompt, where a log does not say: more may be several groups
 _NAMED = 6  # of the columns that were left out
 _OF_TRAINING = frozenset({"loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean"})
 _SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
@@ -61,13 +62,30 @@ def number(value: object) -> float | None:
 def flat_numbers(document: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
     """(name, number) of every number in nested objects, whose names are joined by a slash.
 
-    null and None say that nothing was measured; text and lists are no metrics.
+    null and None say that nothing was measured; text and lists are no metrics, but for a list of `rewards`.
     """
     for name, value in document.items():
         if isinstance(value, dict) and depth < _DEPTH:
             yield from flat_numbers(value, f"{before}{name}/", depth + 1)
+        elif name == "rewards" and isinstance(value, list):
+            yield from of_rewards(value).items()
         elif (known := number(value)) is not None:
             yield f"{before}{name}", known
+
+
+def of_rewards(listed: Sequence[object]) -> dict[str, float]:
+    """What a step's list of rewards tells, one number a completion; {} for a list of anything else.
+
+    So few as a group has are taken for one group: it is dead where they are equal.
+    """
+    rewards = [known for one in listed if (known := number(one)) is not None and math.isfinite(known)]
+    if len(rewards) < 2 or len(rewards) < len(listed):
+        return {}
+    least, most = min(rewards), max(rewards)
+    cells = {"reward/mean": fmean(rewards), "reward/std": pstdev(rewards), "reward/min": least, "reward/max": most}
+    if len(rewards) <= _GROUP:
+        cells["groups/dead"] = float(least == most)
+    return cells
 
 
 def is_entry(cells: Iterable[str]) -> bool:

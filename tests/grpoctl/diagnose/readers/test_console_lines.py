@@ -118,6 +118,28 @@ def test_pairs(line: str, step: int | None, named: dict[str, float]) -> None:
     assert {name: value for name, value in entry.cells.items() if math.isfinite(value or 0.0)} == named
 
 
+@pytest.mark.parametrize(
+    ("line", "mean", "dead"),
+    [
+        ("[step 1/200] correct=2/4 rewards=['0.80', '0.00', '1.00', '0.20'] loss=0.0020", 0.5, 0.0),
+        ('{"step": 4, "rewards": [0.5, 0.5], "loss": 0.1}', 0.5, 1.0),
+        (f"step 3 rewards: {[0.0, 1.0] * 16} loss: 0.1", 0.5, None),  # may be several groups
+        ('{"step": 4, "rewards": ["good", "bad"], "loss": 0.1}', None, None),
+    ],
+)
+def test_a_list_of_rewards(line: str, mean: float | None, dead: float | None) -> None:
+    """So few as a group has are one group, which is dead where all are equal."""
+    entries, _ = parse(line)
+    (row,) = cells(entries)
+    assert (row.get("reward/mean"), row.get("groups/dead")) == (mean, dead)
+    assert row["loss"] is not None
+
+
+def test_the_best_reward_of_a_run_is_no_steps_reward() -> None:
+    entries, _ = parse("Ep 000 | mean_ret=-6.5 | loss=0.0139", "Training complete. Best mean return: -0.437")
+    assert [row.get("mean_ret") for row in cells(entries)] == [-6.5]
+
+
 def test_mapped_names_and_what_was_not_read() -> None:
     lines = ("avg_r=0.5 foo=1", "avg_r=0.6 foo=2")
     nothing, parser = parse(*lines)
