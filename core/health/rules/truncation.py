@@ -13,10 +13,10 @@ from itertools import groupby, pairwise
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, Row, steps_of
+from core.health.finding import Decider, Finding, Row, RuledOut, steps_of
 from core.health.rules.end_token import missing_eos
 from core.health.rules.learning_rate import sampler_at_fault, too_large
-from core.health.rules.policy_collapse import policy_collapse
+from core.health.rules.policy_collapse import policy_collapse, unsound_start
 from core.health.rules.rewards import Gap, gap
 from core.health.statistics import trend
 from core.health.steps import number, parted
@@ -136,6 +136,7 @@ def truncation(case: Case) -> Sequence[Finding]:
     - Every completion from the first step on: `missing-eos` reports it, with its two causes.
     - Completions that ended until something broke: where less than 30 % were cut off before the first update acted, and
       `policy-collapse`, `limit-broken`, `learning-rate` or the sampler explains the rest.
+    - A warning of `unsound-start` about the same completions says no more than this, and is left out.
     - An evaluation that is cut off while training is not (another temperature): silent.
 
     Do: twice the limit where the completions that end take half of it or more, or where that is not known; otherwise
@@ -296,7 +297,18 @@ def _finding(case: Case, stage: _Stage, *, alone: bool) -> Finding:
             overrides=longer,
             expects=(f"completions/truncated < {SHARE}",),
         ),
+        rules_out=_same_said(case),
     )  # fmt: skip
+
+
+def _same_said(case: Case) -> tuple[RuledOut, ...]:
+    """`unsound-start` where it says the same: nearly all are cut off, and nothing is known of their validity."""
+    same = [
+        start
+        for start in unsound_start(case)
+        if start.severity == "warning" and start.evidence["metric"] == "completions/truncated"
+    ]
+    return (RuledOut(id="unsound-start", why="that nearly all are cut off is all it says"),) if same else ()
 
 
 def _may_be_meant(stage: _Stage) -> bool:

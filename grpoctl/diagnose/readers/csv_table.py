@@ -38,6 +38,7 @@ _PERCENT = re.compile(r"(.+?)\s*[%\uff05]")
 _OF_PERCENT = re.compile(r"[%\uff05]|\b(?:pct|percent)\b", re.IGNORECASE)  # a column's name
 _TAG = re.compile(r"(?:.*-)?tag-(.+?)\.csv(?:\.gz)?", re.IGNORECASE)  # TensorBoard's download: run-RUN-tag-TAG.csv
 _OF_ONE_TAG = ["wall time", "step", "value"]
+_BEGINS_A_NUMBER = re.compile(r"[-+~]?[.,]?\d")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+\s*%?")
 _EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none"})
 
@@ -134,6 +135,9 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     for column, own in [*metrics_of(tuple(header)), *marks]:
         if column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
+    words = {column for column in names if column not in source.columns and _of_words(table, column)}
+    if {metric for column, metric in names.items() if column not in words} - {_STEP}:
+        names = {column: metric for column, metric in names.items() if column not in words}
     for metric, count in Counter(names.values()).items():
         if count > 1:
             raise SpecError(f"two columns are mapped to {metric}", file=path)
@@ -143,6 +147,13 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
             f"no column is known ({some}); {source.how_to_map} names one, e.g. reward/mean, loss, kl", file=path
         )
     return names
+
+
+def _of_words(table: Table, column: str) -> bool:
+    """Whether the column's cells are words: a run's name, its stage."""
+    place = table.header.index(column)
+    cells = [word for _, row in table.rows if (word := row[place].strip()).lower() not in _EMPTY]
+    return bool(cells) and all(_number(word) is None and not _BEGINS_A_NUMBER.match(word) for word in cells)
 
 
 def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]:

@@ -288,6 +288,8 @@ def _exact(theirs: str) -> str | None:
             return name
         if (family := _of_family(name)) is not None:
             return family
+    if theirs == "R":
+        return "reward/mean"  # a small r is LoRA's rank
     word = _joined(theirs)
     return _HOME_MADE.get(word) or _TRL.get(word)
 

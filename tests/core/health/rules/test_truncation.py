@@ -7,6 +7,7 @@ import pytest
 from core.health.case import Case, Settings
 from core.health.examine import examine
 from core.health.finding import Finding, Row
+from core.health.rules.policy_collapse import unsound_start
 from core.health.rules.truncation import truncation
 
 K, PROMPTS, LIMIT = 8, 2, 100  # 16 completions a step
@@ -197,6 +198,14 @@ def test_texts_that_fill_the_limit_may_be_meant() -> None:
     assert only(case(paid(valid, 0.5, 0.5))).severity == "warning"
     unsound = rows(*[0.6] * 20, **{"completions/valid": 0.5})  # at least 0.1 of 0.6: the others may be the valid ones
     assert only(case(paid(unsound, 0.9, 0.1))).severity == "warning"
+
+
+def test_unsound_start_is_left_out_where_it_says_the_same() -> None:
+    """Nearly all are cut off, and nothing is known of their validity: that is one thing to say, and not two."""
+    of: Case = Case(rows=[{"step": step, "update": 1, "completions/truncated": 0.97} for step in range(1, 13)])
+    (start,) = unsound_start(of)
+    assert (start.severity, start.evidence["metric"]) == ("warning", "completions/truncated")
+    assert [one.id for one in examine(of)] == ["truncation"]
 
 
 def test_evaluations_are_not_counted() -> None:

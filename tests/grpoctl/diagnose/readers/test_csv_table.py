@@ -65,6 +65,13 @@ def test_a_repeated_step_and_the_tables_own_updates(tmp_path: Path) -> None:
     assert not any("taken to" in note for note in found.notes)
 
 
+def test_a_column_of_words_is_left_out_though_a_metric_has_its_name(tmp_path: Path) -> None:
+    """A run's name in a column `score`; a metric whose every cell is a word is refused where nothing else is there."""
+    found = read(tmp_path, "step,score,loss\n1,high,0.5\n2,low,0.25\n")
+    assert [(row.get("loss"), row.get("reward/mean")) for row in found.case.rows] == [(0.5, None), (0.25, None)]
+    assert any("columns left out (score)" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
