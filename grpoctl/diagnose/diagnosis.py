@@ -6,7 +6,7 @@ What is not here: how a report looks (report, markdown, html), and the commands 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -190,16 +190,18 @@ def diagnose(reading: Reading, name: str = "", others: Sequence[Reading] = ()) -
         name=name or reading.source,
         reading=first,
         facts={**facts(first.case), **first.extra},
-        findings=tuple(examine_runs([one.case for one in readings], _asked)),
+        findings=tuple(examine_runs([one.case for one in readings], ask_or_say)),
         others=tuple(rest),
     )
 
 
-def _asked(rule: Rule, case: Case) -> Sequence[Finding]:
-    """What the rule says. One that fails on somebody's log must not cost what the others say: the finding says so."""
+def ask_or_say(rule: Rule, case: Case, note: Callable[[str], None] | None = None) -> Sequence[Finding]:
+    """What the rule says. One that fails must not cost what the others say: a finding says so, `note` the traceback."""
     try:
         return rule(case)
     except Exception as error:  # noqa: BLE001  the boundary around one rule
+        if note is not None:
+            note(traceback.format_exc())
         where = traceback.extract_tb(error.__traceback__)[-1]
         why = f"the rule {name_of_rule(rule)} failed on this log ({in_words(error)}); the others were asked"
         place = f"{Path(where.filename).name}:{where.lineno}"

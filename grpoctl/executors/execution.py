@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -407,13 +408,14 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
 
 
 def _findings(run: RunDir, rows: Sequence[Row]) -> Sequence[Finding]:
-    """What the rules make of the run. One that fails must not cost the result: the finding then says so."""
+    """What the rules make of the run. What fails there must not cost the result: a finding says so, the log where."""
     from core.health.examine import examine
     from core.health.finding import Finding
+    from grpoctl.diagnose.diagnosis import ask_or_say
     from grpoctl.diagnose.readers.run_dir import case_of_run
 
     try:
-        return examine(case_of_run(run, rows))
+        return examine(case_of_run(run, rows), partial(ask_or_say, note=partial(add_text, run)))
     except Exception as error:  # noqa: BLE001  the boundary around what is said of a run
         add_text(run, traceback.format_exc())
         why = f"the run could not be diagnosed: {in_words(error)} (traceback in {run.log})"

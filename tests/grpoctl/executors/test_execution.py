@@ -11,6 +11,7 @@ import pytest
 from core.config import RunSpec
 from core.errors import BusyError, NotFoundError, RunError, SpecError
 from core.health import examine
+from core.health.finding import Finding
 from grpoctl import files
 from grpoctl.config import load
 from grpoctl.executors.execution import execute, parent_control, read_control
@@ -118,12 +119,14 @@ def test_a_result_is_judged_by_the_samples_too(recorded: Recorded, monkeypatch: 
 
 
 def test_a_rule_that_fails_does_not_cost_the_result(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what the other rules say."""
     run = recorded()
-    monkeypatch.setattr(examine, "RULES", {"broken": lambda case: [1 / 0]})
+    other = Finding(id="other", severity="warning", summary="something else", confidence="moderate")
+    monkeypatch.setattr(examine, "RULES", {"broken": lambda case: [1 / 0], "other": lambda case: [other]})
     result = result_of(run)
     assert result["steps"] == 3
-    (finding,) = result["findings"]
-    assert (finding["id"], finding["severity"]) == ("diagnosis-failed", "warning")
+    finding, second = result["findings"]
+    assert (finding["id"], finding["severity"], second["id"]) == ("diagnosis-failed", "warning", "other")
     assert "ZeroDivisionError" in finding["summary"]
     assert "ZeroDivisionError" in run.log.read_text()
 
