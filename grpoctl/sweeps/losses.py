@@ -47,7 +47,8 @@ class Losses:
     def _was_begun(self, run: RunDir) -> bool:
         """Whether a worker had begun the run since it was last lost: who begins one claims it."""
         claim = newest_claim(run.path)
-        if claim is None or claim.pid == os.getpid() or claim.attempt == self._begun.get(run.id):
+        ours = claim is not None and claim.here and claim.pid == os.getpid()
+        if claim is None or ours or claim.attempt == self._begun.get(run.id):
             return False
         self._begun[run.id] = claim.attempt
         return True

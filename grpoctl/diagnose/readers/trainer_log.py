@@ -68,7 +68,7 @@ def flat_numbers(document: Mapping[str, Any], before: str = "", depth: int = 0) 
         if isinstance(value, dict) and depth < _DEPTH:
             yield from flat_numbers(value, f"{before}{name}/", depth + 1)
         elif name == "rewards" and isinstance(value, list):
-            yield from of_rewards(value).items()
+            yield from flat_numbers(of_rewards(value), before)
         elif (known := number(value)) is not None:
             yield f"{before}{name}", known
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from grpoctl.diagnose.readers.console_lines import LineParser, Logged
+from grpoctl.diagnose.readers.metric_names import name_of
 from grpoctl.diagnose.readers.text import Line
 
 
@@ -125,6 +126,7 @@ def test_pairs(line: str, step: int | None, named: dict[str, float]) -> None:
         ('{"step": 4, "rewards": [0.5, 0.5], "loss": 0.1}', 0.5, 1.0),
         (f"step 3 rewards: {[0.0, 1.0] * 16} loss: 0.1", 0.5, None),  # may be several groups
         ('{"step": 4, "rewards": ["good", "bad"], "loss": 0.1}', None, None),
+        ('{"step": 4, "eval": {"rewards": [0.5, 0.5]}, "loss": 0.1}', None, None),  # not of a training step
     ],
 )
 def test_a_list_of_rewards(line: str, mean: float | None, dead: float | None) -> None:
@@ -138,6 +140,14 @@ def test_a_list_of_rewards(line: str, mean: float | None, dead: float | None) ->
 def test_the_best_reward_of_a_run_is_no_steps_reward() -> None:
     entries, _ = parse("Ep 000 | mean_ret=-6.5 | loss=0.0139", "Training complete. Best mean return: -0.437")
     assert [row.get("mean_ret") for row in cells(entries)] == [-6.5]
+
+
+def test_a_capital_r_is_the_reward_and_a_small_one_is_not() -> None:
+    entries, _ = parse("step 1: R=-33.5 kl_loss=0.1", "step 2: r=16 kl_loss=0.2")
+    assert [{name_of(name): value for name, value in row.items()}.get("reward/mean") for row in cells(entries)] == [
+        -33.5,
+        None,
+    ]
 
 
 def test_mapped_names_and_what_was_not_read() -> None:
