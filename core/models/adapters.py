@@ -134,6 +134,7 @@ def save(model: Any, folder: Path) -> None:
     """
     # `auto` would ask the hub whether an embedding grew; ours never do.
     words = {} if getattr(model, "peft_config", None) is None else {"save_embedding_layers": False}
+    model.create_or_update_model_card = lambda _folder: None  # peft's, a form to be filled in: ours tells of the run
     try:
         with no_progress_bars():
             model.save_pretrained(folder, **words)

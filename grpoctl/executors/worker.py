@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
@@ -26,7 +27,7 @@ from grpoctl.executors.jobs import Reporting, Tell, execute_one, work
 GRACE = 5.0  # seconds a run under way has to end by itself once the parent is gone
 PRELOADED = (
     "core.assemble", "core.policies.lm.build", "core.training.trainer", "core.training.checkpoint",
-    "core.training.outcome", "core.health.examine", "peft",
+    "core.training.outcome", "core.health.examine", "peft", "pyarrow.parquet", "pandas",  # pyarrow loads pandas itself
 )  # fmt: skip
 
 
@@ -40,17 +41,24 @@ class Inbox:
         signal.signal(signal.SIGTERM, self._terminated)
         threading.Thread(target=self._listen, args=(descriptor,), daemon=True).start()
 
-    def serve(self, events: int, execute_run: Callable[[Job, Path, Tell], Ended]) -> None:
-        """Work through the jobs with `execute_run`, telling events to the descriptor, until there will be no more."""
+    def serve(
+        self, events: int, execute_run: Callable[[Job, Path, Tell], Ended], tidy: Callable[[], None] = lambda: None
+    ) -> None:
+        """Work through the jobs with `execute_run`, telling events to the descriptor, until there will be no more.
+
+        `tidy` is called before the first job and after each.
+        """
 
         def tell(event: Event) -> None:
             with suppress(OSError):  # the parent is gone, and so will this process be
                 _write(events, event_line(event))
 
+        tidy()
         while (job := self._jobs.get()) is not None:
             self._working = True
             work(job, tell, lambda job, path: execute_run(job, path, tell))
             self._working = False
+            tidy()  # while the next job is being chosen
 
     def _listen(self, descriptor: int) -> None:
         """Take in each job; when the pipe closes, end what is under way, gently for GRACE seconds."""
@@ -88,14 +96,13 @@ def main(argv: list[str]) -> None:
     inbox = Inbox(jobs)
     for name in PRELOADED:  # seconds, which pass before the first job is there, or at least only once
         importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # what is here by now stays: collecting garbage need not look at it again
 
     def execute_run(job: Job, path: Path, tell: Tell) -> Ended:
-        make_room(threads)
+        if path != job.runs[0]:
+            make_room(threads)
         return execute_one(job, path, Reporting(job, path, tell), command)
 
-    inbox.serve(events, execute_run)
+    inbox.serve(events, execute_run, partial(make_room, threads))
 
 
 def make_room(threads: int) -> None:
@@ -103,6 +110,7 @@ def make_room(threads: int) -> None:
     import torch
 
     gc.collect()
+    gc.freeze()  # what is here between two runs stays (modules, caches): collecting need not look at it again
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()  # another worker may share the GPU
     torch.set_num_threads(threads)

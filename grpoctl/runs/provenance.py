@@ -41,6 +41,9 @@ _SHOWN = 12  # digits of a hash in a note
 
 # Without these, a repository's own configuration could run programs, ask for a password or fetch over the network.
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", "--no-pager")
+_COMMIT = ("rev-parse", "--verify", "--quiet", "HEAD")
+_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "HEAD")
+_REMOTE = ("config", "--get", "remote.origin.url")
 _GIT_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
 
 
@@ -130,24 +133,34 @@ def git_state(cwd: Path, seconds: float = GIT_SECONDS) -> dict[str, Any] | None:
     A diff above DIFF_LIMIT bytes is cut and `diff_cut` says so. `dirty` and `diff` are null where git took too long.
     """
     deadline = time.monotonic() + seconds
-    commit = _ask_git(cwd, deadline, "rev-parse", "--verify", "--quiet", "HEAD")
+    asked = [_ask_git(cwd, *question) for question in (_COMMIT, _DIFF)]  # at once: each answers in some milliseconds
+    commit, diff = (_answer(process, deadline) for process in asked)
     if not commit:
         return None
-    diff = _ask_git(cwd, deadline, "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "HEAD")
-    remote = _ask_git(cwd, deadline, "config", "--get", "remote.origin.url")
+    remote = _remote(cwd, deadline)
     return {
         "commit": commit.decode("ascii", "replace").strip(),
         "dirty": None if diff is None else bool(diff),
         "diff": None if diff is None else without_credentials(diff[:DIFF_LIMIT].decode("utf-8", "replace")),
         "diff_cut": diff is not None and len(diff) > DIFF_LIMIT,
-        "remote": without_credentials(remote.decode("utf-8", "replace").strip()) if remote else None,
+        "remote": remote,
     }
 
 
-def _ask_git(cwd: Path, deadline: float, *question: str) -> bytes | None:
-    """What git answers, up to one byte above DIFF_LIMIT; None where it fails, is missing or is too slow."""
+_remotes: dict[Path, str] = {}  # of this process, by the folder that was asked about: a repository does not move
+
+
+def _remote(cwd: Path, deadline: float) -> str | None:
+    """The remote called origin, without credentials; None where there is none."""
+    if cwd not in _remotes and (answer := _answer(_ask_git(cwd, *_REMOTE), deadline)):
+        _remotes[cwd] = without_credentials(answer.decode("utf-8", "replace").strip())
+    return _remotes.get(cwd)
+
+
+def _ask_git(cwd: Path, *question: str) -> subprocess.Popen[bytes] | None:
+    """git at work on the question; None where there is no git."""
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*_GIT, *question],
             cwd=cwd,
             env={**os.environ, **_GIT_ENVIRONMENT},
@@ -156,6 +169,12 @@ def _ask_git(cwd: Path, deadline: float, *question: str) -> bytes | None:
             stderr=subprocess.DEVNULL,
         )
     except OSError:
+        return None
+
+
+def _answer(process: subprocess.Popen[bytes] | None, deadline: float) -> bytes | None:
+    """What git answers, up to one byte above DIFF_LIMIT; None where it fails, is missing or is too slow."""
+    if process is None:
         return None
     with process:
         answer = _read_bounded(process, deadline)

@@ -109,6 +109,7 @@ class ActiveJob:
         self.waiting, self.paused, self.failed = True, False, ""
         self.ended = False  # its trial was stopped
         self.again = False  # it failed, and is gone on with once its worker is free
+        self.over = False  # its worker is free, and what it showed is still to be looked at
 
     def answer(self, row: Mapping[str, Any]) -> None:
         """Tell the run that waits at this evaluation to go on, or to pause."""
@@ -158,6 +159,7 @@ class AdaptiveDriver(Driver):
         self._rungs = rungs_of(self._candidates.spec(self._pool[0])) if has_curve else (1.0,)
         self._search = self._new_search()
         self._under_way: dict[int, ActiveJob] = {}
+        self._made_ready: set[str] = set()  # runs that this driver has looked at, by id
         self._sign = sign(sweep.direction)
 
     @property
@@ -220,7 +222,17 @@ class AdaptiveDriver(Driver):
         return bool(self._under_way)
 
     def _fill(self) -> None:
-        """Give every idle worker a job: one that waits, else a new one."""
+        """Give every idle worker a job: one that waits, else a new one.
+
+        What a job showed decides nothing before its round is over: the next one of the round is given out first.
+        """
+        self._give_out()
+        if over := [job for job in self._under_way.values() if job.over]:
+            for job in over:
+                self._end_job(job)
+            self._give_out()
+
+    def _give_out(self) -> None:
         while self._executor.free() > 0:
             waiting = [job for job in self._under_way.values() if job.waiting]
             job = next((job for job in waiting if not self.prefixes.being_made([job.run])), None)
@@ -295,7 +307,9 @@ class AdaptiveDriver(Driver):
         run = self.plan.study.run(trial.number, int(job["seed"]))
         overrides = self._candidates.overrides(trial.params)
         loaded = self._candidates.loaded(trial.params, overrides, seed=int(job["seed"]))
-        self._prepare(run, loaded, trial.number, overrides)
+        if run.id not in self._made_ready:  # else it paused under this very driver, or has yet to begin
+            self._prepare(run, loaded, trial.number, overrides)
+            self._made_ready.add(run.id)
         self.prefixes.add(run, trial.params, loaded.spec)
         self.book.header.setdefault("eval_prompts", loaded.spec.task.eval_prompts)
         self.book.header.setdefault("reward_range", loaded.spec.task.reward_range)
@@ -326,7 +340,9 @@ class AdaptiveDriver(Driver):
                 self._tell_run(job.run)
             case JobDone():
                 job.waiting, job.again = job.again, False
-                if not job.waiting:
+                job.over = not job.waiting
+                self.prefixes.ended(job.run)
+                if job.over and job.failed:  # its candidate is out: the round must not go on with it
                     self._end_job(job)
             case _:
                 pass
@@ -346,7 +362,6 @@ class AdaptiveDriver(Driver):
     def _end_job(self, job: ActiveJob) -> None:
         """Take in what the job showed: the book has it, and the trial as it now stands."""
         del self._under_way[job.number]
-        self.prefixes.ended(job.run)
         entry, trial = self._jobs[job.number], self.book.trials[job.trial]
         rungs = [rung for rung in self._rungs if float(entry["from"]) < rung]
         shown = [] if job.failed else observations(job.run, job.measure, rungs, float(entry["share"]))
@@ -358,7 +373,7 @@ class AdaptiveDriver(Driver):
         else:
             record = self._record(trial)
         self.book.trials[job.trial] = record
-        self.save()
+        self._unsaved = True  # whoever goes on without it finds the same in the run
         ended = [other.status for other in self.book.ordered() if other.status is not TrialStatus.RUNNING]
         if job.failed and self.plan.fail_on_trial_error:
             self._end(f"trial {job.trial} failed: {job.failed}", hopeless=True)

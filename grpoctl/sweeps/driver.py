@@ -112,6 +112,8 @@ class Driver:
         self._worked = float(book.header.get("seconds") or 0.0)
         self._began = time.monotonic()
         self._looked = 0.0
+        self._unsaved = False  # whether the book lacks what has happened
+        self._storage_behind = False  # whether the storage lacks what the book has
 
     def run(self) -> None:
         """Go on until the study has what it was asked for, or is to stop. The book says how it ended.
@@ -128,7 +130,8 @@ class Driver:
         self.save()
         while True:
             self._check_limits()
-            self._fill()
+            self._fill()  # first: what is looked at and written now costs the workers no time
+            self._catch_up()
             if not self._busy:
                 return
             for event in self._executor.events(LOOK):
@@ -385,8 +388,11 @@ class Driver:
         return self._worked + time.monotonic() - self._began
 
     def save(self) -> None:
-        """The book with what can be said of it now, and the storage. Raises StorageError where the book cannot be."""
-        check_fence(self.plan.study.path)  # the storage has no fence of its own
+        """The book with what can be said of it now; the storage after it, and at the study's end before it.
+
+        Raises StorageError where the book cannot be written.
+        """
+        check_fence(self.plan.study.path)
         sweep = self.plan.sweep
         ranking = ranked(
             [
@@ -399,17 +405,30 @@ class Driver:
         self.book.intervals = ranking.intervals
         self.book.analysis |= ranking.document() | {"best": self.book.best(ranking.best)}
         self.book.header["seconds"] = round(self.worked, 3)
-        under_way = self.book.header["status"] == "RUNNING"
-        if under_way:  # first: it is the truth; at the end last, for it says whether the database has it all
+        self._storage_behind = True
+        if self.book.header["status"] != "RUNNING":  # the book last: it says whether the storage has it all
+            self._bring_up()
+        self.book.save()
+        self._unsaved = False
+
+    def _catch_up(self) -> None:
+        """What has happened, in the book and then in the storage, where they lack it."""
+        if self._unsaved:
+            self.save()
+        if self._storage_behind and self._bring_up():
             self.book.save()
+
+    def _bring_up(self) -> bool:
+        """Bring the storage to what the book has; whether the book says otherwise of it than before."""
+        check_fence(self.plan.study.path)  # the storage has no fence of its own
+        self._storage_behind = False
         known = self.book.header.get(BEHIND)
         behind = project(self._storage, self.book)
         if behind and not known:  # a picture, made up for at the next call: no reason to lose hours of work
             self._progress.note(f"{behind}; the sweep continues and writes it later")
         elif known and not behind:
             self._progress.note("the study's database has everything again")
-        if not under_way or bool(behind) != bool(known):
-            self.book.save()
+        return bool(behind) != bool(known)
 
 
 def stop_requested(study: StudyDir) -> bool:

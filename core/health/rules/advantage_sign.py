@@ -257,7 +257,8 @@ def _traits(settings: Settings) -> tuple[BaselineTraits | None, ScaleTraits | No
 
 def _own(step: Step, how: AdvantageSpec) -> bool:
     """Whether the advantages are those of the rewards, up to float32's rounding."""
-    return _equal(step, recomputed(step.rewards, step.groups, how), _rounding(step, how))
+    expected = recomputed(step.rewards, step.groups, how)
+    return _equal(step, expected, [0.0] * len(expected)) or _equal(step, expected, _rounding(step, how))
 
 
 def _gives(explanation: _Explanation, step: Step, how: AdvantageSpec) -> bool:

@@ -46,10 +46,12 @@ def groups_of(samples: Iterable[Sample]) -> list[Group]:
             members_of[(sample.step, sample.group)].append(sample)
     sizes = Counter(len(members) for members in members_of.values())
     size = max(sizes, key=lambda k: (sizes[k], k), default=0)
+    rewards = {sample.reward for members in members_of.values() for sample in members if sample.reward is not None}
+    level = {reward: round(reward, DIGITS) for reward in rewards}  # there are few, and rounding costs
     return [
         Group(
             step=step,
-            levels=tuple(round(sample.reward, DIGITS) for sample in members if sample.reward is not None),
+            levels=tuple(level[sample.reward] for sample in members if sample.reward is not None),
             texts=len({sample.text for sample in members}) if all(sample.text is not None for sample in members) else 0,
         )
         for (step, _), members in members_of.items()

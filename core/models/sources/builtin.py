@@ -13,8 +13,9 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,12 @@ def get_or_build(pairs: Sequence[Pair], recipe: Recipe | None = None, root: Path
 
 
 def read(folder: Path) -> tuple[Any, Any]:
-    """(model, tokenizer) of a cache entry; in float32 on the CPU."""
+    """(model, tokenizer) of a cache entry; in float32 on the CPU, and the caller's own."""
+    return deepcopy(_read_once(folder, folder.stat().st_ino))
+
+
+@lru_cache(maxsize=1)  # a process that executes many runs reads it once: a folder is made whole, and never changed
+def _read_once(folder: Path, _inode: int) -> tuple[Any, Any]:
     with no_progress_bars():
         model = Qwen2ForCausalLM.from_pretrained(folder, local_files_only=True)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
