@@ -12,7 +12,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,9 +77,14 @@ def execute(
     SupersededError where one has taken this run over (nothing was written since), SpecError where its spec was changed
     since it started, NotFoundError where it lost its provenance, StorageError where not even its status can be written.
     """
-    spec = _unchanged_spec(run)
-    with run.hold(attempt=True) as fence, signals_as_interrupts(), logged(run):
-        provenance.record(run, argv)
+    with (
+        provenance.AskedGit(Path.cwd()) as git,  # it answers while the spec is read
+        nullcontext(_unchanged_spec(run)) as spec,
+        run.hold(attempt=True) as fence,
+        signals_as_interrupts(),
+        logged(run),
+    ):
+        provenance.record(run, argv, git)
         _set_status(run, Status.RUNNING, "")
         remove(run.result)  # it told of an earlier attempt
         copy = start_mirror(run) if mirror else None

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from core.config import RunSpec
 from core.config.task import CustomTaskSpec, DataSpec, ExampleSelectionTaskSpec, Gsm8kTaskSpec, RestorationTaskSpec
@@ -52,14 +52,15 @@ def start(run: RunDir, identity: Mapping[str, object]) -> None:
     replace_json(run.provenance, {"schema": SCHEMA, **identity, "attempts": []})
 
 
-def record(run: RunDir, argv: Sequence[str], cwd: Path | None = None) -> int:
-    """Add one attempt to `provenance.json`; gives its number, from 1.
+def record(run: RunDir, argv: Sequence[str], git: AskedGit | None = None) -> int:
+    """Add one attempt to `provenance.json`, with what git answers (None: it is asked now); gives its number, from 1.
 
     What the run is (experiment, recorded_as, spec_sha, profile, seed) stands at the top of the file since `start`.
     Raises StorageError where the disk is full or read-only.
     """
     document = read_json(run.provenance) or {"schema": SCHEMA, "attempts": []}
-    document["attempts"].append(collect(argv, cwd))
+    with git or AskedGit(Path.cwd()) as asked:
+        document["attempts"].append(collect(argv, asked))
     replace_json(run.provenance, document)
     return len(document["attempts"])
 
@@ -95,8 +96,8 @@ def note(run: RunDir, key: str, value: object) -> None:
         replace_json(run.provenance, {name: entry for name, entry in changed.items() if entry is not None})
 
 
-def collect(argv: Sequence[str], cwd: Path | None = None) -> dict[str, Any]:
-    """One attempt: argv, started, hostname, pid, python, platform, versions, and git of the repository of `cwd`."""
+def collect(argv: Sequence[str], git: AskedGit) -> dict[str, Any]:
+    """One attempt: argv, started, hostname, pid, python, platform, versions, and what git answers."""
     return {
         "started": time.time(),
         "argv": [without_credentials(argument) for argument in argv],
@@ -106,7 +107,7 @@ def collect(argv: Sequence[str], cwd: Path | None = None) -> dict[str, Any]:
         "executable": sys.executable,
         "platform": platform.platform(),
         "versions": dict(_versions_here()),
-        "git": git_state(cwd or Path.cwd()),
+        "git": git.state(),
     }
 
 
@@ -127,34 +128,55 @@ def versions(packages: Sequence[str]) -> dict[str, str | None]:
     return by_package
 
 
-def git_state(cwd: Path, seconds: float = GIT_SECONDS) -> dict[str, Any] | None:
-    """commit, dirty, diff (against the commit, tracked files only), remote; None outside of a repository with a commit.
+class AskedGit:
+    """Questions to git about the repository of a folder, asked when this is made: each answers in some milliseconds.
 
-    A diff above DIFF_LIMIT bytes is cut and `diff_cut` says so. `dirty` and `diff` are null where git took too long.
+    Within `seconds` of that all have answered, or are given up at the end of the `with` block.
     """
-    deadline = time.monotonic() + seconds
-    asked = [_ask_git(cwd, *question) for question in (_COMMIT, _DIFF)]  # at once: each answers in some milliseconds
-    commit, diff = (_answer(process, deadline) for process in asked)
-    if not commit:
-        return None
-    remote = _remote(cwd, deadline)
-    return {
-        "commit": commit.decode("ascii", "replace").strip(),
-        "dirty": None if diff is None else bool(diff),
-        "diff": None if diff is None else without_credentials(diff[:DIFF_LIMIT].decode("utf-8", "replace")),
-        "diff_cut": diff is not None and len(diff) > DIFF_LIMIT,
-        "remote": remote,
-    }
+
+    def __init__(self, cwd: Path, seconds: float = GIT_SECONDS) -> None:
+        self._cwd, self._deadline = cwd, time.monotonic() + seconds
+        self._commit, self._diff = _ask_git(cwd, *_COMMIT), _ask_git(cwd, *_DIFF)
+        self._remote = None if cwd in _remotes else _ask_git(cwd, *_REMOTE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (self._commit, self._diff, self._remote):
+            if process is not None and process.poll() is None:
+                process.kill()
+            if process is not None:
+                with process:  # waits for it, and closes its pipe
+                    pass
+
+    def state(self) -> dict[str, Any] | None:
+        """commit, dirty, diff (against the commit, tracked files only), remote; None where there is no commit.
+
+        A diff above DIFF_LIMIT bytes is cut and `diff_cut` says so. `dirty` and `diff` are null where git took too
+        long.
+        """
+        if not (commit := _answer(self._commit, self._deadline)):
+            return None
+        diff = _answer(self._diff, self._deadline)
+        if remote := _answer(self._remote, self._deadline):
+            _remotes[self._cwd] = without_credentials(remote.decode("utf-8", "replace").strip())
+        return {
+            "commit": commit.decode("ascii", "replace").strip(),
+            "dirty": None if diff is None else bool(diff),
+            "diff": None if diff is None else without_credentials(diff[:DIFF_LIMIT].decode("utf-8", "replace")),
+            "diff_cut": diff is not None and len(diff) > DIFF_LIMIT,
+            "remote": _remotes.get(self._cwd),
+        }
+
+
+def git_state(cwd: Path, seconds: float = GIT_SECONDS) -> dict[str, Any] | None:
+    """What `AskedGit.state` says of the repository of `cwd`."""
+    with AskedGit(cwd, seconds) as git:
+        return git.state()
 
 
 _remotes: dict[Path, str] = {}  # of this process, by the folder that was asked about: a repository does not move
-
-
-def _remote(cwd: Path, deadline: float) -> str | None:
-    """The remote called origin, without credentials; None where there is none."""
-    if cwd not in _remotes and (answer := _answer(_ask_git(cwd, *_REMOTE), deadline)):
-        _remotes[cwd] = without_credentials(answer.decode("utf-8", "replace").strip())
-    return _remotes.get(cwd)
 
 
 def _ask_git(cwd: Path, *question: str) -> subprocess.Popen[bytes] | None:

@@ -108,6 +108,7 @@ class ActiveJob:
         self.at = float(job["from"])  # the share it has reached
         self.waiting, self.paused, self.failed = True, False, ""
         self.ended = False  # its trial was stopped
+        self.begun = False  # a worker has had it
         self.again = False  # it failed, and is gone on with once its worker is free
         self.over = False  # its worker is free, and what it showed is still to be looked at
 
@@ -231,8 +232,14 @@ class AdaptiveDriver(Driver):
             for job in over:
                 self._end_job(job)
             self._give_out()
+        if self._under_way and not any(job.waiting for job in self._under_way.values()):
+            self._ask_job()  # ready for the worker that is free next
 
     def _give_out(self) -> None:
+        if self.stopped:  # what nobody has begun is begun where the study is gone on with
+            self._under_way = {
+                number: job for number, job in self._under_way.items() if job.begun or not job.waiting
+            }
         while self._executor.free() > 0:
             waiting = [job for job in self._under_way.values() if job.waiting]
             job = next((job for job in waiting if not self.prefixes.being_made([job.run])), None)
@@ -240,7 +247,7 @@ class AdaptiveDriver(Driver):
                 if not self._ask_job():
                     return
                 continue
-            job.waiting = False
+            job.waiting, job.begun = False, True
             self.prefixes.submitted([job.run])
             self._executor.submit(Job(number=job.number, runs=(job.run.path,)))
 

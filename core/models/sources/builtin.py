@@ -122,8 +122,13 @@ def folder_of(pairs: Sequence[Pair], recipe: Recipe | None = None, root: Path | 
 
 def key(pairs: Sequence[Pair], recipe: Recipe) -> str:
     """16 hex digits over the recipe and the pairs."""
+    return _key(tuple(tuple(pair) for pair in pairs), recipe)
+
+
+@lru_cache(maxsize=1)
+def _key(pairs: tuple[Pair, ...], recipe: Recipe) -> str:
     digest = hashlib.sha256(json.dumps(asdict(recipe), sort_keys=True).encode())
-    digest.update(json.dumps(list(pairs)).encode())
+    digest.update(json.dumps(pairs).encode())
     return digest.hexdigest()[:16]
 
 

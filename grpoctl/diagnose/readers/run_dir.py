@@ -191,7 +191,8 @@ def _metric_rows(path: Path, rows: Sequence[Row] | None = None) -> StepTable:
 def _sample_rows(path: Path) -> tuple[Sample, ...]:
     """The newest samples. Raises StorageError for a value of another kind than its field's."""
     numbered = list(enumerate(read_rows(path), 1))[-_MOST:]
-    return tuple(_sample(row, f"{path}: row {number}") for number, row in numbered if _is_whole(row.get("step")))
+    where = f"{path}: row "
+    return tuple(_sample(row, f"{where}{number}") for number, row in numbered if _is_whole(row.get("step")))
 
 
 def _torn(path: Path) -> bool:
@@ -225,6 +226,8 @@ def _number(row: Mapping[str, Any], name: str, where: str) -> float | None:
     value = row.get(name)
     if value is None:
         return None
+    if type(value) is float and math.isfinite(value):  # nearly all are
+        return value
     if isinstance(value, (int, float)):
         with suppress(OverflowError):
             return value if math.isfinite(value) else None
@@ -233,7 +236,9 @@ def _number(row: Mapping[str, Any], name: str, where: str) -> float | None:
 
 def _typed(row: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
     value = row.get(name)
-    if value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+    if value is None or type(value) is kind:
+        return value
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
     raise StorageError(f"{where}: {name}: got {_shown(value)}; {kind.__name__} belongs there")
 
