@@ -346,7 +346,7 @@ def _decode(line: bytes) -> Row | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode())  # of bytes it would guess the encoding first, line by line
     except ValueError:
         return None
     return row if isinstance(row, dict) else None

@@ -54,7 +54,7 @@ Watcher = Callable[[Mapping[str, float | None]], None]
 
 MIRROR_PATIENCE = 30.0  # seconds to wait for MLflow after the run; it is written by another process meanwhile
 CONTROL_SCHEMA = 1
-CONTROL_PAUSE = 0.005  # seconds between two looks at control.json; the parent answers within milliseconds
+CONTROL_PAUSE = 0.005  # seconds between two looks at control.json, at most; the parent answers within milliseconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -498,13 +498,15 @@ def parent_control(run: RunDir, waiting: Callable[[], None]) -> Callable[[int], 
     """
 
     def ask(step: int) -> Ending | None:
+        pause = 0.0
         while (control := read_control(run.control)) is not None:
             if control.end is not None and step >= control.since:
                 return control.end
             if not control.wait or control.seen >= step:
                 break
             waiting()
-            time.sleep(CONTROL_PAUSE)
+            pause = min(CONTROL_PAUSE, pause + CONTROL_PAUSE / 10)
+            time.sleep(pause)
         return None
 
     return ask

@@ -52,15 +52,14 @@ def start(run: RunDir, identity: Mapping[str, object]) -> None:
     replace_json(run.provenance, {"schema": SCHEMA, **identity, "attempts": []})
 
 
-def record(run: RunDir, argv: Sequence[str], git: AskedGit | None = None) -> int:
-    """Add one attempt to `provenance.json`, with what git answers (None: it is asked now); gives its number, from 1.
+def record(run: RunDir, argv: Sequence[str], git: AskedGit) -> int:
+    """Add one attempt to `provenance.json`, with what git answers; gives its number, from 1.
 
     What the run is (experiment, recorded_as, spec_sha, profile, seed) stands at the top of the file since `start`.
     Raises StorageError where the disk is full or read-only.
     """
     document = read_json(run.provenance) or {"schema": SCHEMA, "attempts": []}
-    with git or AskedGit(Path.cwd()) as asked:
-        document["attempts"].append(collect(argv, asked))
+    document["attempts"].append(collect(argv, git))
     replace_json(run.provenance, document)
     return len(document["attempts"])
 

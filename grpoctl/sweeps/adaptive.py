@@ -237,9 +237,7 @@ class AdaptiveDriver(Driver):
 
     def _give_out(self) -> None:
         if self.stopped:  # what nobody has begun is begun where the study is gone on with
-            self._under_way = {
-                number: job for number, job in self._under_way.items() if job.begun or not job.waiting
-            }
+            self._under_way = {number: job for number, job in self._under_way.items() if job.begun or not job.waiting}
         while self._executor.free() > 0:
             waiting = [job for job in self._under_way.values() if job.waiting]
             job = next((job for job in waiting if not self.prefixes.being_made([job.run])), None)

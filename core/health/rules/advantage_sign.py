@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from statistics import fmean, pstdev, stdev
 
-from core.algorithms.names import SCALES, BaselineTraits, ScaleTraits
+from core.algorithms.names import SCALES, BaselineTraits, ScaleTraits, scopes
 from core.config import AdvantageSpec
 from core.health.case import Case, Sample, Settings
 from core.health.finding import Decider, Finding, Row, RuledOut, Severity, steps_of
@@ -88,7 +88,7 @@ def advantage_mismatch(case: Case) -> Sequence[Finding]:
     if not normalisers or case.settings.num_generations is None:
         return ()
     steps = _of_one_batch(case, whole_steps(case, case.settings.num_generations))
-    wrong = {how: [step for step in steps if not _own(step, how)] for how in normalisers}
+    wrong = {how: _not_own(steps, how) for how in normalisers}
     if not all(wrong.values()):
         return ()
     for how in normalisers:
@@ -255,10 +255,24 @@ def _traits(settings: Settings) -> tuple[BaselineTraits | None, ScaleTraits | No
     return settings.baseline_traits, settings.scale_traits
 
 
-def _own(step: Step, how: AdvantageSpec) -> bool:
-    """Whether the advantages are those of the rewards, up to float32's rounding."""
-    expected = recomputed(step.rewards, step.groups, how)
-    return _equal(step, expected, [0.0] * len(expected)) or _equal(step, expected, _rounding(step, how))
+def _not_own(steps: Sequence[Step], how: AdvantageSpec) -> list[Step]:
+    """The steps whose advantages are not those of their rewards, up to float32's rounding."""
+    expected = _of_all(steps, how)
+    odd = [(step, own) for step, own in zip(steps, expected, strict=True) if not _equal(step, own, [0.0] * len(own))]
+    return [step for step, own in odd if not _equal(step, own, _rounding(step, how))]
+
+
+def _of_all(steps: Sequence[Step], how: AdvantageSpec) -> list[list[float]]:
+    """`recomputed` for each step; at once where no group depends on another one."""
+    if "batch" in scopes(how) or not steps:
+        return [recomputed(step.rewards, step.groups, how) for step in steps]
+    ends = list(accumulate(len(step.rewards) for step in steps))
+    starts = [0, *ends[:-1]]
+    groups = [
+        [start + place for place in group] for step, start in zip(steps, starts, strict=True) for group in step.groups
+    ]
+    together = recomputed([reward for step in steps for reward in step.rewards], groups, how)
+    return [together[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def _gives(explanation: _Explanation, step: Step, how: AdvantageSpec) -> bool:

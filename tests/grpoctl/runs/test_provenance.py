@@ -14,7 +14,7 @@ from core.config import ExampleSelectionTaskSpec, RestorationTaskSpec
 from grpoctl.config import load
 from grpoctl.files import read_json
 from grpoctl.runs import provenance
-from grpoctl.runs.provenance import git_state, record, start, versions
+from grpoctl.runs.provenance import AskedGit, git_state, record, start, versions
 from grpoctl.runs.run_dir import Home, RunDir
 
 
@@ -94,14 +94,19 @@ def test_a_git_that_hangs_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert time.monotonic() - begun < 3
 
 
+def record_in(folder: Path, run: RunDir, argv: list[str]) -> int:
+    with AskedGit(folder) as git:
+        return record(run, argv, git)
+
+
 def test_attempts_are_added_and_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     monkeypatch.setenv("PATH", "")
     run = Home(path=tmp_path).create_run("a")
     argv = ["grpoctl", "run", "p31", "--store", "http://me:hunter2@host/"]
     start(run, {"experiment": "p31", "spec_sha": "abc"})
-    assert record(run, argv, tmp_path) == 1
-    assert record(run, [*argv, "--resume"], tmp_path) == 2
+    assert record_in(tmp_path, run, argv) == 1
+    assert record_in(tmp_path, run, [*argv, "--resume"]) == 2
     document = read_json(run.provenance)
     assert document is not None
     assert (document["experiment"], document["spec_sha"]) == ("p31", "abc")
@@ -115,9 +120,9 @@ def test_attempts_are_added_and_secrets_stay_out(tmp_path: Path, monkeypatch: py
 def test_the_newest_attempt_says_where_its_weights_came_from(tmp_path: Path) -> None:
     run = Home(path=tmp_path / "home").create_run("x")
     start(run, {"run_id": "x"})
-    record(run, ["grpoctl"], cwd=tmp_path)
+    record_in(tmp_path, run, ["grpoctl"])
     provenance.note_model(run, {"source": "builtin:tiny", "kind": "builtin"})
-    record(run, ["grpoctl"], cwd=tmp_path)
+    record_in(tmp_path, run, ["grpoctl"])
     first, second = (read_json(run.provenance) or {})["attempts"]
     assert first["model"] == {"source": "builtin:tiny", "kind": "builtin"}
     assert "model" not in second  # it has not loaded one yet
@@ -128,11 +133,11 @@ def test_a_pause_is_of_the_attempt_before_the_newest(tmp_path: Path) -> None:
     start(run, {"run_id": "x"})
     read = []
     for place in ("here", None, "there"):
-        record(run, ["grpoctl"], cwd=tmp_path)
+        record_in(tmp_path, run, ["grpoctl"])
         read.append(provenance.paused_on(run))
         if place is not None:  # else it was killed
             provenance.note_pause(run, place)
-    record(run, ["grpoctl"], cwd=tmp_path)
+    record_in(tmp_path, run, ["grpoctl"])
     assert [*read, provenance.paused_on(run)] == [None, "here", None, "there"]
 
 
@@ -171,7 +176,7 @@ def sha(text: str) -> str:
 
 
 def test_files_are_known_by_their_content(run: RunDir, tmp_path: Path) -> None:
-    provenance.record(run, [])
+    record_in(run.path, run, [])
     assert provenance.record_inputs(run, custom()) == []
     expected = {str(tmp_path / "rows.jsonl"): sha("rows"), str(tmp_path / "r.py"): sha("function")}
     document = read_json(run.provenance)
@@ -181,11 +186,11 @@ def test_files_are_known_by_their_content(run: RunDir, tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_says_what_has_changed(run: RunDir, tmp_path: Path) -> None:
-    provenance.record(run, [])
+    record_in(run.path, run, [])
     provenance.record_inputs(run, custom())
     (tmp_path / "rows.jsonl").write_text("others")
     (tmp_path / "r.py").unlink()
-    provenance.record(run, [])
+    record_in(run.path, run, [])
     first, second = provenance.record_inputs(run, custom())
     assert first.startswith(
         f"{tmp_path / 'r.py'} has changed since this run began ({sha('function')[:12]} -> not there)"
@@ -198,7 +203,7 @@ def test_a_resumed_run_says_what_has_changed(run: RunDir, tmp_path: Path) -> Non
 
 
 def test_a_task_without_files_has_none(run: RunDir) -> None:
-    provenance.record(run, [])
+    record_in(run.path, run, [])
     assert provenance.record_inputs(run, load("p31").spec) == []
     assert "inputs" not in (read_json(run.provenance) or {})
 

@@ -12,6 +12,7 @@ import pytest
 
 from core.config import RunSpec
 from grpoctl.executors.base import Died, Ended, Event
+from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.runs.study_dir import StudyDir, studies
@@ -126,6 +127,32 @@ def test_a_study_killed_again_and_again_is_the_study_left_alone(home: Home, refe
         assert times < 60
     assert times > 1
     assert (told(study), metrics(study), in_optuna(study)) == reference
+
+
+def test_the_next_job_is_ready_before_a_worker_is_free(home: Home) -> None:
+    with suppress(Killed):
+        drive(home, PaperExecutor(slots=2, stop_after=1))  # its workers have the first two jobs
+    study = studies(home)[0]
+    assert len(document(study)["jobs"]) == 3
+    assert len(list(study.path.glob("runs/*/spec.yaml"))) == 3
+
+
+def test_a_study_asked_to_stop_begins_nothing_more_and_is_gone_on_with(
+    home: Home, reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpoctl.sweeps.driver.LOOK", 0.0)
+
+    def ask(run: RunDir, step: int) -> None:
+        if "-t0003-" in run.id:
+            replace_json(studies(home)[0].control, {"schema": 1, "stop": True})
+
+    executor = PaperExecutor(accident=ask)
+    study = drive(home, executor)
+    stopped = told(study)
+    assert (stopped["status"], len(executor.began)) == ("STOPPED", 4)  # the fourth run asked, and ended its job
+    assert ["seen" in job for job in stopped["jobs"]] == [True] * 4 + [False]
+    study.control.unlink()
+    assert told(drive(home, PaperExecutor(), resume=True)) == reference[0]
 
 
 def test_a_study_may_be_given_more(home: Home) -> None:
