@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
 from core.config import Part, RunSpec
-from grpoctl.config.documents import read_document
+from grpoctl.config.documents import document_of, read_text
 from grpoctl.config.layers import merge
 from grpoctl.config.overrides import override_layer
 from grpoctl.config.problems import spec_error
@@ -52,7 +53,12 @@ def read_resolved(path: Path, overrides: Sequence[str] = ()) -> RunSpec:
 
     Raises NotFoundError, or SpecError naming file, line and key.
     """
-    document = read_document(path)
+    return _spec_of(read_text(path), path, tuple(overrides))
+
+
+@lru_cache(maxsize=8)  # a run's is read for all that is written of it; a spec is never changed
+def _spec_of(text: str, path: Path, overrides: tuple[str, ...]) -> RunSpec:
+    document = document_of(text, path)
     if overrides:
         document = merge(document, override_layer(overrides, document.tree))
     try:

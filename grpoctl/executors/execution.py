@@ -116,7 +116,8 @@ def execute(
         result = _result(spec, run, ended, message, rows)
         with suppress(StorageError):  # a full disk must not hide how the run ended: it is still printed
             replace_json(run.result, result)
-            write_problems(run)
+            if not ended.resumable:
+                write_problems(run)
         if not ended.resumable:
             _write_cards(run)
         _set_status(run, ended, message, rows)

@@ -205,12 +205,12 @@ def _key_settings(stage: StageBase) -> dict[str, object]:
     settings = plain(stage)
     fields = type(stage).model_fields
     required = [name for name, field in fields.items() if field.is_required()]
-    default = type(stage).model_construct(**{name: settings[name] for name in required})
+    default = plain(type(stage).model_construct(**{name: settings[name] for name in required}))
     method = ("method",) if isinstance(stage, GrpoStage) else ()
     return {
         name: value
         for name, value in settings.items()
-        if name in (*required, *method) or value != plain(default).get(name)
+        if name in (*required, *method) or value != default.get(name)
     }
 
 

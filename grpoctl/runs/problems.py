@@ -1,8 +1,8 @@
 """RUN/problems.parquet: what each evaluation of a run came to, problem by problem and draw by draw.
 
 While a run can still go on its rows are lines of problems.jsonl, which a resume truncates like every other file of
-rows; at each end the Parquet file is made of them, whole or not at all, and once the run says that it is over they are
-removed. Equal rows give equal bytes, so a resumed run's file equals an undisturbed one's.
+rows; where it comes to an end of its own the Parquet file is made of them, whole or not at all, and once the run says
+that it is over they are removed. Equal rows give equal bytes, so a resumed run's file equals an undisturbed one's.
 
 Columns: step (of the evaluation), place (of the problem among the held-out ones), draw, prompt_id, problem (equal
 where id and inputs are), reward (the expected one; null where missing), valid, right (null where nobody knows), length

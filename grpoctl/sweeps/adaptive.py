@@ -21,6 +21,7 @@ from core.config import RunSpec
 from grpoctl.executors.base import Died, Ended, Event, Executor, Job, JobDone, Row, Step
 from grpoctl.files import read_json, replace_json
 from grpoctl.runs import status
+from grpoctl.runs.problems import write_problems
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import FINISHED, Status, TrialStatus
 from grpoctl.sweeps import allocation
@@ -513,6 +514,7 @@ def set_aside(run: RunDir) -> None:
     message = before.message.partition(";")[0].replace("paused", "set aside")
     if result := read_json(run.result):
         replace_json(run.result, {**result, "status": str(Status.PRUNED), "message": message})
+    write_problems(run)  # its rows stay: it may be gone on with
     status.write(run.status, dataclasses.replace(before, status=Status.PRUNED, message=message))
 
 
