@@ -208,9 +208,7 @@ def _key_settings(stage: StageBase) -> dict[str, object]:
     default = plain(type(stage).model_construct(**{name: settings[name] for name in required}))
     method = ("method",) if isinstance(stage, GrpoStage) else ()
     return {
-        name: value
-        for name, value in settings.items()
-        if name in (*required, *method) or value != default.get(name)
+        name: value for name, value in settings.items() if name in (*required, *method) or value != default.get(name)
     }
 
 

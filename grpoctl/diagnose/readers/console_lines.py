@@ -41,9 +41,9 @@ _LOST_ESCAPE = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")  # a colour whose escape c
 _VERL = re.compile(r"\bstep:\s*(\d+)\s+-\s+(?=[\w@/.-]+:)")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+|[kKMB](?![A-Za-z]))?%?|[-+]?(?:nan|inf|NaN|Infinity)"
 _EAST = "\u3040-\u30ff\u4e00-\u9fff"  # letters of Chinese and Japanese
-_PAIR = re.compile(
+_PAIR = re.compile(  # not `score = 70 + 85`: that is a completion's own sum
     rf"(?<![\w/.])(?P<name>[A-Za-z_{_EAST}][\w/.@-]*(?:\([^()=:]{{1,20}}\))?(?: [A-Za-z({_EAST}][\w/.@()-]*){{0,3}})"
-    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"]?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
+    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"]?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d|\s?[+*×÷]\s?\d)"
 )
 _BARE = re.compile(
     rf"(?<![\w/.-])(?P<name>[A-Za-z{_EAST}][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
@@ -69,10 +69,12 @@ _STEP_WORD = re.compile(
     r"s?[ _]?(?:#|no\.?)?\s?[:=]?\s?\[?(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
     re.IGNORECASE,
 )
+_GLUED_STEP = re.compile(r"[@\[(](?:global_)?step_?(\d{1,9})[\])]", re.IGNORECASE)  # [diagnosis@step5]
 _STEPS_APART = re.compile(
     r"\bsteps?\s?\d+\s?(?:->|→|=>|to)|\b(?:by|over|after|within|in|at) (?:the )?[\w ]{0,12}\bstep", re.I
 )
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
+_MEAN_OF = re.compile(r"(?<=\w):\s*(?:mean|avg)\s*[=:]\s*(?=[-+.\d])", re.IGNORECASE)  # Entropy: mean=0.37, min=0.03
 _PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
 _REWARDS = re.compile(r"\brewards\s*[=:]\s*\[([^\[\]]{3,2000})\]")  # rewards=['0.8', '0.01'] of a step
 _NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
@@ -383,6 +385,7 @@ class LineParser:
         words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", text) if "(" in text else text
         words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
         words = _REWARDS.sub(_told_by_list, words) if "rewards" in words else words
+        words = _MEAN_OF.sub(": ", words)
         named = self._named_in(number, words)
         if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
             self._note_moves(number, text, named)
@@ -556,6 +559,8 @@ def _numbered_by_words(text: str) -> int | None:
     """The step that the text says it is of. `Episode [1/1]` before a progress bar is no step: the bar is."""
     if (match := _STEP_WORD.search(text)) is not None:
         return None if match[0].endswith("[" + match[1]) and _BAR.search(text, match.end()) else int(match[1])
+    if (match := _GLUED_STEP.search(text)) is not None:
+        return int(match[1])
     if not text.isascii() and (match := _EASTERN_STEP.search(text)) is not None:
         return int(match[1] or match[2])
     return None

@@ -68,7 +68,8 @@ class _Csv:
         names = _metrics_of_columns(table, source)
         rows, more = _rows(table, names)
         aside = [column for column in table.header if column and column not in names]
-        left = [column for column in aside if not _numbers_rows(column) or _STEP in names.values()]
+        own = _counted_updates(table)
+        left = [c for c in aside if c != own and (not _numbers_rows(c) or _STEP in names.values())]
         if left:
             tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             more.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {source.how_to_map} takes one in")
@@ -131,7 +132,8 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(header[:20])}"
             raise SpecError(f"has no column {column!r}; {hint}", file=path)
     names = {column: metric for column, metric in source.columns.items() if column in header}
-    marks = [(column, own) for column in header if (own := name_of(column)) == "update"]
+    counted = _counted_updates(table)
+    marks = [(column, own) for column in header if (own := name_of(column)) == "update" and column != counted]
     for column, own in [*metrics_of(tuple(header)), *marks]:
         if column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
@@ -225,7 +227,21 @@ def _own_steps(table: Table) -> tuple[list[int], str]:
             known = [step for step in steps if step is not None]
             if len(known) == len(steps):
                 return known, f"rows are numbered by the column {table.header[columns[name]]}"
+    if (counted := _counted_updates(table)) is not None:
+        place = table.header.index(counted)
+        return [whole(cells[place]) or 0 for _, cells in table.rows], f"rows are numbered by the column {counted}"
     return list(range(1, len(table.rows) + 1)), "the table has no column of whole steps: a row is counted as one step"
+
+
+def _counted_updates(table: Table) -> str | None:
+    """The column `update` where it counts updates; a mark says 1 on rows that moved weights, else 0."""
+    column = next((column for column in table.header if name_of(column) == "update"), None)
+    if column is None or any(map(_numbers_rows, table.header)):
+        return None
+    place = table.header.index(column)
+    counts = [count for _, cells in table.rows if (count := whole(cells[place])) is not None]
+    grows = all(b > a for a, b in itertools.pairwise(counts))
+    return column if grows and len(counts) == len(table.rows) and counts[-1] > 1 else None
 
 
 def _numbers_rows(column: str) -> bool:

@@ -23,6 +23,7 @@ _CHINESE = {  # and Japanese
     "损失": " loss ", "学习率": " lr ", "梯度范数": " grad norm ", "梯度": " grad ", "回复": " response ",
     "响应": " response ", "回答": " response ", "输出": " output ", "长度": " length ", "准确率": " accuracy ",
     "正确率": " accuracy ", "成功率": " success rate ", "截断": " truncated ", "比例": " ratio ", "验证": " val ",
+    "比": " ratio ", "生成": " generated ",
     "测试": " test ", "步数": " step ", "训练": " train ", "标准差": " std ", "最大": " max ", "最小": " min ",
     "散度": " divergence ", "答对": " correct ", "正确": " correct ", "惩罚": " penalty ", "格式": " format ",
     "策略": " policy ", "截断率": " truncated ", "集": " ",
@@ -56,10 +57,11 @@ _PLACES = frozenset({  # what a path of a metric begins with, beside the names t
 # A word -> the word that stands for it below.
 _SAME = {
     "rewards": "reward", "rew": "reward", "ret": "reward", "score": "reward", "scores": "reward", "return": "reward",
-    "returns": "reward",
+    "returns": "reward", "rwd": "reward",
     "acc": "accuracy", "correct": "accuracy", "correctness": "accuracy", "solved": "accuracy", "pass": "accuracy",
     "pass@": "accuracy", "avg@": "accuracy", "mean@": "accuracy", "maj@": "accuracy", "success": "accuracy",
-    "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy",
+    "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "resolve": "accuracy",
+    "resolved": "accuracy",
     "kld": "kl", "ent": "entropy", "gradient": "grad", "grads": "grad", "gnorm": "gradnorm",
     "lengths": "length", "len": "length", "resp": "response", "responses": "response", "completions": "response",
     "completion": "response", "comp": "response", "output": "response", "outputs": "response", "gen": "response",

@@ -24,6 +24,7 @@ _ONE = re.compile(
     re.IGNORECASE,
 )
 _FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
+_OF_TOTAL = re.compile(r"/(\d+)\Z")  # valid/16
 _DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))\s*%?")
 _ARROW = re.compile(r"\s*(?:->|=>|→|⇒|➜|➔|⟶)\s*")
 _RANGE = re.compile(rf"({_NUMBER})\s*(%?)\s*(?:-|to|\.\.+|until)\s*\+?({_NUMBER})\s*(%?)", re.IGNORECASE)
@@ -212,7 +213,8 @@ class WrittenTable:
 
         [] where the table has no metric, or where its rows or columns are different runs.
         """
-        header, *body = [[_named(cell) for cell in row] for row in self.rows[:1]] + [list(row) for row in self.rows[1:]]
+        body = [list(row) for row in self.rows[1:]]
+        header = [_counted(_named(cell), [row[place] for row in body]) for place, cell in enumerate(self.rows[0])]
         across = [place for place, name in enumerate(header) if is_known(name)]
         down = [place for place, row in enumerate(body) if is_known(_named(row[0]))]
         if down and len(down) >= len(across) and not is_known(header[0]):
@@ -228,8 +230,11 @@ class WrittenTable:
         if labels is None and 0 not in known:
             labels = 0
         told = [None] * len(body) if labels is None else _spans([row[labels] for row in body])
+        epochs = labels is not None and _are_epochs(header[labels], [row[labels] for row in body])
+        if epochs:
+            told = [None] * len(body)
         courses = len(body) == 1 and any(len(cell_values(body[0][place])) > 1 for place in known)
-        of_one = labels is None or _are_of_one_run(header[labels], [row[labels] for row in body], told)
+        of_one = labels is None or epochs or _are_of_one_run(header[labels], [row[labels] for row in body], told)
         if not of_one and not courses:
             return [], list(header)
         names = [(place, header[place]) for place in known if place != labels]
@@ -298,6 +303,16 @@ def _named(cell: str) -> str:
     return re.sub(r"\s*/\s*", "/", re.sub(r"\*+|`+|<[^<>]{1,40}>", "", cell.strip()[:_LONGEST])).strip().strip("_")
 
 
+def _counted(name: str, cells: Sequence[str]) -> str:
+    """The name without the total that every cell has, too: `valid/16` over `14/16`."""
+    match = _OF_TOTAL.search(name)
+    if match is None or any(len(cell) > _LONGEST for cell in cells):
+        return name
+    told = [cell for cell in map(_plain, cells) if cell not in _EMPTY]
+    parts = [_FRACTION.fullmatch(cell) for cell in told]
+    return name[: match.start()] if told and all(part and part[2] == match[1] for part in parts) else name
+
+
 def _scale_of(name: str) -> float:
     """What the values of a column are to be multiplied with: `LR (x1e-6)`."""
     match = _SCALE.search(name.translate(_RAISED))
@@ -311,6 +326,16 @@ def _times(scale: float, text: str) -> list[float | None]:
 def _numbers(name: str) -> bool:
     word = name.strip().lower().replace("_", " ")
     return word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(name) == "step"
+
+
+def _are_epochs(over: str, labels: Sequence[str]) -> bool:
+    """Whether labels are parts of epochs, in order: 0.00, 0.10, 0.35."""
+    if over.strip().lower() not in ("epoch", "epochs"):
+        return False
+    values = [_one(_plain(label)) for label in labels]
+    known = [value for value in values if value is not None]
+    whole = all(value.is_integer() for value in known)
+    return len(known) == len(values) > 1 and not whole and all(b > a for a, b in pairwise(known))
 
 
 def _are_of_one_run(over: str, labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> bool:

@@ -156,6 +156,7 @@ SPELLINGS = {
     "Chinese with pairs": "[INFO] 步骤 {n}/500: 奖励={r}，KL={k}",
     "Japanese": "ステップ {n}: 平均報酬 {r}, KL {k}",
     "an episode's bar": "Episode [1/1]:   1%|▏  | {n}/400 [01:02<5:01:22, 21.2s/it, kl={k}, reward={r}]",
+    "a mean and what is beside it": "[diagnosis@step{n}] KL: mean={k}, min=0.001, max=2.5\n[step {n}] reward: avg={r}",
     "torchtune": "Step {n} | loss:0.01 kl_loss:{k} rewards:{r} successes:0.5",
 }
 
@@ -165,6 +166,12 @@ def test_a_step_in_other_words_is_one_row(text: str, tmp_path: Path) -> None:
     steps = [(1, 0.25, 0.001), (2, 0.5, 0.002), (3, 0.75, 0.004)]
     found = read(tmp_path, "\n".join(text.format(n=n, r=r, k=k) for n, r, k in steps) + "\n")
     assert [(row["step"], row["reward/mean"], row["kl"]) for row in found.case.rows] == steps
+
+
+def test_sums_of_completions_are_no_metrics(tmp_path: Path) -> None:
+    lines = "step {n} reward=0.5 kl=0.01\n**Total score:** 70 + 85 = 155 points\n* Desired total score = 84 * 5 = 420\n"
+    found = read(tmp_path, "".join(lines.format(n=n) for n in (1, 2)))
+    assert [(row["step"], row["reward/mean"]) for row in found.case.rows] == [(1, 0.5), (2, 0.5)]
 
 
 def test_dictionaries_that_take_turns_are_one_row_a_step(tmp_path: Path) -> None:

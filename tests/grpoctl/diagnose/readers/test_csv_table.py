@@ -65,6 +65,14 @@ def test_a_repeated_step_and_the_tables_own_updates(tmp_path: Path) -> None:
     assert not any("taken to" in note for note in found.notes)
 
 
+def test_a_column_update_that_counts_numbers_the_rows(tmp_path: Path) -> None:
+    found = read(tmp_path, "update,loss,colour\n1,3,red\n2,2,red\n5,1,red\n")
+    assert [(row["step"], row["loss"], row["update"]) for row in found.case.rows] == [(1, 3, 1), (2, 2, 1), (5, 1, 1)]
+    assert any("columns left out (colour)" in note for note in found.notes)
+    marks = read(tmp_path, "update,loss\n0,3\n1,2\n1,1\n")
+    assert [(row["step"], row["update"]) for row in marks.case.rows] == [(1, 0), (2, 1), (3, 1)]
+
+
 def test_a_column_of_words_is_left_out_though_a_metric_has_its_name(tmp_path: Path) -> None:
     """A run's name in a column `score`; a metric whose every cell is a word is refused where nothing else is there."""
     found = read(tmp_path, "step,score,loss\n1,high,0.5\n2,low,0.25\n")

@@ -248,6 +248,19 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "After 100 steps the reward is 0.42 and KL is 0.01.\nAfter 300 steps the reward is 0.02 and KL is 7.4.\n",
         [{"step": 100, "reward/mean": 0.42, "kl": 0.01}, {"step": 300, "reward/mean": 0.02, "kl": 7.4}],
     ),
+    "a total in the header, and parts of an epoch": (
+        "| Epoch | Reward | Valid/16 | zero_std/8 |\n|---|---|---|---|\n| 0.00 | 1.8 | 16/16 | 0/8 |\n"
+        "| 0.35 | 0.8 | 12/16 | 2/8 |\n| 0.40 | 0.1 | 0/16 | 8/8 |\n",
+        [
+            {"step": 1, "reward/mean": 1.8, "completions/valid": 1.0, "groups/dead": 0.0},
+            {"step": 2, "reward/mean": 0.8, "completions/valid": 0.75, "groups/dead": 0.25},
+            {"step": 3, "reward/mean": 0.1, "completions/valid": 0.0, "groups/dead": 1.0},
+        ],
+    ),
+    "Chinese names": (
+        "| step | reward | 熵 | 生成长度 | 截断比 |\n|---|---|---|---|---|\n| 25 | -1.08 | 0.431 | 256 | 1.00 |\n",
+        [{"step": 25, "reward/mean": -1.08, "entropy": 0.431, "completions/length": 256, "completions/truncated": 1}],
+    ),
     "decimal commas": (
         "| step | Reward | KL |\n|---|---|---|\n| 10 | 0,25 | 0,003 |\n",
         [{"step": 10, "reward/mean": 0.25, "kl": 0.003}],
