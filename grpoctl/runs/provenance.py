@@ -130,11 +130,11 @@ def versions(packages: Sequence[str]) -> dict[str, str | None]:
 class AskedGit:
     """Questions to git about the repository of a folder, asked when this is made: each answers in some milliseconds.
 
-    Within `seconds` of that all have answered, or are given up at the end of the `with` block.
+    What has not answered `seconds` after its answer is wanted is given up, and so is all at the end of a `with` block.
     """
 
     def __init__(self, cwd: Path, seconds: float = GIT_SECONDS) -> None:
-        self._cwd, self._deadline = cwd, time.monotonic() + seconds
+        self._cwd, self._seconds = cwd, seconds
         self._commit, self._diff = _ask_git(cwd, *_COMMIT), _ask_git(cwd, *_DIFF)
         self._remote = None if cwd in _remotes else _ask_git(cwd, *_REMOTE)
 
@@ -155,10 +155,11 @@ class AskedGit:
         A diff above DIFF_LIMIT bytes is cut and `diff_cut` says so. `dirty` and `diff` are null where git took too
         long.
         """
-        if not (commit := _answer(self._commit, self._deadline)):
+        deadline = time.monotonic() + self._seconds
+        if not (commit := _answer(self._commit, deadline)):
             return None
-        diff = _answer(self._diff, self._deadline)
-        if remote := _answer(self._remote, self._deadline):
+        diff = _answer(self._diff, deadline)
+        if remote := _answer(self._remote, deadline):
             _remotes[self._cwd] = without_credentials(remote.decode("utf-8", "replace").strip())
         return {
             "commit": commit.decode("ascii", "replace").strip(),
