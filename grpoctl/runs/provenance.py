@@ -39,8 +39,9 @@ PACKAGES = (
 )  # fmt: skip
 _SHOWN = 12  # digits of a hash in a note
 
-# Without these, a repository's own configuration could run programs, ask for a password or fetch over the network.
-_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", "--no-pager")
+# Without these, a repository's own configuration could run programs, ask for a password or fetch over the network, and
+# a diff would rewrite the index of touched files: one that is given up then would leave its lock behind.
+_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", "-c", "diff.autoRefreshIndex=false", "--no-pager")
 _COMMIT = ("rev-parse", "--verify", "--quiet", "HEAD")
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "HEAD")
 _REMOTE = ("config", "--get", "remote.origin.url")

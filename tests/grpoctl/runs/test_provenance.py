@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -55,6 +56,16 @@ def test_a_dirty_repository_with_a_secret_in_its_remote(repository: Path) -> Non
     assert state["dirty"] is True
     assert "-one\n+two" in state["diff"]
     assert state["remote"] == "https://***@host/x.git"
+
+
+@pytest.mark.process
+def test_asking_writes_nothing_into_the_repository(repository: Path) -> None:
+    os.utime(repository / "a.txt", (1, 1))  # git would look at it again, and note that it is as before
+    index = (repository / ".git" / "index").read_bytes()
+    state = git_state(repository)
+    assert state is not None
+    assert (state["dirty"], state["diff"]) == (False, "")
+    assert (repository / ".git" / "index").read_bytes() == index
 
 
 @pytest.mark.process

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.config import RunSpec
-from grpoctl.executors.base import Died, Ended, Event
+from grpoctl.executors.base import Died, Ended, Event, JobDone
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
@@ -135,6 +135,22 @@ def test_the_next_job_is_ready_before_a_worker_is_free(home: Home) -> None:
     study = studies(home)[0]
     assert len(document(study)["jobs"]) == 3
     assert len(list(study.path.glob("runs/*/spec.yaml"))) == 3
+
+
+def test_what_a_job_showed_is_in_the_book_before_anything_else_happens(home: Home) -> None:
+    ended: list[int] = []
+
+    class Comparing(PaperExecutor):
+        def events(self, timeout: float) -> list[Event]:
+            if self.began:
+                jobs = document(studies(home)[0])["jobs"]
+                assert sum("seen" in job for job in jobs) == len(ended)
+            events = super().events(timeout)
+            ended.extend(event.job for event in events if isinstance(event, JobDone))
+            return events
+
+    drive(home, Comparing())
+    assert len(ended) > 10
 
 
 def test_a_study_asked_to_stop_begins_nothing_more_and_is_gone_on_with(

@@ -70,6 +70,9 @@ def test_a_second_load_reads_the_cache(built: tuple[Path, Any, Any]) -> None:
     assert equal(again, model)
     assert words.get_vocab() == tokenizer.get_vocab()
     assert (folder_of(root) / "model.safetensors").stat().st_mtime_ns == before
+    with torch.no_grad():
+        next(again.parameters()).zero_()  # a model is the caller's own
+    assert equal(builtin.load(PAIRS, SMALL, root)[0], model)
     assert not list(root.glob("*.*.*"))  # no work left lying about
     assert sorted(path.name for path in root.iterdir()) == [folder_of(root).name, f"{folder_of(root).name}.lock"]
 

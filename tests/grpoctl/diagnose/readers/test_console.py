@@ -169,9 +169,8 @@ def test_a_step_in_other_words_is_one_row(text: str, tmp_path: Path) -> None:
 
 
 def test_sums_of_completions_are_no_metrics(tmp_path: Path) -> None:
-    lines = "step {n} reward=0.5 kl=0.01\n**Total score:** 70 + 85 = 155 points\n* Desired total score = 84 * 5 = 420\n"
-    found = read(tmp_path, "".join(lines.format(n=n) for n in (1, 2)))
-    assert [(row["step"], row["reward/mean"]) for row in found.case.rows] == [(1, 0.5), (2, 0.5)]
+    lines = "loss: 0.1 and kl: 0.01\n**Total score:** 70 + 85 = 155 points\n* Desired total score = 84 * 5 = 420\n"
+    assert all("reward/mean" not in row for row in read(tmp_path, lines * 5).case.rows)
 
 
 def test_dictionaries_that_take_turns_are_one_row_a_step(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
     ),
     "a total in the header, and parts of an epoch": (
         "| Epoch | Reward | Valid/16 | zero_std/8 |\n|---|---|---|---|\n| 0.00 | 1.8 | 16/16 | 0/8 |\n"
-        "| 0.35 | 0.8 | 12/16 | 2/8 |\n| 0.40 | 0.1 | 0/16 | 8/8 |\n",
+        "| 0.35 | 0.8 | 12/16 | 2/8 |\n| 1.00 | 0.1 | 0/16 | 8/8 |\n",
         [
             {"step": 1, "reward/mean": 1.8, "completions/valid": 1.0, "groups/dead": 0.0},
             {"step": 2, "reward/mean": 0.8, "completions/valid": 0.75, "groups/dead": 0.25},
