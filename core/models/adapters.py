@@ -132,9 +132,10 @@ def save(model: Any, folder: Path) -> None:
     """A PEFT model's adapter alone, another model whole, in safetensors. The base of an adapter is named by its path
     or hub id, as it was loaded. Raises StorageError.
     """
-    # `auto` would ask the hub whether an embedding grew; ours never do.
-    words = {} if getattr(model, "peft_config", None) is None else {"save_embedding_layers": False}
-    model.create_or_update_model_card = lambda _folder: None  # peft's, a form to be filled in: ours tells of the run
+    words = {}
+    if getattr(model, "peft_config", None) is not None:
+        words = {"save_embedding_layers": False}  # `auto` would ask the hub whether an embedding grew; ours never do
+        model.create_or_update_model_card = lambda _folder: None  # a form to be filled in: our card tells of the run
     try:
         with no_progress_bars():
             model.save_pretrained(folder, **words)

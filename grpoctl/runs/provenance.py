@@ -143,12 +143,9 @@ class AskedGit:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in (self._commit, self._diff, self._remote):
-            if process is not None and process.poll() is None:
+        for process in filter(None, (self._commit, self._diff, self._remote)):
+            with process:  # waits for it, and closes its pipe
                 process.kill()
-            if process is not None:
-                with process:  # waits for it, and closes its pipe
-                    pass
 
     def state(self) -> dict[str, Any] | None:
         """commit, dirty, diff (against the commit, tracked files only), remote; None where there is no commit.

@@ -4,8 +4,9 @@ What is here: the candidates of a search, and the driver of such a study. What i
 believed of the candidates (allocation).
 
 A job is a candidate's run with one seed up to a share of its budget. It pauses there, at an evaluation, with a
-checkpoint; a later job may go on with it. Jobs stand in sweep.json in the order they were given out, each with what it
-showed. They come in rounds, and a round follows from those before it: so a killed study repeats itself.
+checkpoint; a later job may go on with it. Jobs stand in sweep.json in the order they are given out, each with what it
+showed; the last one may be ready, and wait for a worker. They come in rounds, and a round follows from those before it:
+so a killed study repeats itself.
 """
 
 from __future__ import annotations
