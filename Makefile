@@ -35,7 +35,7 @@ slow: $(VENV)/.installed-dev
 
 services: $(VENV)/.installed-dev
 	sh tests/services/install.sh $(BIN)/python
-	OMP_NUM_THREADS=1 timeout 1200 $(BIN)/python -m $(strip pytest -m services -n 0 $(ARGS))
+	OMP_NUM_THREADS=1 timeout 1800 $(BIN)/python -m $(strip pytest -m services -n 0 $(ARGS))
 
 # Whether there is a device is found out first, in no time; only then is anything installed. A torch that sees the device is
 # used where it is and never replaced: constraints.txt pins torch's version, not its build, and a $(VENV) made from an

@@ -42,6 +42,7 @@ LEAD = 120  # seconds before the time limit that the runs leave; a quarter of a 
 LEAST_LEAD = 15
 TRIES = 3  # times that a worker is lost at a job without any progress, or ends as soon as it has started
 SHORT_LIFE = 60.0  # seconds
+HELD = "launch failed requeued held"  # the reason of a job that SLURM starts again only when somebody releases it
 _JOB_FILE = "job-id"
 _NO_LIMIT = ("UNLIMITED", "INFINITE")
 
@@ -380,6 +381,10 @@ class Slurm:
                 self._cancel([str(seat.id)])
                 self._ended(seat, f"was not heard of for {silent:.0f} s")
                 seat.id = None
+        elif reason.replace("_", " ") == HELD:
+            self._cancel([str(seat.id)])
+            self._ended(seat, "could not be started again by SLURM, which holds it")
+            self._gone(seat)
         else:
             self._ended(seat, "was queued again by SLURM")
             seat.waiting = seat.waiting or time.monotonic()  # for a node, or once more

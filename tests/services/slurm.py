@@ -110,8 +110,15 @@ class Cluster:
         return self.ask("squeue", "--noheader", "--format=%i").split()
 
     def limit(self, job: str, minutes: int) -> None:
-        """Set the time limit of a job that runs."""
-        self.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
+        """Set the time limit of a job, unless it has ended."""
+
+        def known() -> bool:  # a controller that is busy is asked again
+            self.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
+            shown = self.ask("scontrol", "show", "job", job)
+            limited = f"TimeLimit={minutes // 60:02d}:{minutes % 60:02d}:00" in shown
+            return limited or re.search("JobState=(COMPLETED|FAILED|CANCELLED)", shown) is not None
+
+        eventually(known, f"job {job} has a limit of {minutes} minutes")
 
     def restarts(self, job: str) -> int:
         """How often a job was queued again."""

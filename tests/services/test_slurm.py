@@ -17,7 +17,7 @@ from tests.end_to_end.cli import Cli, Zygote, eventually, rows_of
 from tests.services import workload
 from tests.services.daemons import open_folder
 from tests.services.slurm import Cluster, missing
-from tests.services.workload import LIMIT, ended, study_in
+from tests.services.workload import ended, meanwhile, study_in
 
 pytestmark = [pytest.mark.services, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -95,18 +95,21 @@ def test_time_limits_and_a_lost_node_change_nothing_about_a_sweep(cluster: Clust
     pool = ended(user.with_environment(GRPOCTL_HOME=str(elsewhere.path)).start(*sweep()), elsewhere)
     assert pool.returncode == 0, pool.stderr
 
-    paced = user.with_environment(**{workload.PACE: "0.6"})
+    slow = user.folder / "slow"
+    paced = user.with_environment(**{workload.PACE: "0.6", workload.SLOW: str(slow)})
     started = paced.start(*sweep("--executor", "slurm", "--slurm-partition", "short", "--slurm-time", "60"))
-    eventually(lambda: at_work(user.home, "n1"), "a run is under way on n1", LIMIT)
+    meanwhile(user.home, lambda: at_work(user.home, "n1"), "a run is under way on n1")
+    slow.touch()  # the signal finds this run under way: between two runs a worker would just end
     for job in cluster.jobs():
         cluster.limit(job, 3)  # SLURM then sends its signal within half a minute, two minutes before the limit
-    eventually(lambda: any(len(hosts(run)) > 1 for run in runs_of(user.home)), "a run went on in another job", LIMIT)
+    meanwhile(user.home, lambda: any(len(hosts(run)) > 1 for run in runs_of(user.home)), "a run went on in another job")
+    slow.unlink()
     assert any(cluster.restarts(job) for job in cluster.jobs())  # queued again, not submitted anew
     for job in cluster.jobs():
         cluster.limit(job, 60)
-    lost = eventually(lambda: at_work(user.home, "n1"), "a run is under way on n1", LIMIT)
+    lost = meanwhile(user.home, lambda: at_work(user.home, "n1"), "a run is under way on n1")
     cluster.lose_node("n1")
-    eventually(lambda: hosts(lost)[-1] == "n2", "the run goes on on n2", LIMIT)
+    meanwhile(user.home, lambda: hosts(lost)[-1] == "n2", "the run goes on on n2")
     cluster.start_node("n1")
     done = ended(started, user.home)
 
@@ -120,11 +123,11 @@ def test_time_limits_and_a_lost_node_change_nothing_about_a_sweep(cluster: Clust
 def test_a_killed_driver_takes_its_workers_along_and_another_one_goes_on(cluster: Cluster, user: Cli) -> None:
     first = sweep("--executor", "slurm", "--trials", "2", "--slurm-args", "--comment=first")
     started = user.with_environment(**{workload.PACE: "0.6"}).start(*first)
-    eventually(lambda: at_work(user.home, "n1") and at_work(user.home, "n2"), "both workers are at work", LIMIT)
+    meanwhile(user.home, lambda: at_work(user.home, "n1") and at_work(user.home, "n2"), "both workers are at work")
     before = set(cluster.jobs())
     assert len(before) == 2
     started.send(signal.SIGKILL)
-    eventually(lambda: not before & set(cluster.jobs()), "its workers have ended by themselves", LIMIT)
+    meanwhile(user.home, lambda: not before & set(cluster.jobs()), "its workers have ended by themselves")
     claims = [claim for run in runs_of(user.home) if (claim := newest_claim(run.path)) is not None]
     assert all(claim.ended for claim in claims)
     done = ended(user.start(*sweep("--executor", "slurm", "--trials", "2", "--resume")), user.home)

@@ -7,7 +7,9 @@ busy one.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, studies
@@ -15,6 +17,7 @@ from tests.end_to_end.cli import Done, Started, eventually
 
 PACE = "PACE"  # seconds that a call of the reward takes; none where it is not set
 HOLD = "HOLD"  # a file: while it is there, no reward is given
+SLOW = "SLOW"  # a file: while it is there, a call takes four seconds more
 REWARD = """\
 import os
 import time
@@ -23,6 +26,9 @@ import time
 def score(completions, row, **kwargs):
     time.sleep(float(os.environ.get("PACE", "0")))
     while os.path.exists(os.environ.get("HOLD", "")):
+        time.sleep(0.1)
+    until = time.monotonic() + 4
+    while os.path.exists(os.environ.get("SLOW", "")) and time.monotonic() < until:
         time.sleep(0.1)
     return [(len(text) * 7 + number) % 5 / 4 for text, number in zip(completions, row)]
 """
@@ -56,7 +62,7 @@ budget: {completions: 192, generation_batch_size: 8}
 trials: 6
 """
 NAME = "paced-study"
-LIMIT = 900.0  # seconds that a sweep here may take on a busy machine
+LIMIT = 480.0  # seconds that a sweep here may take on a busy machine
 
 
 def write(folder: Path) -> None:
@@ -78,12 +84,25 @@ def study_in(home: Home) -> StudyDir:
     return next(iter(studies(home)), StudyDir(path=home.path / "sweeps" / "none yet"))
 
 
+def over(home: Home) -> bool:
+    """True when the sweep has ended."""
+    state = study_in(home).state
+    return state.exists() and json.loads(state.read_text(encoding="utf-8"))["status"] != "RUNNING"
+
+
 def ended(started: Started, home: Home) -> Done:
     """A sweep once it has ended, which may take longer than one looks at a single command."""
-
-    def over() -> bool:
-        state = study_in(home).state
-        return state.exists() and json.loads(state.read_text(encoding="utf-8"))["status"] != "RUNNING"
-
-    eventually(over, "the sweep has ended", LIMIT)
+    eventually(lambda: over(home), "the sweep has ended", LIMIT)
     return started.wait()
+
+
+def meanwhile(home: Home, holds: Callable[[], Any], what: str) -> Any:
+    """What `holds` gives as soon as it is true, while the sweep goes on; fails at once where the sweep ends before."""
+
+    def found() -> Any:
+        late = over(home)  # before looking: what came true with the sweep's end is then seen
+        got = holds()
+        assert got or not late, f"the sweep ended before it came true: {what}"
+        return got
+
+    return eventually(found, what, LIMIT)

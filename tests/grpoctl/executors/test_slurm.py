@@ -242,6 +242,26 @@ def test_a_worker_that_waits_in_the_queue_may_do_so_for_ever(
     assert "Resources" in said[0]
 
 
+@pytest.mark.parametrize("reason", ["launch failed requeued held", "launch_failed_requeued_held"])
+def test_a_job_that_slurm_failed_to_start_and_holds_is_replaced(
+    played: Played, study: StudyDir, make: Make, reason: str
+) -> None:
+    executor = make(1)
+    executor.submit(Job(number=0, runs=runs(study, "a")))
+    played.queue(f"1|PENDING|{reason}", "2|PENDING|Priority")
+    for _ in range(3):
+        assert executor.events(0) == []
+    assert (len(played.submitted), played.cancelled) == (2, ["1"])
+
+
+def test_a_job_that_somebody_holds_stays(played: Played, study: StudyDir, make: Make) -> None:
+    executor = make(1)
+    executor.submit(Job(number=0, runs=runs(study, "a")))
+    played.queue("1|PENDING|JobHeldUser")
+    executor.events(0)
+    assert (len(played.submitted), played.cancelled) == (1, [])
+
+
 def test_jobs_that_end_as_soon_as_they_start_end_the_sweep(played: Played, study: StudyDir, make: Make) -> None:
     executor = make(1)
     executor.submit(Job(number=0, runs=runs(study, "a")))
