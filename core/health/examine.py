@@ -13,7 +13,7 @@ from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
 from core.health.rules.dead_run import dead_run
 from core.health.rules.end_token import completion_mask, missing_eos
-from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_stood
+from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_fell, reward_stood
 from core.health.rules.first_update import collapse_at_first_update
 from core.health.rules.gains import by_stages, no_gain, noise
 from core.health.rules.group_of_one import group_of_one
@@ -64,7 +64,9 @@ RULES: Mapping[str, Rule] = {
     "learning-rate": learning_rate,
     "dead-run": dead_run,
     "policy-collapse": policy_collapse,
-    "level-break": lambda case: level_break(case) or (() if policy_collapse(case) else fell_in_few(case)),
+    "level-break": lambda case: (
+        level_break(case) or (() if policy_collapse(case) else fell_in_few(case) or reward_fell(case))
+    ),
     "truncation": truncation,
     "numerical": numerical,
     "kl-level": kl_level,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,6 +25,7 @@ from grpoctl.config.layers import Keys, Layer, Place, dotted
 
 MAX_BYTES = 256 * 1024  # a spec is a few kilobytes; what is larger is not one, and would only take minutes to parse
 MAX_NODES = 10_000  # after aliases are expanded
+_DEEP = re.compile(r"^[ ?:\-]{200}", re.MULTILINE)
 _TAG = "tag:yaml.org,2002:"
 _TEXT = {_TAG + "str", _TAG + "timestamp", _TAG + "value"}  # the last two are YAML 1.1: in 1.2 a date is a string
 
@@ -48,13 +50,13 @@ def read_document(file: Path, kind: Kind = SPEC) -> Layer:
     return document_of(read_text(file, kind), file, kind)
 
 
-def document_of(text: str, file: Path, kind: Kind = SPEC) -> Layer:
-    """The mapping that a file's text is. Raises SpecError."""
+def document_of(text: str, file: Path, kind: Kind = SPEC, *, generated: bool = False) -> Layer:
+    """The mapping that a file's text is; `generated`: block_yaml made it, so it is read faster. Raises SpecError."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("%"):  # `%YAML 1.1` would turn `no` into false for this file only
             message = f"YAML directives are not allowed; {kind.name} is YAML 1.2"
             raise SpecError(message, file=file, line=number)
-    node = _compose(text, file)
+    node = _compose(text, file, _quick_nodes if generated else _nodes)
     if node is None:
         raise SpecError(f"the file is empty; {kind.name} is {kind.holds}", file=file)
     if not isinstance(node, MappingNode):
@@ -115,10 +117,29 @@ def _value(text: str) -> object:
     return _Reader(file=None).value(node, ())
 
 
-def _compose(text: str, file: Path | None) -> Node | None:
+@lru_cache(maxsize=64)  # a sweep reads the same few files for each of its runs; parsing is nearly all a load costs
+def _nodes(text: str) -> object:
+    return YAML(typ="safe", pure=True).compose(text)
+
+
+def _quick_nodes(text: str) -> object:
+    """The same nodes by ruamel's parser in C, where it is installed; what that refuses, the exact one is to explain.
+
+    Not for what people write: in places it takes tabs that YAML 1.2 forbids, and counts lines otherwise. Nor for what
+    is nested deeply, which exhausts its stack: block_yaml's texts are not.
+    """
+    if _DEEP.search(text) or text.count("[") + text.count("{") > 1000:
+        return _nodes(text)
+    try:
+        return YAML(typ="safe").compose(text)
+    except (YAMLError, UnicodeError):
+        return _nodes(text)
+
+
+def _compose(text: str, file: Path | None, parse: Callable[[str], object] = _nodes) -> Node | None:
     """The node graph of one document, or None where it is empty."""
     try:
-        node = _nodes(text)
+        node = parse(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
@@ -134,11 +155,6 @@ def _compose(text: str, file: Path | None) -> Node | None:
         raise SpecError("not valid YAML: nested too deeply", file=file) from None
     assert node is None or isinstance(node, Node)
     return node
-
-
-@lru_cache(maxsize=64)  # a sweep reads the same few files for each of its runs; parsing is nearly all a load costs
-def _nodes(text: str) -> object:
-    return YAML(typ="safe", pure=True).compose(text)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -58,7 +58,7 @@ def read_resolved(path: Path, overrides: Sequence[str] = ()) -> RunSpec:
 
 @lru_cache(maxsize=8)  # a run's is read for all that is written of it; a spec is never changed
 def _spec_of(text: str, path: Path, overrides: tuple[str, ...]) -> RunSpec:
-    document = document_of(text, path)
+    document = document_of(text, path, generated=True)
     if overrides:
         document = merge(document, override_layer(overrides, document.tree))
     try:

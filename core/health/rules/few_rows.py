@@ -31,7 +31,9 @@ GONE, GONE_ROWS = 0.02, 3  # of the reward, over so many rows: a fall that needs
 SAME = 0.05  # nats a token: a policy that is where it was
 CUT = 0.4  # of the completions, more than before
 SIGNIFICANT = 1e-3
-MANY, LONG = 20, 50  # rows, and steps that they stand for: fewer do not show that nothing rises
+MANY, LONG = 10, 50  # rows; and steps that a few rows far apart stand for: fewer do not show that nothing rises
+RISES, FALLS = 2.0, -4.0  # standard errors of a line: told from noise, and beyond doubt
+MUCH = 0.25  # of the early reward: so much lost is worth a warning
 LITTLE = 0.05  # of the early level: of four to seven values no more is a rise
 SOLVED = 0.85  # of the largest reward: what has so much has little to gain
 WORSE = 0.15  # of the first evaluation, and ...
@@ -154,25 +156,53 @@ def _changed(before: Sequence[Row], since: Sequence[Row]) -> list[str]:
     return words
 
 
+def reward_fell(case: Case) -> Sequence[Finding]:
+    """A warning where the training reward falls all along, and no evaluation says otherwise; documented with
+    `policy-collapse`.
+    """
+    if evaluations(case) or case.stages or series(case.rows, "eval/reward"):
+        return ()
+    column, points = _judged_by(case, ())
+    line, values = trend(points), [value for _, value in points]
+    third = max(1, len(values) // 3)
+    early, late = (fmean(values[:third]), fmean(values[-third:])) if values else (0.0, 0.0)
+    if line is None or line.z > FALLS or early - late < MUCH * abs(early):
+        return ()
+    return (
+        Finding(
+            id="policy-collapse",
+            severity="warning",
+            summary=(
+                f"{column} falls from {early:.3g} in the first third to {late:.3g} in the last (trend {line.z:+.1f} "
+                "standard errors), and it is what the policy is trained on: the policy loses what it could, or prompts "
+                "or the reward became harder meanwhile"
+            ),
+            evidence={"early": early, "late": late, "rows": len(values), "trend_z": line.z, "metric": column},
+            advice="ask the first and the last checkpoint the same prompts; see what KL and entropy did meanwhile",
+            confidence="weak",
+            decider=Decider(question="do the same prompts earn less at the end than at the start?"),
+        ),
+    )
+
+
 def reward_stood(case: Case) -> Sequence[Finding]:
     """An info where the training reward is no better at the end of a log, and no evaluation says otherwise;
     documented with `no-gain`.
     """
-    if evaluations(case) or case.stages:
+    if evaluations(case) or case.stages or reward_fell(case):
         return ()
     held_out = series(case.rows, "eval/reward")
     column, points = _judged_by(case, held_out)
     steps = _steps_of(case, points)
     apart = len(points) >= APART - 1 and steps >= LONG and steps >= APART * len(points)
-    if not apart and (len(points) < MANY or steps < LONG):
+    if not apart and (len(points) < MANY or steps < MANY):
         return ()
     line, values = trend(points), [value for _, value in points]
     third = max(1, len(values) // 3)
     early, late = fmean(values[:third]), fmean(values[-third:])
     most = max([*values, *values_of(case.stage_rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
-    rises = line.z >= 1 if line is not None else late - early > max(LITTLE * abs(early), spread(values))
-    better = late > early and line is not None and not apart
-    if rises or better or early >= SOLVED * most or max(values) == min(values):
+    rises = line.z >= RISES if line is not None else late - early > max(LITTLE * abs(early), spread(values))
+    if rises or early >= SOLVED * most or max(values) == min(values):
         return ()
     if column != "eval/reward" and len(held_out) > 1 and held_out[-1][1] > held_out[0][1]:
         return ()
@@ -182,7 +212,8 @@ def reward_stood(case: Case) -> Sequence[Finding]:
             id="no-gain",
             severity="info",
             summary=(
-                f"{column} did not rise in {steps} steps: {early:.3g} in the first third, {late:.3g} in the last{how}: "
+                f"{column} {'rose by no more than noise' if late > early else 'did not rise'} in {steps} steps: "
+                f"{early:.3g} in the first third, {late:.3g} in the last{how}: "
                 "nothing was gained, or it needs more steps than these"
             ),
             evidence={

@@ -35,6 +35,7 @@ JUMP, BACK = 1.0, 0.1  # nats a token: a step far away, and the steps around it 
 JUMPED = 100.0  # times what the KL is on those
 JUMPS, OFTEN = 2, 0.15  # so many of them, and such a share of the rows: a few single spikes are an estimator's tail
 NEGATIVE = -1e-6  # an estimator that cannot be negative may be so by rounding
+MANY, OFTEN_FAR = 8, 1 / 3  # rows after the first fifth, and the share of them that no scatter makes so far
 _QUESTION = (
     "is it the reference or the sampling? Score one batch with both models before any update, drawn without top_p, "
     "top_k, min_p, a repetition penalty and constraints: a KL that is left is the reference's"
@@ -108,6 +109,9 @@ def kl_level(case: Case) -> Sequence[Finding]:
     higher than it was; and the reward, if it is there. A log that begins when the KL is high already: twice its early
     level, each of the last three at least 1 nat a token (50), and a reward on a line that falls by three standard
     errors or more.
+
+    Where it scatters: a nat a token (50) or more on a third of the rows after the first fifth, which began below 0.1
+    (5), and a reward is there.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
@@ -286,8 +290,11 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
     near = bool(rewards) and after <= before and min(last) < FAR * level.far
-    if not _left(level, early, last, NEAR if near else FAR) and (few or not _fell(case, level, early, last)):
+    often = _often_far(level, early)
+    left = _left(level, early, last, NEAR if near else FAR) or (bool(rewards) and often > 0)
+    if not left and (few or not _fell(case, level, early, last)):
         return None
+    near = near and not often
     paid = gain is not None and gain[2]
     if paid and (few or min(last) < LEFT * level.far):
         return None
@@ -296,7 +303,12 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     return Finding(
         id="kl-runaway",
         severity="error" if fell else "warning",
-        summary=f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: "
+        summary=(
+            f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: "
+            if not often or min(last) >= HUGE_KL * level.far
+            else f"the KL is {HUGE_KL * level.far:.1f} {level.unit} or more on {often:.0%} of the rows since it was "
+            f"{early:.3g}{how}: "
+        )
         + ("so far away a reward is hardly of the task any more" if paid else "nothing pays for leaving"),
         evidence={
             "early": early, "late": median(last), "rows": len(values), "column": level.column,
@@ -316,6 +328,13 @@ def _runaway(case: Case, level: Level) -> Finding | None:
 def _left(level: Level, early: float, last: Sequence[float], least: float) -> bool:
     """Whether the KL is ten times its early level, and at least so far."""
     return median(last) >= GROWN * max(early, 0.0) and min(last) >= least * level.far
+
+
+def _often_far(level: Level, early: float) -> float:
+    """The share of the later rows that are a nat away or more; 0 where it is no third, or the KL was never at home."""
+    later = level.values[len(level.values) // 5 :]
+    share = fmean(value >= HUGE_KL * level.far for value in later)
+    return share if len(later) >= MANY and early <= HIGH * level.far and share >= OFTEN_FAR else 0.0
 
 
 def _fell(case: Case, level: Level, early: float, last: Sequence[float]) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from core.config import RunSpec
 from core.errors import NotFoundError, SpecError
 from grpoctl.config import dump, load, plain, read_resolved
+from grpoctl.config.documents import document_of
 
 SPEC = load("p31", overrides=["early_stopping={patience: 3}"]).spec
 
@@ -97,6 +98,11 @@ def test_the_file_is_block_style_complete_and_stable(tmp_path: Path) -> None:
         ("name: x\n", "spec.yaml: line 1: title: is missing"),
         ("name: x\nnmae: y\n", "spec.yaml: line 2: nmae: unknown key; did you mean name?"),
         ("[]\n", "spec.yaml: line 1: got a list at the top"),
+        ("a: [b\n", "spec.yaml: line 2: not valid YAML: while parsing a flow sequence"),
+        ("a: " + "[" * 100_000, "spec.yaml: not valid YAML: nested too deeply"),
+        ("".join(f"{' ' * depth}a:\n" for depth in range(700)), "spec.yaml: "),
+        ("- " * 100_000 + "a\n", "spec.yaml: "),
+        ("? " * 100_000 + "a\n", "spec.yaml: "),
     ],
 )
 def test_a_damaged_resolved_file_is_refused(text: str, says: str, tmp_path: Path) -> None:
@@ -106,3 +112,11 @@ def test_a_damaged_resolved_file_is_refused(text: str, says: str, tmp_path: Path
     assert says in str(caught.value)
     with pytest.raises(NotFoundError):
         read_resolved(tmp_path / "nothing.yaml")
+
+
+def test_both_parsers_see_the_same_in_what_is_dumped(tmp_path: Path) -> None:
+    pytest.importorskip("_ruamel_yaml")
+    for title in HARD_TEXTS:
+        text = dump(RunSpec.model_validate({**plain(SPEC), "title": title}))
+        quick, exact = (document_of(text, tmp_path, generated=quickly) for quickly in (True, False))
+        assert (quick.tree, quick.places) == (exact.tree, exact.places)

@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from core.health.case import Case, Settings
-from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_stood
+from core.health.examine import examine
+from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_fell, reward_stood
 
 
 def case(reward: Sequence[float], *, apart: int = 25, **columns: Sequence[float]) -> Case:
@@ -109,14 +110,21 @@ def test_a_reward_that_is_no_better_at_the_end() -> None:
     assert finding.evidence["steps"] == 60
 
 
+def test_a_rise_within_noise_is_none() -> None:
+    (finding,) = reward_stood(standing(0.4, 0.42))
+    assert "no more than noise" in finding.summary
+    (short,) = reward_stood(standing(0.4, 0.39, rows=10))
+    assert short.evidence["steps"] == 10
+
+
 @pytest.mark.parametrize(
     "table",
     [
         standing(0.4, 0.5),  # it rose
-        standing(0.4, 0.41),  # perhaps
-        standing(0.4, 0.38, rows=30),  # too short to say so
+        standing(0.4, 0.38, rows=9),  # too short to say so
         standing(0.9, 0.88),  # solved
-        standing(0.0, 0.0, rows=10),
+        standing(0.0, 0.0, rows=9),
+        standing(0.6, 0.3),  # it fell, which is worse
     ],
 )
 def test_a_reward_of_which_that_cannot_be_said(table: Case) -> None:
@@ -158,6 +166,34 @@ def test_parts_stand_for_a_reward_that_a_log_lacks() -> None:
     ]
     (finding,) = reward_stood(Case(rows=rows))
     assert finding.evidence["early"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        (standing(0.6, 0.3, rows=12), True),
+        (standing(-0.4, -0.9, rows=12), True),
+        (standing(0.6, 0.3, rows=4), False),  # four values are no line
+        (standing(0.6, 0.5), False),  # a little
+        (standing(0.3, 0.6), False),
+        (case([0.6 - 0.02 * i for i in range(15)], held_out=[0.3 + 0.01 * i for i in range(15)]), False),
+    ],
+)
+def test_a_reward_that_falls_all_along(table: Case, found: bool) -> None:
+    assert [(finding.id, finding.severity, finding.confidence) for finding in reward_fell(table)] == [
+        ("policy-collapse", "warning", "weak")
+    ] * found
+
+
+def test_falling_by_chance_is_rare() -> None:
+    chance = Random(3)
+    tables = [case([0.4 + chance.gauss(0, 0.1) for _ in range(chance.choice([10, 20, 50]))]) for _ in range(2000)]
+    assert sum(bool(reward_fell(table)) for table in tables) <= 4
+
+
+def test_one_rule_says_that_the_policy_broke() -> None:
+    findings = examine(case([0.8, 0.8, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.001, 0.001, 0.001]))
+    assert [finding.id for finding in findings].count("policy-collapse") == 1
 
 
 LEARNED_AND_LOST = [0.77, 0.94, 0.59, 0.26, 0.44, 0.31]

@@ -217,3 +217,47 @@ def test_a_log_that_begins_far_away_and_goes_further_while_the_reward_falls() ->
         assert "kl-runaway" not in named(averaged(table(DOUBLING, **{"reward/mean": reward})))
     near = averaged(table([0.2 * value for value in DOUBLING], **{"reward/mean": [0.7, 0.7, 0.5, 0.3, 0.2, 0.1, 0, 0]}))
     assert "kl-runaway" not in named(near)
+
+
+SCATTERED = [
+    0.0,
+    0.008,
+    0.01,
+    0.04,
+    0.006,
+    0.144,
+    2.05,
+    0.35,
+    2.47,
+    5.19,
+    0.3,
+    2.2,
+    1.3,
+    0.2,
+    0.32,
+    3.5,
+    0.125,
+    1.9,
+    0.5,
+    0.04,
+]
+STANDS = [0.8, 0.9, 0.85, 0.88] * 5
+
+
+def test_a_kl_that_scatters_far_away_has_run_away() -> None:
+    found = named(table(SCATTERED, **{"reward/mean": STANDS}))
+    assert found["kl-runaway"].severity == "warning"
+    assert "44% of the rows" in found["kl-runaway"].summary
+
+
+@pytest.mark.parametrize(
+    ("kl", "reward"),
+    [
+        (SCATTERED, [0.1 + 0.04 * i for i in range(20)]),  # it is paid
+        ([value / 3 for value in SCATTERED], STANDS),  # rarely a nat away
+        ([0.5 + value for value in SCATTERED], STANDS),  # never at home
+        ([*SCATTERED[:8], 0.04], STANDS[:9]),  # too few rows
+    ],
+)
+def test_a_scattered_kl_that_says_little(kl: list[float], reward: list[float]) -> None:
+    assert "kl-runaway" not in named(table(kl, **{"reward/mean": reward}))
