@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from io import StringIO
@@ -32,7 +33,13 @@ _Representer.add_representer(str, _Representer.represent_str)
 
 def dump(spec: RunSpec) -> str:
     """The spec as block-style YAML, every key present, in the order of the models: stable for equal specs."""
-    return block_yaml(plain(spec))
+    # Key by key is the same text: a study's runs differ in one or two, and writing the rest again is most of the work.
+    return "".join(_block_of(key, json.dumps(value)) for key, value in plain(spec).items())
+
+
+@lru_cache(maxsize=128)
+def _block_of(key: str, value: str) -> str:
+    return block_yaml({key: json.loads(value)})
 
 
 def block_yaml(tree: Mapping[str, object]) -> str:

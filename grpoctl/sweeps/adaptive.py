@@ -399,7 +399,7 @@ class AdaptiveDriver(Driver):
             Point(seed, measure.share(row), float(row[measure.metric]))
             for seed, run in zip(trial.seeds, runs, strict=True)
             for row in read_sound_rows(run)
-            if is_evaluation(row) and row.get(measure.metric) is not None
+            if row.get(measure.metric) is not None and is_evaluation(row)
         )
         graver = (TrialStatus.INVALID_ROLLOUT, TrialStatus.COLLAPSED)
         stands = next((how for how in graver if str(how) in statuses.values()), None)
@@ -491,7 +491,7 @@ def observations(run: RunDir, measure: Yardstick, rungs: Sequence[float], until:
 
     A run that ended by itself has come to the end: what it is worth there counts for the rungs it did not reach.
     """
-    rows = [row for row in read_sound_rows(run) if is_evaluation(row) and row.get(measure.metric) is not None]
+    rows = [row for row in read_sound_rows(run) if row.get(measure.metric) is not None and is_evaluation(row)]
     over = has_result(run) and run_status(run) != Status.PRUNED
     final = measure.value(read_result(run)) if over else None
     shown: list[list[float | None]] = []

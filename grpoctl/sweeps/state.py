@@ -85,7 +85,7 @@ class Book:
         self.trials: dict[int, TrialRecord] = dict(trials or {})
         self.analysis: dict[str, Any] = {}
         self.intervals: Mapping[int, Sequence[float] | None] = {}
-        self._texts: dict[int, tuple[TrialRecord, str]] = {}
+        self._written: dict[int, _Written] = {}
         self._document: dict[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Book:
         return [self.trials[number] for number in sorted(self.trials)]
 
     def _plain(self, trial: TrialRecord) -> dict[str, Any]:
-        return {**_fields(trial), "interval": self._interval(trial.number)}
+        return {**self._as_written(trial).fields, "interval": self._interval(trial.number)}
 
     def _interval(self, number: int) -> Sequence[float] | None:
         interval = self.intervals.get(number)
@@ -136,12 +136,26 @@ class Book:
         return {**empty, **self.analysis}
 
     def _text(self, trial: TrialRecord) -> str:
-        """The trial as one line; only the interval of an old one can have changed, so the rest is kept."""
-        known = self._texts.get(trial.number)
-        if known is None or known[0] is not trial:
-            known = (trial, _json(_fields(trial))[:-1])
-            self._texts[trial.number] = known
-        return f'{known[1]}, "interval": {json.dumps(self._interval(trial.number))}}}'
+        """The trial as one line."""
+        return f'{self._as_written(trial).text}, "interval": {json.dumps(self._interval(trial.number))}}}'
+
+    def _as_written(self, trial: TrialRecord) -> _Written:
+        """The trial without its interval, which alone can change of an old one: the rest is kept."""
+        known = self._written.get(trial.number)
+        if known is None or known.trial is not trial:
+            fields = _fields(trial)
+            known = _Written(trial=trial, fields=fields, text=_json(fields)[:-1])
+            self._written[trial.number] = known
+        return known
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Written:
+    """What the document has of a trial, but for its interval: as plain values, and as the beginning of a line."""
+
+    trial: TrialRecord
+    fields: Mapping[str, Any]
+    text: str
 
 
 def _fields(trial: TrialRecord) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, assert_never
 
 from core.config.task import Domain, WorkflowDslTaskSpec
@@ -65,25 +65,7 @@ class WorkflowDslTask(TextTask):
         return self._built("eval", self.spec.eval_prompts)
 
     def _built(self, split: Literal["train", "eval"], count: int) -> tuple[Example, ...]:
-        seed = self.spec.data_seed
-        texts = {domain: problem_texts(domain, split, seed) for domain in DOMAINS}
-        examples = []
-        for index in range(count):
-            domain = self._domain(unit("domain", seed, split, index))
-            prompt = prompt_text(self.spec.prompt, domain, next(texts[domain]))
-            facts = {"domain": domain, "difficulty": unit("difficulty", seed, split, index)}
-            examples.append(text_example(id=f"{split}-{index:05d}", prompt=prompt, facts=facts))
-        return tuple(examples)
-
-    def _domain(self, u: float) -> Domain:
-        """The domain at `u` of the weights. Walked in a fixed order: the order of the keys in a spec means nothing."""
-        weighted = [domain for domain in DOMAINS if self.spec.domains.get(domain, 0.0) > 0]
-        left = u * sum(self.spec.domains[domain] for domain in weighted)
-        for domain in weighted:
-            left -= self.spec.domains[domain]
-            if left < 0:
-                return domain
-        return weighted[-1]  # rounding
+        return _problems(split, count, self.spec.data_seed, self.spec.prompt, tuple(self.spec.domains.items()))
 
     def score(
         self, examples: Sequence[Example], outputs: Sequence[str], ids: Sequence[Sequence[int]] = ()
@@ -232,3 +214,32 @@ def _structures(patterns: Counter[Workflow]) -> Table:
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+@lru_cache(maxsize=8)  # runs that follow one another in a process mostly have the same ones
+def _problems(
+    split: Literal["train", "eval"],
+    count: int,
+    seed: int,
+    style: problems.Style,
+    weights: tuple[tuple[str, float], ...],
+) -> tuple[Example, ...]:
+    texts = {domain: problem_texts(domain, split, seed) for domain in DOMAINS}
+    examples = []
+    for index in range(count):
+        domain = _domain(unit("domain", seed, split, index), dict(weights))
+        problem = prompt_text(style, domain, next(texts[domain]))
+        facts = {"domain": domain, "difficulty": unit("difficulty", seed, split, index)}
+        examples.append(text_example(id=f"{split}-{index:05d}", prompt=problem, facts=facts))
+    return tuple(examples)
+
+
+def _domain(u: float, weights: Mapping[str, float]) -> Domain:
+    """The domain at `u` of the weights. Walked in a fixed order: the order of the keys in a spec means nothing."""
+    weighted = [domain for domain in DOMAINS if weights.get(domain, 0.0) > 0]
+    left = u * sum(weights[domain] for domain in weighted)
+    for domain in weighted:
+        left -= weights[domain]
+        if left < 0:
+            return domain
+    return weighted[-1]  # rounding

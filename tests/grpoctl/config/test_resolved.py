@@ -14,6 +14,7 @@ from core.config import RunSpec
 from core.errors import NotFoundError, SpecError
 from grpoctl.config import dump, load, plain, read_resolved
 from grpoctl.config.documents import document_of
+from grpoctl.config.resolved import block_yaml
 
 SPEC = load("p31", overrides=["early_stopping={patience: 3}"]).spec
 
@@ -112,6 +113,12 @@ def test_a_damaged_resolved_file_is_refused(text: str, says: str, tmp_path: Path
     assert says in str(caught.value)
     with pytest.raises(NotFoundError):
         read_resolved(tmp_path / "nothing.yaml")
+
+
+def test_key_by_key_is_the_whole() -> None:
+    for title in HARD_TEXTS:
+        spec = RunSpec.model_validate({**plain(SPEC), "title": title, "seed": 2**64, "recorded": {"updates": -0.0}})
+        assert dump(spec) == block_yaml(plain(spec))
 
 
 def test_both_parsers_see_the_same_in_what_is_dumped(tmp_path: Path) -> None:
