@@ -103,7 +103,7 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     kept = [entry for entry in entries if is_entry(entry.cells) and _SUMMARY.isdisjoint(entry.cells)]
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
-    rows = _rows(kept)
+    rows = _rows(kept, settings.get("prompts_per_step"))
     if (known.arguments or {}).get("fp16") is True:
         rows = [_without_overflow(row) for row in rows]
     span = span_of(rows)
@@ -131,8 +131,8 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     return case, notes
 
 
-def _rows(entries: Sequence[Entry]) -> StepTable:
-    """One row a step: an evaluation's values stand in the row of its step."""
+def _rows(entries: Sequence[Entry], prompts: int | None) -> StepTable:
+    """One row a step, which has so many prompts: an evaluation's values stand in the row of its step."""
     names = set[str]().union(*(entry.cells for entry in entries))
     older = is_older(names)
     by_step: dict[int, dict[str, float | None]] = {}
@@ -143,6 +143,7 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
         if trains:
             row["update"] = 1.0
         row.update(metrics)
+        row.update(_dead_by_counts(entry.cells, prompts))
         if is_bounded:
             row.update(bounded_by(metrics))
     rows = [by_step[step] for step in sorted(by_step)]
@@ -151,6 +152,16 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
         for row in equal:  # of the others it is not known how many are dead, where TRL does not say so
             row["groups/dead"] = 1.0
     return rows
+
+
+def _dead_by_counts(cells: Mapping[str, float | None], prompts: int | None) -> dict[str, float | None]:
+    """The dead share of a step that counts the prompts of which no, every or some completion is right (rLLM)."""
+    counts = [cells.get(f"batch/solve_{which}", cells.get(f"solve_{which}")) for which in ("none", "all", "partial")]
+    none, every, some = counts
+    if none is None or every is None:
+        return {}
+    of = float(prompts or 0) if some is None else none + every + some
+    return {"groups/dead": (none + every) / of} if 0 < of and none + every <= of else {}
 
 
 def bounded_by(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

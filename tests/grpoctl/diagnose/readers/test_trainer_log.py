@@ -157,3 +157,23 @@ def test_a_step_logged_twice_is_one_step_with_rounded_rewards() -> None:
     equal = entry(1, reward=0.5, reward_std=1e-8, frac_reward_zero_std=0.0)
     notes = case_of_entries([equal, equal], Known())[1]
     assert any(note.startswith("1 steps") and "rounding" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("counts", "prompts", "dead"),
+    [
+        ({"solve_none": 12.0, "solve_all": 4.0}, 32, 0.5),
+        ({"solve_none": 12.0, "solve_all": 4.0, "solve_partial": 4.0}, None, 0.8),
+        ({"solve_none": 12.0, "solve_all": 4.0}, None, None),  # of how many nobody says
+        ({"solve_none": 12.0, "solve_all": 4.0}, 8, None),  # of fewer there are not so many
+        ({"solve_none": 12.0}, 32, None),
+    ],
+)
+def test_prompts_that_none_or_all_solve_are_dead_groups(
+    counts: dict[str, float], prompts: int | None, dead: float | None
+) -> None:
+    cells = {f"batch__{name}": count for name, count in counts.items()}
+    settings = {} if prompts is None else {"prompts_per_step": prompts}
+    case, _ = case_of_entries([entry(1, loss=0.5, reward=0.2, **cells)], Known(settings=settings))
+    assert case.rows[0].get("groups/dead") == dead
+    assert not any(name.startswith("rewards/") for name in case.rows[0])
