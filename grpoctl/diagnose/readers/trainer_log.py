@@ -161,7 +161,7 @@ def _dead_by_counts(cells: Mapping[str, float | None], prompts: int | None) -> d
     if none is None or every is None:
         return {}
     of = float(prompts or 0) if some is None else none + every + some
-    return {"groups/dead": (none + every) / of} if 0 < of and none + every <= of else {}
+    return {"groups/dead": (none + every) / of} if of > 0 and none + every <= of else {}
 
 
 def bounded_by(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
