@@ -51,6 +51,7 @@ from grpoctl.sweeps.trial import ActiveTrial, Decide, read_result, read_sound_ro
 ORPHAN = 30.0  # seconds for a worker to notice that its parent is gone
 HOPELESS = 3  # so many first trials failed, and no other came to an end: the rest would, too
 LOOK = 0.5  # seconds between two looks at what others ask of the driver
+STORAGE_PACE = 5.0  # seconds at least between two updates of the database, a picture, while the study goes on
 GO_ON = "continue with --resume"
 STOPPED_BY_USER = "stopped by sweep-edit"
 
@@ -114,6 +115,7 @@ class Driver:
         self._looked = 0.0
         self._unsaved = False  # whether the book lacks what has happened
         self._storage_behind = False  # whether the storage lacks what the book has
+        self._storage_due = 0.0
 
     def run(self) -> None:
         """Go on until the study has what it was asked for, or is to stop. The book says how it ended.
@@ -415,13 +417,13 @@ class Driver:
         """What has happened, in the book and then in the storage, where they lack it."""
         if self._unsaved:
             self.save()
-        if self._storage_behind and self._bring_up():
+        if self._storage_behind and time.monotonic() >= self._storage_due and self._bring_up():
             self.book.save()
 
     def _bring_up(self) -> bool:
         """Bring the storage to what the book has; whether the book says otherwise of it than before."""
         check_fence(self.plan.study.path)  # the storage has no fence of its own
-        self._storage_behind = False
+        self._storage_behind, self._storage_due = False, time.monotonic() + STORAGE_PACE
         known = self.book.header.get(BEHIND)
         behind = project(self._storage, self.book)
         if behind and not known:  # a picture, made up for at the next call: no reason to lose hours of work
