@@ -30,6 +30,7 @@ DOUBLED = 2.0  # times: enough where it is a nat away by then and the reward fel
 FALLS = 3.0  # standard errors of a line
 FLAT = 2.0  # times its least value: no more than this is no growth
 SUSTAINED = 3  # of the last rows, all of them high: one spike is none
+EXTREME = 10.0  # nats a token, as a batch's mean: not reached by learning what pays
 LEFT = 5.0  # nats a token: so far away is another policy, whatever it earns
 JUMP, BACK = 1.0, 0.1  # nats a token: a step far away, and the steps around it at home
 JUMPED = 100.0  # times what the KL is on those
@@ -111,7 +112,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
     errors or more.
 
     Where it scatters: a nat a token (50) or more on a third of the rows after the first fifth, which began below 0.1
-    (5), and a reward is there.
+    (5), and a reward is there. And whatever was paid: 10 nats a token (500) or more on three rows of a run that began
+    below 0.1.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
@@ -290,13 +292,13 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
     near = bool(rewards) and after <= before and min(last) < FAR * level.far
-    often = _often_far(level, early)
-    left = _left(level, early, last, NEAR if near else FAR) or (bool(rewards) and often > 0)
+    often, extreme = _often_far(level, early), _extreme(level, early)
+    left = _left(level, early, last, NEAR if near else FAR) or (bool(rewards) and often > 0) or extreme
     if not left and (few or not _fell(case, level, early, last)):
         return None
-    near = near and not often
+    near = near and not often and not extreme
     paid = gain is not None and gain[2]
-    if paid and (few or min(last) < LEFT * level.far):
+    if paid and (few or min(last) < LEFT * level.far) and not extreme:
         return None
     fell = after <= before / 2 and before > 0 and not few
     how = f" while the reward went from {before:.3g} to {after:.3g}" if rewards else ""
@@ -304,12 +306,21 @@ def _runaway(case: Case, level: Level) -> Finding | None:
         id="kl-runaway",
         severity="error" if fell else "warning",
         summary=(
-            f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: "
+            f"the KL is {EXTREME * level.far:.1f} {level.unit} or more on {extreme} of {len(values)} rows, up to "
+            f"{max(values):.4g}, and was {early:.3g}{how}: "
+            if extreme
+            else f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: "
             if not often or min(last) >= HUGE_KL * level.far
             else f"the KL is {HUGE_KL * level.far:.1f} {level.unit} or more on {often:.0%} of the rows since it was "
             f"{early:.3g}{how}: "
         )
-        + ("so far away a reward is hardly of the task any more" if paid else "nothing pays for leaving"),
+        + (
+            "tokens of the reference lost nearly all of their chance there, as after updates that are too large"
+            if extreme
+            else "so far away a reward is hardly of the task any more"
+            if paid
+            else "nothing pays for leaving"
+        ),
         evidence={
             "early": early, "late": median(last), "rows": len(values), "column": level.column,
             **rewards,
@@ -335,6 +346,12 @@ def _often_far(level: Level, early: float) -> float:
     later = level.values[len(level.values) // 5 :]
     share = fmean(value >= HUGE_KL * level.far for value in later)
     return share if len(later) >= MANY and early <= HIGH * level.far and share >= OFTEN_FAR else 0.0
+
+
+def _extreme(level: Level, early: float) -> int:
+    """How many rows have a KL that no text has, where it began at home; 0 where few do: a single token can do that."""
+    count = sum(value >= EXTREME * level.far for value in level.values)
+    return count if count >= SUSTAINED and early <= HIGH * level.far else 0
 
 
 def _fell(case: Case, level: Level, early: float, last: Sequence[float]) -> bool:

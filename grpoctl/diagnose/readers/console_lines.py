@@ -76,7 +76,9 @@ _STEPS_APART = re.compile(
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
 _MEAN_OF = re.compile(r"(?<=\w):\s*(?:mean|avg)\s*[=:]\s*(?=[-+.\d])", re.IGNORECASE)  # Entropy: mean=0.37, min=0.03
 _PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
-_REWARDS = re.compile(r"\brewards\s*[=:]\s*\[([^\[\]]{3,2000})\]")  # rewards=['0.8', '0.01'] of a step
+_REWARDS = re.compile(  # rewards=['0.8', '0.01'] of a step; rewards: tensor([-1., 0.5])
+    r"\brewards\s*[=:]\s*(?:\[([^\[\]]{3,2000})\]|(?:tensor|array)\(\s*\[([^\[\]]{3,2000})\][^()]{0,80}\))"
+)
 _NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
@@ -382,9 +384,9 @@ class LineParser:
 
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
         """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
-        words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", text) if "(" in text else text
+        words = _REWARDS.sub(_told_by_list, text) if "rewards" in text else text
+        words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", words) if "(" in words else words
         words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
-        words = _REWARDS.sub(_told_by_list, words) if "rewards" in words else words
         words = _MEAN_OF.sub(": ", words)
         named = self._named_in(number, words)
         if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
@@ -580,7 +582,7 @@ def _own_step(cells: Mapping[str, float | None]) -> int | None:
 
 def _told_by_list(match: re.Match[str]) -> str:
     """The pairs that stand for a list of rewards."""
-    cells = of_rewards([one.strip().strip("'\"") for one in match[1].split(",")])
+    cells = of_rewards([one.strip().strip("'\"") for one in (match[1] or match[2]).split(",")])
     return " ".join(f"{name}={value!r}," for name, value in cells.items()) or match[0]
 
 

@@ -431,9 +431,26 @@ def test_a_database_that_is_locked_for_a_while_does_not_end_the_sweep(
         project(self, trials)
 
     monkeypatch.setattr(StudyStorage, "project", at_times)
+    monkeypatch.setattr(driver, "STORAGE_PACE", 0.0)
     study = drive(home, PaperExecutor())
     assert calls[0] > 9
     assert (told(study), metrics(study), in_optuna(study)) == reference
+
+
+def test_the_database_is_brought_up_now_and_then_and_has_everything_at_the_end(
+    home: Home, reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, calls = StudyStorage.project, [0]
+
+    def counted(self: StudyStorage, trials: Any) -> None:
+        calls[0] += 1
+        project(self, trials)
+
+    monkeypatch.setattr(StudyStorage, "project", counted)
+    monkeypatch.setattr(driver, "STORAGE_PACE", 3600.0)
+    study = drive(home, PaperExecutor())
+    assert calls[0] <= 3  # of ten trials: at the beginning and at the end
+    assert in_optuna(study) == reference[2]
 
 
 def test_a_trial_that_was_interrupted_says_how_far_it_is(home: Home) -> None:

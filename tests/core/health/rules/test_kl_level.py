@@ -261,3 +261,16 @@ def test_a_kl_that_scatters_far_away_has_run_away() -> None:
 )
 def test_a_scattered_kl_that_says_little(kl: list[float], reward: list[float]) -> None:
     assert "kl-runaway" not in named(table(kl, **{"reward/mean": reward}))
+
+
+EXTREME = [0.0, 0.01, 0.02, 0.3, 18.4, 28.3, 48.5, 406.0, 2.3, 0.3, 0.2, 0.7, 2.0, 0.3, 0.7, 1.3]
+
+
+def test_a_kl_that_no_text_has_is_a_finding_whatever_was_paid() -> None:
+    rewards = {"reward/mean": [0.1 + 0.05 * i for i in range(16)]}
+    found = named(table(EXTREME, **rewards))["kl-runaway"]
+    assert (found.severity, found.confidence) == ("warning", "moderate")
+    assert "4 of 16 rows, up to 406" in found.summary
+    assert named(table([min(value, 9.0) for value in EXTREME], **rewards)) == {}  # far, and paid
+    once = [0.5 if 10 < value < 400 else value for value in EXTREME]
+    assert named(table(once, **rewards)) == {}  # one token can do that

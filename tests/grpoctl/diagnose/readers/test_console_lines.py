@@ -124,6 +124,8 @@ def test_pairs(line: str, step: int | None, named: dict[str, float]) -> None:
     [
         ("[step 1/200] correct=2/4 rewards=['0.80', '0.00', '1.00', '0.20'] loss=0.0020", 0.5, 0.0),
         ('{"step": 4, "rewards": [0.5, 0.5], "loss": 0.1}', 0.5, 1.0),
+        ("time: 7.18s   rewards: tensor([-1.0000, -0.5000])  loss: 0.1", -0.75, 0.0),
+        ("time: 7.18s   rewards: tensor([-1., -1., -1.], device='cuda:0')  loss: 0.1", -1.0, 1.0),
         (f"step 3 rewards: {[0.0, 1.0] * 16} loss: 0.1", 0.5, None),  # may be several groups
         ('{"step": 4, "rewards": ["good", "bad"], "loss": 0.1}', None, None),
         ('{"step": 4, "eval": {"rewards": [0.5, 0.5]}, "loss": 0.1}', None, None),  # not of a training step
