@@ -28,6 +28,7 @@ _NAMED = 6  # of the columns that were left out
 _OF_TRAINING = frozenset({"loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean"})
 _SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
 
+_OF_REWARDS = frozenset({"reward/mean", "eval/reward", "reward/std", "reward/group_std"})
 NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
 
 
@@ -94,8 +95,8 @@ def is_entry(cells: Iterable[str]) -> bool:
 
 
 def has_rewards(rows: StepTable) -> bool:
-    """Whether a row has a reward: without one there was no reinforcement learning, or its log does not tell."""
-    return any("reward/mean" in row or "eval/reward" in row for row in rows)
+    """Whether a row tells of rewards: else there was no reinforcement learning, or its log does not tell."""
+    return any(not _OF_REWARDS.isdisjoint(row) for row in rows)
 
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:

@@ -177,3 +177,8 @@ def test_prompts_that_none_or_all_solve_are_dead_groups(
     case, _ = case_of_entries([entry(1, loss=0.5, reward=0.2, **cells)], Known(settings=settings))
     assert case.rows[0].get("groups/dead") == dead
     assert not any(name.startswith("rewards/") for name in case.rows[0])
+
+
+def test_a_spread_of_rewards_tells_of_rewards() -> None:
+    _, notes = case_of_entries([entry(step, loss=0.5, reward_std=0.1) for step in (1, 2)], Known())
+    assert NO_REWARDS not in notes
