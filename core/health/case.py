@@ -24,6 +24,9 @@ Answer = TypeVar("Answer")
 FOREIGN = {
     "advantage/std_all": "std over all advantages of a step, those of dead groups (0) included: what most logs call it",
     "advantage/max": "the largest advantage, signed",
+    "groups/solved_none": "prompts of a step of which no completion is right: how many, or their share",
+    "groups/solved_all": "prompts of which every completion is right, likewise",
+    "groups/solved_some": "the other prompts, likewise",
     "groups/right": "share of groups whose completions all earned the best reward",
     "kl_loss": "the KL's contribution to the loss, weighted",
     "consistency/loss": "a consistency term's loss",

@@ -65,7 +65,8 @@ RULES: Mapping[str, Rule] = {
     "dead-run": dead_run,
     "policy-collapse": policy_collapse,
     "level-break": lambda case: (
-        level_break(case) or (() if policy_collapse(case) else fell_in_few(case) or reward_fell(case))
+        level_break(case)
+        or (() if policy_collapse(case) else fell_in_few(case) or (() if reward_sign(case) else reward_fell(case)))
     ),
     "truncation": truncation,
     "numerical": numerical,

@@ -25,7 +25,8 @@ from grpoctl.config.layers import Keys, Layer, Place, dotted
 
 MAX_BYTES = 256 * 1024  # a spec is a few kilobytes; what is larger is not one, and would only take minutes to parse
 MAX_NODES = 10_000  # after aliases are expanded
-_DEEP = re.compile(r"^[ ?:\-]{200}", re.MULTILINE)
+# What block_yaml does not write, or seldom: where parsers differ, and what is nested deeply.
+_NOT_FOR_C = re.compile("[\r\t!\x85\u2028\u2029\ufeff]|^[ ?:-]{100}|(?:[\\[{][^\\[{]*+){100}", re.MULTILINE)
 _TAG = "tag:yaml.org,2002:"
 _TEXT = {_TAG + "str", _TAG + "timestamp", _TAG + "value"}  # the last two are YAML 1.1: in 1.2 a date is a string
 
@@ -64,7 +65,10 @@ def document_of(text: str, file: Path, kind: Kind = SPEC, *, generated: bool = F
         line = node.start_mark.line + 1
         raise SpecError(f"got a {what} at the top; {kind.name} is {kind.holds}", file=file, line=line)
     reader = _Reader(file=file, merged=kind.merged)
-    tree = reader.value(node, ())
+    try:
+        tree = reader.value(node, ())
+    except RecursionError:
+        raise SpecError("not valid YAML: nested too deeply", file=file) from None
     assert isinstance(tree, dict)
     return Layer(tree=tree, places=reader.places)
 
@@ -128,7 +132,7 @@ def _quick_nodes(text: str) -> object:
     Not for what people write: in places it takes tabs that YAML 1.2 forbids, and counts lines otherwise. Nor for what
     is nested deeply, which exhausts its stack: block_yaml's texts are not.
     """
-    if _DEEP.search(text) or text.count("[") + text.count("{") > 1000:
+    if _NOT_FOR_C.search(text):
         return _nodes(text)
     try:
         return YAML(typ="safe").compose(text)

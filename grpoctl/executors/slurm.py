@@ -383,8 +383,8 @@ class Slurm:
                 seat.id = None
         elif reason.replace("_", " ") == HELD:
             self._cancel([str(seat.id)])
-            self._ended(seat, "could not be started again by SLURM, which holds it")
-            self._gone(seat)
+            self._say(f"{seat} could not be launched by SLURM, which holds it; another one is submitted")
+            self._gone(seat, held=True)
         else:
             self._ended(seat, "was queued again by SLURM")
             seat.waiting = seat.waiting or time.monotonic()  # for a node, or once more
@@ -394,14 +394,14 @@ class Slurm:
                 self._said.add((str(seat.id), reason))
                 self._say(f"worker {seat.number} (SLURM job {seat.id}) waits in the queue: {reason}")
 
-    def _gone(self, seat: _Seat) -> None:
-        """SLURM knows its job no more."""
+    def _gone(self, seat: _Seat, *, held: bool = False) -> None:
+        """SLURM knows its job no more, or holds it after a launch that failed."""
         self._hear(seat)
         if seat.alive:  # it was only just started, and has ended, or SLURM's answer was older than its heartbeat
             return
         self._ended(seat, "is no longer in SLURM's queue")
         left = seat.claim is not None and seat.folder.why_left(seat.claim.attempt)
-        if not seat.useful and not left and time.monotonic() - seat.began < SHORT_LIFE:
+        if held or (not seat.useful and not left and time.monotonic() - seat.began < SHORT_LIFE):
             self._stillborn += 1
         if self._stillborn >= TRIES:
             last = last_line(seat.folder.log) or f"no output: does the node see {seat.folder.path}?"

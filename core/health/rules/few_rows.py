@@ -33,7 +33,8 @@ CUT = 0.4  # of the completions, more than before
 SIGNIFICANT = 1e-3
 MANY, LONG = 10, 50  # rows; and steps that a few rows far apart stand for: fewer do not show that nothing rises
 RISES, FALLS = 2.0, -4.0  # standard errors of a line: told from noise, and beyond doubt
-MUCH = 0.25  # of the early reward: so much lost is worth a warning
+MUCH = 0.25  # of the early reward, or of a step's own deviation: so much lost is worth a warning
+UNIT = 0.1  # of a reward, at least: where it is around 0 no share of it means anything
 LITTLE = 0.05  # of the early level: of four to seven values no more is a rise
 SOLVED = 0.85  # of the largest reward: what has so much has little to gain
 WORSE = 0.15  # of the first evaluation, and ...
@@ -166,7 +167,8 @@ def reward_fell(case: Case) -> Sequence[Finding]:
     line, values = trend(points), [value for _, value in points]
     third = max(1, len(values) // 3)
     early, late = (fmean(values[:third]), fmean(values[-third:])) if values else (0.0, 0.0)
-    if line is None or line.z > FALLS or early - late < MUCH * abs(early):
+    scale = max(abs(early), UNIT, *values_of(case.stage_rows, "reward/std")[:1])
+    if line is None or line.z > FALLS or early - late < MUCH * scale:
         return ()
     return (
         Finding(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import fmean, median
 
 from core.health.case import UNFILTERED, Case, sampling_filters
@@ -111,9 +111,9 @@ def kl_level(case: Case) -> Sequence[Finding]:
     level, each of the last three at least 1 nat a token (50), and a reward on a line that falls by three standard
     errors or more.
 
-    Where it scatters: a nat a token (50) or more on a third of the rows after the first fifth, which began below 0.1
-    (5), and a reward is there. And whatever was paid: 10 nats a token (500) or more on three rows of a run that began
-    below 0.1.
+    Where it scatters: a nat a token (50) or more on a third of the rows after the first fifth, eight or more, and of
+    the last third of these; it began below 0.1 (5), and a reward is there. And whatever was paid: 10 nats a token (500)
+    or more on three rows in a row of a run that began below 0.1.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
@@ -344,14 +344,18 @@ def _left(level: Level, early: float, last: Sequence[float], least: float) -> bo
 def _often_far(level: Level, early: float) -> float:
     """The share of the later rows that are a nat away or more; 0 where it is no third, or the KL was never at home."""
     later = level.values[len(level.values) // 5 :]
-    share = fmean(value >= HUGE_KL * level.far for value in later)
-    return share if len(later) >= MANY and early <= HIGH * level.far and share >= OFTEN_FAR else 0.0
+    far = [value >= HUGE_KL * level.far for value in later]
+    if len(far) < MANY or early > HIGH * level.far:
+        return 0.0
+    share, to_the_end = fmean(far), fmean(far[-(len(far) // 3) :])
+    return share if min(share, to_the_end) >= OFTEN_FAR else 0.0
 
 
 def _extreme(level: Level, early: float) -> int:
-    """How many rows have a KL that no text has, where it began at home; 0 where few do: a single token can do that."""
-    count = sum(value >= EXTREME * level.far for value in level.values)
-    return count if count >= SUSTAINED and early <= HIGH * level.far else 0
+    """How many rows have a KL that no text has, where it began at home; 0 where no three do in a row: one token can."""
+    beyond = [value >= EXTREME * level.far for value in level.values]
+    longest = max((len(list(part)) for is_so, part in groupby(beyond) if is_so), default=0)
+    return sum(beyond) if longest >= SUSTAINED and early <= HIGH * level.far else 0
 
 
 def _fell(case: Case, level: Level, early: float, last: Sequence[float]) -> bool:

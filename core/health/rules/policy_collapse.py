@@ -265,7 +265,7 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
     ## policy-collapse
 
     Severity: error (strong or moderate); warning (moderate) for a break that no limit names, without a KL, and
-    (moderate or weak) where only a few rows far apart show it.
+    (moderate or weak) where only a few rows far apart show it, and (weak) where a training reward falls all along.
 
     Means: the policy broke after sound steps and stayed broken, and validity or the reward suffered.
 
@@ -309,8 +309,9 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
     fiftieth left. Where a known KL stayed below 0.05 it is the sampler's (`sampler-mismatch`). A fall to half counts
     (moderate) with two rows on either side where two of these left their level: entropy, length or gradients by a
     factor of two, a KL to ten times and 0.05, cut-off completions up by a tenth. And in a log without evaluations a
-    training reward that falls all along: on a line by four standard errors, and by a quarter of its first third
-    (warning, weak). Prompts or a reward that become harder look the same there, and the sentence names both.
+    training reward that falls all along: on a line by four standard errors, and by a quarter of its first third, of a
+    step's own deviation and of 0.1 (warning, weak), unless `reward-sign` speaks. Prompts or a reward that become harder
+    look the same there, and the sentence names both.
 
     Confounder: a faulty sampler, whose collapse heals on steps without an update (`rollout-mode`); prompts that change,
     which look like a break where no KL is known (a smooth growth of the KL is no jump); a few hopeless prompts, which

@@ -32,7 +32,7 @@ Cells = dict[str, float | None]
 _DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
 _NO_NUMBER = re.compile(r"(?<=[:\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,}])")
 _WRAPPED = re.compile(
-    r"\b(?:np|numpy|torch)\.\w+\(\s*([^()]*?)\s*\)|\b(?:tensor|array)\(\s*([^(),]*)[^()]*\)"
+    r"\b(?:np|numpy|torch)\.\w+\(([^()]{0,1000})\)|\b(?:tensor|array)\(([^(),]{0,1000})[^()]{0,1000}\)"
 )  # np.float64(0.5)
 _BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d")  # tqdm: 12/100 [00:31<03:50
 _WHOLE_BAR = re.compile(r"(?:\d{1,3}%)?\|[^|\n]{0,300}\|\s*\d{1,9}/\d{1,9} \[[^\]]*\]?")
@@ -77,7 +77,8 @@ _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|
 _MEAN_OF = re.compile(r"(?<=\w):\s*(?:mean|avg)\s*[=:]\s*(?=[-+.\d])", re.IGNORECASE)  # Entropy: mean=0.37, min=0.03
 _PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
 _REWARDS = re.compile(  # rewards=['0.8', '0.01'] of a step; rewards: tensor([-1., 0.5])
-    r"\brewards\s*[=:]\s*(?:\[([^\[\]]{3,2000})\]|(?:tensor|array)\(\s*\[([^\[\]]{3,2000})\][^()]{0,80}\))"
+    r"(?<!eval )(?<!val )(?<!test )\brewards\s*[=:]\s*"
+    r"(?:\[([^\[\]]{3,2000})\]|(?:tensor|array)\(\s*\[([^\[\]]{3,2000})\][^()]{0,80}\))"
 )
 _NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,}")  # what a small number may be in so many decimals
@@ -385,7 +386,7 @@ class LineParser:
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
         """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
         words = _REWARDS.sub(_told_by_list, text) if "rewards" in text else text
-        words = _WRAPPED.sub(lambda m: m[1] or m[2] or "", words) if "(" in words else words
+        words = _unwrapped(words)
         words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
         words = _MEAN_OF.sub(": ", words)
         named = self._named_in(number, words)
@@ -548,8 +549,7 @@ def _value_of(text: str) -> float | None:
     except ValueError:
         pass
     word = text.strip(" *~`+").replace("\u2212", "-")
-    if "(" in word:
-        word = _WRAPPED.sub(lambda match: match[1] or match[2] or "", word)
+    word = _unwrapped(word)
     size = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}.get(word[-1:])
     try:
         return float(word) if size is None else float(word[:-1]) * size
@@ -580,9 +580,15 @@ def _own_step(cells: Mapping[str, float | None]) -> int | None:
     return None
 
 
+def _unwrapped(text: str) -> str:
+    """The text with the numbers that stand in np.float64(0.5), tensor(0.5, device='cuda:0')."""
+    return _WRAPPED.sub(lambda match: (match[1] or match[2] or "").strip(), text) if "(" in text else text
+
+
 def _told_by_list(match: re.Match[str]) -> str:
     """The pairs that stand for a list of rewards."""
-    cells = of_rewards([one.strip().strip("'\"") for one in (match[1] or match[2]).split(",")])
+    listed = _unwrapped(match[1] or match[2]).split(",")
+    cells = of_rewards([one.strip().strip("'\"") for one in listed])
     return " ".join(f"{name}={value!r}," for name, value in cells.items()) or match[0]
 
 
@@ -613,7 +619,7 @@ def _numbers_of(logged: Mapping[str, Any]) -> Cells:
 
 def _value(text: str) -> dict[str, Any] | None:
     """The dictionary that the text is; None for anything else."""
-    plain = _WRAPPED.sub(lambda match: match[1] or match[2] or "''", text) if "(" in text else text
+    plain = _WRAPPED.sub(lambda match: (match[1] or match[2] or "").strip() or "''", text) if "(" in text else text
     finite = _NO_NUMBER.sub("'nan'", plain)
     try:
         value = ast.literal_eval(finite)

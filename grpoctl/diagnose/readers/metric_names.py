@@ -215,6 +215,12 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     clipped_ratio | completions/truncated
     truncation_rate | completions/truncated
     frac_truncated | completions/truncated
+    solve_none | groups/solved_none
+    batch_solve_none | groups/solved_none
+    solve_all | groups/solved_all
+    batch_solve_all | groups/solved_all
+    solve_partial | groups/solved_some
+    batch_solve_partial | groups/solved_some
     zero_std_ratio | groups/dead
     frac_zero_std | groups/dead
     dead_groups | groups/dead
@@ -255,7 +261,6 @@ _ASIDE = re.compile(
     r"|mean_token_accuracy|(eval_)?clip_ratio(/.+)?|eval_sampling/.+|sampling/.+|eval_completions/.+|total_length|return"
     r"|(perf|timing_s|timing_per_token_ms|timing|time|global_seqlen|prompt_length|num_turns|val-aux|memory|system|tool_call_counts)/.*"
     r"|critic/(returns|values|rewards|advantages|vf).*|actor/pg_clipfrac_lower|training/(epoch|.*)|rollout_corr/.*|mismatch/.*"
-    r"|(batch/)?solve_(none|all|partial)"  # counts of prompts (trainer_log): no rewards
     r"|.*\.py|.*(elapsed|remaining|runtime|seconds|per_second|throughput|time)(\(.*\))?|percentage|memory.*"
 )
 _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>/mean|/std)?")

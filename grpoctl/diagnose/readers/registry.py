@@ -28,6 +28,7 @@ from grpoctl.diagnose.readers import (
     trainer_state,
 )
 from grpoctl.diagnose.readers.base import Reader, Reading, Source, without_impossible
+from grpoctl.diagnose.readers.trainer_log import with_dead_groups
 from grpoctl.diagnose.readers.user_settings import columns_of, typed_settings
 from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
@@ -64,7 +65,8 @@ def open_source(source: Source) -> Reading:
     with _as_file(source) as place:
         reading = _reader_of(place).read(place)
     rows, notes = without_impossible(reading.case.rows)
-    case = replace(reading.case, rows=rows, settings=replace(reading.case.settings, **settings))
+    known = replace(reading.case.settings, **settings)
+    case = replace(reading.case, rows=with_dead_groups(rows, known.prompts_per_step), settings=known)
     was_a_stream = place.path is not None and not place.path.exists()  # its file is gone
     name = _called(source) if was_a_stream else reading.source
     return replace(reading, case=case, notes=(*reading.notes, *notes), source=name)

@@ -28,6 +28,7 @@ _NAMED = 6  # of the columns that were left out
 _OF_TRAINING = frozenset({"loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean"})
 _SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
 
+_SOLVED = ("groups/solved_none", "groups/solved_all", "groups/solved_some")
 _OF_REWARDS = frozenset({"reward/mean", "eval/reward", "reward/std", "reward/group_std"})
 NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
 
@@ -104,7 +105,7 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     kept = [entry for entry in entries if is_entry(entry.cells) and _SUMMARY.isdisjoint(entry.cells)]
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
-    rows = _rows(kept, settings.get("prompts_per_step"))
+    rows = _rows(kept)
     if (known.arguments or {}).get("fp16") is True:
         rows = [_without_overflow(row) for row in rows]
     span = span_of(rows)
@@ -132,8 +133,8 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     return case, notes
 
 
-def _rows(entries: Sequence[Entry], prompts: int | None) -> StepTable:
-    """One row a step, which has so many prompts: an evaluation's values stand in the row of its step."""
+def _rows(entries: Sequence[Entry]) -> StepTable:
+    """One row a step: an evaluation's values stand in the row of its step."""
     names = set[str]().union(*(entry.cells for entry in entries))
     older = is_older(names)
     by_step: dict[int, dict[str, float | None]] = {}
@@ -144,7 +145,6 @@ def _rows(entries: Sequence[Entry], prompts: int | None) -> StepTable:
         if trains:
             row["update"] = 1.0
         row.update(metrics)
-        row.update(_dead_by_counts(entry.cells, prompts))
         if is_bounded:
             row.update(bounded_by(metrics))
     rows = [by_step[step] for step in sorted(by_step)]
@@ -155,14 +155,27 @@ def _rows(entries: Sequence[Entry], prompts: int | None) -> StepTable:
     return rows
 
 
-def _dead_by_counts(cells: Mapping[str, float | None], prompts: int | None) -> dict[str, float | None]:
-    """The dead share of a step that counts the prompts of which no, every or some completion is right (rLLM)."""
-    counts = [cells.get(f"batch/solve_{which}", cells.get(f"solve_{which}")) for which in ("none", "all", "partial")]
-    none, every, some = counts
+def with_dead_groups(rows: StepTable, prompts: int | None) -> StepTable:
+    """The rows, with the dead share of those that say of which prompts no, every or some completion is right.
+
+    They are counts (rLLM), of `prompts` a step where the rest is not counted, or shares (prime-rl). Where all are 0 or
+    1 nothing tells which of the two.
+    """
+    counted = [value for row in rows for name in _SOLVED[:2] if (value := row.get(name)) is not None]
+    if not counted:
+        return rows
+    shares = any(value != int(value) for value in counted if math.isfinite(value)) and max(counted) <= 1.0
+    if not shares and max(counted) <= 1.0 and not any(row.get(_SOLVED[2]) for row in rows):
+        return rows
+    return [{**row, **_dead_of(row, 1 if shares else prompts)} if "groups/dead" not in row else row for row in rows]
+
+
+def _dead_of(row: Mapping[str, float | None], of: int | None) -> dict[str, float | None]:
+    none, every, some = map(row.get, _SOLVED)
     if none is None or every is None:
         return {}
-    of = float(prompts or 0) if some is None else none + every + some
-    return {"groups/dead": (none + every) / of} if of > 0 and none + every <= of else {}
+    total = float(of or 0) if some is None or of == 1 else none + every + some
+    return {"groups/dead": (none + every) / total} if total > 0 and none + every <= total else {}
 
 
 def bounded_by(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

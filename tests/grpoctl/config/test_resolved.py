@@ -104,6 +104,10 @@ def test_the_file_is_block_style_complete_and_stable(tmp_path: Path) -> None:
         ("".join(f"{' ' * depth}a:\n" for depth in range(700)), "spec.yaml: "),
         ("- " * 100_000 + "a\n", "spec.yaml: "),
         ("? " * 100_000 + "a\n", "spec.yaml: "),
+        ("x:\r" + "- " * 100_000, "spec.yaml: not valid YAML: nested too deeply"),
+        ("x:\u2028" + "- " * 100_000, "spec.yaml: not valid YAML: nested too deeply"),
+        ("\ufeff\ufeff" + "- " * 100_000, "spec.yaml: "),
+        ("a: " + "[" * 500 + "]" * 500, "spec.yaml: not valid YAML: nested too deeply"),
     ],
 )
 def test_a_damaged_resolved_file_is_refused(text: str, says: str, tmp_path: Path) -> None:

@@ -246,12 +246,26 @@ def test_a_worker_that_waits_in_the_queue_may_do_so_for_ever(
 def test_a_job_that_slurm_failed_to_start_and_holds_is_replaced(
     played: Played, study: StudyDir, make: Make, reason: str
 ) -> None:
-    executor = make(1)
+    said = Said()
+    executor = make(1, said)
     executor.submit(Job(number=0, runs=runs(study, "a")))
     played.queue(f"1|PENDING|{reason}", "2|PENDING|Priority")
     for _ in range(3):
         assert executor.events(0) == []
-    assert (len(played.submitted), played.cancelled) == (2, ["1"])
+    assert (len(played.submitted), played.cancelled, len(said)) == (2, ["1"], 1)
+
+
+def test_jobs_that_slurm_fails_to_start_again_and_again_end_the_sweep(
+    played: Played, study: StudyDir, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "SHORT_LIFE", 0.0)  # each waited in the queue before
+    executor = make(1)
+    executor.submit(Job(number=0, runs=runs(study, "a")))
+    played.queue(*(f"{job}|PENDING|{slurm.HELD}" for job in range(1, 9)))
+    for _ in range(slurm.TRIES - 1):
+        executor.events(0)
+    with pytest.raises(RunError, match="as soon as they start"):
+        executor.events(0)
 
 
 def test_a_job_that_somebody_holds_stays(played: Played, study: StudyDir, make: Make) -> None:

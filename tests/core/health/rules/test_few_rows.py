@@ -176,6 +176,10 @@ def test_parts_stand_for_a_reward_that_a_log_lacks() -> None:
         (standing(0.6, 0.3, rows=4), False),  # four values are no line
         (standing(0.6, 0.5), False),  # a little
         (standing(0.3, 0.6), False),
+        (
+            Case(rows=[{"step": float(i), "reward/mean": -2e-4 * i + 1e-5 * (-1) ** i} for i in range(20)]),
+            False,
+        ),  # of 0
         (case([0.6 - 0.02 * i for i in range(15)], held_out=[0.3 + 0.01 * i for i in range(15)]), False),
     ],
 )
@@ -189,6 +193,13 @@ def test_falling_by_chance_is_rare() -> None:
     chance = Random(3)
     tables = [case([0.4 + chance.gauss(0, 0.1) for _ in range(chance.choice([10, 20, 50]))]) for _ in range(2000)]
     assert sum(bool(reward_fell(table)) for table in tables) <= 4
+
+
+def test_a_reward_that_may_have_the_wrong_sign_is_said_once() -> None:
+    falling = standing(0.9, 0.3, rows=100)
+    rows = [{**row, "reward/std": 0.3, "kl": 1e-4 * (row["step"] or 0)} for row in falling.rows]
+    findings = [finding.id for finding in examine(Case(rows=rows)) if finding.severity == "warning"]
+    assert findings == ["reward-sign"]
 
 
 def test_one_rule_says_that_the_policy_broke() -> None:

@@ -257,6 +257,7 @@ def test_a_kl_that_scatters_far_away_has_run_away() -> None:
         ([value / 3 for value in SCATTERED], STANDS),  # rarely a nat away
         ([0.02, 0.4, 0.5, 0.6, *SCATTERED[4:]], STANDS),  # not at home when it began
         ([*SCATTERED[:8], 0.04], STANDS[:9]),  # too few rows
+        ([*SCATTERED, *[0.02] * 10], STANDS * 2),  # and back for good
     ],
 )
 def test_a_scattered_kl_that_says_little(kl: list[float], reward: list[float]) -> None:
@@ -272,5 +273,5 @@ def test_a_kl_that_no_text_has_is_a_finding_whatever_was_paid() -> None:
     assert (found.severity, found.confidence) == ("warning", "moderate")
     assert "4 of 16 rows, up to 406" in found.summary
     assert named(table([min(value, 9.0) for value in EXTREME], **rewards)) == {}  # far, and paid
-    once = [0.5 if 10 < value < 400 else value for value in EXTREME]
-    assert named(table(once, **rewards)) == {}  # one token can do that
+    apart = [0.5 if place in (5, 7) else value for place, value in enumerate(EXTREME)]
+    assert named(table(apart, **rewards)) == {}  # one token can do that, now and then

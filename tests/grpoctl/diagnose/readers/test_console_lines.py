@@ -126,6 +126,7 @@ def test_pairs(line: str, step: int | None, named: dict[str, float]) -> None:
         ('{"step": 4, "rewards": [0.5, 0.5], "loss": 0.1}', 0.5, 1.0),
         ("time: 7.18s   rewards: tensor([-1.0000, -0.5000])  loss: 0.1", -0.75, 0.0),
         ("time: 7.18s   rewards: tensor([-1., -1., -1.], device='cuda:0')  loss: 0.1", -1.0, 1.0),
+        ("step 3: loss=0.1 rewards=[np.float64(0.25), tensor(0.75, device='cuda:0')]", 0.5, 0.0),
         (f"step 3 rewards: {[0.0, 1.0] * 16} loss: 0.1", 0.5, None),  # may be several groups
         ('{"step": 4, "rewards": ["good", "bad"], "loss": 0.1}', None, None),
         ('{"step": 4, "eval": {"rewards": [0.5, 0.5]}, "loss": 0.1}', None, None),  # not of a training step
@@ -137,6 +138,16 @@ def test_a_list_of_rewards(line: str, mean: float | None, dead: float | None) ->
     (row,) = cells(entries)
     assert (row.get("reward/mean"), row.get("groups/dead")) == (mean, dead)
     assert row["loss"] is not None
+
+
+def test_rewards_of_an_evaluation_are_no_steps_rewards() -> None:
+    entries, _ = parse("step 3 eval rewards: tensor([1., 1.]) loss: 0.1")
+    assert all("reward/mean" not in row for row in cells(entries))
+
+
+def test_a_bracket_that_stays_open_takes_no_time() -> None:
+    for begin in ("rewards: tensor(", "kl=np.float64(", "rewards: ["):
+        assert parse(f"step 3: loss=0.1 {begin}{' ' * 20_000}x")  # else minutes
 
 
 def test_the_best_reward_of_a_run_is_no_steps_reward() -> None:

@@ -7,7 +7,16 @@ import math
 import pytest
 
 from core.health.case import Sample
-from grpoctl.diagnose.readers.trainer_log import NO_REWARDS, Entry, Known, case_of_entries, number, plain_value
+from core.health.finding import StepTable
+from grpoctl.diagnose.readers.trainer_log import (
+    NO_REWARDS,
+    Entry,
+    Known,
+    case_of_entries,
+    number,
+    plain_value,
+    with_dead_groups,
+)
 
 
 def entry(step: int, **cells: float | None) -> Entry:
@@ -160,23 +169,29 @@ def test_a_step_logged_twice_is_one_step_with_rounded_rewards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "prompts", "dead"),
+    ("table", "prompts", "dead"),
     [
-        ({"solve_none": 12.0, "solve_all": 4.0}, 32, 0.5),
-        ({"solve_none": 12.0, "solve_all": 4.0, "solve_partial": 4.0}, None, 0.8),
-        ({"solve_none": 12.0, "solve_all": 4.0}, None, None),  # of how many nobody says
-        ({"solve_none": 12.0, "solve_all": 4.0}, 8, None),  # of fewer there are not so many
-        ({"solve_none": 12.0}, 32, None),
+        ([(12.0, 4.0, None)], 32, [0.5]),
+        ([(12.0, 4.0, 4.0)], None, [0.8]),
+        ([(12.0, 4.0, None)], None, [None]),  # of how many nobody says
+        ([(12.0, 4.0, None)], 8, [None]),  # of fewer there are not so many
+        ([(12.0, None, None)], 32, [None]),
+        ([(0.7, 0.25, None), (1.0, 0.0, None)], 32, [0.95, 1.0]),  # shares
+        ([(1.0, 0.0, None), (0.0, 0.0, None)], 32, [None, None]),  # one prompt, or all of them
+        ([(math.nan, 4.0, None), (12.0, 4.0, None)], 32, [None, 0.5]),
     ],
 )
 def test_prompts_that_none_or_all_solve_are_dead_groups(
-    counts: dict[str, float], prompts: int | None, dead: float | None
+    table: list[tuple[float | None, ...]], prompts: int | None, dead: list[float | None]
 ) -> None:
-    cells = {f"batch__{name}": count for name, count in counts.items()}
-    settings = {} if prompts is None else {"prompts_per_step": prompts}
-    case, _ = case_of_entries([entry(1, loss=0.5, reward=0.2, **cells)], Known(settings=settings))
-    assert case.rows[0].get("groups/dead") == dead
-    assert not any(name.startswith("rewards/") for name in case.rows[0])
+    names = ("groups/solved_none", "groups/solved_all", "groups/solved_some")
+    rows: StepTable = [
+        {name: value for name, value in zip(names, values, strict=True) if value is not None} for values in table
+    ]
+    found = [row.get("groups/dead") for row in with_dead_groups(rows, prompts)]
+    assert found == [None if one is None else pytest.approx(one) for one in dead]
+    own: StepTable = [{**row, "groups/dead": 0.1} for row in rows]
+    assert with_dead_groups(own, prompts) == own
 
 
 def test_a_spread_of_rewards_tells_of_rewards() -> None:
