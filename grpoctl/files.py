@@ -212,7 +212,7 @@ def read_resolved_yaml(path: Path) -> Row:
     try:
         with storage_errors("read", path):
             document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, YAMLError) as error:
+    except (UnicodeDecodeError, YAMLError, RecursionError) as error:
         raise StorageError(f"{path}: damaged ({str(error).splitlines()[0]}); move that run away") from error
     if not isinstance(document, dict):
         raise StorageError(f"{path}: damaged (a mapping belongs here, got {type(document).__name__})")

@@ -211,6 +211,12 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
     return Trend(slope=slope, se=math.sqrt(left / (len(points) - 2) / spread))
 
 
+def thirds(values: Sequence[float]) -> tuple[float, float]:
+    """The mean of the first third and that of the last, of one value each at least. Raises StatisticsError for none."""
+    third = max(1, len(values) // 3)
+    return fmean(values[:third]), fmean(values[-third:])
+
+
 def chance_above(z: float) -> float:
     """P(Z >= z) of a standard normal: the one-sided p of so many standard errors."""
     return 0.5 * math.erfc(z / math.sqrt(2.0))

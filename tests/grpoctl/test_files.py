@@ -18,6 +18,7 @@ from grpoctl.files import (
     encode,
     read_json,
     read_new,
+    read_resolved_yaml,
     read_rows,
     replace_json,
     replace_text,
@@ -147,6 +148,14 @@ def test_a_damaged_document_is_named(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StorageError, match=r"doc\.json: damaged"):
         read_json(path)
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"[1]", b"\xff", b"a: " + b"[" * 5000])
+def test_a_damaged_spec_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match=r"spec\.yaml: damaged"):
+        read_resolved_yaml(path)
 
 
 @pytest.mark.parametrize("folder", ["/dev/null", "/proc", "/sys"])

@@ -14,7 +14,7 @@ from core.health.case import Case
 from core.health.coverage import ROWS
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut
 from core.health.rules.gains import evaluations
-from core.health.statistics import chance_above, series, trend
+from core.health.statistics import chance_above, series, thirds, trend
 from core.health.steps import number, spread, values_of
 
 FEWEST = 3  # values: two have no order
@@ -161,14 +161,14 @@ def reward_fell(case: Case) -> Sequence[Finding]:
     """A warning where the training reward falls all along, and no evaluation says otherwise; documented with
     `policy-collapse`.
     """
-    if evaluations(case) or case.stages or series(case.rows, "eval/reward"):
+    if case.stages or series(case.rows, "eval/reward"):
         return ()
     column, points = _judged_by(case, ())
     line, values = trend(points), [value for _, value in points]
-    third = max(1, len(values) // 3)
-    early, late = (fmean(values[:third]), fmean(values[-third:])) if values else (0.0, 0.0)
-    scale = max(abs(early), UNIT, *values_of(case.stage_rows, "reward/std")[:1])
-    if line is None or line.z > FALLS or early - late < MUCH * scale:
+    if line is None or line.z > FALLS:
+        return ()
+    early, late = thirds(values)
+    if early - late < MUCH * max(abs(early), UNIT, *values_of(case.stage_rows, "reward/std")[:1]):
         return ()
     return (
         Finding(
@@ -200,8 +200,7 @@ def reward_stood(case: Case) -> Sequence[Finding]:
     if not apart and (len(points) < MANY or steps < MANY):
         return ()
     line, values = trend(points), [value for _, value in points]
-    third = max(1, len(values) // 3)
-    early, late = fmean(values[:third]), fmean(values[-third:])
+    early, late = thirds(values)
     most = max([*values, *values_of(case.stage_rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
     rises = line.z >= RISES if line is not None else late - early > max(LITTLE * abs(early), spread(values))
     if rises or early >= SOLVED * most or max(values) == min(values):
@@ -265,15 +264,13 @@ def held_out_fell(case: Case) -> Sequence[Finding]:
         return ()
     values = [value for _, value in points]
     line = trend(points)
-    third = max(1, len(values) // 3)
-    was, now = fmean(values[:third]), fmean(values[-third:])
+    was, now = thirds(values)
     in_order = line is None and all(b < a for a, b in pairwise(values))
     clear = line is not None and chance_above(-line.z) < SIGNIFICANT
     if was - now < max(WORSE * abs(was), WORSE_BY) or not (in_order or clear):
         return ()
     rewards = [value for step, value in series(case.stage_rows, "reward/mean") if step >= points[0][0]]
-    third = max(1, len(rewards) // 3)
-    early, late = (fmean(rewards[:third]), fmean(rewards[-third:])) if len(rewards) > 1 else (0.0, 0.0)
+    early, late = thirds(rewards) if len(rewards) > 1 else (0.0, 0.0)
     rose = late - early > ROSE * abs(early)
     trained = f" while reward/mean rose from {early:.3g} to {late:.3g}" if rose else ""
     confidence: Confidence = "moderate" if clear else "weak"

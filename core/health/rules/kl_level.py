@@ -58,6 +58,11 @@ class Level:
         """The values alone."""
         return [value for _, value in self.points]
 
+    @property
+    def last(self) -> list[float]:
+        """The last SUSTAINED values, of few half."""
+        return self.values[-min(SUSTAINED, len(self.points) // 2) :]
+
 
 def kl_level(case: Case) -> Sequence[Finding]:
     """What the KL's level says: a start away from the reference, a run away from it, or an estimate that cannot be.
@@ -286,7 +291,7 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     few = len(values) < FEWEST
     if len(values) < 2 or (few and any(b < a for a, b in pairwise(values))):
         return None
-    last = values[-min(SUSTAINED, len(values) // 2) :]
+    last = level.last
     early = median(values[: max(1, len(values) // 5)])
     gain = reward_gain(steps_of(case.rows))
     rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
@@ -296,44 +301,46 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     left = _left(level, early, last, NEAR if near else FAR) or (bool(rewards) and often > 0) or extreme
     if not left and (few or not _fell(case, level, early, last)):
         return None
-    near = near and not often and not extreme
     paid = gain is not None and gain[2]
     if paid and (few or min(last) < LEFT * level.far) and not extreme:
         return None
     fell = after <= before / 2 and before > 0 and not few
+    unsure = few or (near and not often and not extreme)
     how = f" while the reward went from {before:.3g} to {after:.3g}" if rewards else ""
     return Finding(
         id="kl-runaway",
         severity="error" if fell else "warning",
-        summary=(
-            f"the KL is {EXTREME * level.far:.1f} {level.unit} or more on {extreme} of {len(values)} rows, up to "
-            f"{max(values):.4g}, and was {early:.3g}{how}: "
-            if extreme
-            else f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}{how}: "
-            if not often or min(last) >= HUGE_KL * level.far
-            else f"the KL is {HUGE_KL * level.far:.1f} {level.unit} or more on {often:.0%} of the rows since it was "
-            f"{early:.3g}{how}: "
-        )
-        + (
-            "tokens of the reference lost nearly all of their chance there, as after updates that are too large"
-            if extreme
-            else "so far away a reward is hardly of the task any more"
-            if paid
-            else "nothing pays for leaving"
-        ),
+        summary=f"{_course(level, early, often, extreme)}{how}: {_what_of_it(extreme > 0, paid)}",
         evidence={
             "early": early, "late": median(last), "rows": len(values), "column": level.column,
             **rewards,
         },
         suggest=("beta=0.01",) if not case.settings.beta else (),
         advice="a smaller learning rate, or a KL weight that holds it: no column tells which of the two is at fault",
-        confidence="weak" if few or near else "strong" if rewards and not paid else "moderate",
+        confidence="weak" if unsure else "strong" if rewards and not paid else "moderate",
         decider=Decider(
             question="does the KL stay below 0.5 with a third of the learning rate at the same reward?",
             expects=(f"kl < {FAR}",),
             overrides=(f"learning_rate={case.settings.learning_rate / 3:.1g}",) if case.settings.learning_rate else (),
         ),
     )  # fmt: skip
+
+
+def _course(level: Level, early: float, often: float, extreme: int) -> str:
+    """How the KL went, from home to where it is."""
+    values, last, far = level.values, level.last, HUGE_KL * level.far
+    if extreme:
+        beyond = f"{EXTREME * level.far:.1f} {level.unit} or more on {extreme} of {len(values)} rows"
+        return f"the KL is {beyond}, up to {max(values):.4g}, and was {early:.3g}"
+    if often and min(last) < far:
+        return f"the KL is {far:.1f} {level.unit} or more on {often:.0%} of the rows since it was {early:.3g}"
+    return f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}"
+
+
+def _what_of_it(extreme: bool, paid: bool) -> str:
+    if extreme:
+        return "tokens of the reference lost nearly all of their chance there, as after updates that are too large"
+    return "so far away a reward is hardly of the task any more" if paid else "nothing pays for leaving"
 
 
 def _left(level: Level, early: float, last: Sequence[float], least: float) -> bool:

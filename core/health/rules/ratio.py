@@ -7,11 +7,11 @@ although each rollout is learned from once (the sampler's fault, core.health.rul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import stdev
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut
-from core.health.statistics import Trend, chance_above, series, shown_p, trend
+from core.health.statistics import Trend, chance_above, series, shown_p, thirds, trend
 from core.health.steps import number
 
 ENOUGH = 10  # steps with an update
@@ -309,8 +309,7 @@ def _at_ratio_one(case: Case) -> bool:
 
 
 def _finding(case: Case, points: Sequence[tuple[float, float]], line: Trend, p: float) -> Finding:
-    third = max(1, len(points) // 3)
-    early, late = fmean(value for _, value in points[:third]), fmean(value for _, value in points[-third:])
+    early, late = thirds([value for _, value in points])
     evidence = {"early": early, "late": late, "slope": line.slope, "se": line.se, "p": p, "steps": len(points)}
     text = f"the policy's loss rose from {early:.3g} to {late:.3g} over {len(points)} steps ({shown_p(p)})"
     if _at_ratio_one(case):

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from core.health.case import Case
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Severity
-from core.health.statistics import chance_above, sample_sd, series, shown_p, trend
+from core.health.statistics import chance_above, sample_sd, series, shown_p, thirds, trend
 from core.health.steps import number, values_of
 
 _SPREADS = ("reward/group_std", "groups/dead", "reward/std")
@@ -375,8 +375,8 @@ def _in_order(values: Sequence[float], sign: int, least: int) -> bool:
 
 
 def _ends(values: Sequence[float]) -> str:
-    third = max(1, len(values) // 3)
-    return f"{fmean(values[:third]):.3g} to {fmean(values[-third:]):.3g}"
+    first, last = thirds(values)
+    return f"{first:.3g} to {last:.3g}"
 
 
 def free_reward(case: Case) -> Sequence[Finding]:

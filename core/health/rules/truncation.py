@@ -18,7 +18,7 @@ from core.health.rules.end_token import missing_eos
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse, unsound_start
 from core.health.rules.rewards import Gap, gap
-from core.health.statistics import trend
+from core.health.statistics import thirds, trend
 from core.health.steps import number, parted
 
 SHARE = 0.3  # of a stage's completions
@@ -217,8 +217,8 @@ def _grows(stage: _Stage) -> str:
     line = trend([(float(step.row.get("step") or place), step.share) for place, step in enumerate(stage.steps)])
     in_order = len(shares) >= FEWEST and all(one < two for one, two in pairwise(shares)) and line is None
     if (line is not None and line.z > CLEAR) or in_order:
-        third = max(1, len(shares) // 3)
-        return f"; it grows, from {fmean(shares[:third]):.0%} to {fmean(shares[-third:]):.0%}"
+        first, last = thirds(shares)
+        return f"; it grows, from {first:.0%} to {last:.0%}"
     return ""
 
 

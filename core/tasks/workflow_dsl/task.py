@@ -224,10 +224,10 @@ def _problems(
     style: problems.Style,
     weights: tuple[tuple[str, float], ...],
 ) -> tuple[Example, ...]:
-    texts = {domain: problem_texts(domain, split, seed) for domain in DOMAINS}
+    texts, weight_of = {domain: problem_texts(domain, split, seed) for domain in DOMAINS}, dict(weights)
     examples = []
     for index in range(count):
-        domain = _domain(unit("domain", seed, split, index), dict(weights))
+        domain = _domain(unit("domain", seed, split, index), weight_of)
         problem = prompt_text(style, domain, next(texts[domain]))
         facts = {"domain": domain, "difficulty": unit("difficulty", seed, split, index)}
         examples.append(text_example(id=f"{split}-{index:05d}", prompt=problem, facts=facts))

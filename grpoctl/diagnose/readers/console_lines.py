@@ -580,9 +580,9 @@ def _own_step(cells: Mapping[str, float | None]) -> int | None:
     return None
 
 
-def _unwrapped(text: str) -> str:
-    """The text with the numbers that stand in np.float64(0.5), tensor(0.5, device='cuda:0')."""
-    return _WRAPPED.sub(lambda match: (match[1] or match[2] or "").strip(), text) if "(" in text else text
+def _unwrapped(text: str, nothing: str = "") -> str:
+    """The text with the number that stands in np.float64(0.5), tensor(0.5, device='cuda:0'), `nothing` for none."""
+    return _WRAPPED.sub(lambda match: (match[1] or match[2] or "").strip() or nothing, text) if "(" in text else text
 
 
 def _told_by_list(match: re.Match[str]) -> str:
@@ -619,8 +619,7 @@ def _numbers_of(logged: Mapping[str, Any]) -> Cells:
 
 def _value(text: str) -> dict[str, Any] | None:
     """The dictionary that the text is; None for anything else."""
-    plain = _WRAPPED.sub(lambda match: (match[1] or match[2] or "").strip() or "''", text) if "(" in text else text
-    finite = _NO_NUMBER.sub("'nan'", plain)
+    finite = _NO_NUMBER.sub("'nan'", _unwrapped(text, "''"))
     try:
         value = ast.literal_eval(finite)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

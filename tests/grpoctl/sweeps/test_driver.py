@@ -419,18 +419,24 @@ def test_no_two_trials_are_the_same(home: Home) -> None:
     assert len(set(points)) == 6
 
 
-def test_a_database_that_is_locked_for_a_while_does_not_end_the_sweep(
-    home: Home, reference: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def counted_projections(monkeypatch: pytest.MonkeyPatch, locked: range = range(0)) -> list[int]:
+    """[how often the database is brought up]; the calls of those numbers find it locked."""
     project, calls = StudyStorage.project, [0]
 
-    def at_times(self: StudyStorage, trials: Any) -> None:
+    def counted(self: StudyStorage, trials: Any) -> None:
         calls[0] += 1
-        if 4 <= calls[0] <= 9:
+        if calls[0] in locked:
             raise StorageError("database is locked")
         project(self, trials)
 
-    monkeypatch.setattr(StudyStorage, "project", at_times)
+    monkeypatch.setattr(StudyStorage, "project", counted)
+    return calls
+
+
+def test_a_database_that_is_locked_for_a_while_does_not_end_the_sweep(
+    home: Home, reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = counted_projections(monkeypatch, locked=range(4, 10))
     monkeypatch.setattr(driver, "STORAGE_PACE", 0.0)
     study = drive(home, PaperExecutor())
     assert calls[0] > 9
@@ -440,13 +446,7 @@ def test_a_database_that_is_locked_for_a_while_does_not_end_the_sweep(
 def test_the_database_is_brought_up_now_and_then_and_has_everything_at_the_end(
     home: Home, reference: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project, calls = StudyStorage.project, [0]
-
-    def counted(self: StudyStorage, trials: Any) -> None:
-        calls[0] += 1
-        project(self, trials)
-
-    monkeypatch.setattr(StudyStorage, "project", counted)
+    calls = counted_projections(monkeypatch)
     monkeypatch.setattr(driver, "STORAGE_PACE", 3600.0)
     study = drive(home, PaperExecutor())
     assert calls[0] <= 3  # of ten trials: at the beginning and at the end
