@@ -106,12 +106,9 @@ def is_locked(path: Path) -> bool:
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _try(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
-    return False
 
 
 def holder(path: Path) -> int | None:
@@ -173,20 +170,26 @@ def _whose(pid: int) -> str:
 
 
 def _acquire(descriptor: int, patience: float | None) -> bool:
-    """True when the lock could be had within `patience` seconds."""
+    """True when the lock could be had within `patience` seconds. Whoever only looks (is_locked) is waited for."""
     if patience is None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return True
     deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.02)
-        else:
-            return True
+    while not _try(descriptor, fcntl.LOCK_EX):
+        if time.monotonic() >= deadline and not _try(descriptor, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # that was a look, too: two that kept it would wait for each other
+        time.sleep(LOOK)
+    return True
+
+
+def _try(descriptor: int, kind: int) -> bool:
+    """True when the lock, shared (as a look has it, for an instant) or exclusive, could be had at once."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _let_go_in_child() -> None:

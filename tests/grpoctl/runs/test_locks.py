@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -23,7 +24,8 @@ from pathlib import Path
 from grpoctl.runs.locks import hold_lock
 if sys.argv[2] == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-with hold_lock(Path(sys.argv[1]), 0):
+with hold_lock(Path(sys.argv[1]), 0) as pid:
+    assert pid is None, pid
     time.sleep(60)
 """
 Holds = Callable[..., int]
@@ -49,6 +51,15 @@ def held_by(lock: Path) -> Iterator[Holds]:
     for process in processes:
         process.kill()
         process.wait()
+
+
+def test_a_look_at_the_lock_is_not_taken_for_a_holder(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lock.open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)  # as a process that asks who holds it has it for an instant
+        monkeypatch.setattr("grpoctl.runs.locks.time.sleep", lambda _: looking.close())
+        with hold_lock(lock, 0) as pid:
+            assert pid is None
+            assert holder(lock) == os.getpid()
 
 
 def test_a_lock_that_nobody_holds(lock: Path) -> None:
