@@ -34,6 +34,7 @@ FOREIGN = {
     "samples": "completions of the step that the log has",
     "reward/max": "the largest reward of a step's completions",
     "reward/min": "the smallest",
+    "reward/true": "what the reward stands in for (a gold or oracle reward), which nothing is trained on",
     "reward/function_std/*": "std of one reward function (rewards/*) over a step's completions",
     "advantage/min": "the smallest advantage, signed",
     "completions/longest": "tokens of a step's longest completion",

@@ -51,7 +51,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "kl": (_KL, "beta | settings.beta"),
     "kl-level": (_KL,),
     "runaway": ("entropy | grad_norm",),
-    "reward-hacking": ("reward/mean", "eval/reward | completions/valid | rewards/*"),
+    "reward-hacking": ("reward/mean", "eval/reward | completions/valid | rewards/* | reward/true"),
     "no-signal": (_SPREAD,),
     "group-of-one": ("settings.num_generations | advantage/max",),
     "missing-rewards": ("reward/missing",),

@@ -13,7 +13,7 @@ from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
 from core.health.rules.dead_run import dead_run
 from core.health.rules.end_token import completion_mask, missing_eos
-from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_fell, reward_stood
+from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_fell, reward_stood, valid_fell_in_few
 from core.health.rules.first_update import collapse_at_first_update
 from core.health.rules.gains import by_stages, no_gain, noise
 from core.health.rules.group_of_one import group_of_one
@@ -66,7 +66,8 @@ RULES: Mapping[str, Rule] = {
     "policy-collapse": policy_collapse,
     "level-break": lambda case: (
         level_break(case)
-        or (() if policy_collapse(case) else fell_in_few(case) or (() if reward_sign(case) else reward_fell(case)))
+        or (() if policy_collapse(case) else fell_in_few(case) or valid_fell_in_few(case))
+        or (() if policy_collapse(case) or reward_sign(case) else reward_fell(case))
     ),
     "truncation": truncation,
     "numerical": numerical,
@@ -149,14 +150,14 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(left, key=importance)
 
 
-# Infos on how a run was watched: they stand behind those on what happened in it.
-OF_WATCHING = ("no-validation", "missed-stop")
+# Infos on how a run was watched, and on clips that change nothing: they stand behind those on what happened in it.
+ASIDE = ("inert-clip", "always-clipped", "no-validation", "missed-stop")
 
 
 def importance(finding: Finding) -> tuple[int, bool, int]:
     """Its place among others: the most severe first, and of those the most certain."""
-    watched = finding.severity == "info" and finding.id in OF_WATCHING
-    return SEVERITIES.index(finding.severity), watched, CONFIDENCES.index(finding.confidence)
+    aside = finding.severity == "info" and finding.id in ASIDE
+    return SEVERITIES.index(finding.severity), aside, CONFIDENCES.index(finding.confidence)
 
 
 SHOWN = 10  # rows that the first and the last reward are means of

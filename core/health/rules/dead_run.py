@@ -169,7 +169,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
     Confounder: rewards that are sparse: silent where as long a stretch is likely by the steps before. Penalties: a mean
     of 0 is no floor where rewards are negative, and where all functions are 0 or less. A solved task has the same
     spread at the best reward: silent. Another loss that teaches (a supervised term): silent. A few rows of hard prompts
-    look like it: fewer than five steps are a warning. Silent where `rollout-mode` explains it.
+    look like it: fewer than five steps are a warning. Of one negative reward in the whole log nothing says that it is
+    the least: `constant-reward` stands beside it then. Silent where `rollout-mode` explains it.
 
     Do: from the first step on: score a right answer with the reward function by itself, see whether one of the
     completions can be right at all (prompts, limit of tokens, format), begin with easier prompts or a supervised stage.
@@ -190,6 +191,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
         severity, confidence = "warning", "weak"
     first = int(dead[0].get("step") or 0)
     reasons = _reasons(case, stretch)
+    known = not stretch.whole or stretch.floor >= -AT_FLOOR or case.reward_range is not None
     return (
         Finding(
             id="dead-run",
@@ -201,7 +203,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
                     else f"{count} of {stretch.of * case.averaged_over} steps, from step {first} on, earned "
                     f"{stretch.floor:g} with every completion"
                 )
-                + ", the least there is, so no advantage differs from 0 and nothing is learned from the reward"
+                + (", the least there is" if known else ", and the log has no other reward")
+                + ", so no advantage differs from 0 and nothing is learned from the reward"
                 + ("" if stretch.exact else " (no column tells the spread)")
                 + "".join(f"; {reason}" for reason in reasons)
             ),
@@ -214,7 +217,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
                 **({"before": fmean(values_of(stretch.before, "reward/mean"))} if stretch.before else {}),
                 **_levels(dead),
             },
-            rules_out=(RuledOut(id="constant-reward", why="the one reward is the least there is"),),
+            rules_out=(RuledOut(id="constant-reward", why="the one reward is the least there is"),) if known else (),
             advice=(
                 "score a right answer with the reward function by itself; then easier prompts, a larger limit of "
                 "tokens or a supervised stage, until a few completions earn something"

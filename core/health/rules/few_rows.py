@@ -28,11 +28,13 @@ WEAKLY = 2.0  # times, either way: what else changed then
 NEARER = 0.05  # nats a token: a KL that reached it from a tenth of it
 LONGER = 0.1  # of the completions cut off, more than before
 GONE, GONE_ROWS = 0.02, 3  # of the reward, over so many rows: a fall that needs nothing beside it
+FORMED = 0.2  # of the completions are valid: what can be lost
 SAME = 0.05  # nats a token: a policy that is where it was
 CUT = 0.4  # of the completions, more than before
 SIGNIFICANT = 1e-3
 MANY, LONG = 10, 50  # rows; and steps that a few rows far apart stand for: fewer do not show that nothing rises
 RISES, FALLS = 2.0, -4.0  # standard errors of a line: told from noise, and beyond doubt
+SINKS = -1.5  # the same, where half is lost and lengths or entropies left their level with it
 MUCH = 0.25  # of the early reward, or of a step's own deviation: so much lost is worth a warning
 UNIT = 0.1  # of a reward, at least: where it is around 0 no share of it means anything
 LITTLE = 0.05  # of the early level: of four to seven values no more is a rise
@@ -62,6 +64,47 @@ def fell_in_few(case: Case) -> Sequence[Finding]:
     if with_it and len(kls) == len(rows) and min(kls) >= 0 and max(kls) < SAME:
         return (_drawn_elsewhere(rows, at, with_it, max(kls)),)
     return (_fallen(rows, at, with_it),)
+
+
+def valid_fell_in_few(case: Case) -> Sequence[Finding]:
+    """A warning where valid completions fell to half or less between a few rows far apart, and stayed; documented with
+    `policy-collapse`.
+    """
+    rows = [row for row in case.stage_rows if number(row, "completions/valid") is not None]
+    valid, steps = values_of(rows, "completions/valid"), _steps_of(case, series(rows, "completions/valid"))
+    if not FEWEST < len(valid) <= 2 * ROWS or steps < APART * len(valid):
+        return ()
+    at = next(
+        (
+            at
+            for at in range(1, len(valid) - 1)
+            if _level(valid[:at]) >= FORMED
+            and median(valid[at:]) <= HALVED * _level(valid[:at])
+            and max(valid[at:]) <= NEVER * _level(valid[:at])
+        ),
+        None,
+    )
+    if at is None:
+        return ()
+    was, now, first = _level(valid[:at]), fmean(valid[at:]), int(rows[at].get("step") or 0)
+    early, late = values_of(rows[:at], "reward/mean"), values_of(rows[at:], "reward/mean")
+    rose = bool(early and late) and fmean(late) > fmean(early)
+    paid = "; the reward rose meanwhile, so it pays for what is not valid" if rose else ""
+    with_it = "".join(f"; {change}" for change in _moved(rows[:at], rows[at:]))
+    return (
+        Finding(
+            id="policy-collapse",
+            severity="warning",
+            summary=(
+                f"valid completions fell from {was:.0%} to {now:.0%} at row {at + 1} of {len(rows)} (step {first}) and "
+                f"stayed there{with_it}{paid}: the policy broke, or the prompts changed"
+            ),
+            evidence={"kind": "unknown", "was": was, "now": now, "first_step": first, "rows": len(rows)},
+            advice="read samples from before and after it; go back to a checkpoint before the fall",
+            confidence="weak",
+            decider=Decider(question="does the checkpoint before the fall still write valid answers to these prompts?"),
+        ),
+    )
 
 
 def _halved(rows: Sequence[Row], rewards: Sequence[float]) -> Sequence[Finding]:
@@ -161,23 +204,26 @@ def reward_fell(case: Case) -> Sequence[Finding]:
     """A warning where the training reward falls all along, and no evaluation says otherwise; documented with
     `policy-collapse`.
     """
-    if case.stages or series(case.rows, "eval/reward"):
+    if case.stages or len(series(case.rows, "eval/reward")) > 1:
         return ()
     column, points = _judged_by(case, ())
     line, values = trend(points), [value for _, value in points]
-    if line is None or line.z > FALLS:
+    early, late = thirds(values) if len(values) >= FEWEST else (0.0, 0.0)
+    with_it = _moved(*_ends(case.stage_rows)) if len(values) >= MANY else []
+    halved = bool(with_it) and 0 <= late <= HALVED * early
+    if line is None or line.z > (SINKS if halved else FALLS):
         return ()
-    early, late = thirds(values)
     if early - late < MUCH * max(abs(early), UNIT, *values_of(case.stage_rows, "reward/std")[:1]):
         return ()
+    beside = "".join(f"; {change}" for change in with_it)
     return (
         Finding(
             id="policy-collapse",
             severity="warning",
             summary=(
                 f"{column} falls from {early:.3g} in the first third to {late:.3g} in the last (trend {line.z:+.1f} "
-                "standard errors), and it is what the policy is trained on: the policy loses what it could, or prompts "
-                "or the reward became harder meanwhile"
+                f"standard errors){beside}, and it is what the policy is trained on: the policy loses what it could, "
+                "or prompts or the reward became harder meanwhile"
             ),
             evidence={"early": early, "late": late, "rows": len(values), "trend_z": line.z, "metric": column},
             advice="ask the first and the last checkpoint the same prompts; see what KL and entropy did meanwhile",
@@ -185,6 +231,12 @@ def reward_fell(case: Case) -> Sequence[Finding]:
             decider=Decider(question="do the same prompts earn less at the end than at the start?"),
         ),
     )
+
+
+def _ends(rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
+    """The first and the last third of the rows."""
+    third = len(rows) // 3
+    return rows[:third], rows[-third:]
 
 
 def reward_stood(case: Case) -> Sequence[Finding]:

@@ -103,7 +103,7 @@ def likeness_of(shares: Mapping[float, float] | Sequence[float], size: int, dead
 MANY = 0.5
 ENOUGH = 10  # steps: fewer say it with less confidence, where all of them do
 FEWEST = 3  # rows, each with most of its groups dead
-LARGE = 8  # completions of a group: chance leaves 2 in 2^8 of them dead at a pass rate of a half
+LARGE = 4  # completions of a group: chance leaves one in eight of them dead at a pass rate of a half
 NOT_BY_CHANCE = 0.4  # of such groups: what a foreign log is told of, though half of them live
 QUIET = 0.01  # a gradient norm: a step with a live group has far more
 BESIDE = 50.0  # times: so much more
@@ -144,7 +144,7 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     ## dead-groups
 
     Severity: warning where more than half of the groups had equal rewards; info where fewer had but far more than
-    chance gives (in a log of another trainer 40 % of groups of eight or more), or where dynamic sampling refilled them.
+    chance gives (in a log of another trainer 40 % of groups of four or more), or where dynamic sampling refilled them.
     Strong with the contrast to chance, else moderate (certain by the arithmetic of `small-advantage`).
 
     Means: groups whose rewards are all equal have advantage 0 and teach nothing. More of them than chance gives means

@@ -59,9 +59,14 @@ class Level:
         return [value for _, value in self.points]
 
     @property
+    def climbs(self) -> bool:
+        """Whether each of a few values, two at least, is above the one before."""
+        return 1 < len(self.points) < MANY and all(b > a for a, b in pairwise(self.values))
+
+    @property
     def last(self) -> list[float]:
-        """The last SUSTAINED values, of few half."""
-        return self.values[-min(SUSTAINED, len(self.points) // 2) :]
+        """The last SUSTAINED values, of few half; one where each is above the one before."""
+        return self.values[-1 if self.climbs else -min(SUSTAINED, len(self.points) // 2) :]
 
 
 def kl_level(case: Case) -> Sequence[Finding]:
@@ -112,7 +117,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Looks at: `kl` (`kl/whole`): the median of the last three values at least ten times that of the first fifth, at
     least 0.5 nats a token (25 a completion), each of the last three above that, or 0.2 (10) where the reward is no
-    higher than it was; and the reward, if it is there. A log that begins when the KL is high already: twice its early
+    higher than it was; of four to seven values, each above the one before, the last against the first, 0.2 (10) where
+    nothing was gained; and the reward, if it is there. A log that begins when the KL is high already: twice its early
     level, each of the last three at least 1 nat a token (50), and a reward on a line that falls by three standard
     errors or more.
 
@@ -296,12 +302,13 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     gain = reward_gain(steps_of(case.rows))
     rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
-    near = bool(rewards) and after <= before and min(last) < FAR * level.far
+    paid = gain is not None and gain[2]
+    stood = bool(rewards) and (after <= before or (level.climbs and not few))
+    near = stood and min(last) < FAR * level.far
     often, extreme = _often_far(level, early), _extreme(level, early)
     left = _left(level, early, last, NEAR if near else FAR) or (bool(rewards) and often > 0) or extreme
     if not left and (few or not _fell(case, level, early, last)):
         return None
-    paid = gain is not None and gain[2]
     if paid and (few or min(last) < LEFT * level.far) and not extreme:
         return None
     fell = after <= before / 2 and before > 0 and not few

@@ -32,6 +32,7 @@ from core.health.steps import HOLD, acted, number, reward_gain, values_of
 
 AIM = 1e-4  # nats per token: what the suggested rate should give at first, since the KL goes with its square
 HEALED = 3  # all-invalid steps without an update that must have been seen before one can say whether they heal
+EACH, THROWN = 0.1, 0.5  # nats a token from the old policy to the updated one: the usual step of a run, or one of them
 STILL = 20  # updates that must have acted before a policy can be said not to move
 FULL_RATE = 0.5  # of the rate that the settings name: a warm-up that has not come so far tells nothing of it
 UNMOVED = 1e-7  # nats per token, the largest of a run: no argmax and next to no draw is another
@@ -88,6 +89,10 @@ def learning_rate(case: Case) -> Sequence[Finding]:
        it is 11 %, in few directions, where it counts for more. A reward counts as worse here where it fell by twice
        what a step's completions differ by.
 
+    Where nothing of that is found and a log says how far the updates of a rollout move the policy (`policy/kl_old`,
+    verl's `ppo_kl`): 0.1 nats a token in the median of three rows or more (warning, moderate), or 0.5 on one (warning,
+    weak). Old log-probs of another engine give the same, and the sentence names them.
+
     Too small: at least three evaluations with one reward and one mean length to the last digit, after 20 updates or
     more (ours draw the same way every time, so their texts are the same; certain with a KL under 1e-5, moderate without
     one, nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate), or rates
@@ -131,7 +136,7 @@ def learning_rate(case: Case) -> Sequence[Finding]:
     """
     if sampler_at_fault(case):
         return ()
-    finding = case.once(too_large) or _too_small(case)
+    finding = case.once(too_large) or _far_at_once(case) or _too_small(case)
     return () if finding is None else (finding,)
 
 
@@ -275,6 +280,31 @@ def _smaller(rate: float, far: KlJump | None) -> float:
     if far is None:
         return rate / 10.0
     return (far.rate or rate) / min(max(math.sqrt(far.kl / AIM), 10.0), 100.0)
+
+
+def _far_at_once(case: Case) -> Finding | None:
+    """A warning where the updates of one rollout throw the policy far from the one that the ratio is over."""
+    values = values_of(steps_of(case.rows), "policy/kl_old")
+    sustained = len(values) >= HEALED and median(values) >= EACH
+    thrown = [value for value in values if value >= THROWN]
+    if not sustained and not thrown:
+        return None
+    rate, far = _rate(case), max(values)
+    how = f"{median(values):.2g} nats a token on average" if sustained else f"up to {far:.2g} nats a token"
+    return Finding(
+        id="learning-rate",
+        severity="warning",
+        summary=(
+            f"the updates of one rollout move the policy {how} away from where they began ({len(values)} rows), and "
+            f"0.01 is usual: learning rate {_shown(rate)} is too large, there are too many updates a rollout, or the "
+            "old log-probs are of another model (a sampler's)"
+        ),
+        evidence={"kl_old_median": median(values), "kl_old_max": far, "rows": len(values)},
+        suggest=() if rate is None else (f"learning_rate={rate / 10:.1g}",),
+        advice="a tenth of the rate, fewer updates a rollout; look at what scored the old log-probs",
+        confidence="moderate" if sustained else "weak",
+        decider=Decider(question="is it 0 at the first update of a rollout, before anything moved?"),
+    )
 
 
 def _too_small(case: Case) -> Finding | None:

@@ -10,10 +10,11 @@ from statistics import fmean, pstdev
 from typing import Final
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
+from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, StepTable, steps_of
 from core.health.rules.gains import Evaluation, evaluations
 from core.health.rules.learning_rate import sampler_at_fault
 from core.health.statistics import chance_above, series, shown_p, trend
+from core.health.steps import number, values_of
 
 LONG_RUN = 50  # steps: a shorter run may be a trial
 
@@ -243,21 +244,27 @@ LOST = 0.1  # of the completions: what validity must have lost to be worth a wor
 
 
 def reward_hacking(case: Case) -> Sequence[Finding]:
-    """A warning where reward/mean rises and completions/valid falls over the steps, both with p < 0.001.
+    """A warning where reward/mean rises while completions/valid or the true reward falls, p < 0.001 each.
 
     ## reward-hacking
 
-    Severity: warning (moderate).
+    Severity: warning (moderate; weak for three to seven rows of a true reward).
 
-    Means: the reward rises while what it stands for falls: it pays for what is not valid.
+    Means: the reward rises while what it stands for falls: it pays for what is not valid, or not wanted.
 
     Looks at: `reward/mean` rises and `completions/valid` falls over the steps of the last GRPO stage (20 or more), both
-    with p < 0.001, and validity loses a tenth or more between the first and the last third.
+    with p < 0.001, and validity loses a tenth or more between the first and the last third. Where a log has a reward
+    that nothing is trained on (`reward/true`: a gold, true or oracle reward beside the proxy), on eight rows or more:
+    from the row after its best on it falls and the reward rises, both with p < 0.001; or over all rows the reward rises
+    (p < 0.001) and the true one does not (less than two standard errors, and a tenth of what the reward gained). Of
+    three to seven rows: each reward above the one before, each true one below.
 
     Confounder: two trends of one run also have other causes (prompts that change); the samples decide.
 
     Do: pay invalid completions less than any valid one, and read samples of the last steps.
     """
+    if parted := _parted_from_the_truth(case):
+        return parted
     rows = case.stage_rows  # another stage may have other prompts and another reward
     rewards, valid = series(rows, "reward/mean"), series(rows, "completions/valid")
     up, down = trend(rewards), trend(valid)
@@ -283,6 +290,51 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
             confidence="moderate",
             decider=Decider(question="does the reward still rise where invalid completions earn nothing?"),
         ),
+    )  # fmt: skip
+
+
+LINE, FEWEST = 8, 3  # rows for a line; and for an order
+FLAT, SHARE = 2.0, 0.1  # standard errors, and of what the reward gained: less is no rise of the true one
+
+
+def _parted_from_the_truth(case: Case) -> Sequence[Finding]:
+    """The warning where the reward rises and what it stands in for does not; documented with `reward-hacking`."""
+    rows = [row for row in case.stage_rows if None not in (number(row, "reward/mean"), number(row, "reward/true"))]
+    proxy, true = values_of(rows, "reward/mean"), values_of(rows, "reward/true")
+    if FEWEST <= len(rows) < LINE:
+        apart = all(b > a for a, b in pairwise(proxy)) and all(b < a for a, b in pairwise(true))
+        return (_gamed(rows, "weak"),) if apart else ()
+    if len(rows) < LINE:
+        return ()
+    since = rows[true.index(max(true)) + 1 :]
+    for part in (since, rows):
+        up, line = trend(series(part, "reward/mean")), trend(series(part, "reward/true"))
+        if len(part) < LINE or up is None or line is None or chance_above(up.z) >= SIGNIFICANT:
+            continue
+        fell = line.z < 0 and chance_above(-line.z) < SIGNIFICANT
+        stood = part is rows and line.z < FLAT and line.slope < SHARE * up.slope
+        if fell or stood:
+            return (_gamed(part, "moderate"),)
+    return ()
+
+
+def _gamed(rows: Sequence[Row], confidence: Confidence) -> Finding:
+    (was, *_, now), (true_was, *_, true_now) = values_of(rows, "reward/mean"), values_of(rows, "reward/true")
+    first = int(rows[0].get("step") or 0)
+    return Finding(
+        id="reward-hacking",
+        severity="warning",
+        summary=(
+            f"from step {first} on the reward rises from {was:.3g} to {now:.3g}, and the true reward goes from "
+            f"{true_was:.3g} to {true_now:.3g} ({len(rows)} rows): what is paid is no longer what is meant"
+        ),
+        evidence={
+            "first_step": first, "rows": len(rows), "reward_first": was, "reward_last": now,
+            "true_first": true_was, "true_last": true_now,
+        },
+        advice="keep the checkpoint of the best true reward, read samples of the last steps; a larger beta slows it",
+        confidence=confidence,
+        decider=Decider(question="do the last samples earn the reward without doing what it is for?"),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
-from grpoctl.diagnose.readers.trainer_log import flat_numbers, of_rewards
+from grpoctl.diagnose.readers.trainer_log import LISTED, flat_numbers
 from grpoctl.diagnose.readers.written_tables import Stretch, stretched
 
 Form = Literal["dictionary", "verl", "table", "pairs", "stretches"]
@@ -76,8 +76,8 @@ _STEPS_APART = re.compile(
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
 _MEAN_OF = re.compile(r"(?<=\w):\s*(?:mean|avg)\s*[=:]\s*(?=[-+.\d])", re.IGNORECASE)  # Entropy: mean=0.37, min=0.03
 _PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
-_REWARDS = re.compile(  # rewards=['0.8', '0.01'] of a step; rewards: tensor([-1., 0.5])
-    r"(?<!eval )(?<!val )(?<!test )\brewards\s*[=:]\s*"
+_OF_COMPLETIONS = re.compile(  # rewards=['0.8', '0.01'] of a step; rewards: tensor([-1., 0.5]); advantages is [0. 0.]
+    r"(?<!eval )(?<!val )(?<!test )\b(rewards|advantages)\s*(?:[=:]|is)\s*"
     r"(?:\[([^\[\]]{3,2000})\]|(?:tensor|array)\(\s*\[([^\[\]]{3,2000})\][^()]{0,80}\))"
 )
 _NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
@@ -385,7 +385,7 @@ class LineParser:
 
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
         """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
-        words = _REWARDS.sub(_told_by_list, text) if "rewards" in text else text
+        words = _OF_COMPLETIONS.sub(_told_by_list, text) if "rewards" in text or "advantages" in text else text
         words = _unwrapped(words)
         words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
         words = _MEAN_OF.sub(": ", words)
@@ -586,9 +586,10 @@ def _unwrapped(text: str, nothing: str = "") -> str:
 
 
 def _told_by_list(match: re.Match[str]) -> str:
-    """The pairs that stand for a list of rewards."""
-    listed = _unwrapped(match[1] or match[2]).split(",")
-    cells = of_rewards([one.strip().strip("'\"") for one in listed])
+    """The pairs that stand for a list of rewards or advantages, with commas or (numpy's) without."""
+    text = _unwrapped(match[2] or match[3])
+    listed = [one.strip().strip("'\"") for one in (text.split(",") if "," in text else text.split())]
+    cells = LISTED[match[1].lower()](listed)
     return " ".join(f"{name}={value!r}," for name, value in cells.items()) or match[0]
 
 

@@ -83,8 +83,9 @@ _SAME = {
 _MEANS: dict[frozenset[str], str] = {
     frozenset(words.split()): metric
     for metric, names in {
-        "reward/mean": ("reward",),
+        "reward/mean": ("reward", "proxy", "proxy reward"),
         "reward/std": ("reward std",),
+        "reward/true": ("gold reward", "gold", "true reward", "oracle reward", "oracle"),
         "reward/max": ("reward max",),
         "reward/min": ("reward min",),
         "rewards/accuracy": ("accuracy", "accuracy share", "accuracy reward", "accuracy response", "exact match",

@@ -69,8 +69,8 @@ def flat_numbers(document: Mapping[str, Any], before: str = "", depth: int = 0) 
     for name, value in document.items():
         if isinstance(value, dict) and depth < _DEPTH:
             yield from flat_numbers(value, f"{before}{name}/", depth + 1)
-        elif name == "rewards" and isinstance(value, list):
-            yield from flat_numbers(of_rewards(value), before)
+        elif name in LISTED and isinstance(value, list):
+            yield from flat_numbers(LISTED[name](value), before)
         elif (known := number(value)) is not None:
             yield f"{before}{name}", known
 
@@ -88,6 +88,20 @@ def of_rewards(listed: Sequence[object]) -> dict[str, float]:
     if len(rewards) <= _GROUP:
         cells["groups/dead"] = float(least == most)
     return cells
+
+
+def of_advantages(listed: Sequence[object]) -> dict[str, float]:
+    """What a step's list of advantages tells; {} for a list of anything else. Of so few as a group has: whether it is
+    dead.
+    """
+    advantages = [known for one in listed if (known := number(one)) is not None and math.isfinite(known)]
+    if not 1 < len(advantages) <= _GROUP or len(advantages) < len(listed):
+        return {}
+    least, most = min(advantages), max(advantages)
+    return {"advantage/min": least, "advantage/max": most, "groups/dead": float(least == most)}
+
+
+LISTED = {"rewards": of_rewards, "advantages": of_advantages}  # what a step lists, one number a completion
 
 
 def is_entry(cells: Iterable[str]) -> bool:

@@ -138,3 +138,17 @@ def test_a_short_end_whose_rewards_are_known_to_be_equal(
     table = [row if row["reward/mean"] else {**row, **more} for row in rows(*rewards)]
     spread = [{"reward/std": 0.4, **row} if more else row for row in table]
     assert graded(spread) == expected
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ([-3.0] * 12, ["dead-run", "constant-reward"]),  # is -3 the least there is, or all there is?
+        ([0.0] * 12, ["dead-run"]),
+        ([*GOOD, *[-3.0] * 20], ["dead-run"]),
+    ],
+)
+def test_one_negative_reward_is_not_known_to_be_the_least(rewards: list[float], expected: list[str]) -> None:
+    findings = examine(Case(rows=rows(*rewards, **{"reward/std": 0.0})))
+    assert [one.id for one in findings if one.id in ("dead-run", "constant-reward")] == expected
+    assert ("no other reward" in findings[0].summary) == (len(expected) == 2)

@@ -9,7 +9,7 @@ import pytest
 
 from core.health.case import Case, Settings
 from core.health.examine import examine
-from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_fell, reward_stood
+from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_fell, reward_stood, valid_fell_in_few
 
 
 def case(reward: Sequence[float], *, apart: int = 25, **columns: Sequence[float]) -> Case:
@@ -250,3 +250,46 @@ def test_falls_to_half_by_chance_are_rarely_accused() -> None:
         }
         accused += bool(fell_in_few(case(reward, apart=1, **others)))
     assert accused <= 1
+
+
+def valid(shares: Sequence[float], *, apart: int = 25, reward: Sequence[float] | None = None) -> Case:
+    rewards = [0.1] * len(shares) if reward is None else reward
+    return case(rewards, apart=apart, **{"completions/valid": shares})
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        (valid([0.62, 0.22, 0.01, 0.01]), True),
+        (valid([0.5, 0.55, 0.2, 0.25, 0.2]), True),
+        (valid([0.62, 0.22, 0.01, 0.01], apart=1), False),  # single steps: a few hard prompts
+        (valid([0.15, 0.05, 0.01, 0.01]), False),  # nothing that could be lost
+        (valid([0.6, 0.2, 0.2, 0.5]), False),  # it came back
+        (valid([0.6, 0.6, 0.6, 0.1]), False),  # one row
+        (valid([0.6, 0.1, 0.1]), False),
+        (valid([0.1, 0.1, 0.6, 0.6]), False),
+    ],
+)
+def test_validity_that_fell_between_a_few_rows(table: Case, found: bool) -> None:
+    findings = valid_fell_in_few(table)
+    assert [(one.id, one.severity, one.confidence) for one in findings] == [
+        ("policy-collapse", "warning", "weak")
+    ] * found
+    assert ("policy-collapse" in {one.id for one in examine(table)}) == found
+
+
+def test_a_reward_that_rose_while_validity_fell_is_named() -> None:
+    (finding,) = valid_fell_in_few(valid([0.52, 0.1, 0.21, 0.15], reward=[-0.1, 0.0, 0.1, 0.13]))
+    assert "pays for what is not valid" in finding.summary
+    (finding,) = valid_fell_in_few(valid([0.52, 0.1, 0.21, 0.15], reward=[0.2, 0.1, 0.1, 0.1]))
+    assert "pays" not in finding.summary
+
+
+def test_half_of_a_reward_that_sinks_counts_where_lengths_leave_with_it() -> None:
+    noisy = [0.5, 0.1, 0.6, 0.2, 0.3, 0.0, 0.5, 0.1, 0.2, 0.0, 0.3, 0.0]  # -2.1 standard errors
+    lengths = [580.0, 560.0, 520.0, 480.0, 400.0, 300.0, 200.0, 120.0, 100.0, 90.0, 90.0, 90.0]
+    assert reward_fell(case(noisy, apart=1)) == ()
+    (finding,) = reward_fell(case(noisy, apart=1, length=lengths))
+    assert "completions/length from 540 to 90" in finding.summary
+    assert reward_fell(case(noisy, apart=1, length=[500.0] * 12)) == ()
+    assert reward_fell(case(noisy[::-1], apart=1, length=lengths)) == ()

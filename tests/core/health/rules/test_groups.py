@@ -149,7 +149,7 @@ def test_few_rows_say_it_where_all_of_them_do(shares: list[float | None], confid
 
 
 @pytest.mark.parametrize(
-    ("k", "share", "found"), [(8, 0.46, True), (8, 0.35, False), (4, 0.46, False), (None, 0.46, False)]
+    ("k", "share", "found"), [(8, 0.46, True), (8, 0.35, False), (4, 0.46, True), (3, 0.46, False), (None, 0.46, False)]
 )
 def test_large_groups_are_not_dead_by_chance(k: int | None, share: float, found: bool) -> None:
     case = Case(rows=dead(*[share] * 20), settings=Settings(num_generations=k))

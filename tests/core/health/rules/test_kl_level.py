@@ -156,7 +156,7 @@ def test_a_shorter_way_counts_where_the_reward_is_no_higher() -> None:
     kl = [0.002, 0.005, 0.02, 0.22, 0.25, 0.3]
     flat, risen = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5, 0.5, 0.51]
     assert named(table(kl, **{"reward/mean": flat}))["kl-runaway"].confidence == "weak"
-    assert "kl-runaway" not in named(table(kl, **{"reward/mean": risen}))
+    assert "kl-runaway" not in named(table([0.005, 0.002, *kl[2:]], **{"reward/mean": risen}))
     assert "kl-runaway" not in named(table(kl))
 
 
@@ -256,3 +256,20 @@ def test_a_kl_that_no_text_has_is_a_finding_whatever_was_paid() -> None:
     assert named(table([min(value, 9.0) for value in EXTREME], **rewards)) == {}  # far, and paid
     apart = [0.5 if place in (5, 7) else value for place, value in enumerate(EXTREME)]
     assert named(table(apart, **rewards)) == {}  # one token can do that, now and then
+
+
+@pytest.mark.parametrize(
+    ("kl", "reward", "found"),
+    [
+        ([0.001, 0.025, 0.059, 0.199, 0.458], [0.39, 0.45, 0.45, 0.42, 0.40], True),
+        ([0.001, 0.025, 0.199, 0.059, 0.458], [0.39, 0.45, 0.45, 0.42, 0.40], False),  # not in order
+        ([0.001, 0.025, 0.059, 0.099, 0.158], [0.39, 0.45, 0.45, 0.42, 0.40], False),  # not far
+        ([0.1, 0.12, 0.2, 0.3, 0.458], [0.39, 0.45, 0.45, 0.42, 0.40], False),  # not ten times
+        ([0.001, 0.025, 0.059, 0.199, 0.458], [0.39, 0.45, 0.50, 0.60, 0.70], False),  # it was paid
+    ],
+)
+def test_a_kl_that_climbs_over_a_few_rows(kl: list[float], reward: list[float], found: bool) -> None:
+    findings = named(replace(table(kl, **{"reward/mean": reward}), averaged_over=25))
+    assert ("kl-runaway" in findings) == found
+    if found:
+        assert (findings["kl-runaway"].severity, findings["kl-runaway"].confidence) == ("warning", "weak")

@@ -380,3 +380,20 @@ def walk(rate: float, kl: float, steps: int = 60, reward: float = 0.0, grows: fl
 def test_a_rate_that_moves_hardly_anything(case: Case, expected: str | None) -> None:
     found = learning_rate(case)
     assert [one.severity for one in found] == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(
+    ("far", "confidence"),
+    [
+        ([0.1, 0.15, 0.2], "moderate"),
+        ([0.001, 0.9, 0.001, 0.001], "weak"),
+        ([0.1, 0.2], None),  # two rows
+        ([0.001, 0.04, 0.01, 0.02], None),
+        ([-0.2, -0.3, -0.2], None),  # an estimate below 0
+    ],
+)
+def test_updates_that_throw_the_policy_far_at_once(far: list[float], confidence: str | None) -> None:
+    table: list[Row] = [{"step": i, "update": 1, "policy/kl_old": value} for i, value in enumerate(far, 1)]
+    findings = learning_rate(Case(rows=table, settings=Settings(learning_rate=1e-5)))
+    expected = [("learning-rate", "warning", confidence, ("learning_rate=1e-06",))] if confidence else []
+    assert [(one.id, one.severity, one.confidence, one.suggest) for one in findings] == expected

@@ -255,3 +255,39 @@ def test_ids_alone_where_the_share_was_not_recorded() -> None:
     (finding,) = leakage(Case(rows=[{"step": 1}], samples=samples("eval-0", "a", "b", "c"), eval_groups=HELD_OUT))
     assert (finding.severity, finding.evidence["prompts_in_both"]) == ("error", 1)
     assert finding.summary.startswith("25.0%")
+
+
+def with_truth(proxy: list[float], true: list[float]) -> Case:
+    table = zip(proxy, true, strict=True)
+    return Case(rows=[{"step": i, "reward/mean": a, "reward/true": b} for i, (a, b) in enumerate(table, 1)])
+
+
+WAVE = [0.02 * (-1) ** (i // 2) for i in range(40)]  # noise without a trend
+RISES = [0.02 * i + WAVE[i] for i in range(40)]
+HUMP = [0.4 - 0.001 * (i - 15) ** 2 + WAVE[i] / 4 for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("case", "confidence"),
+    [
+        (with_truth(RISES, HUMP), "moderate"),  # it rises, then falls (Gao et al. 2023, figure 1)
+        (with_truth(RISES, [0.3 + value for value in WAVE]), "moderate"),  # it stands
+        (with_truth(RISES, RISES[::-1]), "moderate"),
+        (with_truth(RISES, [0.5 * value for value in RISES]), None),  # it rises with it
+        (with_truth(HUMP, HUMP), None),  # both fall
+        (with_truth(RISES, [0.02 * i + 60 * WAVE[i] for i in range(40)]), None),  # too noisy to say that it stands
+        (with_truth([0.3 + value for value in WAVE], RISES[::-1]), None),  # nothing was gained
+        (with_truth([0.1, 0.4, 0.9], [0.5, 0.4, 0.2]), "weak"),
+        (with_truth([0.1, 0.4, 0.9], [0.5, 0.2, 0.4]), None),
+        (with_truth([0.1, 0.9], [0.5, 0.2]), None),
+    ],
+)
+def test_a_reward_that_parts_from_what_it_stands_for(case: Case, confidence: str | None) -> None:
+    findings = reward_hacking(case)
+    assert [(one.id, one.confidence) for one in findings] == ([("reward-hacking", confidence)] if confidence else [])
+
+
+def test_from_where_on_it_is_no_longer_what_is_meant() -> None:
+    (finding,) = reward_hacking(with_truth(RISES, HUMP))
+    assert finding.evidence["first_step"] == HUMP.index(max(HUMP)) + 2
+    assert (finding.evidence["true_last"], finding.evidence["reward_last"]) == (HUMP[-1], RISES[-1])

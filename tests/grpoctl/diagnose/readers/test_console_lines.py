@@ -140,6 +140,24 @@ def test_a_list_of_rewards(line: str, mean: float | None, dead: float | None) ->
     assert row["loss"] is not None
 
 
+@pytest.mark.parametrize(
+    ("line", "dead"),
+    [
+        ("advantages is tensor([0., 0., 0., 0., 0.], device='mps:0') loss: 0.1", 1.0),
+        ("step 3 advantages=[0.5, -0.5] loss: 0.1", 0.0),
+        ("step 3 advantages: [ 1.2 -0.4  -0.8] loss: 0.1", 0.0),  # as numpy prints it
+        ('{"step": 4, "advantages": [0.0, 0.0], "loss": 0.1}', 1.0),
+        (f"step 3 advantages: {[0.0, 1.0] * 16} loss: 0.1", None),  # may be several groups
+        ("step 3 advantages: [good, bad] loss: 0.1", None),
+    ],
+)
+def test_a_list_of_advantages(line: str, dead: float | None) -> None:
+    entries, _ = parse(line)
+    (row,) = cells(entries)
+    assert row.get("groups/dead") == dead
+    assert row["loss"] is not None
+
+
 def test_rewards_of_an_evaluation_are_no_steps_rewards() -> None:
     entries, _ = parse("step 3 eval rewards: tensor([1., 1.]) loss: 0.1")
     assert all("reward/mean" not in row for row in cells(entries))
