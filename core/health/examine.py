@@ -13,7 +13,14 @@ from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
 from core.health.rules.dead_run import dead_run
 from core.health.rules.end_token import completion_mask, missing_eos
-from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_fell, reward_stood, valid_fell_in_few
+from core.health.rules.few_rows import (
+    fell_in_few,
+    held_out_fell,
+    held_out_stood,
+    reward_fell,
+    reward_stood,
+    valid_fell_in_few,
+)
 from core.health.rules.first_update import collapse_at_first_update
 from core.health.rules.gains import by_stages, no_gain, noise
 from core.health.rules.group_of_one import group_of_one
@@ -90,7 +97,7 @@ RULES: Mapping[str, Rule] = {
     "impossible-advantage": impossible_advantage,
     "odd-advantages": odd_advantages,
     "small-advantage": small_advantage,
-    "overfitting": lambda case: overfitting(case) or held_out_fell(case),
+    "overfitting": lambda case: overfitting(case) or held_out_fell(case) or held_out_stood(case),
     "gain": lambda case: no_gain(case) if by_stages(case) else noise(case),
     "reward-stood": reward_stood,
     "missed-stop": missed_stop,

@@ -38,7 +38,11 @@ SINKS = -1.5  # the same, where half is lost and lengths or entropies left their
 MUCH = 0.25  # of the early reward, or of a step's own deviation: so much lost is worth a warning
 UNIT = 0.1  # of a reward, at least: where it is around 0 no share of it means anything
 LITTLE = 0.05  # of the early level: of four to seven values no more is a rise
-SOLVED = 0.85  # of the largest reward: what has so much has little to gain
+SCATTERS = 1.5  # times the spread of a few values: between their first and last third no more than that is a rise
+SOLVED = 0.95  # of the largest reward: what has so much has nothing to gain
+KNOWN_BY_HEART = 0.9  # of the training answers are right, and so much more than of held-out ones:
+APART_BY = 0.25
+STOOD = 0.02  # of a held-out reward, or LITTLE of its level: no more than that is no rise
 WORSE = 0.15  # of the first evaluation, and ...
 WORSE_BY = 0.04  # ... of all answers: less is noise of a hundred questions
 ROSE = 0.1  # of the training reward's first level
@@ -254,7 +258,7 @@ def reward_stood(case: Case) -> Sequence[Finding]:
     line, values = trend(points), [value for _, value in points]
     early, late = thirds(values)
     most = max([*values, *values_of(case.stage_rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
-    rises = line.z >= RISES if line is not None else late - early > max(LITTLE * abs(early), spread(values))
+    rises = line.z >= RISES if line is not None else late - early > max(LITTLE * abs(early), SCATTERS * spread(values))
     if rises or early >= SOLVED * most or max(values) == min(values):
         return ()
     if column != "eval/reward" and len(held_out) > 1 and held_out[-1][1] > held_out[0][1]:
@@ -341,3 +345,39 @@ def held_out_fell(case: Case) -> Sequence[Finding]:
             decider=Decider(question="is it there with five times as many evaluation prompts?"),
         ),
     )
+
+
+def held_out_stood(case: Case) -> Sequence[Finding]:
+    """An info where evaluations stand while what is trained on rises, or is right throughout; documented with
+    `overfitting`.
+    """
+    held_out = [value for _, value in series(case.rows, "eval/reward")]
+    column = "rewards/accuracy" if series(case.stage_rows, "rewards/accuracy") else "reward/mean"
+    trained = series(case.stage_rows, column)
+    line, held_line = trend(trained), trend(series(case.rows, "eval/reward"))
+    if case.stages or len(held_out) < APART - 1 or line is None or held_line is None:
+        return ()
+    (was, now), (early, late) = thirds(held_out), thirds([value for _, value in trained])
+    if held_line.z >= RISES or now - was > max(STOOD, LITTLE * abs(was)):
+        return ()
+    rose = line.z >= -FALLS and late - early > max(ROSE * abs(early), LITTLE)
+    by_heart = column == "rewards/accuracy" and late >= KNOWN_BY_HEART and late - now >= APART_BY
+    if not rose and not by_heart:
+        return ()
+    how = f"{column} rose from {early:.3g} to {late:.3g}" if rose else f"{column} is {late:.3g}"
+    return (
+        Finding(
+            id="overfitting",
+            severity="info",
+            summary=(
+                f"{how}, and eval/reward went from {was:.3g} to {now:.3g} over {len(held_out)} evaluations: what is "
+                "learned does not show on held-out prompts, which may be harder, scored otherwise, or too few"
+            ),
+            evidence={
+                "first": was, "last": now, "evaluations": len(held_out), "metric": column, "early": early, "late": late,
+            },
+            advice="score training prompts and held-out ones in the same way (sampling, parser, limit of tokens) first",
+            confidence="weak",
+            decider=Decider(question="do the training prompts, asked as the evaluation asks, earn what training says?"),
+        ),
+    )  # fmt: skip

@@ -110,7 +110,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
     ## kl-runaway
 
     Severity: error (strong) where the reward fell to half of its early level or less, else warning (strong; moderate
-    without a reward; weak with two or three values, each above the one before, and from 0.2 nats on).
+    without a reward; weak with two or three values, each above the one before, and from 0.2 nats on); info (moderate)
+    where the reward rose and the KL scatters a nat away.
 
     Means: the KL grew by an order of magnitude or more, beyond what any gain pays for, while the reward stood or fell:
     the policy leaves the reference without being paid for it.
@@ -129,7 +130,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
     `reward-hacking` asks for what), unless each of the last three values is 5 nats a token (250 a completion) or more
-    (warning, moderate): what is drawn there is no text of the reference any more.
+    (warning, moderate): what is drawn there is no text of the reference any more; where it scatters a nat away, an
+    info says what the gain cost.
 
     Rules out: nothing. Whether the learning rate or too small a beta is at fault no column tells.
 
@@ -143,7 +145,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Looks at: `kl` or `kl/whole`, and `kl_estimator` where it is known. Unknown: the mean over four rows or more lies
     two standard errors below zero, or all rows are negative, half of three or more beyond 0.01 nats a token, or all of
-    fewer beyond 0.05 (weak).
+    fewer beyond 0.05 (weak), or it begins at exactly 0 and each of a few rows is below the one before, to -0.01.
 
     Confounder: k1 around a KL of 0 scatters on both sides of it.
 
@@ -309,15 +311,16 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     left = _left(level, early, last, NEAR if near else FAR) or (bool(rewards) and often > 0) or extreme
     if not left and (few or not _fell(case, level, early, last)):
         return None
-    if paid and (few or min(last) < LEFT * level.far) and not extreme:
+    at_a_price = paid and (few or min(last) < LEFT * level.far) and not extreme
+    if at_a_price and not often:
         return None
     fell = after <= before / 2 and before > 0 and not few
     unsure = few or (near and not often and not extreme)
     how = f" while the reward went from {before:.3g} to {after:.3g}" if rewards else ""
     return Finding(
         id="kl-runaway",
-        severity="error" if fell else "warning",
-        summary=f"{_course(level, early, often, extreme)}{how}: {_what_of_it(extreme > 0, paid)}",
+        severity="error" if fell else "info" if at_a_price else "warning",
+        summary=f"{_course(level, early, often, extreme)}{how}: {_what_of_it(extreme > 0, paid, at_a_price)}",
         evidence={
             "early": early, "late": median(last), "rows": len(values), "column": level.column,
             **rewards,
@@ -344,7 +347,9 @@ def _course(level: Level, early: float, often: float, extreme: int) -> str:
     return f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}"
 
 
-def _what_of_it(extreme: bool, paid: bool) -> str:
+def _what_of_it(extreme: bool, paid: bool, at_a_price: bool) -> str:
+    if at_a_price:
+        return "what is paid is learned, and much of the reference is given up for it"
     if extreme:
         return "tokens of the reference lost nearly all of their chance there, as after updates that are too large"
     return "so far away a reward is hardly of the task any more" if paid else "nothing pays for leaving"
@@ -380,6 +385,13 @@ def _fell(case: Case, level: Level, early: float, last: Sequence[float]) -> bool
     return line is not None and line.z <= -FALLS
 
 
+def _sinks(level: Level) -> bool:
+    """Whether a KL that began at exactly 0 is below it by more and more, on all of a few rows since."""
+    at_home, *since = level.values
+    below = bool(since) and max(since) < 0 and len(since) < MANY and all(b < a for a, b in pairwise(since))
+    return at_home == 0 and below and len(since) > 1 and min(since) < -HIGH / 10 * level.far
+
+
 def _negative(case: Case, level: Level) -> Finding | None:
     """Whether the KL is below zero beyond what its estimator can be."""
     kind, values = case.settings.kl_estimator, level.values
@@ -394,6 +406,7 @@ def _negative(case: Case, level: Level) -> Finding | None:
     by_all = all_below and (
         (len(values) >= SUSTAINED and median(values) < -HIGH / 10 * level.far) or max(values) < -HIGH / 2 * level.far
     )
+    by_all = by_all or _sinks(level)
     if not sure and not by_mean and not by_all:
         return None
     why = f"{kind} cannot be negative" if sure else "beyond the scatter of an unbiased estimate"

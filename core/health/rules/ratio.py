@@ -7,7 +7,7 @@ although each rollout is learned from once (the sampler's fault, core.health.rul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import stdev
+from statistics import median, stdev
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut
@@ -19,6 +19,7 @@ NEAR_ONE = 1e-3  # float32 rounds a ratio to 1 +- 3e-6, bfloat16 to 1 +- 0.3 at 
 FAR_FROM_ONE = 1.5  # bfloat16 moves a ratio of 1 by 0.3 at its worst token
 ROUNDED = 0.1  # a bound on the ratio below this clips what bfloat16 rounds
 CHANCE_CLIPS = 0.01  # of the tokens: as many are clipped by rounding
+MUCH, MOST, FEWEST = 0.3, 0.4, 2  # of the tokens, on each row and on half of them; and rows
 FAULT = 0.1  # nats a token between recorded and clean log-probs: beyond what bfloat16 rounds
 EXPLODED = 10.0  # the largest ratio of a step; four updates a rollout give 1.9 at most in sound runs of ours
 SIGNIFICANT = 1e-3
@@ -27,7 +28,7 @@ BOUNDLESS = ("reinforce", "sapo", "cispo")  # surrogates that do not clip a rati
 
 def inert_live(case: Case) -> Sequence[Finding]:
     """What never clips, what clips before anything is learned, an old policy that never moves, ratios that explode."""
-    findings = (_never_clips(case), _clips_at_once(case), _frozen_old(case), _explodes(case))
+    findings = (_never_clips(case), _clips_at_once(case) or _clips_most(case), _frozen_old(case), _explodes(case))
     return [finding for finding in findings if finding is not None]
 
 
@@ -118,7 +119,8 @@ def _clips_at_once(case: Case) -> Finding | None:
 
     ## first-step-clip
 
-    Severity: warning (strong where the settings name another old policy or a dropout; moderate where they name none).
+    Severity: warning (strong where the settings name another old policy or a dropout; moderate where they name none;
+    weak where only a large clipped share of all rows says it).
 
     Means: at a run's first update nothing has been learned, so old and new log-probs are of the same weights and the
     ratio is 1. Where it is not, the "old" log-probs are not those of the policy that drew the samples and is updated: a
@@ -127,7 +129,8 @@ def _clips_at_once(case: Case) -> Finding | None:
 
     Looks at: `policy/clip_low` and `policy/clip_high` (more than 1 % of the tokens) or `policy/ratio_max` (above 1.5)
     of the stage's first row with an update, where each rollout is learned from once; `old_policy`, `old_is_reference`,
-    `lora_dropout` and `update_dropout` for the cause.
+    `lora_dropout` and `update_dropout` for the cause. Or, whatever a row stands for, two rows or more of which each has
+    30 % of its tokens clipped (`policy/clip_share`, or both sides), half of them 40 %.
 
     Confounder: several updates per rollout, whose later ones move the ratio: silent, also where their number is unknown
     or a row stands for several steps. bfloat16 moves the ratio of its worst token by 0.3, which a bound below 0.1
@@ -174,6 +177,28 @@ def _clips_at_once(case: Case) -> Finding | None:
             overrides=tuple(suggest),
             expects=(f"policy/ratio_max < {FAR_FROM_ONE:g}",) if suggest else (),
         ),
+    )
+
+
+def _clips_most(case: Case) -> Finding | None:
+    """A warning where a third of the tokens and more are clipped on all rows, the first as well as the last."""
+    rows = case.stage_rows
+    shares = [value for _, value in series(rows, "policy/clip_share")] or _clipped(case)
+    epsilon = case.settings.epsilon
+    if len(shares) < FEWEST or min(shares) < MUCH or median(shares) < MOST or (epsilon or ROUNDED) < ROUNDED:
+        return None
+    return Finding(
+        id="first-step-clip",
+        severity="warning",
+        summary=(
+            f"{median(shares):.0%} of the tokens are clipped, on the first row {shares[0]:.0%} ({len(shares)} rows): "
+            "either the ratio is not 1 where a rollout's updates begin, so its old log-probs are of another policy, "
+            "temperature or mask, or the updates are far too large"
+        ),
+        evidence={"clipped": median(shares), "first": shares[0], "least": min(shares), "rows": len(shares)},
+        advice="log the ratio of the first update of a rollout: it has to be 1; if it is, a tenth of the learning rate",
+        confidence="weak",
+        decider=Decider(question="is the ratio 1 at the first update of a rollout?"),
     )
 
 

@@ -24,6 +24,7 @@ ALIKE = 0.4  # of the entropy at the start, where groups died with it
 SIGNIFICANT, LASTING = 1e-3, 3
 DIED, HALF = 0.3, 0.5  # of the groups: more than before, and at the end
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
+ENORMOUS, TENFOLD = 1000.0, 10.0  # a gradient norm that no clip's usual 1 is near, where it grew so many times
 
 
 def runaway(case: Case) -> Sequence[Finding]:
@@ -57,7 +58,7 @@ def runaway(case: Case) -> Sequence[Finding]:
     Means: gradients grew by two orders of magnitude and stayed there (`numerical`: they ended in no number).
 
     Looks at: the median `grad_norm` of the last fifth of the rows against the first, at least 100 times it and at least
-    10; of two to five rows the last against the first, none below the one before.
+    10; of two to five rows the last against the first, none below the one before (ten times it where that is 1000).
 
     Confounder: single spikes (`grad-norm`); a norm that began at nearly 0 and is now usual; a stage with another loss,
     whose gradient has another size: only the rows of the stage that the settings are of count.
@@ -126,11 +127,13 @@ def _groups_died(rows: Sequence[Row]) -> bool:
 
 def _gradient(rows: Sequence[Row]) -> Finding | None:
     start, end, few = _course(rows, "grad_norm", 1)
-    if not start or median(end) < max(ABSOLUTE, EXPLODED * median(start)):
+    if not start:
         return None
-    first = next(
-        (int(row["step"] or 0) for row in rows if (number(row, "grad_norm") or 0.0) > EXPLODED * median(start)), 0
-    )
+    enormous = few and median(end) >= max(ENORMOUS, TENFOLD * median(start))
+    if not enormous and median(end) < max(ABSOLUTE, EXPLODED * median(start)):
+        return None
+    far = (TENFOLD if enormous else EXPLODED) * median(start)
+    first = next((int(row["step"] or 0) for row in rows if (number(row, "grad_norm") or 0.0) >= far), 0)
     early, late = ends_of(rows, "reward/mean", least=2)
     fell = bool(early) and fmean(late) <= fmean(early) / 2
     return Finding(

@@ -9,7 +9,14 @@ import pytest
 
 from core.health.case import Case, Settings
 from core.health.examine import examine
-from core.health.rules.few_rows import fell_in_few, held_out_fell, reward_fell, reward_stood, valid_fell_in_few
+from core.health.rules.few_rows import (
+    fell_in_few,
+    held_out_fell,
+    held_out_stood,
+    reward_fell,
+    reward_stood,
+    valid_fell_in_few,
+)
 
 
 def case(reward: Sequence[float], *, apart: int = 25, **columns: Sequence[float]) -> Case:
@@ -122,7 +129,7 @@ def test_a_rise_within_noise_is_none() -> None:
     [
         standing(0.4, 0.5),  # it rose
         standing(0.4, 0.38, rows=9),  # too short to say so
-        standing(0.9, 0.88),  # solved
+        standing(1.5, 1.49),  # solved
         standing(0.0, 0.0, rows=9),
         standing(0.6, 0.3),  # it fell, which is worse
     ],
@@ -293,3 +300,44 @@ def test_half_of_a_reward_that_sinks_counts_where_lengths_leave_with_it() -> Non
     assert "completions/length from 540 to 90" in finding.summary
     assert reward_fell(case(noisy, apart=1, length=[500.0] * 12)) == ()
     assert reward_fell(case(noisy[::-1], apart=1, length=lengths)) == ()
+
+
+def evaluated(trained: Sequence[float], held_out: Sequence[float], column: str = "rewards/accuracy") -> Case:
+    return case([0.5] * len(trained), apart=1, **{column: trained}, held_out=held_out)
+
+
+RISING = [0.3 + 0.04 * i for i in range(12)]
+STANDS = [0.4, 0.42, 0.39, 0.41, 0.4, 0.41, 0.4, 0.39, 0.42, 0.4, 0.4, 0.41]
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        (evaluated(RISING, STANDS), True),
+        (evaluated([0.98, 1.0] * 6, STANDS), True),  # known by heart
+        (evaluated(RISING, [value + 0.02 * i for i, value in enumerate(STANDS)]), False),  # it rises as well
+        (evaluated([0.5, 0.52] * 6, STANDS), False),  # nothing was learned
+        (evaluated([0.98, 1.0] * 6, [0.8] * 11 + [0.81]), False),  # not so far apart
+        (evaluated([0.98, 1.0] * 6, STANDS, column="completions/valid"), False),  # no answers
+    ],
+)
+def test_evaluations_that_stand_while_training_answers_get_right(table: Case, found: bool) -> None:
+    findings = held_out_stood(table)
+    assert [(one.id, one.severity, one.confidence) for one in findings] == [("overfitting", "info", "weak")] * found
+
+
+def test_the_training_reward_stands_for_its_answers() -> None:
+    assert held_out_stood(case(RISING, apart=1, held_out=STANDS))
+    assert held_out_stood(case(RISING, apart=1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("rewards", "found"),
+    [
+        ([-0.38, -0.36, -0.23, -0.23, -0.30], True),  # 1.2 spreads higher at the end
+        ([0.1, 0.2, 0.3, 0.4, 0.5], False),
+        ([0.1, 0.1, 0.1, 0.5, 0.5], False),
+    ],
+)
+def test_a_few_values_rise_where_they_rise_by_more_than_they_scatter(rewards: list[float], found: bool) -> None:
+    assert bool(reward_stood(case(rewards, apart=50))) == found

@@ -111,7 +111,11 @@ def test_a_runaway_is_one_that_nothing_pays_for() -> None:
     fell = named(table(GROWING, **{"reward/mean": [0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]}))["kl-runaway"]
     assert fell.severity == "error"
     rose = table(GROWING, **{"reward/mean": [0.3, 0.3, 0.35, 0.4, 0.5, 0.5, 0.6, 0.6, 0.7, 0.7]})
-    assert "kl-runaway" not in named(rose)
+    assert named(rose)["kl-runaway"].severity == "info"  # four of ten rows are a nat away: a price, and no fault
+    little = [value / 4 for value in GROWING]
+    assert "kl-runaway" not in named(
+        table(little, **{"reward/mean": [0.3, 0.3, 0.35, 0.4, 0.5, 0.5, 0.6, 0.6, 0.7, 0.7]})
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,6 +170,10 @@ def test_a_shorter_way_counts_where_the_reward_is_no_higher() -> None:
         ([-0.06, -0.09], "weak"),
         ([-0.002, -0.02, -0.1], "moderate"),
         ([-0.01, -0.02], None),
+        ([0.0, -0.0096, -0.0194], "moderate"),  # it begins where it has to, and sinks
+        ([0.0, -0.0194, -0.0096], None),
+        ([0.0, -0.001, -0.002], None),
+        ([0.001, -0.0096, -0.0194], None),
         ([-0.002, 0.02, -0.1], None),
     ],
 )
@@ -229,12 +237,14 @@ def test_a_kl_that_scatters_far_away_has_run_away() -> None:
     found = named(table(SCATTERED, **{"reward/mean": STANDS}))
     assert found["kl-runaway"].severity == "warning"
     assert "44% of the rows" in found["kl-runaway"].summary
+    (paid,) = kl_level(table(SCATTERED, **{"reward/mean": [0.1 + 0.04 * i for i in range(20)]}))
+    assert (paid.severity, paid.confidence) == ("info", "moderate")
+    assert "given up for it" in paid.summary
 
 
 @pytest.mark.parametrize(
     ("kl", "reward"),
     [
-        (SCATTERED, [0.1 + 0.04 * i for i in range(20)]),  # it is paid
         ([value / 3 for value in SCATTERED], STANDS),  # rarely a nat away
         ([0.02, 0.4, 0.5, 0.6, *SCATTERED[4:]], STANDS),  # not at home when it began
         ([*SCATTERED[:8], 0.04], STANDS[:9]),  # too few rows
@@ -253,9 +263,10 @@ def test_a_kl_that_no_text_has_is_a_finding_whatever_was_paid() -> None:
     found = named(table(EXTREME, **rewards))["kl-runaway"]
     assert (found.severity, found.confidence) == ("warning", "moderate")
     assert "4 of 16 rows, up to 406" in found.summary
-    assert named(table([min(value, 9.0) for value in EXTREME], **rewards)) == {}  # far, and paid
-    apart = [0.5 if place in (5, 7) else value for place, value in enumerate(EXTREME)]
-    assert named(table(apart, **rewards)) == {}  # one token can do that, now and then
+    far = [min(value, 9.0) for value in EXTREME]
+    apart = [0.5 if place in (5, 7) else value for place, value in enumerate(EXTREME)]  # as one token can do it
+    for paid in (far, apart):
+        assert {one.severity for one in kl_level(table(paid, **rewards))} <= {"info"}
 
 
 @pytest.mark.parametrize(

@@ -150,3 +150,20 @@ def test_a_sampler_at_fault_has_a_finding_of_its_own() -> None:
 def test_a_clip_that_never_acts_is_by_construction_only_where_the_old_policy_is_the_sampler() -> None:
     assert said(case([1.1] * 10, settings=ONCE)) == ["inert-clip info certain"]
     assert said(case([1.1] * 10, settings=replace(ONCE, old_policy="start_of_epoch"))) == ["inert-clip info strong"]
+
+
+@pytest.mark.parametrize(
+    ("shares", "epsilon", "found"),
+    [
+        ([0.54, 0.47, 0.47], 0.2, True),
+        ([0.54, 0.47, 0.47], None, True),
+        ([0.54, 0.47, 0.47], 0.0003, False),  # a sequence's ratio: so narrow a bound is meant to be passed
+        ([0.54, 0.1, 0.47], 0.2, False),
+        ([0.32, 0.35, 0.34], 0.2, False),
+        ([0.54], 0.2, False),
+    ],
+)
+def test_clips_of_half_the_tokens_on_every_row(shares: list[float], epsilon: float | None, found: bool) -> None:
+    rows: list[Row] = [{"step": 100 * i, "policy/clip_share": share} for i, share in enumerate(shares, 1)]
+    findings = inert_live(Case(rows=rows, settings=Settings(epsilon=epsilon), averaged_over=100))
+    assert [(one.id, one.confidence) for one in findings] == [("first-step-clip", "weak")] * found

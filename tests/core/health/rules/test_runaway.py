@@ -57,6 +57,11 @@ def test_few_rows_that_go_one_way_are_a_hint() -> None:
     (fell,) = runaway(table(grad_norm=[0.4, 0.6, 35.0, 1240.0], reward=[0.2, 0.2, 0.02, 0.01]))
     assert (fell.severity, fell.confidence) == ("error", "moderate")
     assert runaway(table(grad_norm=[0.4, 1240.0, 0.5, 0.4])) == []
+    (enormous,) = runaway(table(grad_norm=[215.0, 2520.0]))
+    assert (enormous.id, enormous.severity) == ("grad-explosion", "warning")
+    assert runaway(table(grad_norm=[21.0, 252.0])) == []
+    assert runaway(table(grad_norm=[515.0, 2520.0])) == []
+    assert runaway(table(grad_norm=[215.0] * 4 + [2520.0] * 4)) == []  # a course needs a hundred times
 
 
 def test_gradients_that_explode() -> None:
