@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from core.health.case import FOREIGN
 from core.metrics import declared
-from grpoctl.diagnose.readers.metric_words import metric_by_words
+from grpoctl.diagnose.readers.metric_words import is_statistic, metric_by_words
 
 Cells = Mapping[str, float | None]
 
@@ -225,6 +225,8 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     frac_zero_std | groups/dead
     dead_groups | groups/dead
     accuracy | rewards/accuracy
+    train_acc | rewards/accuracy
+    train_accuracy | rewards/accuracy
     acc | rewards/accuracy
     advantage_std | advantage/std_all
     """
@@ -270,6 +272,7 @@ _OF_PROSE = frozenset({
     "but", "with",
 })  # fmt: skip
 _WRAPPERS = ("data/", "metrics/", "logs/", "log/", "train/", "rollout/")  # objects around metrics, in this order
+_UNDER_REWARD = re.compile(r"(?:rewards?_)?(?:reward|components?|parts?|breakdown)/(?P<name>[A-Za-z]\w{0,40})")
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
 
 
@@ -282,7 +285,7 @@ def name_of(theirs: str) -> str | None:
     exact = _exact(theirs)
     if exact is not None or is_aside(theirs):  # timing_s/reward is a time
         return exact
-    return metric_by_words(theirs) or _one_reward(theirs)
+    return metric_by_words(theirs) or _one_reward(theirs) or _part_of_reward(theirs)
 
 
 def _exact(theirs: str) -> str | None:
@@ -333,6 +336,12 @@ def _one_reward(theirs: str) -> str | None:
     if match is not None and not _OF_PROSE.isdisjoint(match["name"].split("_")):
         return None
     return None if match is None or match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"
+
+
+def _part_of_reward(theirs: str) -> str | None:
+    """A part of the reward that stands under it: `reward/bleu`, `reward_components/format`."""
+    match = _UNDER_REWARD.fullmatch(_spellings(theirs)[-1])
+    return None if match is None or is_statistic(match["name"]) else f"rewards/{match['name']}"
 
 
 def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:

@@ -163,6 +163,12 @@ _NO_PARTS = (
     )
     | _HELD_OUT
 )
+_COUNTING = frozenset({
+    "median", "quantile", "percentile", "n", "k", "lr", "scale", "scaled", "norm", "normalized", "normalised", "clip",
+    "minus", "step", "steps", "tokens", "length", "seconds", "range", "sum", "ema", "iqr", "sem", "stderr", "se",
+    "missing", "history", "version", "loss", "kl", "advantage",
+})  # fmt: skip
+_QUANTILE = re.compile(r"[pq]_?\d+")
 _OF_POLICY = frozenset({"policy", "actor"})
 _LONGEST = 60  # characters of a name
 
@@ -197,6 +203,12 @@ def part_by_words(name: str) -> str | None:
         return None
     slug = "_".join(re.findall(r"\w+", plain.lower()))
     return f"rewards/{slug}" if slug else None
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a name under a reward is of how it was counted or weighed (`reward/p90`), and no part."""
+    words = _words(name.replace("_", " "))
+    return not _COUNTING.isdisjoint(words) or not _NO_PARTS.isdisjoint(words) or bool(_QUANTILE.fullmatch(name))
 
 
 def _of_words(text: str, *, path: bool = False) -> str | None:

@@ -71,7 +71,9 @@ def _nearest(name: str) -> list[str]:
 
 
 def _metric(name: str) -> str | None:
-    return "step" if name in STEPS else name_of(name)
+    metric = "step" if name in STEPS else name_of(name)
+    slip = name.startswith("reward/") and (metric or "").startswith("rewards/") and _nearest(name)  # reward/maen
+    return None if slip else metric
 
 
 def _field(key: str) -> str:

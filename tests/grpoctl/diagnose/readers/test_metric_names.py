@@ -44,6 +44,13 @@ def test_every_name_it_gives_is_declared() -> None:
         ("reward/mean", "reward/mean"),  # ours stay
         ("num_tokens", None),
         ("format_reward", "rewards/format"),
+        ("reward/bleu", "rewards/bleu"),
+        ("train/reward/helpful", "rewards/helpful"),
+        ("reward_components/format", "rewards/format"),
+        ("reward/p90", None),  # how it was counted, and no part of it
+        ("reward/num_zero", None),
+        ("reward/baseline_gap", None),
+        ("train_acc", "rewards/accuracy"),
         ("timing_s/reward", None),  # a time
         ("train_reward", "reward/mean"),
         ("nonsense", None),
