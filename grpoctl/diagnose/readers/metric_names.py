@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from core.health.case import FOREIGN
 from core.metrics import declared
-from grpoctl.diagnose.readers.metric_words import is_statistic, metric_by_words
+from grpoctl.diagnose.readers.metric_words import is_share_of_live_groups, is_statistic, metric_by_words
 
 Cells = Mapping[str, float | None]
 
@@ -110,6 +110,11 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     ppo_kl | policy/kl_old
     vllm_kl | sampler/kl
     group_reward_std | reward/group_std
+    reward_group_std | reward/group_std
+    group_std | reward/group_std
+    mean_group_std | reward/group_std
+    within_group_std | reward/group_std
+    adv_std | advantage/std_all
     rollout/raw_reward | reward/mean
     rollout/response_lengths | completions/length
     rollout/response_len/mean | completions/length
@@ -154,6 +159,17 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     ppo/policy/clipfrac | policy/clip_share
     loss/policy_avg | policy/loss
     ppo/loss/policy | policy/loss
+    token/response_length/mean | completions/length
+    env/rollout/score | reward/mean
+    env/rollout/success | rewards/accuracy
+    actor/approxkl | policy/kl_old
+    approx_policy_kls | policy/kl_old
+    mean_gen_tokens_per_sample | completions/length
+    baseline_reward/pct_mixed | groups/dead
+    metrics/is_truncated | completions/truncated
+    train_total_rewards_mean | reward/mean
+    grouped_rewards_mean | reward/mean
+    grouped_rewards_std | reward/group_std
     """
 )
 _HOME_MADE = _table(  # in small letters, words joined by _
@@ -242,7 +258,7 @@ _EVAL = _table(
     """
 )
 # Shares of what is the other way round with us: live groups, completions that end.
-_COMPLEMENTS = frozenset({"env/all/by_group/frac_mixed", "val/stop_rate"})
+_COMPLEMENTS = frozenset({"env/all/by_group/frac_mixed", "baseline_reward/pct_mixed", "val/stop_rate"})
 _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly always the estimate before its weight
     "kl_loss": "kl", "critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max",
     "critic/rewards/min": "reward/min",
@@ -285,6 +301,8 @@ def name_of(theirs: str) -> str | None:
     exact = _exact(theirs)
     if exact is not None or is_aside(theirs):  # timing_s/reward is a time
         return exact
+    if is_share_of_live_groups(theirs):
+        return "groups/dead"
     return metric_by_words(theirs) or _one_reward(theirs) or _part_of_reward(theirs)
 
 
@@ -351,7 +369,7 @@ def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
     if None in values or not math.isfinite(sum(values)):  # type: ignore[arg-type]
         values = [value if value is not None and math.isfinite(value) else None for value in values]
     metrics = dict(zip(ours, values, strict=True))
-    if not _COMPLEMENTS.isdisjoint(theirs):
+    if any(map(_is_the_other_way, theirs)):
         for column, name in zip(theirs, ours, strict=True):
             if (value := metrics[name]) is not None:
                 metrics[name] = in_our_sense(column, value)
@@ -362,7 +380,13 @@ def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
 
 def in_our_sense(theirs: str, value: float) -> float:
     """The value of their metric as that of ours: a share of live groups as that of dead ones."""
-    return 1.0 - value if theirs in _COMPLEMENTS else value
+    return 1.0 - value if _is_the_other_way(theirs) else value
+
+
+@lru_cache(maxsize=200_000)
+def _is_the_other_way(theirs: str) -> bool:
+    """Whether the name is of a share that is one less the share of ours."""
+    return theirs in _COMPLEMENTS or (_exact(theirs) is None and is_share_of_live_groups(theirs))
 
 
 @lru_cache(maxsize=1000)

@@ -163,6 +163,11 @@ _NO_PARTS = (
     )
     | _HELD_OUT
 )
+_LIVE = frozenset(map(frozenset, (
+    {"live"}, {"mixed"}, {"informative"}, {"effective"}, {"useful"}, {"contributing"}, {"nonzero", "std"},
+    {"nonzero", "var"}, {"nonzero", "advantage"}, {"nonzero", "reward", "std"}, {"nonzero", "reward", "var"},
+)))  # fmt: skip
+_PERCENT = re.compile(r"%|pct|percent", re.IGNORECASE)
 _COUNTING = frozenset({
     "median", "quantile", "percentile", "n", "k", "lr", "scale", "scaled", "norm", "normalized", "normalised", "clip",
     "minus", "step", "steps", "tokens", "length", "seconds", "range", "sum", "ema", "iqr", "sem", "stderr", "se",
@@ -182,6 +187,8 @@ def metric_by_words(name: str) -> str | None:
     path = name.lower().strip().split("/")
     if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
         return metric_by_words("/".join(name.strip().split("/")[:-1]))
+    if path[0] == "reward" and path[-1] in _SETS:
+        return None  # reward/math: of the prompts that are trained on, where several sets are
     if len(path) > 1 and path[0] in _HELD_OUT | _PLACES:
         return _of_words(plain.replace("/", " "), path=True)  # eval/pass_at_1, policy/policy_kl
     remarks = " ".join(_REMARK.findall(plain))
@@ -203,6 +210,16 @@ def part_by_words(name: str) -> str | None:
         return None
     slug = "_".join(re.findall(r"\w+", plain.lower()))
     return f"rewards/{slug}" if slug else None
+
+
+@lru_cache(maxsize=200_000)
+def is_share_of_live_groups(name: str) -> bool:
+    """Whether a name says a share of groups that teach (`frac_mixed_groups`, `live group rate`), and no percentage."""
+    if len(name) > _LONGEST or _PERCENT.search(name) is not None:
+        return False
+    words = set(_words(_MARKS.sub(" ", name).replace("_", " ")))
+    kind = frozenset(words - {"share", "group"} - _SAYS_NOTHING)
+    return "share" in words and kind in _LIVE and ("group" in words or "nonzero" in kind)
 
 
 def is_statistic(name: str) -> bool:

@@ -51,6 +51,10 @@ def test_every_name_it_gives_is_declared() -> None:
         ("reward/num_zero", None),
         ("reward/baseline_gap", None),
         ("train_acc", "rewards/accuracy"),
+        ("reward/math", "rewards/math"),
+        ("group_std", "reward/group_std"),
+        ("reward_group_std", "reward/group_std"),
+        ("token/response_length/mean", "completions/length"),
         ("timing_s/reward", None),  # a time
         ("train_reward", "reward/mean"),
         ("nonsense", None),
@@ -151,3 +155,26 @@ def test_a_name_by_its_words_stands_back_behind_an_exact_one() -> None:
 def test_prose_is_no_part_of_the_reward() -> None:
     assert name_of("cosine reward") == "rewards/cosine"
     assert name_of("steps the reward") is None
+
+
+@pytest.mark.parametrize(
+    ("theirs", "live"),
+    [
+        ("live_group_frac", True),
+        ("frac_mixed_groups", True),
+        ("Informative group ratio", True),
+        ("frac_groups_nonzero_std", True),
+        ("nonzero_adv_frac", True),
+        ("baseline_reward/pct_mixed", True),
+        ("frac_zero_adv", False),
+        ("frac_reward_zero_std", False),
+    ],
+)
+def test_a_share_of_live_groups_is_told_as_that_of_dead_ones(theirs: str, live: bool) -> None:
+    assert name_of(theirs) == "groups/dead"
+    assert translated({theirs: 0.25, "loss": 0.1})["groups/dead"] == (0.75 if live else 0.25)
+
+
+@pytest.mark.parametrize("theirs", ["effective_groups", "live groups", "pct_mixed_groups", "live_frac"])
+def test_counts_and_percentages_of_live_groups_are_not_guessed_at(theirs: str) -> None:
+    assert name_of(theirs) is None
