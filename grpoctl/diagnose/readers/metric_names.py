@@ -164,6 +164,9 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     env/rollout/success | rewards/accuracy
     actor/approxkl | policy/kl_old
     approx_policy_kls | policy/kl_old
+    ppo_actor/no_eos_ratios/avg | completions/truncated
+    ppo_actor/update/grad_norm | grad_norm
+    ppo_actor/update/clip_ratio | policy/clip_share
     mean_gen_tokens_per_sample | completions/length
     baseline_reward/pct_mixed | groups/dead
     metrics/is_truncated | completions/truncated

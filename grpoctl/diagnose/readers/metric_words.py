@@ -181,14 +181,13 @@ _LONGEST = 60  # characters of a name
 @lru_cache(maxsize=200_000)
 def metric_by_words(name: str) -> str | None:
     """The metric that the words mean; None where a word is left that nobody knows. Paths (`a/b`) have no words."""
-    if len(name) > _LONGEST or _DECIMAL.search(name):
+    path = name.lower().strip().split("/")
+    of_trained = path[0] == "reward" and path[-1] in _SETS  # reward/math: where prompts of several sets are trained on
+    if len(name) > _LONGEST or _DECIMAL.search(name) or of_trained:
         return None
     plain = _COUNTED.sub("response tokens", _MARKS.sub(" ", name))
-    path = name.lower().strip().split("/")
     if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
         return metric_by_words("/".join(name.strip().split("/")[:-1]))
-    if path[0] == "reward" and path[-1] in _SETS:
-        return None  # reward/math: of the prompts that are trained on, where several sets are
     if len(path) > 1 and path[0] in _HELD_OUT | _PLACES:
         return _of_words(plain.replace("/", " "), path=True)  # eval/pass_at_1, policy/policy_kl
     remarks = " ".join(_REMARK.findall(plain))
