@@ -43,7 +43,7 @@ from core.health.rules.runaway import runaway
 from core.health.rules.sampler_mismatch import sampler_mismatch
 from core.health.rules.self_probe import self_probe
 from core.health.rules.truncation import truncation
-from core.health.rules.validation import leakage, missed_stop, no_validation, overfitting, reward_hacking
+from core.health.rules.validation import leakage, missed_stop, no_validation, or_gamed, overfitting, reward_hacking
 from core.health.rules.zero_loss import zero_loss
 from core.health.statistics import series
 
@@ -97,7 +97,7 @@ RULES: Mapping[str, Rule] = {
     "impossible-advantage": impossible_advantage,
     "odd-advantages": odd_advantages,
     "small-advantage": small_advantage,
-    "overfitting": lambda case: overfitting(case) or held_out_fell(case) or held_out_stood(case),
+    "overfitting": lambda case: or_gamed(overfitting(case) or held_out_fell(case) or held_out_stood(case)),
     "gain": lambda case: no_gain(case) if by_stages(case) else noise(case),
     "reward-stood": reward_stood,
     "missed-stop": missed_stop,

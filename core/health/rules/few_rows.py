@@ -45,6 +45,7 @@ APART_BY = 0.25
 STOOD = 0.02  # of a held-out reward, or LITTLE of its level: no more than that is no rise
 WORSE = 0.15  # of the first evaluation, and ...
 WORSE_BY = 0.04  # ... of all answers: less is noise of a hundred questions
+PARTED = 0.7  # of every evaluation before, at most: two or more before, and two or more since
 ROSE = 0.1  # of the training reward's first level
 
 
@@ -323,7 +324,8 @@ def held_out_fell(case: Case) -> Sequence[Finding]:
     was, now = thirds(values)
     in_order = line is None and all(b < a for a, b in pairwise(values))
     clear = line is not None and chance_above(-line.z) < SIGNIFICANT
-    if was - now < max(WORSE * abs(was), WORSE_BY) or not (in_order or clear):
+    parted = any(0 < max(values[at:]) <= PARTED * min(values[:at]) for at in range(2, len(values) - 1))
+    if was - now < max(WORSE * abs(was), WORSE_BY) or not (in_order or clear or parted):
         return ()
     rewards = [value for step, value in series(case.stage_rows, "reward/mean") if step >= points[0][0]]
     early, late = thirds(rewards) if len(rewards) > 1 else (0.0, 0.0)

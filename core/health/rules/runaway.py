@@ -22,6 +22,8 @@ EXPLODED = 100.0  # times the gradient norm's early level
 SHRUNK, SHRANK = 1 / 3, 0.3  # of the entropy at the start, and nats: less is left, more was lost
 ALIKE = 0.4  # of the entropy at the start, where groups died with it
 SIGNIFICANT, LASTING = 1e-3, 3
+SURE, OF_FIRST = 0.1, 0.1  # nats; and of the entropy at the start
+APART, ONE_LENGTH, A_LABEL = 3.0, 1.3, 8  # the longest over the shortest completion, at the start and the end; tokens
 DIED, HALF = 0.3, 0.5  # of the groups: more than before, and at the end
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
 ENORMOUS, TENFOLD = 1000.0, 10.0  # a gradient norm that no clip's usual 1 is near, where it grew so many times
@@ -44,6 +46,9 @@ def runaway(case: Case) -> Sequence[Finding]:
     not beyond its scatter. Rewards count up to where the entropy is known: what came later tells nothing of them. And
     an entropy that fell by 0.3 nats or more to a third of its start or less: over six rows or more on a line that goes
     down (p < 0.001), or where each of the last fifth, three at least, is that low; over fewer where all go one way.
+    And, whatever was paid (moderate): the entropy fell to a tenth and below 0.1 nats while the longest completion of a
+    step came to within 1.3 times the shortest, from three times it or more, in step after step: about one answer for
+    every prompt. Fewer than 8 tokens may be a label, and completions that are cut off have one length: silent.
 
     Confounder: a policy that solves its task gets sure of it as well: with a reward that rose, nothing is said. One
     that was as sure from the start lost nothing.
@@ -66,7 +71,8 @@ def runaway(case: Case) -> Sequence[Finding]:
     Do: a smaller learning rate, `max_grad_norm`; look at the first row that left: what else changed there?
     """
     rows = steps_of(case.rows)
-    return [finding for finding in (_entropy(rows), _gradient(case.stage_rows)) if finding is not None]
+    findings = (_entropy(rows) or _one_answer(case.stage_rows), _gradient(case.stage_rows))
+    return [finding for finding in findings if finding is not None]
 
 
 def _course(rows: Sequence[Row], metric: str, sign: int) -> tuple[list[float], list[float], bool]:
@@ -106,6 +112,45 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
         advice="a smaller learning rate or a higher upper clip keeps it; more of the same steps cannot bring it back",
         confidence="weak" if few or not used_up else "moderate" if gain is None else "strong",
         decider=Decider(question="does it stay with a third of the learning rate?", expects=("entropy > 0.1",)),
+    )  # fmt: skip
+
+
+def _one_answer(rows: Sequence[Row]) -> Finding | None:
+    """A warning where completions of all prompts came to have about one length while the entropy went."""
+    start, end, few = _course(rows, "entropy", -1)
+    if few or not start or median(end) >= min(SURE, OF_FIRST * median(start)):
+        return None
+    known = [
+        row for row in rows if None not in (number(row, "completions/longest"), number(row, "completions/shortest"))
+    ]
+    fifth = len(known) // 5
+    if fifth < LASTING:
+        return None
+    (long_was, long_now), (short_was, short_now) = (
+        (median(values_of(known[:fifth], name)), median(values_of(known[-fifth:], name)))
+        for name in ("completions/longest", "completions/shortest")
+    )
+    lengths, cut = (values_of(known[-fifth:], f"completions/{name}") for name in ("length", "truncated"))
+    one_length = short_now >= A_LABEL and long_now <= ONE_LENGTH * short_now and long_was >= APART * max(short_was, 1.0)
+    in_all_steps = bool(lengths) and max(lengths) <= ONE_LENGTH * min(lengths) and max(cut, default=0.0) < HALF
+    if not one_length or not in_all_steps:
+        return None
+    gain = reward_gain(rows)
+    paid = "" if gain is None or not gain[2] else "; the reward rose with it, so it pays for that answer"
+    return Finding(
+        id="entropy-collapse",
+        severity="warning",
+        summary=(
+            f"at the end completions of all prompts have {short_now:.0f} to {long_now:.0f} tokens ({short_was:.0f} to "
+            f"{long_was:.0f} at the start), and the entropy fell from {median(start):.3g} to {median(end):.3g} nats: "
+            f"about one answer for every prompt, unless answers of this task are of one length{paid}"
+        ),
+        evidence={
+            "entropy_start": median(start), "entropy_end": median(end), "shortest": short_now, "longest": long_now,
+        },
+        advice="read the last answers to five different prompts; a reward that pays one text for all of them is gamed",
+        confidence="moderate",
+        decider=Decider(question="are the answers to different prompts the same text?"),
     )  # fmt: skip
 
 

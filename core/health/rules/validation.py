@@ -174,7 +174,8 @@ def overfitting(case: Case) -> Sequence[Finding]:
     since the best, where that is larger: weights wander between evaluations, and an evaluation's own error knows
     nothing of it. The rise: a regression of `reward/mean` on the steps after the best evaluation.
     Where no error of an evaluation is known: eight evaluations or more with a falling trend (p < 0.001), or three or
-    more, each below the one before, by 15 % and 0.04 in all, while the training reward rose by a tenth. And an info
+    more, each below the one before or two and more all below 0.7 of two and more before, by 15 % and 0.04 in all, while
+    the training reward rose by a tenth. And an info
     where four evaluations or more stand (no trend of two standard errors, 0.02 and 5 % at most from the first third to
     the last) while `rewards/accuracy`, else `reward/mean`, rises by a tenth and four standard errors, or 90 % of the
     training answers are right and 0.25 fewer of the held-out ones.
@@ -252,7 +253,8 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
 
     ## reward-hacking
 
-    Severity: warning (moderate; weak for three to seven rows of a true reward).
+    Severity: warning (moderate; weak for three to seven rows of a true reward); info (weak) beside a warning
+    `overfitting`, whose numbers are the same.
 
     Means: the reward rises while what it stands for falls: it pays for what is not valid, or not wanted.
 
@@ -295,6 +297,25 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
             decider=Decider(question="does the reward still rise where invalid completions earn nothing?"),
         ),
     )  # fmt: skip
+
+
+def or_gamed(found: Sequence[Finding]) -> Sequence[Finding]:
+    """The findings, and beside an `overfitting` that costs what else the numbers may say; see `reward-hacking`."""
+    if ("overfitting", "warning") not in {(finding.id, finding.severity) for finding in found}:
+        return found
+    gamed = Finding(
+        id="reward-hacking",
+        severity="info",
+        summary=(
+            "the training reward rises while held-out scores fall: no column tells prompts that were learned by "
+            "heart from a reward that is gamed"
+        ),
+        evidence={},
+        advice="read the last answers to training prompts: are those right that are paid?",
+        confidence="weak",
+        decider=Decider(question="are the training answers right that earn the most?"),
+    )
+    return [*found, gamed]
 
 
 LINE, FEWEST = 8, 3  # rows for a line; and for an order

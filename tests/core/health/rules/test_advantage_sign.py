@@ -238,7 +238,7 @@ def test_evaluations_that_fall_along_minus_the_reward(case: Case, found: bool) -
     ("paid", "ids"),
     [
         (-0.5, {"reward-sign"}),  # minus the evaluations: what the policy earns falls on training prompts, too
-        (0.1, {"overfitting"}),
+        (0.1, {"overfitting", "reward-hacking"}),  # the same numbers; texts tell
     ],
 )
 def test_minus_the_reward_that_rises_is_no_overfitting(paid: float, ids: set[str]) -> None:

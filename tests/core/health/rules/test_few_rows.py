@@ -73,6 +73,15 @@ def test_short_excerpts_of_noise_are_rarely_accused() -> None:
     assert accused == 0
 
 
+def test_evaluations_that_fall_to_another_level() -> None:
+    fell = [0.57, 0.65, 0.59, 0.34, 0.36, 0.33, 0.30]
+    (finding,) = held_out_fell(case([0.5] * 7, held_out=fell))
+    assert (finding.id, finding.severity, finding.confidence) == ("no-gain", "warning", "weak")
+    assert held_out_fell(case([0.5] * 7, held_out=[*fell[:3], 0.5, *fell[4:]])) == ()
+    assert held_out_fell(case([0.5] * 7, held_out=[0.57, *fell[3:], 0.36, 0.35])) == ()  # one before
+    assert held_out_fell(case([0.5] * 7, held_out=fell[::-1])) == ()
+
+
 def test_evaluations_that_fall_one_after_another() -> None:
     (finding,) = held_out_fell(case([0.3, 0.5, 0.7], held_out=[0.41, 0.38, 0.3]))
     assert (finding.id, finding.severity, finding.confidence) == ("overfitting", "warning", "weak")

@@ -133,3 +133,40 @@ def test_rewards_from_before_the_fall_do_not_excuse_it() -> None:
 )
 def test_entropies_that_did_not_shrink_for_good(case: Case) -> None:
     assert runaway(case) == []
+
+
+def one_length(**columns: list[float]) -> Case:
+    """A run of 20 rows that comes to say one thing: lengths from 3 to 64 become 33 to 37 tokens."""
+    names = {"longest": "completions/longest", "shortest": "completions/shortest", "length": "completions/length"}
+    names |= {"reward": "reward/mean", "truncated": "completions/truncated", "entropy": "entropy"}
+    usual = {
+        "longest": [64.0] * 10 + [50.0] * 5 + [37.0] * 5,
+        "shortest": [3.0] * 10 + [20.0] * 5 + [33.0] * 5,
+        "length": [40.0, 30.0] * 5 + [35.0] * 10,
+        "entropy": [2.4] * 5 + [1.8] * 5 + [0.5] * 5 + [0.02] * 5,
+        "reward": [-1.0 + 1.5 * i for i in range(20)],
+    }
+    courses = {names[name]: course for name, course in (usual | columns).items()}
+    return Case(rows=[{"step": i + 1, **{name: course[i] for name, course in courses.items()}} for i in range(20)])
+
+
+def test_one_answer_for_every_prompt() -> None:
+    (finding,) = runaway(one_length())
+    assert (finding.id, finding.severity, finding.confidence) == ("entropy-collapse", "warning", "moderate")
+    assert "33 to 37 tokens (3 to 64 at the start)" in finding.summary
+    assert "it pays for that answer" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"longest": [64.0] * 20},  # answers differ in length
+        {"longest": [40.0] * 15 + [37.0] * 5, "shortest": [30.0] * 15 + [33.0] * 5},  # they always were of one length
+        {"longest": [64.0] * 15 + [4.0] * 5, "shortest": [1.0] * 15 + [4.0] * 5},  # a label
+        {"length": [35.0] * 15 + [20.0, 50.0, 20.0, 50.0, 35.0]},  # of one length on each step, which has one prompt
+        {"entropy": [2.4] * 5 + [1.8] * 5 + [1.0] * 10},
+        {"truncated": [1.0] * 20},  # cut off at one length
+    ],
+)
+def test_completions_of_one_length_that_say_little(columns: dict[str, list[float]]) -> None:
+    assert runaway(one_length(**columns)) == []
