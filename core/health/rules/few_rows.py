@@ -53,7 +53,7 @@ def fell_in_few(case: Case) -> Sequence[Finding]:
     """A warning where the reward fell to a quarter or less between a few rows, and stayed; documented with the break
     that no limit names (policy_collapse).
     """
-    rows = [row for row in case.stage_rows if number(row, "reward/mean") is not None]
+    rows = [row for row in _rewarded(case.stage_rows) if number(row, "reward/mean") is not None]
     rewards = values_of(rows, "reward/mean")
     if not FEWEST <= len(rewards) <= 2 * ROWS or min(rewards) < 0:
         return ()
@@ -69,6 +69,13 @@ def fell_in_few(case: Case) -> Sequence[Finding]:
     if with_it and len(kls) == len(rows) and min(kls) >= 0 and max(kls) < SAME:
         return (_drawn_elsewhere(rows, at, with_it, max(kls)),)
     return (_fallen(rows, at, with_it),)
+
+
+def _rewarded(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows; where none has a reward, the share of right answers stands for it."""
+    if any("reward/mean" in row for row in rows):
+        return rows
+    return [{**row, "reward/mean": row.get("rewards/accuracy")} for row in rows]
 
 
 def valid_fell_in_few(case: Case) -> Sequence[Finding]:

@@ -46,6 +46,17 @@ def test_a_reward_that_fell_between_a_few_rows_and_stayed() -> None:
     assert cut.confidence == "moderate"
 
 
+def test_right_answers_stand_for_a_reward_that_a_table_lacks() -> None:
+    table = case(FELL)
+    answers = Case(rows=[{**row, "rewards/accuracy": row["reward/mean"]} for row in table.rows], averaged_over=25)
+    assert fell_in_few(answers) == fell_in_few(table)
+    only = Case(
+        rows=[{"step": row["step"], "rewards/accuracy": row["reward/mean"]} for row in table.rows], averaged_over=25
+    )
+    (finding,) = fell_in_few(only)
+    assert finding.evidence["first_step"] == 175
+
+
 @pytest.mark.parametrize(
     "table",
     [
