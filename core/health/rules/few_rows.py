@@ -39,6 +39,7 @@ MUCH = 0.25  # of the early reward, or of a step's own deviation: so much lost i
 UNIT = 0.1  # of a reward, at least: where it is around 0 no share of it means anything
 LITTLE = 0.05  # of the early level: of four to seven values no more is a rise
 SCATTERS = 1.5  # times the spread of a few values: between their first and last third no more than that is a rise
+AT_ONCE = 3.0  # times the spread of all later values: the first was left at once, and for good
 SOLVED = 0.95  # of the largest reward: what has so much has nothing to gain
 KNOWN_BY_HEART = 0.9  # of the training answers are right, and so much more than of held-out ones:
 APART_BY = 0.25
@@ -258,7 +259,7 @@ def reward_stood(case: Case) -> Sequence[Finding]:
     line, values = trend(points), [value for _, value in points]
     early, late = thirds(values)
     most = max([*values, *values_of(case.stage_rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
-    rises = line.z >= RISES if line is not None else late - early > max(LITTLE * abs(early), SCATTERS * spread(values))
+    rises = line.z >= RISES if line is not None else _rise(values)
     if rises or early >= SOLVED * most or max(values) == min(values):
         return ()
     if column != "eval/reward" and len(held_out) > 1 and held_out[-1][1] > held_out[0][1]:
@@ -285,6 +286,14 @@ def reward_stood(case: Case) -> Sequence[Finding]:
             decider=Decider(question="does it rise with three times the learning rate, or with easier prompts?"),
         ),
     )
+
+
+def _rise(values: Sequence[float]) -> bool:
+    """Whether a few values rise by more than they scatter: from third to third, or all later ones over the first."""
+    first, *later = values
+    early, late = thirds(values)
+    along = late - early > max(LITTLE * abs(early), SCATTERS * spread(values))
+    return along or fmean(later) - first > max(LITTLE * abs(first), AT_ONCE * spread(later))
 
 
 def _judged_by(case: Case, held_out: Sequence[tuple[float, float]]) -> tuple[str, list[tuple[float, float]]]:
@@ -355,7 +364,7 @@ def held_out_stood(case: Case) -> Sequence[Finding]:
     column = "rewards/accuracy" if series(case.stage_rows, "rewards/accuracy") else "reward/mean"
     trained = series(case.stage_rows, column)
     line, held_line = trend(trained), trend(series(case.rows, "eval/reward"))
-    if case.stages or len(held_out) < APART - 1 or line is None or held_line is None:
+    if case.stages or line is None or held_line is None:
         return ()
     (was, now), (early, late) = thirds(held_out), thirds([value for _, value in trained])
     if held_line.z >= RISES or now - was > max(STOOD, LITTLE * abs(was)):

@@ -290,7 +290,7 @@ def _far_at_once(case: Case) -> Finding | None:
     if not sustained and not thrown:
         return None
     rate, far = _rate(case), max(values)
-    how = f"{median(values):.2g} nats a token on average" if sustained else f"up to {far:.2g} nats a token"
+    how = f"{median(values):.2g} nats a token in the median" if sustained else f"up to {far:.2g} nats a token"
     return Finding(
         id="learning-rate",
         severity="warning",

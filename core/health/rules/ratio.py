@@ -191,7 +191,8 @@ def _clips_most(case: Case) -> Finding | None:
         id="first-step-clip",
         severity="warning",
         summary=(
-            f"{median(shares):.0%} of the tokens are clipped, on the first row {shares[0]:.0%} ({len(shares)} rows): "
+            f"{median(shares):.0%} of the {case.settings.factor or 'token'}s are clipped, on the first row "
+            f"{shares[0]:.0%} ({len(shares)} rows): "
             "either the ratio is not 1 where a rollout's updates begin, so its old log-probs are of another policy, "
             "temperature or mask, or the updates are far too large"
         ),

@@ -337,6 +337,9 @@ def test_the_training_reward_stands_for_its_answers() -> None:
         ([-0.38, -0.36, -0.23, -0.23, -0.30], True),  # 1.2 spreads higher at the end
         ([0.1, 0.2, 0.3, 0.4, 0.5], False),
         ([0.1, 0.1, 0.1, 0.5, 0.5], False),
+        ([0.1, 0.6, 0.6, 0.6, 0.6, 0.6], False),  # learned at once, and kept: thirds and spread alone would not see it
+        ([0.15, 0.58, 0.71, 0.75, 0.77, 0.78], False),
+        ([0.1, 0.3, 0.1, 0.3, 0.1, 0.3], True),
     ],
 )
 def test_a_few_values_rise_where_they_rise_by_more_than_they_scatter(rewards: list[float], found: bool) -> None:
