@@ -29,6 +29,7 @@ NEARER = 0.05  # nats a token: a KL that reached it from a tenth of it
 LONGER = 0.1  # of the completions cut off, more than before
 GONE, GONE_ROWS = 0.02, 3  # of the reward, over so many rows: a fall that needs nothing beside it
 FORMED = 0.2  # of the completions are valid: what can be lost
+CLEARLY = 3.0  # standard errors of the fall: rows of a few completions each fall to half by chance
 SAME = 0.05  # nats a token: a policy that is where it was
 CUT = 0.4  # of the completions, more than before
 SIGNIFICANT = 1e-3
@@ -79,16 +80,7 @@ def valid_fell_in_few(case: Case) -> Sequence[Finding]:
     valid, steps = values_of(rows, "completions/valid"), _steps_of(case, series(rows, "completions/valid"))
     if not FEWEST < len(valid) <= 2 * ROWS or steps < APART * len(valid):
         return ()
-    at = next(
-        (
-            at
-            for at in range(1, len(valid) - 1)
-            if _level(valid[:at]) >= FORMED
-            and median(valid[at:]) <= HALVED * _level(valid[:at])
-            and max(valid[at:]) <= NEVER * _level(valid[:at])
-        ),
-        None,
-    )
+    at = next((at for at in range(1, len(valid) - 1) if _lost_half(valid[:at], valid[at:])), None)
     if at is None:
         return ()
     was, now, first = _level(valid[:at]), fmean(valid[at:]), int(rows[at].get("step") or 0)
@@ -110,6 +102,14 @@ def valid_fell_in_few(case: Case) -> Sequence[Finding]:
             decider=Decider(question="does the checkpoint before the fall still write valid answers to these prompts?"),
         ),
     )
+
+
+def _lost_half(before: Sequence[float], since: Sequence[float]) -> bool:
+    """Whether what was valid fell to half for good, and by more than the rows of either side scatter."""
+    level, fall = _level(before), fmean(before) - fmean(since)
+    error = spread(before, since) * (1 / len(before) + 1 / len(since)) ** 0.5
+    halved = median(since) <= HALVED * level and max(since) <= NEVER * level
+    return level >= FORMED and halved and fall > CLEARLY * error
 
 
 def _halved(rows: Sequence[Row], rewards: Sequence[float]) -> Sequence[Finding]:

@@ -153,7 +153,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Looks at: `kl` or `kl/whole`, and `kl_estimator` where it is known. Unknown: the mean over four rows or more lies
     two standard errors below zero, or all rows are negative, half of three or more beyond 0.01 nats a token, or all of
-    fewer beyond 0.05 (weak), or it begins at exactly 0 and each of a few rows is below the one before, to -0.01.
+    fewer beyond 0.05 (weak), or it begins at exactly 0 and each of a few rows is below the one before, to -0.01 (weak).
 
     Confounder: k1 around a KL of 0 scatters on both sides of it.
 
@@ -416,10 +416,12 @@ def _negative(case: Case, level: Level) -> Finding | None:
     by_all = all_below and (
         (len(values) >= SUSTAINED and median(values) < -HIGH / 10 * level.far) or max(values) < -HIGH / 2 * level.far
     )
-    by_all = by_all or _sinks(level)
-    if not sure and not by_mean and not by_all:
+    sinks = _sinks(level)
+    if not sure and not by_mean and not by_all and not sinks:
         return None
-    why = f"{kind} cannot be negative" if sure else "beyond the scatter of an unbiased estimate"
+    only_sinks = not sure and not by_mean and not by_all
+    beyond = "from 0 on lower on each" if only_sinks else "beyond the scatter of an unbiased estimate"
+    why = f"{kind} cannot be negative" if sure else beyond
     return Finding(
         id="negative-kl",
         severity="error" if sure else "warning",
@@ -435,7 +437,7 @@ def _negative(case: Case, level: Level) -> Finding | None:
             "column": level.column,
         },
         advice="draw and score at one temperature, with one mask, and count the end token in both",
-        confidence="certain" if sure else "moderate" if len(values) >= SUSTAINED else "weak",
+        confidence="certain" if sure else "weak" if only_sinks or len(values) < SUSTAINED else "moderate",
         decider=Decider(
             question="is the KL of one batch 0 before the first update, at temperature 1 and without filters?"
         ),

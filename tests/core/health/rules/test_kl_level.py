@@ -170,7 +170,7 @@ def test_a_shorter_way_counts_where_the_reward_is_no_higher() -> None:
         ([-0.06, -0.09], "weak"),
         ([-0.002, -0.02, -0.1], "moderate"),
         ([-0.01, -0.02], None),
-        ([0.0, -0.0096, -0.0194], "moderate"),  # it begins where it has to, and sinks
+        ([0.0, -0.0096, -0.0194], "weak"),  # it begins where it has to, and sinks
         ([0.0, -0.0194, -0.0096], None),
         ([0.0, -0.001, -0.002], None),
         ([0.001, -0.0096, -0.0194], None),
