@@ -260,6 +260,7 @@ def reward_stood(case: Case) -> Sequence[Finding]:
     early, late = thirds(values)
     most = max([*values, *values_of(case.stage_rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
     rises = line.z >= RISES if line is not None else _rise(values)
+    rises = rises or (len(values) < 2 * MANY and _rose_at_once(values))
     if rises or early >= SOLVED * most or max(values) == min(values):
         return ()
     if column != "eval/reward" and len(held_out) > 1 and held_out[-1][1] > held_out[0][1]:
@@ -289,11 +290,15 @@ def reward_stood(case: Case) -> Sequence[Finding]:
 
 
 def _rise(values: Sequence[float]) -> bool:
-    """Whether a few values rise by more than they scatter: from third to third, or all later ones over the first."""
-    first, *later = values
+    """Whether the last third of a few values is above the first by more than they scatter."""
     early, late = thirds(values)
-    along = late - early > max(LITTLE * abs(early), SCATTERS * spread(values))
-    return along or fmean(later) - first > max(LITTLE * abs(first), AT_ONCE * spread(later))
+    return late - early > max(LITTLE * abs(early), SCATTERS * spread(values))
+
+
+def _rose_at_once(values: Sequence[float]) -> bool:
+    """Whether all later values are so far above the first that a line through them does not tell of it."""
+    first, *later = values
+    return fmean(later) - first > max(LITTLE * abs(first), AT_ONCE * spread(later))
 
 
 def _judged_by(case: Case, held_out: Sequence[tuple[float, float]]) -> tuple[str, list[tuple[float, float]]]:

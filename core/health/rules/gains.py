@@ -315,9 +315,9 @@ def no_gain(case: Case) -> Sequence[Finding]:
     In a log without errors of its evaluations: those that fall by 15 % and 0.04 or more, each below the one before or
     with a trend (p < 0.001), where the training reward did not rise (else `overfitting`). And in a log of ten rows and
     steps or more (or of a few rows that stand for 50 steps) without such evaluations: a training reward without a
-    rising trend (less than two standard errors; of four to seven rows less than 1.5 times their spread, and the later
-    ones less than three times theirs above the first) that begins below 95 % of the largest (weak). One that falls all
-    along is `policy-collapse`.
+    rising trend (less than two standard errors; of four to seven rows less than 1.5 times their spread; of fewer than
+    twenty the later ones not above the first by three times theirs) that begins below 95 % of the largest (weak). One
+    that falls all along is `policy-collapse`.
 
     Confounder: a small true gain that so few evaluation prompts cannot show. Not looked at: other seeds (`grpoctl
     compare`), and rewards on training prompts. A supervised stage is judged by its loss (`supervised-flat`).

@@ -185,6 +185,8 @@ def _clips_most(case: Case) -> Finding | None:
     rows = case.stage_rows
     shares = [value for _, value in series(rows, "policy/clip_share")] or _clipped(case)
     epsilon = case.settings.epsilon
+    if case.settings.old_is_reference:
+        return None  # frozen-old-policy says why
     if len(shares) < FEWEST or min(shares) < MUCH or median(shares) < MOST or (epsilon or ROUNDED) < ROUNDED:
         return None
     return Finding(

@@ -349,6 +349,8 @@ def test_the_training_reward_stands_for_its_answers() -> None:
         ([0.1, 0.1, 0.1, 0.5, 0.5], False),
         ([0.1, 0.6, 0.6, 0.6, 0.6, 0.6], False),  # learned at once, and kept: thirds and spread alone would not see it
         ([0.15, 0.58, 0.71, 0.75, 0.77, 0.78], False),
+        ([0.1, *[0.6, 0.62] * 6], False),
+        ([0.61, *[0.6, 0.62] * 6], True),
         ([0.1, 0.3, 0.1, 0.3, 0.1, 0.3], True),
     ],
 )
