@@ -120,8 +120,9 @@ def _floor(case: Case, rows: Sequence[Row]) -> float | None:
 def _spread(row: Row) -> float | None:
     """How far rewards of the row lie apart; None where nothing says it."""
     known = [value for name in ("reward/std", "reward/group_std") if (value := number(row, name)) is not None]
-    low, high = number(row, "reward/min"), number(row, "reward/max")
+    low, high, mean = (number(row, name) for name in ("reward/min", "reward/max", "reward/mean"))
     known += [high - low] if low is not None and high is not None else []
+    known += [high - mean] if high is not None and mean is not None and not known and high > mean else []
     dead = number(row, "groups/dead")
     known += [1 - dead] if dead is not None and not known else []
     return max(known) if known else None

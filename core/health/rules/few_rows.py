@@ -29,6 +29,7 @@ NEARER = 0.05  # nats a token: a KL that reached it from a tenth of it
 LONGER = 0.1  # of the completions cut off, more than before
 GONE, GONE_ROWS = 0.02, 3  # of the reward, over so many rows: a fall that needs nothing beside it
 FORMED = 0.2  # of the completions are valid: what can be lost
+CLEARLY = 3.0  # standard errors of the fall: rows of a few completions each fall to half by chance
 SAME = 0.05  # nats a token: a policy that is where it was
 CUT = 0.4  # of the completions, more than before
 SIGNIFICANT = 1e-3
@@ -39,6 +40,7 @@ MUCH = 0.25  # of the early reward, or of a step's own deviation: so much lost i
 UNIT = 0.1  # of a reward, at least: where it is around 0 no share of it means anything
 LITTLE = 0.05  # of the early level: of four to seven values no more is a rise
 SCATTERS = 1.5  # times the spread of a few values: between their first and last third no more than that is a rise
+AT_ONCE = 3.0  # times the spread of all later values: the first was left at once, and for good
 SOLVED = 0.95  # of the largest reward: what has so much has nothing to gain
 KNOWN_BY_HEART = 0.9  # of the training answers are right, and so much more than of held-out ones:
 APART_BY = 0.25
@@ -86,16 +88,7 @@ def valid_fell_in_few(case: Case) -> Sequence[Finding]:
     valid, steps = values_of(rows, "completions/valid"), _steps_of(case, series(rows, "completions/valid"))
     if not FEWEST < len(valid) <= 2 * ROWS or steps < APART * len(valid):
         return ()
-    at = next(
-        (
-            at
-            for at in range(1, len(valid) - 1)
-            if _level(valid[:at]) >= FORMED
-            and median(valid[at:]) <= HALVED * _level(valid[:at])
-            and max(valid[at:]) <= NEVER * _level(valid[:at])
-        ),
-        None,
-    )
+    at = next((at for at in range(1, len(valid) - 1) if _lost_half(valid[:at], valid[at:])), None)
     if at is None:
         return ()
     was, now, first = _level(valid[:at]), fmean(valid[at:]), int(rows[at].get("step") or 0)
@@ -117,6 +110,14 @@ def valid_fell_in_few(case: Case) -> Sequence[Finding]:
             decider=Decider(question="does the checkpoint before the fall still write valid answers to these prompts?"),
         ),
     )
+
+
+def _lost_half(before: Sequence[float], since: Sequence[float]) -> bool:
+    """Whether what was valid fell to half for good, and by more than the rows of either side scatter."""
+    level, fall = _level(before), fmean(before) - fmean(since)
+    error = spread(before, since) * (1 / len(before) + 1 / len(since)) ** 0.5
+    halved = median(since) <= HALVED * level and max(since) <= NEVER * level
+    return level >= FORMED and halved and fall > CLEARLY * error
 
 
 def _halved(rows: Sequence[Row], rewards: Sequence[float]) -> Sequence[Finding]:
@@ -266,7 +267,8 @@ def reward_stood(case: Case) -> Sequence[Finding]:
     line, values = trend(points), [value for _, value in points]
     early, late = thirds(values)
     most = max([*values, *values_of(case.stage_rows, "reward/max"), 1.0 if min(values) >= 0 else 0.0])
-    rises = line.z >= RISES if line is not None else late - early > max(LITTLE * abs(early), SCATTERS * spread(values))
+    rises = line.z >= RISES if line is not None else _rise(values)
+    rises = rises or (len(values) < 2 * MANY and _rose_at_once(values))
     if rises or early >= SOLVED * most or max(values) == min(values):
         return ()
     if column != "eval/reward" and len(held_out) > 1 and held_out[-1][1] > held_out[0][1]:
@@ -293,6 +295,18 @@ def reward_stood(case: Case) -> Sequence[Finding]:
             decider=Decider(question="does it rise with three times the learning rate, or with easier prompts?"),
         ),
     )
+
+
+def _rise(values: Sequence[float]) -> bool:
+    """Whether the last third of a few values is above the first by more than they scatter."""
+    early, late = thirds(values)
+    return late - early > max(LITTLE * abs(early), SCATTERS * spread(values))
+
+
+def _rose_at_once(values: Sequence[float]) -> bool:
+    """Whether all later values are so far above the first that a line through them does not tell of it."""
+    first, *later = values
+    return fmean(later) - first > max(LITTLE * abs(first), AT_ONCE * spread(later))
 
 
 def _judged_by(case: Case, held_out: Sequence[tuple[float, float]]) -> tuple[str, list[tuple[float, float]]]:
@@ -364,7 +378,7 @@ def held_out_stood(case: Case) -> Sequence[Finding]:
     column = "rewards/accuracy" if series(case.stage_rows, "rewards/accuracy") else "reward/mean"
     trained = series(case.stage_rows, column)
     line, held_line = trend(trained), trend(series(case.rows, "eval/reward"))
-    if case.stages or len(held_out) < APART - 1 or line is None or held_line is None:
+    if case.stages or line is None or held_line is None:
         return ()
     (was, now), (early, late) = thirds(held_out), thirds([value for _, value in trained])
     if held_line.z >= RISES or now - was > max(STOOD, LITTLE * abs(was)):

@@ -316,8 +316,8 @@ def no_gain(case: Case) -> Sequence[Finding]:
     with a trend (p < 0.001), or two and more below 0.7 of two and more before, where the training reward did not rise
     (else `overfitting`). And in a log of ten rows and steps or more (or of a few rows that stand for 50 steps) without
     such evaluations: a training reward without a rising trend (less than two standard errors; of four to seven rows
-    less than 1.5 times their spread) that begins below 95 % of the largest (weak). One that falls all along is
-    `policy-collapse`.
+    less than 1.5 times their spread; of fewer than twenty the later ones not above the first by three times theirs)
+    that begins below 95 % of the largest (weak). One that falls all along is `policy-collapse`.
 
     Confounder: a small true gain that so few evaluation prompts cannot show. Not looked at: other seeds (`grpoctl
     compare`), and rewards on training prompts. A supervised stage is judged by its loss (`supervised-flat`).

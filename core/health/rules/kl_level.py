@@ -14,7 +14,7 @@ from statistics import fmean, median
 from core.health.case import UNFILTERED, Case, sampling_filters
 from core.health.finding import Decider, Finding, RuledOut, steps_of
 from core.health.statistics import series, trend
-from core.health.steps import number, reward_gain, values_of
+from core.health.steps import number, reward_gain, spread, values_of
 
 FIRST = 3  # rows, and steps, that count as the start: by then little can have been learned
 HIGH = 0.1  # nats a token: no update or two of a usual rate moves a policy so far
@@ -60,13 +60,21 @@ class Level:
 
     @property
     def climbs(self) -> bool:
-        """Whether each of a few values, two at least, is above the one before."""
-        return 1 < len(self.points) < MANY and all(b > a for a, b in pairwise(self.values))
+        """Whether each of a few values is above the one before, and the last no spike."""
+        values = self.values
+        if not FEWEST <= len(values) < MANY or any(b <= a for a, b in pairwise(values)):
+            return False
+        return values[-1] <= GROWN * values[-2]
+
+    @property
+    def held(self) -> list[float]:
+        """The last SUSTAINED values, of few half."""
+        return self.values[-min(SUSTAINED, len(self.points) // 2) :]
 
     @property
     def last(self) -> list[float]:
-        """The last SUSTAINED values, of few half; one where each is above the one before."""
-        return self.values[-1 if self.climbs else -min(SUSTAINED, len(self.points) // 2) :]
+        """What the level is by now: those, or the last alone where a few climb."""
+        return self.values[-1:] if self.climbs else self.held
 
 
 def kl_level(case: Case) -> Sequence[Finding]:
@@ -110,7 +118,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
     ## kl-runaway
 
     Severity: error (strong) where the reward fell to half of its early level or less, else warning (strong; moderate
-    without a reward; weak with two or three values, each above the one before, and from 0.2 nats on); info (moderate)
+    without a reward; weak with two to seven values, each above the one before, and from 0.2 nats on); info (moderate)
     where the reward rose and the KL scatters a nat away.
 
     Means: the KL grew by an order of magnitude or more, beyond what any gain pays for, while the reward stood or fell:
@@ -118,10 +126,10 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Looks at: `kl` (`kl/whole`): the median of the last three values at least ten times that of the first fifth, at
     least 0.5 nats a token (25 a completion), each of the last three above that, or 0.2 (10) where the reward is no
-    higher than it was; of four to seven values, each above the one before, the last against the first, 0.2 (10) where
-    nothing was gained; and the reward, if it is there. A log that begins when the KL is high already: twice its early
-    level, each of the last three at least 1 nat a token (50), and a reward on a line that falls by three standard
-    errors or more.
+    higher than it was; of four to seven values, each above the one before and the last at most ten times the one before
+    it, the last against the first, 0.2 (10) where the reward gained no more than it scatters; and the reward, if it is
+    there. A log that begins when the KL is high already: twice its early level, each of the last three at least 1 nat a
+    token (50), and a reward on a line that falls by three standard errors or more.
 
     Where it scatters: a nat a token (50) or more on a third of the rows after the first fifth, eight or more, and of
     the last third of these; it began below 0.1 (5), and a reward is there. And whatever was paid: 10 nats a token (500)
@@ -145,7 +153,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Looks at: `kl` or `kl/whole`, and `kl_estimator` where it is known. Unknown: the mean over four rows or more lies
     two standard errors below zero, or all rows are negative, half of three or more beyond 0.01 nats a token, or all of
-    fewer beyond 0.05 (weak), or it begins at exactly 0 and each of a few rows is below the one before, to -0.01.
+    fewer beyond 0.05 (weak), or it begins at exactly 0 and each of a few rows is below the one before, to -0.01 (weak).
 
     Confounder: k1 around a KL of 0 scatters on both sides of it.
 
@@ -305,7 +313,8 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
     paid = gain is not None and gain[2]
-    stood = bool(rewards) and (after <= before or (level.climbs and not few))
+    scatter = spread(values_of(steps_of(case.rows), "reward/mean"))
+    stood = bool(rewards) and (after <= before or (level.climbs and after - before <= scatter))
     near = stood and min(last) < FAR * level.far
     often, extreme = _often_far(level, early), _extreme(level, early)
     left = _left(level, early, last, NEAR if near else FAR) or (bool(rewards) and often > 0) or extreme
@@ -315,7 +324,8 @@ def _runaway(case: Case, level: Level) -> Finding | None:
     if at_a_price and not often:
         return None
     fell = after <= before / 2 and before > 0 and not few
-    unsure = few or (near and not often and not extreme)
+    soon = level.climbs and min(level.held) < FAR * level.far
+    unsure = few or soon or (near and not often and not extreme)
     how = f" while the reward went from {before:.3g} to {after:.3g}" if rewards else ""
     return Finding(
         id="kl-runaway",
@@ -406,10 +416,12 @@ def _negative(case: Case, level: Level) -> Finding | None:
     by_all = all_below and (
         (len(values) >= SUSTAINED and median(values) < -HIGH / 10 * level.far) or max(values) < -HIGH / 2 * level.far
     )
-    by_all = by_all or _sinks(level)
-    if not sure and not by_mean and not by_all:
+    sinks = _sinks(level)
+    if not sure and not by_mean and not by_all and not sinks:
         return None
-    why = f"{kind} cannot be negative" if sure else "beyond the scatter of an unbiased estimate"
+    only_sinks = not sure and not by_mean and not by_all
+    beyond = "from 0 on lower on each" if only_sinks else "beyond the scatter of an unbiased estimate"
+    why = f"{kind} cannot be negative" if sure else beyond
     return Finding(
         id="negative-kl",
         severity="error" if sure else "warning",
@@ -425,7 +437,7 @@ def _negative(case: Case, level: Level) -> Finding | None:
             "column": level.column,
         },
         advice="draw and score at one temperature, with one mask, and count the end token in both",
-        confidence="certain" if sure else "moderate" if len(values) >= SUSTAINED else "weak",
+        confidence="certain" if sure else "weak" if only_sinks or len(values) < SUSTAINED else "moderate",
         decider=Decider(
             question="is the KL of one batch 0 before the first update, at temperature 1 and without filters?"
         ),

@@ -309,11 +309,12 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
     fiftieth left. Where a known KL stayed below 0.05 it is the sampler's (`sampler-mismatch`). A fall to half counts
     (moderate) with two rows on either side where two of these left their level: entropy, length or gradients by a
     factor of two, a KL to ten times and 0.05, cut-off completions up by a tenth. So does (weak) a validity of a fifth
-    or more that fell to half over rows five steps apart, whatever the reward did. And in a log without evaluations a
-    training reward that falls all along: on a line by four standard errors, and by a quarter of its first third, of a
-    step's own deviation and of 0.1; by 1.5 standard errors where half of it is lost and length or entropy went to a
-    third or three times, the KL or gradients to ten times, or 40 % more are cut off (warning, weak), unless
-    `reward-sign` speaks. Prompts or a reward that become harder look the same there, and the sentence names both.
+    or more that fell to half, by three standard errors, over rows five steps apart, whatever the reward did. And in a
+    log without evaluations a training reward that falls all along: on a line by four standard errors, and by a quarter
+    of its first third, of a step's own deviation and of 0.1; by 1.5 standard errors where half of it is lost and length
+    or entropy went to a third or three times, the KL or gradients to ten times, or 40 % more are cut off (warning,
+    weak), unless `reward-sign` speaks. Prompts or a reward that become harder look the same there, and the sentence
+    names both.
 
     Confounder: a faulty sampler, whose collapse heals on steps without an update (`rollout-mode`); prompts that change,
     which look like a break where no KL is known (a smooth growth of the KL is no jump); a few hopeless prompts, which

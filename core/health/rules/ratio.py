@@ -185,13 +185,16 @@ def _clips_most(case: Case) -> Finding | None:
     rows = case.stage_rows
     shares = [value for _, value in series(rows, "policy/clip_share")] or _clipped(case)
     epsilon = case.settings.epsilon
+    if case.settings.old_is_reference:
+        return None  # frozen-old-policy says why
     if len(shares) < FEWEST or min(shares) < MUCH or median(shares) < MOST or (epsilon or ROUNDED) < ROUNDED:
         return None
     return Finding(
         id="first-step-clip",
         severity="warning",
         summary=(
-            f"{median(shares):.0%} of the tokens are clipped, on the first row {shares[0]:.0%} ({len(shares)} rows): "
+            f"{median(shares):.0%} of the {case.settings.factor or 'token'}s are clipped, on the first row "
+            f"{shares[0]:.0%} ({len(shares)} rows): "
             "either the ratio is not 1 where a rollout's updates begin, so its old log-probs are of another policy, "
             "temperature or mask, or the updates are far too large"
         ),

@@ -40,8 +40,8 @@ _SHAPE = re.compile(
 
 
 def parts_of(rows: Sequence[Row]) -> list[str]:
-    """The parts' columns, in the alphabet's order."""
-    return sorted({name for row in rows for name in row if name.startswith(PREFIX)})
+    """The parts' columns that have a number, in the alphabet's order."""
+    return sorted({name for row in rows for name in row if name.startswith(PREFIX) and number(row, name) is not None})
 
 
 def is_answer(name: str) -> bool | None:

@@ -178,7 +178,8 @@ def _gradient(rows: Sequence[Row]) -> Finding | None:
     if not enormous and median(end) < max(ABSOLUTE, EXPLODED * median(start)):
         return None
     far = (TENFOLD if enormous else EXPLODED) * median(start)
-    first = next((int(row["step"] or 0) for row in rows if (number(row, "grad_norm") or 0.0) >= far), 0)
+    norms = [(int(row["step"] or 0), norm) for row in rows if (norm := number(row, "grad_norm")) is not None]
+    first = next((step for step, norm in norms if norm >= far and norm > median(start)), 0)
     early, late = ends_of(rows, "reward/mean", least=2)
     fell = bool(early) and fmean(late) <= fmean(early) / 2
     return Finding(

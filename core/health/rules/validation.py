@@ -13,7 +13,7 @@ from core.health.case import Case
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, StepTable, steps_of
 from core.health.rules.gains import Evaluation, evaluations
 from core.health.rules.learning_rate import sampler_at_fault
-from core.health.statistics import chance_above, series, shown_p, trend
+from core.health.statistics import chance_above, series, shown_p, thirds, trend
 from core.health.steps import number, values_of
 
 LONG_RUN = 50  # steps: a shorter run may be a trial
@@ -175,8 +175,8 @@ def overfitting(case: Case) -> Sequence[Finding]:
     nothing of it. The rise: a regression of `reward/mean` on the steps after the best evaluation.
     Where no error of an evaluation is known: eight evaluations or more with a falling trend (p < 0.001), or three or
     more, each below the one before or two and more all below 0.7 of two and more before, by 15 % and 0.04 in all, while
-    the training reward rose by a tenth. And an info
-    where four evaluations or more stand (no trend of two standard errors, 0.02 and 5 % at most from the first third to
+    the training reward rose by a tenth. And an info where eight evaluations or more stand (no trend of two standard
+    errors, 0.02 and 5 % at most from the first third to
     the last) while `rewards/accuracy`, else `reward/mean`, rises by a tenth and four standard errors, or 90 % of the
     training answers are right and 0.25 fewer of the held-out ones.
 
@@ -262,8 +262,9 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
     with p < 0.001, and validity loses a tenth or more between the first and the last third. Where a log has a reward
     that nothing is trained on (`reward/true`: a gold, true or oracle reward beside the proxy), on eight rows or more:
     from the row after its best on it falls and the reward rises, both with p < 0.001; or over all rows the reward rises
-    (p < 0.001) and the true one does not (less than two standard errors, and a tenth of what the reward gained). Of
-    three to seven rows: each reward above the one before, each true one below.
+    (p < 0.001) and the true one does not (less than two standard errors, and a tenth of what the reward gained; with
+    two standard errors on top, less than half of it). Of three to seven rows: each reward above the one before, each
+    true one below.
 
     Confounder: two trends of one run also have other causes (prompts that change); the samples decide.
 
@@ -320,6 +321,7 @@ def or_gamed(found: Sequence[Finding]) -> Sequence[Finding]:
 
 LINE, FEWEST = 8, 3  # rows for a line; and for an order
 FLAT, SHARE = 2.0, 0.1  # standard errors, and of what the reward gained: less is no rise of the true one
+MOST = 0.5  # of what the reward gained: where the true one may have gained so much within its error, it is too noisy
 
 
 def _parted_from_the_truth(case: Case) -> Sequence[Finding]:
@@ -329,29 +331,32 @@ def _parted_from_the_truth(case: Case) -> Sequence[Finding]:
     if FEWEST <= len(rows) < LINE:
         apart = all(b > a for a, b in pairwise(proxy)) and all(b < a for a, b in pairwise(true))
         return (_gamed(rows, "weak"),) if apart else ()
-    if len(rows) < LINE:
-        return ()
+    if len(rows) < LINE or min(true) == max(true) != 0:
+        return ()  # one number that is no 0 is no measure: `gold 72` is an answer
     since = rows[true.index(max(true)) + 1 :]
     for part in (since, rows):
         up, line = trend(series(part, "reward/mean")), trend(series(part, "reward/true"))
         if len(part) < LINE or up is None or line is None or chance_above(up.z) >= SIGNIFICANT:
             continue
         fell = line.z < 0 and chance_above(-line.z) < SIGNIFICANT
-        stood = part is rows and line.z < FLAT and line.slope < SHARE * up.slope
+        most = line.slope + FLAT * line.se  # that it may have gained
+        stood = part is rows and line.z < FLAT and line.slope < SHARE * up.slope and most < MOST * up.slope
         if fell or stood:
             return (_gamed(part, "moderate"),)
     return ()
 
 
 def _gamed(rows: Sequence[Row], confidence: Confidence) -> Finding:
-    (was, *_, now), (true_was, *_, true_now) = values_of(rows, "reward/mean"), values_of(rows, "reward/true")
+    was, now = thirds(values_of(rows, "reward/mean"))
+    true_was, true_now = thirds(values_of(rows, "reward/true"))
     first = int(rows[0].get("step") or 0)
     return Finding(
         id="reward-hacking",
         severity="warning",
         summary=(
-            f"from step {first} on the reward rises from {was:.3g} to {now:.3g}, and the true reward goes from "
-            f"{true_was:.3g} to {true_now:.3g} ({len(rows)} rows): what is paid is no longer what is meant"
+            f"from step {first} on the reward rises from {was:.3g} in the first third to {now:.3g} in the last, and "
+            f"the true reward goes from {true_was:.3g} to {true_now:.3g} ({len(rows)} rows): what is paid is no longer "
+            "what is meant"
         ),
         evidence={
             "first_step": first, "rows": len(rows), "reward_first": was, "reward_last": now,

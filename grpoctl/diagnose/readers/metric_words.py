@@ -39,7 +39,7 @@ _SAYS_NOTHING = frozenset({
     "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
     "total", "overall", "raw", "actor", "rolling", "smoothed", "ema", "running", "approx", "estimated", "est",
     "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
-    "env", "with", "update", "on",
+    "env", "with", "update",
 })  # fmt: skip
 _HELD_OUT = frozenset({
     "eval", "val", "validation", "test", "dev", "heldout", "held", "out", "evaluation", "benchmark",
@@ -168,10 +168,13 @@ _LIVE = frozenset(map(frozenset, (
     {"nonzero", "var"}, {"nonzero", "advantage"}, {"nonzero", "reward", "std"}, {"nonzero", "reward", "var"},
 )))  # fmt: skip
 _PERCENT = re.compile(r"%|pct|percent", re.IGNORECASE)
-_COUNTING = frozenset({
+_COUNTING = frozenset({  # words of how rewards were counted, spread and computed: no part is called so
     "median", "quantile", "percentile", "n", "k", "lr", "scale", "scaled", "norm", "normalized", "normalised", "clip",
     "minus", "step", "steps", "tokens", "length", "seconds", "range", "sum", "ema", "iqr", "sem", "stderr", "se",
-    "missing", "history", "version", "loss", "kl", "advantage",
+    "missing", "history", "version", "loss", "kl", "advantage", "temperature", "beta", "size", "epoch", "timeout",
+    "timeouts", "error", "errors", "failures", "failed", "cache", "hits", "latency", "duration", "ms", "workers",
+    "queue", "calls", "samples", "counts", "skew", "kurtosis", "hist", "histogram", "entropy", "nonzero", "positive",
+    "pos", "distinct",
 })  # fmt: skip
 _QUANTILE = re.compile(r"[pq]_?\d+")
 _OF_POLICY = frozenset({"policy", "actor"})

@@ -92,12 +92,14 @@ def of_rewards(listed: Sequence[object]) -> dict[str, float]:
 
 def of_advantages(listed: Sequence[object]) -> dict[str, float]:
     """What a step's list of advantages tells; {} for a list of anything else. Of so few as a group has: whether it is
-    dead.
+    dead. Those of a group add up to 0, so one number that is not 0 is that of a completion's tokens.
     """
     advantages = [known for one in listed if (known := number(one)) is not None and math.isfinite(known)]
     if not 1 < len(advantages) <= _GROUP or len(advantages) < len(listed):
         return {}
     least, most = min(advantages), max(advantages)
+    if least == most != 0:
+        return {}
     return {"advantage/min": least, "advantage/max": most, "groups/dead": float(least == most)}
 
 

@@ -152,3 +152,9 @@ def test_one_negative_reward_is_not_known_to_be_the_least(rewards: list[float], 
     findings = examine(Case(rows=rows(*rewards, **{"reward/std": 0.0})))
     assert [one.id for one in findings if one.id in ("dead-run", "constant-reward")] == expected
     assert ("no other reward" in findings[0].summary) == (len(expected) == 2)
+
+
+def test_a_largest_reward_above_the_mean_is_another_reward() -> None:
+    table = rows(*[-3.0] * 12)
+    assert "dead-run" in {one.id for one in examine(Case(rows=table))}
+    assert "dead-run" not in {one.id for one in examine(Case(rows=[{**row, "reward/max": 2.0} for row in table]))}

@@ -170,7 +170,7 @@ def test_a_shorter_way_counts_where_the_reward_is_no_higher() -> None:
         ([-0.06, -0.09], "weak"),
         ([-0.002, -0.02, -0.1], "moderate"),
         ([-0.01, -0.02], None),
-        ([0.0, -0.0096, -0.0194], "moderate"),  # it begins where it has to, and sinks
+        ([0.0, -0.0096, -0.0194], "weak"),  # it begins where it has to, and sinks
         ([0.0, -0.0194, -0.0096], None),
         ([0.0, -0.001, -0.002], None),
         ([0.001, -0.0096, -0.0194], None),
@@ -277,6 +277,9 @@ def test_a_kl_that_no_text_has_is_a_finding_whatever_was_paid() -> None:
         ([0.001, 0.025, 0.059, 0.099, 0.158], [0.39, 0.45, 0.45, 0.42, 0.40], False),  # not far
         ([0.1, 0.12, 0.2, 0.3, 0.458], [0.39, 0.45, 0.45, 0.42, 0.40], False),  # not ten times
         ([0.001, 0.025, 0.059, 0.199, 0.458], [0.39, 0.45, 0.50, 0.60, 0.70], False),  # it was paid
+        ([0.001, 0.025, 0.059, 0.199, 0.258], [0.85, 0.87, 0.89, 0.91, 0.93], False),  # a little, step by step
+        ([0.001, 0.002, 0.003, 0.004, 0.600], [0.39, 0.45, 0.45, 0.42, 0.39], False),  # one row, which a token can do
+        ([0.001, 0.025, 0.059, 0.199, 0.958], [0.39, 0.45, 0.45, 0.42, 0.39], True),
     ],
 )
 def test_a_kl_that_climbs_over_a_few_rows(kl: list[float], reward: list[float], found: bool) -> None:

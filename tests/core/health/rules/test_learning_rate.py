@@ -388,6 +388,7 @@ def test_a_rate_that_moves_hardly_anything(case: Case, expected: str | None) -> 
         ([0.1, 0.15, 0.2], "moderate"),
         ([0.001, 0.9, 0.001, 0.001], "weak"),
         ([0.1, 0.2], None),  # two rows
+        ([0.001] * 60 + [0.9] + [0.001] * 39, None),  # one spike of a hundred
         ([0.001, 0.04, 0.01, 0.02], None),
         ([-0.2, -0.3, -0.2], None),  # an estimate below 0
     ],

@@ -167,3 +167,7 @@ def test_clips_of_half_the_tokens_on_every_row(shares: list[float], epsilon: flo
     rows: list[Row] = [{"step": 100 * i, "policy/clip_share": share} for i, share in enumerate(shares, 1)]
     findings = inert_live(Case(rows=rows, settings=Settings(epsilon=epsilon), averaged_over=100))
     assert [(one.id, one.confidence) for one in findings] == [("first-step-clip", "weak")] * found
+    frozen = Case(rows=rows, settings=Settings(epsilon=epsilon, old_is_reference=True))
+    assert "first-step-clip" not in {one.id for one in inert_live(frozen)}  # it is known why
+    whole = Settings(epsilon=epsilon, factor="sequence")
+    assert all("of the sequences are" in one.summary for one in inert_live(Case(rows=rows, settings=whole)))

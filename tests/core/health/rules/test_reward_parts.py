@@ -238,3 +238,10 @@ def test_a_start_and_an_end_show_a_conflict_and_two_steps_do_not() -> None:
     assert component_conflict(Case(rows=rows)) == ()
     little = table(rewards__format=[0.80, 0.95], rewards__accuracy=[0.23, 0.19])
     assert component_conflict(Case(rows=little, averaged_over=5)) == ()
+
+
+def test_a_part_that_never_had_a_number_is_none() -> None:
+    rows: list[Row] = [{"step": i, "rewards/accuracy": None, "rewards/format": 0.1 * i} for i in range(1, 12)]
+    assert proxy(rows) == []
+    rows = [{"step": i, "rewards/accuracy": 0.0, "rewards/tone": None, "reward/mean": 0.1 * i} for i in range(1, 12)]
+    assert proxy(rows) == [("warning", "strong")]

@@ -68,6 +68,9 @@ def test_gradients_that_explode() -> None:
     (finding,) = runaway(table(grad_norm=[0.5, 0.6, 0.5, 20.0, 90.0, 400.0, 900.0, 1000.0]))
     assert (finding.id, finding.severity, finding.evidence["first_step"]) == ("grad-explosion", "error", 5)
     assert runaway(table(grad_norm=[0.5, 0.6, 0.5, 900.0, 0.5, 0.6, 0.5, 0.5])) == []  # one spike
+    silent = table(grad_norm=[0.0, 0.0, 0.0, 0.0, 12.0, 50.0, 900.0, 1000.0, 900.0, 1000.0])  # all groups dead at first
+    (finding,) = runaway(replace(silent, rows=[{"step": 0.5, "update": 1.0}, *silent.rows]))
+    assert finding.evidence["first_step"] == 5  # neither a row without a norm nor one of 0
     assert runaway(table(grad_norm=[1e-4, 1e-4, 0.5, 0.6, 0.5, 0.6, 0.5, 0.5])) == []  # usual in the end
 
 

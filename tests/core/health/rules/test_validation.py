@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+from statistics import fmean
+
 import pytest
 
 from core.config import EarlyStoppingSpec
@@ -273,6 +276,9 @@ HUMP = [0.4 - 0.001 * (i - 15) ** 2 + WAVE[i] / 4 for i in range(40)]
         (with_truth(RISES, HUMP), "moderate"),  # it rises, then falls (Gao et al. 2023, figure 1)
         (with_truth(RISES, [0.3 + value for value in WAVE]), "moderate"),  # it stands
         (with_truth(RISES, RISES[::-1]), "moderate"),
+        (with_truth(RISES, [0.0] * 40), "moderate"),
+        (with_truth(RISES, [72.0] * 40), None),  # a gold answer
+        (with_truth(RISES, [float(97 * i % 61) for i in range(40, 0, -1)]), None),  # gold answers
         (with_truth(RISES, [0.5 * value for value in RISES]), None),  # it rises with it
         (with_truth(HUMP, HUMP), None),  # both fall
         (with_truth(RISES, [0.02 * i + 60 * WAVE[i] for i in range(40)]), None),  # too noisy to say that it stands
@@ -290,4 +296,25 @@ def test_a_reward_that_parts_from_what_it_stands_for(case: Case, confidence: str
 def test_from_where_on_it_is_no_longer_what_is_meant() -> None:
     (finding,) = reward_hacking(with_truth(RISES, HUMP))
     assert finding.evidence["first_step"] == HUMP.index(max(HUMP)) + 2
-    assert (finding.evidence["true_last"], finding.evidence["reward_last"]) == (HUMP[-1], RISES[-1])
+    third = (len(HUMP) - HUMP.index(max(HUMP)) - 1) // 3
+    assert finding.evidence["true_last"] == fmean(HUMP[-third:])
+    assert finding.evidence["reward_last"] == fmean(RISES[-third:])
+
+
+def test_single_rows_of_noise_do_not_stand_for_the_ends() -> None:
+    noisy = [value + (0.6 if i == 0 else -0.6 if i == 39 else 0.0) for i, value in enumerate(RISES)]
+    (finding,) = reward_hacking(with_truth(noisy, RISES[::-1]))
+    assert noisy[-1] < noisy[0]
+    assert float(str(finding.evidence["reward_last"])) > float(str(finding.evidence["reward_first"]))
+
+
+def test_a_true_reward_that_slowly_rises_in_noise_is_rarely_accused() -> None:
+    """400 runs of 8 and 12 evaluations of 64 gold answers: both rewards rise, by 0.1 and by 0.08."""
+    random = Random(5)
+    accused = 0
+    for run in range(400):
+        count = 8 + 4 * (run % 2)
+        proxy = [0.4 + 0.1 * i / count + random.gauss(0, 0.01) for i in range(count)]
+        true = [sum(random.random() < 0.8 * value for _ in range(64)) / 64 for value in proxy]
+        accused += bool(reward_hacking(with_truth(proxy, true)))
+    assert accused <= 16  # without its error every sixth

@@ -149,6 +149,8 @@ def test_a_list_of_rewards(line: str, mean: float | None, dead: float | None) ->
         ('{"step": 4, "advantages": [0.0, 0.0], "loss": 0.1}', 1.0),
         (f"step 3 advantages: {[0.0, 1.0] * 16} loss: 0.1", None),  # may be several groups
         ("step 3 advantages: [good, bad] loss: 0.1", None),
+        ("step 3 advantages: [0.5 0.5 0.5] loss: 0.1", None),  # of one completion's tokens: a group's add up to 0
+        ('{"step": 4, "advantages": [0.5, 0.5], "loss": 0.1}', None),
     ],
 )
 def test_a_list_of_advantages(line: str, dead: float | None) -> None:

@@ -49,6 +49,12 @@ def test_every_name_it_gives_is_declared() -> None:
         ("reward_components/format", "rewards/format"),
         ("reward/p90", None),  # how it was counted, and no part of it
         ("reward/num_zero", None),
+        ("reward/latency_ms", None),
+        ("reward/timeouts", None),
+        ("reward/batch_size", None),
+        ("reward/temperature", None),
+        ("reward/frac_positive", None),
+        ("components/entropy", None),
         ("reward/baseline_gap", None),
         ("train_acc", "rewards/accuracy"),
         ("reward/math", "rewards/math"),
