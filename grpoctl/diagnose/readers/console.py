@@ -40,6 +40,7 @@ _TOO_SMALL = ("learning_rate", "beta")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs", "stretches")
+_OF_SUPERVISED = frozenset({None, "step", "loss", "eval/loss", "learning_rate", "grad_norm"})
 _WORDS = {
     "verl": "lines of verl",
     "dictionary": "dictionaries",
@@ -217,11 +218,18 @@ def _mean_of(rows: Sequence[Logged]) -> Logged:
     return replace(last, line=rows[0].line, cells=cells)
 
 
+def _metrics_of(log: _Log, rows: Sequence[Logged]) -> set[str | None]:
+    names = {name for row in rows for name in row.cells}
+    return {name_of(log.parser.columns.get(name, name)) for name in names}
+
+
 def _form_of(log: _Log) -> Form:
     """The form that the log is read by: the surest that has rewards, else the surest that has any metric."""
 
     def names(form: Form) -> set[str | None]:
-        return {name_of(log.parser.columns.get(name, name)) for entry in log.logged[form][:50] for name in entry.cells}
+        rows = log.logged[form]
+        first = _metrics_of(log, rows[:50])  # nearly always enough; another stage's rows may stand before
+        return first if "reward/mean" in first else first | _metrics_of(log, rows[50:])
 
     there = [form for form in FORMS if any(entry.cells for entry in log.logged[form])]
     of_training = {"reward/mean", "policy/loss", "loss", "kl"}
@@ -296,11 +304,11 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     """Rows of several tables as one course: what they say of one step is joined, by order where no row has a step.
 
     Of tables that tell the same metrics of the same steps again the one with the most rows stands: they are other runs,
-    or it was printed again.
+    or it was printed again. One with nothing but losses is of supervised learning, and stands behind the others.
     """
     tables = [list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)]
     kept: list[list[Logged]] = []
-    for rows in sorted(tables, key=len, reverse=True):
+    for rows in sorted(tables, key=lambda rows: (_is_of_rewards(rows), len(rows)), reverse=True):
         if not any(_tells_again(rows, other) for other in kept):
             kept.append(rows)
     kept.sort(key=lambda rows: rows[0].line)
@@ -308,6 +316,12 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     if len(kept) > 1 and all(entry.step is not None for entry in entries):
         entries.sort(key=lambda entry: entry.step or 0)
     return _joined(entries)
+
+
+def _is_of_rewards(rows: Sequence[Logged]) -> bool:
+    """Whether rows have more than the losses and rates of supervised learning."""
+    metrics = {name_of(name) for row in rows for name in row.cells}
+    return not metrics <= _OF_SUPERVISED
 
 
 def _tells_again(rows: Sequence[Logged], others: Sequence[Logged]) -> bool:

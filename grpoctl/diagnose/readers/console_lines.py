@@ -623,7 +623,7 @@ def _value(text: str) -> dict[str, Any] | None:
     finite = _NO_NUMBER.sub("'nan'", _unwrapped(text, "''"))
     try:
         value = ast.literal_eval(finite)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # TypeError: {{}}, a set of a dictionary
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

@@ -138,7 +138,8 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
         if column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
     words = {column for column in names if column not in source.columns and _of_words(table, column)}
-    if {metric for column, metric in names.items() if column not in words} - {_STEP}:
+    numbers = {metric for column, metric in names.items() if column not in words}
+    if numbers - {_STEP} or {names[column] for column in words} == {"stage"}:
         names = {column: metric for column, metric in names.items() if column not in words}
     for metric, count in Counter(names.values()).items():
         if count > 1:

@@ -94,6 +94,8 @@ def _rows(document: Any) -> Iterator[dict[str, float]]:
         numbered = {key: value for key, value in document.items() if key.isdigit() and isinstance(value, dict)}
         if (history := _history(lists)) is not None:
             yield from (dict(flat_numbers(row)) for row in history)
+        elif points := _points(document):
+            yield from points
         elif columns := {name for name, value in lists.items() if len(value) > 1 and is_entry([name])}:
             yield from _transposed(lists, columns)
         elif numbered and len(numbered) == len(document):
@@ -101,6 +103,22 @@ def _rows(document: Any) -> Iterator[dict[str, float]]:
                 yield {"step": float(key), **dict(flat_numbers(row))}
         else:
             yield dict(flat_numbers({name: value for name, value in document.items() if name not in _SETTINGS}))
+
+
+def _points(document: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The rows of metrics that are told one by one, `{NAME: [{"step": 1, "value": 0.5}, ...]}`, also under one key."""
+    rows: dict[float, dict[str, float]] = {}
+    for metrics in (document, *(value for value in document.values() if isinstance(value, dict))):
+        for name, points in metrics.items():
+            if not isinstance(points, list) or not is_entry([name]):
+                continue
+            for point in points:
+                if not isinstance(point, dict) or not {"step", "value"} <= point.keys():
+                    break
+                step, value = number(point["step"]), number(point["value"])
+                if step is not None and value is not None:
+                    rows.setdefault(step, {"step": step})[name] = value
+    return [rows[step] for step in sorted(rows)]
 
 
 def _history(lists: Mapping[str, list[Any]]) -> list[dict[str, Any]] | None:

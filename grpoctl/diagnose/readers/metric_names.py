@@ -264,12 +264,15 @@ _EVAL = _table(
 _COMPLEMENTS = frozenset({"env/all/by_group/frac_mixed", "baseline_reward/pct_mixed", "val/stop_rate"})
 _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly always the estimate before its weight
     "kl_loss": "kl", "critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max",
-    "critic/rewards/min": "reward/min",
+    "critic/rewards/min": "reward/min", "rewards/reward/mean": "reward/mean", "rewards/reward": "reward/mean",
+    "rewards/total/mean": "reward/mean", "rewards/total_mean": "reward/mean", "rewards/total": "reward/mean",
+    "episode_reward": "reward/mean", "episode_rewards": "reward/mean", "episode_return": "reward/mean",
+    "episode_returns": "reward/mean", "ep_rew_mean": "reward/mean",
 }  # fmt: skip
 KNOWN = _TRL | _VERL | _OTHERS | _EVAL | _SECOND
 STEPS = (  # what numbers the rows
     "step", "_step", "global_step", "training/global_step", "trainer/global_step", "train/global_step", "iteration",
-    "iter", "train_step", "training_step", "steps",
+    "iter", "train_step", "training_step", "steps", "grpo_step", "rl_step",
 )  # fmt: skip
 # What says that a row is of TRL's GRPO trainer, and not of some other one that Hugging Face's Trainer drives.
 OF_GRPO = [theirs for theirs, ours in _TRL.items() if ours in ("groups/dead", "completions/length")]
@@ -277,14 +280,14 @@ _OLDER = ("completion_length", "clip_ratio")  # versions whose reward_std is ins
 # Known, and of no use to a rule: not worth a note that they were left out.
 _ASIDE = re.compile(
     r"(eval_|train/|val/|eval/)?epoch|step|_.*|.*global_step|.*step_time.*|num_tokens|total_flos|num_input_tokens_seen|total_num_tokens"
-    r"|eval_(runtime|num_tokens|step_time|.*_per_second)|train_.*|profiling/.*|(eval_)?rewards?/.+/std|(eval_)?reward_std"
+    r"|eval_(runtime|num_tokens|step_time|.*_per_second)|train_(loss|epochs?|batch_size|samples?|tokens?|size)|profiling/.*|(eval_)?rewards?/.+/std|(eval_)?reward_std"
     r"|(eval_)?frac_reward_zero_std|(eval_)?entropy|eval_kl|(eval_)?completions/(min|max|mean_terminated|min_terminated|max_terminated)_length"
     r"|mean_token_accuracy|(eval_)?clip_ratio(/.+)?|eval_sampling/.+|sampling/.+|eval_completions/.+|total_length|return"
     r"|(perf|timing_s|timing_per_token_ms|timing|time|global_seqlen|prompt_length|num_turns|val-aux|memory|system|tool_call_counts)/.*"
-    r"|critic/(returns|values|rewards|advantages|vf).*|actor/pg_clipfrac_lower|training/(epoch|.*)|rollout_corr/.*|mismatch/.*"
+    r"|critic/(returns|values|rewards|advantages|vf).*|actor/pg_clipfrac_lower|training/(epoch|.*)|response_length_non_aborted/.*|response/aborted_ratio|rollout_corr/.*|mismatch/.*"
     r"|.*\.py|.*(elapsed|remaining|runtime|seconds|per_second|throughput|time)(\(.*\))?|percentage|memory.*"
 )
-_REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>/mean|/std)?")
+_REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>[/_]mean|[/_]std)?")
 _VALIDATION = re.compile(r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)")
 _OF_PROSE = frozenset({
     "the", "a", "an", "my", "our", "this", "that", "its", "of", "is", "and", "when", "while", "steps", "step", "so",
@@ -314,9 +317,10 @@ def _exact(theirs: str) -> str | None:
     for name in _spellings(theirs):
         if (known := KNOWN.get(name)) is not None:
             return known
-        if name in FOREIGN or declared(name) is not None:
+        family = _of_family(name)  # rewards/total_std is no part
+        if family is None and (name in FOREIGN or declared(name) is not None):
             return name
-        if (family := _of_family(name)) is not None:
+        if family is not None:
             return family
     if theirs == "R":
         return "reward/mean"  # a small r is LoRA's rank
@@ -338,7 +342,7 @@ def _of_family(name: str) -> str | None:
     """A reward function's mean or deviation, a validation set's score."""
     if match := _REWARD.fullmatch(name):
         word = re.sub(r"[^\w.-]", "_", match["name"])
-        if match["what"] == "/std":
+        if match["what"] in ("/std", "_std"):
             return None if match["eval"] else f"reward/function_std/{word}"
         return f"eval/rewards/{word}" if match["eval"] else f"rewards/{word}"
     if match := _VALIDATION.fullmatch(name):
@@ -435,7 +439,8 @@ _WORDS = {  # of a metric's name -> the metric that is proposed for a name with 
     "clipped": "completions/truncated",
 }  # fmt: skip
 _OTHER_WORDS = frozenset(
-    {"time", "sec", "max", "min", "std", "var", "total", "num", "count", "critic", "prompt", "warmup"}
+    {"time", "sec", "max", "min", "std", "var", "total", "num", "count", "critic", "prompt", "warmup", "coef", "coeff"}
+    | {"coefficient", "weight", "target", "ctrl", "threshold", "limit", "constant", "aborted", "scale", "deviation"}
 )
 
 

@@ -94,6 +94,7 @@ _MEANS: dict[frozenset[str], str] = {
         "kl": ("kl", "kl divergence", "kl loss", "kl penalty"),
         "sampler/kl": ("mismatch kl", "kl mismatch", "response kl error", "sampler kl", "vllm kl", "inference kl"),
         "rollout/logprob_gap": ("logprob diff", "logprob gap", "logprob difference", "logprob mismatch"),
+        "sampler/prob_gap": ("prob diff", "probs diff", "prob gap"),
         "entropy": ("entropy",),
         "grad_norm": ("grad norm", "gradnorm", "grad"),
         "learning_rate": ("lr", "learn share"),

@@ -189,3 +189,23 @@ def test_dictionaries_that_take_turns_are_one_row_a_step(tmp_path: Path) -> None
 def test_a_rate_that_is_rounded_away_is_not_known(rates: tuple[str, str], known: int, tmp_path: Path) -> None:
     text = "\n".join(f"step {n}: reward: 0.5, loss: 0.01, lr: {rate}" for n, rate in enumerate(rates, 1))
     assert sum("learning_rate" in row for row in read(tmp_path, text).case.rows) == known
+
+
+def test_rewards_that_come_after_fifty_rows_of_another_stage_decide_the_form(tmp_path: Path) -> None:
+    supervised = "".join(f"{{'loss': {3.0 - i / 50}, 'learning_rate': 1e-05}}\n" for i in range(100))
+    rewarded = "".join(f"{{'loss': 0.1, 'reward': 0.{i}, 'kl': 0.01}}\n" for i in range(10, 20))
+    found = read(tmp_path, f"{supervised}{rewarded}| run | reward |\n|---|---|\n| 1 | 0.5 |\n")
+    assert sum("reward/mean" in row for row in found.case.rows) == 10
+
+
+def test_a_table_of_rewards_goes_before_a_longer_one_of_supervised_losses(tmp_path: Path) -> None:
+    supervised = "".join(f"{step}\t{2.0 - step / 100:.4f}\n" for step in range(1, 51))
+    rewarded = "".join(f"{step}\t0.0001\t0.{step}\t0.001\n" for step in range(1, 7))
+    text = f"Step\tTraining Loss\n{supervised}\nTraining\n\nStep\tTraining Loss\treward\tkl\n{rewarded}"
+    rows = read(tmp_path, text).case.rows
+    assert [row["reward/mean"] for row in rows] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+
+
+def test_a_set_of_a_dictionary_is_no_row(tmp_path: Path) -> None:
+    found = read(tmp_path, PLAIN + "{{'a': {'b': 1}}}\n{{'loss': {}}}\n")
+    assert found.case.rows == read(tmp_path, PLAIN).case.rows

@@ -78,6 +78,8 @@ def test_a_column_of_words_is_left_out_though_a_metric_has_its_name(tmp_path: Pa
     found = read(tmp_path, "step,score,loss\n1,high,0.5\n2,low,0.25\n")
     assert [(row.get("loss"), row.get("reward/mean")) for row in found.case.rows] == [(0.5, None), (0.25, None)]
     assert any("columns left out (score)" in note for note in found.notes)
+    with pytest.raises(SpecError, match="no column is known"):
+        read(tmp_path, "step,stage,model\n1,checkpoint,ppo\n2,checkpoint,ppo\n")
 
 
 @pytest.mark.parametrize(

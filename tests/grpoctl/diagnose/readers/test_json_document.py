@@ -22,6 +22,14 @@ ROWS = [{"step": 1, "reward": 0.25, "kl": 0.0}, {"step": 2, "reward": 0.5, "kl":
         {"config": {"num_generations": 8}, "history": ROWS},
         {"step": [1, 2], "reward": [0.25, 0.5], "kl": [0.0, 0.01]},
         {"1": ROWS[0], "2": ROWS[1]},
+        {
+            "metadata": {"gpus": 1},
+            "metrics": {
+                "train/reward": [{"step": 1, "value": 0.25, "epoch": 0.1}, {"step": 2, "value": 0.5, "epoch": 0.2}],
+                "kl": [{"step": 2, "value": 0.01}, {"step": 1, "value": 0.0}],
+                "seeds": [1, 2],
+            },
+        },
         [{"_step": 1, "train": {"reward": 0.25, "kl": 0.0}}, {"_step": 2, "train": {"reward": 0.5, "kl": 0.01}}],
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from core.health.case import FOREIGN, Settings
 from core.metrics import declared
-from grpoctl.diagnose.readers.metric_names import KNOWN, left_out, name_of, translated
+from grpoctl.diagnose.readers.metric_names import KNOWN, left_out, name_of, proposed, translated
 from grpoctl.diagnose.readers.trl_settings import settings_of_arguments, settings_of_rows
 
 LOGGED = Path(__file__).parents[3] / "data" / "trl" / "healthy.json"
@@ -57,6 +57,14 @@ def test_every_name_it_gives_is_declared() -> None:
         ("components/entropy", None),
         ("reward/baseline_gap", None),
         ("train_acc", "rewards/accuracy"),
+        ("train_answer_accuracy", "rewards/accuracy"),
+        ("train_runtime", None),
+        ("rewards/total_mean", "reward/mean"),
+        ("rewards/similarity_mean", "rewards/similarity"),
+        ("rewards/similarity_std", "reward/function_std/similarity"),
+        ("rewards/reward/mean", "reward/mean"),
+        ("episode_rewards", "reward/mean"),
+        ("response_length_non_aborted/mean", None),
         ("reward/math", "rewards/math"),
         ("group_std", "reward/group_std"),
         ("reward_group_std", "reward/group_std"),
@@ -184,3 +192,13 @@ def test_a_share_of_live_groups_is_told_as_that_of_dead_ones(theirs: str, live: 
 @pytest.mark.parametrize("theirs", ["effective_groups", "live groups", "pct_mixed_groups", "live_frac"])
 def test_counts_and_percentages_of_live_groups_are_not_guessed_at(theirs: str) -> None:
     assert name_of(theirs) is None
+
+
+@pytest.mark.parametrize("name", ["kl_coef", "actor.kl_loss_coef", "target_kl", "reward_scale", "loss_weight"])
+def test_settings_are_not_proposed_as_metrics(name: str) -> None:
+    assert proposed(name) is None
+
+
+def test_another_name_of_the_reward_counts_where_nothing_else_is_called_so() -> None:
+    assert translated({"rewards/total_mean": 0.5, "loss": 0.1})["reward/mean"] == 0.5
+    assert translated({"rewards/total_mean": 0.5, "reward": 0.25})["reward/mean"] == 0.25
