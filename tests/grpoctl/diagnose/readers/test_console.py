@@ -194,7 +194,7 @@ def test_a_rate_that_is_rounded_away_is_not_known(rates: tuple[str, str], known:
 def test_rewards_that_come_after_fifty_rows_of_another_stage_decide_the_form(tmp_path: Path) -> None:
     supervised = "".join(f"{{'loss': {3.0 - i / 50}, 'learning_rate': 1e-05}}\n" for i in range(100))
     rewarded = "".join(f"{{'loss': 0.1, 'reward': 0.{i}, 'kl': 0.01}}\n" for i in range(10, 20))
-    found = read(tmp_path, f"{supervised}{rewarded}| run | reward |\n|---|---|\n| 1 | 0.5 |\n")
+    found = read(tmp_path, f"{supervised}{rewarded}| step | reward |\n|---|---|\n| 1 | 0.5 |\n")
     assert sum("reward/mean" in row for row in found.case.rows) == 10
 
 
