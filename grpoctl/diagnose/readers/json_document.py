@@ -108,17 +108,22 @@ def _rows(document: Any) -> Iterator[dict[str, float]]:
 def _points(document: Mapping[str, Any]) -> list[dict[str, float]]:
     """The rows of metrics that are told one by one, `{NAME: [{"step": 1, "value": 0.5}, ...]}`, also under one key."""
     rows: dict[float, dict[str, float]] = {}
-    for metrics in (document, *(value for value in document.values() if isinstance(value, dict))):
-        for name, points in metrics.items():
-            if not isinstance(points, list) or not is_entry([name]):
-                continue
-            for point in points:
-                if not isinstance(point, dict) or not {"step", "value"} <= point.keys():
-                    break
-                step, value = number(point["step"]), number(point["value"])
-                if step is not None and value is not None:
-                    rows.setdefault(step, {"step": step})[name] = value
+    parts = (document, *(value for value in document.values() if isinstance(value, dict)))
+    curves = [(name, points) for part in parts for name, points in part.items() if is_entry([name])]
+    for name, points in curves:
+        for step, value in _curve(points):
+            rows.setdefault(step, {"step": step})[name] = value
     return [rows[step] for step in sorted(rows)]
+
+
+def _curve(points: object) -> Iterator[tuple[float, float]]:
+    """(step, value) of a list of points; nothing of anything else."""
+    for point in points if isinstance(points, list) else ():
+        step, value = (
+            (number(point.get(name)) for name in ("step", "value")) if isinstance(point, dict) else (None, None)
+        )
+        if step is not None and value is not None:
+            yield step, value
 
 
 def _history(lists: Mapping[str, list[Any]]) -> list[dict[str, Any]] | None:
