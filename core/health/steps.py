@@ -74,6 +74,16 @@ def reward_gain(rows: Sequence[Row]) -> tuple[float, float, bool] | None:
     return before, after, after - before > max(PAID * abs(before), PAID * room, BEYOND * scatter)
 
 
+SOLVED = 0.97  # of the most that can be earned
+
+
+def solved(rows: Sequence[Row]) -> bool:
+    """Whether the rewards of the last fifth are nearly the most there is (1, or the largest that was seen)."""
+    _, late = ends_of(rows, "reward/mean", least=2)
+    everything = [*values_of(rows, "reward/mean"), *values_of(rows, "reward/max")]
+    return bool(late) and min(everything) >= 0 and fmean(late) >= SOLVED * max(1.0, *everything)
+
+
 def parted(table: StepTable) -> tuple[list[Row], list[tuple[int, Row]]]:
     """The rows drawn before an update acted, the evaluation before step 1 included; and the later ones that sampled
     something, each with the number of updates that had acted before it. Updates before the first draw count nowhere.

@@ -44,6 +44,7 @@ AT_ONCE = 3.0  # times the spread of all later values: the first was left at onc
 SOLVED = 0.95  # of the largest reward: what has so much has nothing to gain
 KNOWN_BY_HEART = 0.9  # of the training answers are right, and so much more than of held-out ones:
 APART_BY = 0.25
+WORLDS_APART = 0.5  # of the training reward above a held-out one that never left 0
 STOOD = 0.02  # of a held-out reward, or LITTLE of its level: no more than that is no rise
 WORSE = 0.15  # of the first evaluation, and ...
 WORSE_BY = 0.04  # ... of all answers: less is noise of a hundred questions
@@ -391,7 +392,7 @@ def held_out_stood(case: Case) -> Sequence[Finding]:
     return (
         Finding(
             id="overfitting",
-            severity="info",
+            severity="warning" if late - now >= WORLDS_APART and max(was, now) <= STOOD else "info",
             summary=(
                 f"{how}, and eval/reward went from {was:.3g} to {now:.3g} over {len(held_out)} evaluations: what is "
                 "learned does not show on held-out prompts, which may be harder, scored otherwise, or too few"

@@ -18,7 +18,7 @@ from core.health.dataset import MOST_ALIKE, all_of
 from core.health.finding import Decider, Finding, Row, steps_of
 from core.health.rules.rollout_mode import tied_to_updates
 from core.health.statistics import chance_above, shown_p
-from core.health.steps import number, values_of
+from core.health.steps import number, solved, values_of
 
 DIGITS = 9
 EQUAL = 1e-6  # relative: a deviation that is rounding
@@ -144,8 +144,9 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     ## dead-groups
 
     Severity: warning where more than half of the groups had equal rewards; info where fewer had but far more than
-    chance gives (in a log of another trainer 40 % of groups of four or more), or where dynamic sampling refilled them.
-    Strong with the contrast to chance, else moderate (certain by the arithmetic of `small-advantage`).
+    chance gives (in a log of another trainer 40 % of groups of four or more), where dynamic sampling refilled them, or
+    where the prompts are solved (by rows alone: the last rewards are 0.97 of the most there is). Strong with the
+    contrast to chance, else moderate (certain by the arithmetic of `small-advantage`).
 
     Means: groups whose rewards are all equal have advantage 0 and teach nothing. More of them than chance gives means
     that prompts differ (some always solved, some never), or that the completions of a prompt do not differ.
@@ -206,7 +207,8 @@ def dead_groups(case: Case) -> Sequence[Finding]:
         return _quiet_gradients(case)
     numbers, still = _numbers(case, rows, groups, share), _without_entropy(case.stage_rows)
     evidence: dict[str, float | str] = {"share": share, "steps": steps, **numbers, **still}
-    wasted = share > MANY and not refilled
+    done = not groups and solved(case.stage_rows)
+    wasted = share > MANY and not refilled and not done
     if comparison is not None:
         evidence |= {
             "expected": comparison.expected,
@@ -221,6 +223,7 @@ def dead_groups(case: Case) -> Sequence[Finding]:
             summary=(
                 f"{share:.0%} of the groups had equal rewards and taught nothing{_words(numbers, comparison, differ)}"
                 + _fell(still)
+                + ("; nearly all rewards are the best there is: the prompts are solved" if done else "")
             ),
             evidence=evidence,
             suggest=_suggest(case, numbers) if wasted and not differ and not still else (),

@@ -133,7 +133,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Where it scatters: a nat a token (50) or more on a third of the rows after the first fifth, eight or more, and of
     the last third of these; it began below 0.1 (5), and a reward is there. And whatever was paid: 10 nats a token (500)
-    or more on three rows in a row of a run that began below 0.1.
+    or more on three rows in a row of a run that began below 0.1, or on all of three or more.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
@@ -351,7 +351,7 @@ def _course(level: Level, early: float, often: float, extreme: int) -> str:
     values, last, far = level.values, level.last, HUGE_KL * level.far
     if extreme:
         beyond = f"{EXTREME * level.far:.1f} {level.unit} or more on {extreme} of {len(values)} rows"
-        return f"the KL is {beyond}, up to {max(values):.4g}, and was {early:.3g}"
+        return f"the KL is {beyond}, up to {max(values):.4g}" + (f", and was {early:.3g}" if early < far else "")
     if often and min(last) < far:
         return f"the KL is {far:.1f} {level.unit} or more on {often:.0%} of the rows since it was {early:.3g}"
     return f"the KL grew from {early:.3g} to {median(last):.3g} {level.unit}"
@@ -381,10 +381,12 @@ def _often_far(level: Level, early: float) -> float:
 
 
 def _extreme(level: Level, early: float) -> int:
-    """How many rows have a KL that no text has, where it began at home; 0 where no three do in a row: one token can."""
+    """How many rows have a KL that no text has, where it began at home or all have it; 0 where no three do in a row:
+    one token can.
+    """
     beyond = [value >= EXTREME * level.far for value in level.values]
     longest = max((len(list(part)) for is_so, part in groupby(beyond) if is_so), default=0)
-    return sum(beyond) if longest >= SUSTAINED and early <= HIGH * level.far else 0
+    return sum(beyond) if longest >= SUSTAINED and (early <= HIGH * level.far or all(beyond)) else 0
 
 
 def _fell(case: Case, level: Level, early: float, last: Sequence[float]) -> bool:

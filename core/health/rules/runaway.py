@@ -13,7 +13,7 @@ from statistics import fmean, median
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, steps_of
 from core.health.statistics import chance_above, series, trend
-from core.health.steps import ends_of, number, reward_gain, values_of
+from core.health.steps import ends_of, number, reward_gain, solved, values_of
 
 ROWS = 6  # fewer show no course, but for one that is clear
 USED_UP = 0.05  # nats: hardly a token is still drawn
@@ -50,8 +50,8 @@ def runaway(case: Case) -> Sequence[Finding]:
     step came to within 1.3 times the shortest, from three times it or more, in step after step: about one answer for
     every prompt. Fewer than 8 tokens may be a label, and completions that are cut off have one length: silent.
 
-    Confounder: a policy that solves its task gets sure of it as well: with a reward that rose, nothing is said. One
-    that was as sure from the start lost nothing.
+    Confounder: a policy that solves its task gets sure of it as well: with a reward that rose, or is 0.97 of the most
+    there is, nothing is said. One that was as sure from the start lost nothing.
 
     Do: a smaller learning rate, a higher `epsilon_high` (DAPO), an entropy bonus; data it cannot solve yet.
 
@@ -96,7 +96,7 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
     known = [at for at, row in enumerate(rows) if number(row, "reward/mean") is not None]
     past = sum(number(row, "entropy") is not None for row in rows[known[-1] + 1 if known else 0 :])
     gain = None if past >= max(2, len(end)) else reward_gain(rows)
-    if gain is not None and gain[2]:
+    if gain is not None and (gain[2] or solved(rows)):
         return None
     early, late = (0.0, 0.0) if gain is None else gain[:2]
     fell = early > 0 and late <= early / 2 and not few

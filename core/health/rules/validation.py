@@ -14,7 +14,7 @@ from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Ste
 from core.health.rules.gains import Evaluation, evaluations
 from core.health.rules.learning_rate import sampler_at_fault
 from core.health.statistics import chance_above, series, shown_p, thirds, trend
-from core.health.steps import number, values_of
+from core.health.steps import number, solved, values_of
 
 LONG_RUN = 50  # steps: a shorter run may be a trial
 
@@ -163,7 +163,7 @@ def overfitting(case: Case) -> Sequence[Finding]:
     ## overfitting
 
     Severity: warning (moderate; weak with fewer than eight evaluations whose error is not known); info (weak) where
-    evaluations only stand.
+    evaluations only stand, warning (weak) where they stand at 0 far below what training pays.
 
     Means: from the best evaluation on, `eval/reward` falls while `reward/mean` rises: what is learned holds for the
     training prompts only.
@@ -176,9 +176,9 @@ def overfitting(case: Case) -> Sequence[Finding]:
     Where no error of an evaluation is known: eight evaluations or more with a falling trend (p < 0.001), or three or
     more, each below the one before or two and more all below 0.7 of two and more before, by 15 % and 0.04 in all, while
     the training reward rose by a tenth. And an info where eight evaluations or more stand (no trend of two standard
-    errors, 0.02 and 5 % at most from the first third to
-    the last) while `rewards/accuracy`, else `reward/mean`, rises by a tenth and four standard errors, or 90 % of the
-    training answers are right and 0.25 fewer of the held-out ones.
+    errors, 0.02 and 5 % at most from the first third to the last) while `rewards/accuracy`, else `reward/mean`, rises
+    by a tenth and four standard errors, or 90 % of the training answers are right and 0.25 fewer of the held-out ones;
+    a warning (weak) where held-out rewards stand at 0.02 at most and the training reward ends 0.5 above them.
 
     Confounder: a reward that is gamed on the training prompts looks the same. So does minus the reward, which rises
     while the policy earns less on every prompt: `reward-sign` rules this out.
@@ -254,7 +254,8 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
     ## reward-hacking
 
     Severity: warning (moderate; weak for three to seven rows of a true reward); info (weak) beside a warning
-    `overfitting`, whose numbers are the same.
+    `overfitting`, whose numbers are the same, and where the reward is 0.97 of the most there is at a KL of 0.5 nats a
+    token or more (20 rows or more, which began below 0.05).
 
     Means: the reward rises while what it stands for falls: it pays for what is not valid, or not wanted.
 
@@ -270,7 +271,7 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
 
     Do: pay invalid completions less than any valid one, and read samples of the last steps.
     """
-    if parted := _parted_from_the_truth(case):
+    if parted := _parted_from_the_truth(case) or _best_and_far(case):
         return parted
     rows = case.stage_rows  # another stage may have other prompts and another reward
     rewards, valid = series(rows, "reward/mean"), series(rows, "completions/valid")
@@ -308,7 +309,7 @@ def or_gamed(found: Sequence[Finding]) -> Sequence[Finding]:
         id="reward-hacking",
         severity="info",
         summary=(
-            "the training reward rises while held-out scores fall: no column tells prompts that were learned by "
+            "the training reward rises and held-out scores do not: no column tells prompts that were learned by "
             "heart from a reward that is gamed"
         ),
         evidence={},
@@ -319,6 +320,7 @@ def or_gamed(found: Sequence[Finding]) -> Sequence[Finding]:
     return [*found, gamed]
 
 
+HOME, FAR, LASTING = 0.05, 0.5, 3  # nats a token, at the first row and on each of the last three
 LINE, FEWEST = 8, 3  # rows for a line; and for an order
 FLAT, SHARE = 2.0, 0.1  # standard errors, and of what the reward gained: less is no rise of the true one
 MOST = 0.5  # of what the reward gained: where the true one may have gained so much within its error, it is too noisy
@@ -344,6 +346,30 @@ def _parted_from_the_truth(case: Case) -> Sequence[Finding]:
         if fell or stood:
             return (_gamed(part, "moderate"),)
     return ()
+
+
+def _best_and_far(case: Case) -> Sequence[Finding]:
+    """An info where nearly all earn the most there is and the policy is far from its reference."""
+    rows = case.stage_rows
+    kls = values_of(rows, "kl")
+    at_home = bool(kls) and kls[0] <= HOME and case.settings.factor is None and not case.settings.old_is_reference
+    if len(kls) < ENOUGH or not at_home or min(kls[-LASTING:]) < FAR or not solved(rows):
+        return ()
+    reward = values_of(rows, "reward/mean")[-1]
+    return (
+        Finding(
+            id="reward-hacking",
+            severity="info",
+            summary=(
+                f"the reward is {reward:.3g}, nearly the most there is, and the KL to the reference is {kls[-1]:.2g} "
+                "nats a token: other texts than the reference's earn it, and no column tells whether they are meant"
+            ),
+            evidence={"reward": reward, "kl": kls[-1], "kl_first": kls[0]},
+            advice="read samples of the last steps; keep a checkpoint from where the reward came near its best",
+            confidence="weak",
+            decider=Decider(question="do the last samples earn the reward without doing what it is for?"),
+        ),
+    )
 
 
 def _gamed(rows: Sequence[Row], confidence: Confidence) -> Finding:

@@ -6,6 +6,7 @@ What is not here: JSON lines (console), runs of ours (run_dir), trainer_state.js
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +15,16 @@ from typing import Any
 from core.errors import GrpoError, SpecError
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
-from grpoctl.diagnose.readers.metric_names import STEPS
+from grpoctl.diagnose.readers.metric_names import STEPS, name_of
 from grpoctl.diagnose.readers.text import head, unpacked
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
 
 _LARGEST = 1 << 28
+_ONE_END = re.compile(  # first_step_kl, final_reward; reward_before, reward_after
+    r"(?:(?P<first>first|initial|start|pre)|last|final|end|post)_(?:step_)?(?P<behind>\w+)"
+    r"|(?P<before>\w+?)_(?:(?P<earlier>before|start|first|initial)|after|end|last|final)",
+    re.IGNORECASE,
+)
 _SETTINGS = ("config", "args", "arguments", "hyperparameters", "hparams", "settings", "training_args")
 
 
@@ -102,7 +108,28 @@ def _rows(document: Any) -> Iterator[dict[str, float]]:
             for key, row in sorted(numbered.items(), key=lambda item: int(item[0])):
                 yield {"step": float(key), **dict(flat_numbers(row))}
         else:
-            yield dict(flat_numbers({name: value for name, value in document.items() if name not in _SETTINGS}))
+            whole = dict(flat_numbers({name: value for name, value in document.items() if name not in _SETTINGS}))
+            yield from _start_and_end(whole) or [whole]
+
+
+def _start_and_end(numbers: Mapping[str, float]) -> list[dict[str, float]]:
+    """The first and the last row of a run that is told by them alone (`first_step_kl`, `reward_before`); else [].
+
+    A single metric that is no reward is said of many other things, too.
+    """
+    ends: dict[str, dict[str, float]] = {"start": {}, "end": {}}
+    for name, value in numbers.items():
+        place, _, tail = name.rpartition("/")
+        match = _ONE_END.fullmatch(tail)
+        if match is None:
+            continue
+        plain = match["behind"] or match["before"]
+        metric = next((name for name in (plain, f"{place}/{plain}") if is_entry([name])), None)
+        if metric is not None:
+            ends["start" if match["first"] or match["earlier"] else "end"][metric] = value
+    metrics = {name for row in ends.values() for name in row}
+    told = len(metrics) > 1 or any(name_of(name) == "reward/mean" for name in metrics)
+    return [row for row in ends.values() if row] if told else []
 
 
 def _points(document: Mapping[str, Any]) -> list[dict[str, float]]:

@@ -376,3 +376,13 @@ def test_the_training_reward_stands_for_its_answers() -> None:
 )
 def test_a_few_values_rise_where_they_rise_by_more_than_they_scatter(rewards: list[float], found: bool) -> None:
     assert bool(reward_stood(case(rewards, apart=50))) == found
+
+
+def test_held_out_answers_that_are_never_right_are_worth_a_warning() -> None:
+    rising = [0.1 + 0.06 * i for i in range(12)]
+    (finding,) = held_out_stood(case(rising, apart=1, held_out=[0.004, *[0.0] * 11]))
+    assert finding.severity == "warning"
+    both = examine(case(rising, apart=1, held_out=[0.004, *[0.0] * 11]))
+    assert [one.id for one in both if one.id in ("overfitting", "reward-hacking")] == ["overfitting", "reward-hacking"]
+    (finding,) = held_out_stood(case([value / 4 for value in rising], apart=1, held_out=[0.004, *[0.0] * 11]))
+    assert finding.severity == "info"

@@ -484,3 +484,13 @@ def test_rows_of_which_only_equal_rewards_are_known_tell_nothing_of_the_others()
         row["groups/dead"] = 1.0
     assert dead_groups(Case(rows=rows)) == ()
     assert dead_groups(Case(rows=[{**row, "groups/dead": 1.0} for row in rows]))
+
+
+def test_dead_groups_of_solved_prompts_waste_nothing() -> None:
+    row: Row = {"groups/dead": 0.9, "reward/mean": 0.99}
+    (finding,) = dead_groups(Case(rows=[{**row, "step": i} for i in range(1, 21)]))
+    assert finding.severity == "info"
+    assert "the prompts are solved" in finding.summary
+    for other in ({"reward/mean": 0.5}, {"reward/mean": 0.0}, {"reward/max": 2.0}):
+        (finding,) = dead_groups(Case(rows=[{**row, "step": i, **other} for i in range(1, 21)]))
+        assert (finding.severity, "solved" in finding.summary) == ("warning", False)

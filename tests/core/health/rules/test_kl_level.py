@@ -287,3 +287,12 @@ def test_a_kl_that_climbs_over_a_few_rows(kl: list[float], reward: list[float], 
     assert ("kl-runaway" in findings) == found
     if found:
         assert (findings["kl-runaway"].severity, findings["kl-runaway"].confidence) == ("warning", "weak")
+
+
+def test_a_kl_that_no_text_has_on_every_row() -> None:
+    rewards = [0.3, 0.3, 0.3, 0.3, 0.3]
+    (finding,) = kl_level(replace(table([79.2, 131.2, 45.1, 24.4, 10.0], **{"reward/mean": rewards}), averaged_over=9))
+    assert (finding.id, finding.severity) == ("kl-runaway", "warning")
+    assert "on 5 of 5 rows, up to 131.2 while" in finding.summary
+    some = replace(table([79.2, 131.2, 45.1, 24.4, 1.0], **{"reward/mean": rewards}), averaged_over=9)
+    assert "kl-runaway" not in named(some)

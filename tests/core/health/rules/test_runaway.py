@@ -173,3 +173,10 @@ def test_one_answer_for_every_prompt() -> None:
 )
 def test_completions_of_one_length_that_say_little(columns: dict[str, list[float]]) -> None:
     assert runaway(one_length(**columns)) == []
+
+
+def test_a_policy_that_solves_its_task_gets_sure_of_it() -> None:
+    entropy = [0.35] * 2 + [0.002] * 8
+    assert runaway(table(entropy=entropy, reward=[0.96, 0.97, *[0.99] * 8])) == []
+    (finding,) = runaway(table(entropy=entropy, reward=[0.76, 0.77, *[0.79] * 8]))
+    assert finding.id == "entropy-collapse"

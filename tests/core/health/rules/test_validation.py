@@ -318,3 +318,24 @@ def test_a_true_reward_that_slowly_rises_in_noise_is_rarely_accused() -> None:
         true = [sum(random.random() < 0.8 * value for _ in range(64)) / 64 for value in proxy]
         accused += bool(reward_hacking(with_truth(proxy, true)))
     assert accused <= 16  # without its error every sixth
+
+
+def best_and_far(kl: float = 0.7, reward: float = 0.99, first: float = 0.0) -> Case:
+    kls = [first, *[0.2] * 10, *[kl] * 10]
+    rewards = [0.5, *[0.8] * 10, *[reward] * 10]
+    table = zip(kls, rewards, strict=True)
+    return Case(rows=[{"step": i, "kl": k, "reward/mean": r} for i, (k, r) in enumerate(table, 1)])
+
+
+@pytest.mark.parametrize(
+    ("case", "found"),
+    [
+        (best_and_far(), True),
+        (best_and_far(kl=0.4), False),
+        (best_and_far(reward=0.9), False),
+        (best_and_far(first=0.6), False),  # it never was at home
+    ],
+)
+def test_the_most_there_is_far_from_the_reference(case: Case, found: bool) -> None:
+    expected = [("reward-hacking", "info", "weak")] if found else []
+    assert [(one.id, one.severity, one.confidence) for one in reward_hacking(case)] == expected

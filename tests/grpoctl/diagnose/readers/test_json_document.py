@@ -54,6 +54,22 @@ def test_aggregates_are_one_row(tmp_path: Path) -> None:
     assert any("one row" in note for note in reading.notes)
 
 
+@pytest.mark.parametrize(
+    ("document", "rewards"),
+    [
+        ({"initial_reward": 0.1, "final_reward": 0.5, "kl": 0.1}, [0.1, 0.5]),
+        ({"reward_before": 0.1, "reward_after": 0.5}, [0.1, 0.5]),
+        ({"failure": {"mode": "adapter off", "first_step_reward": 0.1, "first_step_kl": 5e17}}, [0.1]),
+        ({"reward": {"mean": 0.1}, "last_checkpoint": 40}, [0.1]),
+    ],
+)
+def test_a_run_that_is_told_by_its_ends(document: Any, rewards: list[float], tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    file.write_text(json.dumps(document))
+    reading = open_source(Source(name=str(file), path=file))
+    assert [row["reward/mean"] for row in reading.case.rows] == rewards
+
+
 @pytest.mark.parametrize("text", ["[]", "{}", '{"a": 1}', "[1, 2]", "null", '{"reward": "high"}', "{'reward': 1}"])
 def test_no_metrics(text: str, tmp_path: Path) -> None:
     file = tmp_path / "a.json"
