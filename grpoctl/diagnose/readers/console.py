@@ -226,7 +226,9 @@ def _metrics_of(log: _Log, rows: Sequence[Logged]) -> set[str | None]:
 
 def _rewarded(log: _Log, rows: Sequence[Logged]) -> int:
     """How many rows have a reward."""
-    return sum("reward/mean" in _metrics_of(log, [row]) for row in rows)
+    alike = {tuple(row.cells): row for row in rows}
+    rewarded = {names for names, row in alike.items() if "reward/mean" in _metrics_of(log, [row])}
+    return sum(tuple(row.cells) in rewarded for row in rows)
 
 
 def _form_of(log: _Log) -> Form:
