@@ -266,7 +266,8 @@ _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly a
     "kl_loss": "kl", "critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max",
     "critic/rewards/min": "reward/min", "rewards/reward/mean": "reward/mean", "rewards/reward": "reward/mean",
     "rewards/total/mean": "reward/mean", "rewards/total_mean": "reward/mean", "rewards/total": "reward/mean",
-    "rewards/reward_mean": "reward/mean",
+    "rewards/mean": "reward/mean", "rewards/std": "reward/std", "rewards/max": "reward/max",
+    "rewards/min": "reward/min", "rewards/reward_mean": "reward/mean",
     "episode_reward": "reward/mean", "episode_rewards": "reward/mean", "episode_return": "reward/mean",
     "episode_returns": "reward/mean", "ep_rew_mean": "reward/mean",
 }  # fmt: skip

@@ -63,6 +63,8 @@ def test_every_name_it_gives_is_declared() -> None:
         ("train_max_length", None),
         ("train_response_length", "completions/length"),
         ("rewards/reward_mean", "reward/mean"),
+        ("rewards/mean", "reward/mean"),
+        ("rewards/std", "reward/std"),
         ("rewards/total_mean", "reward/mean"),
         ("rewards/similarity_mean", "rewards/similarity"),
         ("rewards/similarity_std", "reward/function_std/similarity"),
