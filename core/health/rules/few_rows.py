@@ -392,7 +392,7 @@ def held_out_stood(case: Case) -> Sequence[Finding]:
     return (
         Finding(
             id="overfitting",
-            severity="warning" if late - now >= WORLDS_APART and max(was, now) <= STOOD else "info",
+            severity="warning" if late - now >= WORLDS_APART and max(abs(was), abs(now)) <= STOOD else "info",
             summary=(
                 f"{how}, and eval/reward went from {was:.3g} to {now:.3g} over {len(held_out)} evaluations: what is "
                 "learned does not show on held-out prompts, which may be harder, scored otherwise, or too few"

@@ -145,8 +145,9 @@ def dead_groups(case: Case) -> Sequence[Finding]:
 
     Severity: warning where more than half of the groups had equal rewards; info where fewer had but far more than
     chance gives (in a log of another trainer 40 % of groups of four or more), where dynamic sampling refilled them, or
-    where the prompts are solved (by rows alone: the last rewards are 0.97 of the most there is). Strong with the
-    contrast to chance, else moderate (certain by the arithmetic of `small-advantage`).
+    where the prompts are solved (by rows alone: the last rewards are 0.97 of the most there is, which above 1 only
+    `reward/max` tells). Strong with the contrast to chance, else moderate (certain by the arithmetic of
+    `small-advantage`).
 
     Means: groups whose rewards are all equal have advantage 0 and teach nothing. More of them than chance gives means
     that prompts differ (some always solved, some never), or that the completions of a prompt do not differ.

@@ -24,6 +24,7 @@ ALIKE = 0.4  # of the entropy at the start, where groups died with it
 SIGNIFICANT, LASTING = 1e-3, 3
 SURE, OF_FIRST = 0.1, 0.1  # nats; and of the entropy at the start
 APART, ONE_LENGTH, A_LABEL = 3.0, 1.3, 8  # the longest over the shortest completion, at the start and the end; tokens
+RIGHT = 0.75  # of the answers: the same text for every prompt does not come so far
 DIED, HALF = 0.3, 0.5  # of the groups: more than before, and at the end
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
 ENORMOUS, TENFOLD = 1000.0, 10.0  # a gradient norm that no clip's usual 1 is near, where it grew so many times
@@ -48,7 +49,8 @@ def runaway(case: Case) -> Sequence[Finding]:
     down (p < 0.001), or where each of the last fifth, three at least, is that low; over fewer where all go one way.
     And, whatever was paid (moderate): the entropy fell to a tenth and below 0.1 nats while the longest completion of a
     step came to within 1.3 times the shortest, from three times it or more, in step after step: about one answer for
-    every prompt. Fewer than 8 tokens may be a label, and completions that are cut off have one length: silent.
+    every prompt. Silent where 75 % of the answers are right at the end (`rewards/accuracy`, `eval/reward`): answers of
+    a fixed form. Fewer than 8 tokens may be a label, and completions that are cut off have one length: silent, too.
 
     Confounder: a policy that solves its task gets sure of it as well: with a reward that rose, or is 0.97 of the most
     there is, nothing is said. One that was as sure from the start lost nothing.
@@ -71,7 +73,7 @@ def runaway(case: Case) -> Sequence[Finding]:
     Do: a smaller learning rate, `max_grad_norm`; look at the first row that left: what else changed there?
     """
     rows = steps_of(case.rows)
-    findings = (_entropy(rows) or _one_answer(case.stage_rows), _gradient(case.stage_rows))
+    findings = (_entropy(rows) or _one_answer(case), _gradient(case.stage_rows))
     return [finding for finding in findings if finding is not None]
 
 
@@ -115,8 +117,9 @@ def _entropy(rows: Sequence[Row]) -> Finding | None:
     )  # fmt: skip
 
 
-def _one_answer(rows: Sequence[Row]) -> Finding | None:
+def _one_answer(case: Case) -> Finding | None:
     """A warning where completions of all prompts came to have about one length while the entropy went."""
+    rows = case.stage_rows
     start, end, few = _course(rows, "entropy", -1)
     if few or not start or median(end) >= min(SURE, OF_FIRST * median(start)):
         return None
@@ -133,7 +136,8 @@ def _one_answer(rows: Sequence[Row]) -> Finding | None:
     lengths, cut = (values_of(known[-fifth:], f"completions/{name}") for name in ("length", "truncated"))
     one_length = short_now >= A_LABEL and long_now <= ONE_LENGTH * short_now and long_was >= APART * max(short_was, 1.0)
     in_all_steps = bool(lengths) and max(lengths) <= ONE_LENGTH * min(lengths) and max(cut, default=0.0) < HALF
-    if not one_length or not in_all_steps:
+    right = _are_right(rows, "rewards/accuracy") or _are_right(case.rows, "eval/reward")
+    if not one_length or not in_all_steps or right:
         return None
     gain = reward_gain(rows)
     paid = "" if gain is None or not gain[2] else "; the reward rose with it, so it pays for that answer"
@@ -152,6 +156,12 @@ def _one_answer(rows: Sequence[Row]) -> Finding | None:
         confidence="moderate",
         decider=Decider(question="are the answers to different prompts the same text?"),
     )  # fmt: skip
+
+
+def _are_right(rows: Sequence[Row], metric: str) -> bool:
+    """Whether most answers are right at the end, by shares of 0 to 1: one text is hardly right for most prompts."""
+    _, late = ends_of(rows, metric, least=2)
+    return bool(late) and fmean(late) >= RIGHT and max(values_of(rows, metric)) <= 1
 
 
 def _shrank(rows: Sequence[Row], start: Sequence[float], end: Sequence[float], *, few: bool) -> bool:

@@ -14,7 +14,7 @@ from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Ste
 from core.health.rules.gains import Evaluation, evaluations
 from core.health.rules.learning_rate import sampler_at_fault
 from core.health.statistics import chance_above, series, shown_p, thirds, trend
-from core.health.steps import number, solved, values_of
+from core.health.steps import ends_of, number, solved, values_of
 
 LONG_RUN = 50  # steps: a shorter run may be a trial
 
@@ -309,8 +309,8 @@ def or_gamed(found: Sequence[Finding]) -> Sequence[Finding]:
         id="reward-hacking",
         severity="info",
         summary=(
-            "the training reward rises and held-out scores do not: no column tells prompts that were learned by "
-            "heart from a reward that is gamed"
+            "what training pays does not show in held-out scores: no column tells prompts that were learned by heart "
+            "from a reward that is gamed"
         ),
         evidence={},
         advice="read the last answers to training prompts: are those right that are paid?",
@@ -355,7 +355,7 @@ def _best_and_far(case: Case) -> Sequence[Finding]:
     at_home = bool(kls) and kls[0] <= HOME and case.settings.factor is None and not case.settings.old_is_reference
     if len(kls) < ENOUGH or not at_home or min(kls[-LASTING:]) < FAR or not solved(rows):
         return ()
-    reward = values_of(rows, "reward/mean")[-1]
+    reward = fmean(ends_of(rows, "reward/mean", least=2)[1])
     return (
         Finding(
             id="reward-hacking",

@@ -35,6 +35,7 @@ _LOOKED_AT = 200_000  # lines in which the first metric is looked for
 _A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
+_MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _KINDS = 4  # of dictionaries that make one step
 _TOO_SMALL = ("learning_rate", "beta")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
@@ -223,13 +224,24 @@ def _metrics_of(log: _Log, rows: Sequence[Logged]) -> set[str | None]:
     return {name_of(log.parser.columns.get(name, name)) for name in names}
 
 
+def _rewarded(log: _Log, rows: Sequence[Logged]) -> int:
+    """How many rows have a reward."""
+    alike = {tuple(row.cells): row for row in rows}
+    rewarded = {names for names, row in alike.items() if "reward/mean" in _metrics_of(log, [row])}
+    return sum(tuple(row.cells) in rewarded for row in rows)
+
+
 def _form_of(log: _Log) -> Form:
     """The form that the log is read by: the surest that has rewards, else the surest that has any metric."""
+
+    rewarded = {form: _rewarded(log, rows) for form, rows in log.logged.items()}
 
     def names(form: Form) -> set[str | None]:
         rows = log.logged[form]
         first = _metrics_of(log, rows[:50])  # nearly always enough; another stage's rows may stand before
-        return first if "reward/mean" in first else first | _metrics_of(log, rows[50:])
+        if "reward/mean" in first or rewarded[form] * _MANY_MORE < max(rewarded.values()):
+            return first
+        return first | _metrics_of(log, rows[50:])
 
     there = [form for form in FORMS if any(entry.cells for entry in log.logged[form])]
     of_training = {"reward/mean", "policy/loss", "loss", "kl"}

@@ -6,6 +6,7 @@ What is not here: JSON lines (console), runs of ours (run_dir), trainer_state.js
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +26,7 @@ _ONE_END = re.compile(  # first_step_kl, final_reward; reward_before, reward_aft
     r"|(?P<before>\w+?)_(?:(?P<earlier>before|start|first|initial)|after|end|last|final)",
     re.IGNORECASE,
 )
+_SET = {"learning_rate", "beta", "completions/length", "completions/longest", "completions/shortest"}  # by a schedule
 _SETTINGS = ("config", "args", "arguments", "hyperparameters", "hparams", "settings", "training_args")
 
 
@@ -85,7 +87,7 @@ def _entries(document: Any) -> list[Entry]:
     """The rows that the document has, in their order; [] where none has a metric."""
     rows = [{name: value for name, value in row.items() if value is not None} for row in _rows(document)]
     rows = [row for row in rows if is_entry(row)]
-    steps = [next((int(row[name]) for name in STEPS if name in row and row[name] >= 0), None) for row in rows]
+    steps = [next((int(row[name]) for name in STEPS if 0 <= row.get(name, -1) < math.inf), None) for row in rows]
     if None in steps or len(set(steps)) < len(steps):
         steps = list(range(1, len(rows) + 1))
     return [Entry(step=step or 0, cells=row) for step, row in zip(steps, rows, strict=True)]
@@ -115,7 +117,8 @@ def _rows(document: Any) -> Iterator[dict[str, float]]:
 def _start_and_end(numbers: Mapping[str, float]) -> list[dict[str, float]]:
     """The first and the last row of a run that is told by them alone (`first_step_kl`, `reward_before`); else [].
 
-    A single metric that is no reward is said of many other things, too.
+    A single metric that is no reward is said of many other things, too, and a configuration has rates and lengths at
+    both ends. Nor are they the run where the file tells the same metric in full, or the ends of several runs.
     """
     ends: dict[str, dict[str, float]] = {"start": {}, "end": {}}
     for name, value in numbers.items():
@@ -126,19 +129,28 @@ def _start_and_end(numbers: Mapping[str, float]) -> list[dict[str, float]]:
         plain = match["behind"] or match["before"]
         metric = next((name for name in (plain, f"{place}/{plain}") if is_entry([name])), None)
         if metric is not None:
-            ends["start" if match["first"] or match["earlier"] else "end"][metric] = value
-    metrics = {name for row in ends.values() for name in row}
-    told = len(metrics) > 1 or any(name_of(name) == "reward/mean" for name in metrics)
-    return [row for row in ends.values() if row] if told else []
+            end = ends["start" if match["first"] or match["earlier"] else "end"]
+            if end.setdefault(metric, value) != value:
+                return []
+    metrics = {name_of(name) for row in ends.values() for name in row}
+    in_full = {name_of(name) for name in numbers if _ONE_END.fullmatch(name.rpartition("/")[2]) is None}
+    told = len(metrics - _SET) > 1 or "reward/mean" in metrics
+    return [row for row in ends.values() if row] if told and in_full.isdisjoint(metrics - _SET) else []
 
 
 def _points(document: Mapping[str, Any]) -> list[dict[str, float]]:
     """The rows of metrics that are told one by one, `{NAME: [{"step": 1, "value": 0.5}, ...]}`, also under one key."""
     rows: dict[float, dict[str, float]] = {}
-    parts = (document, *(value for value in document.values() if isinstance(value, dict)))
-    curves = [(name, points) for part in parts for name, points in part.items() if is_entry([name])]
-    for name, points in curves:
-        for step, value in _curve(points):
+    parts = (("", document), *((f"{key}/", part) for key, part in document.items() if isinstance(part, dict)))
+    curves: dict[str | None, tuple[str, list[tuple[float, float]]]] = {}
+    for place, part in parts:
+        for plain, points in part.items():
+            placed = f"{place}{plain}"
+            name = placed if (name_of(placed) or "").startswith("eval/") else plain
+            if is_entry([name]) and (curve := list(_curve(points))):
+                curves.setdefault(name_of(name), (name, curve))  # of several runs in a file the first
+    for name, curve in curves.values():
+        for step, value in curve:
             rows.setdefault(step, {"step": step})[name] = value
     return [rows[step] for step in sorted(rows)]
 

@@ -266,6 +266,8 @@ _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly a
     "kl_loss": "kl", "critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max",
     "critic/rewards/min": "reward/min", "rewards/reward/mean": "reward/mean", "rewards/reward": "reward/mean",
     "rewards/total/mean": "reward/mean", "rewards/total_mean": "reward/mean", "rewards/total": "reward/mean",
+    "rewards/mean": "reward/mean", "rewards/std": "reward/std", "rewards/max": "reward/max",
+    "rewards/min": "reward/min", "rewards/reward_mean": "reward/mean",
     "episode_reward": "reward/mean", "episode_rewards": "reward/mean", "episode_return": "reward/mean",
     "episode_returns": "reward/mean", "ep_rew_mean": "reward/mean",
 }  # fmt: skip
@@ -280,7 +282,7 @@ _OLDER = ("completion_length", "clip_ratio")  # versions whose reward_std is ins
 # Known, and of no use to a rule: not worth a note that they were left out.
 _ASIDE = re.compile(
     r"(eval_|train/|val/|eval/)?epoch|step|_.*|.*global_step|.*step_time.*|num_tokens|total_flos|num_input_tokens_seen|total_num_tokens"
-    r"|eval_(runtime|num_tokens|step_time|.*_per_second)|train_(loss|epochs?|batch_size|samples?|tokens?|size)|profiling/.*|(eval_)?rewards?/.+/std|(eval_)?reward_std"
+    r"|eval_(runtime|num_tokens|step_time|.*_per_second)|train_(loss|epochs?|batch_size|samples?|tokens?|size|(max_|min_|seq_|max_seq_)?len(gth)?)|profiling/.*|(eval_)?rewards?/.+/std|(eval_)?reward_std"
     r"|(eval_)?frac_reward_zero_std|(eval_)?entropy|eval_kl|(eval_)?completions/(min|max|mean_terminated|min_terminated|max_terminated)_length"
     r"|mean_token_accuracy|(eval_)?clip_ratio(/.+)?|eval_sampling/.+|sampling/.+|eval_completions/.+|total_length|return"
     r"|(perf|timing_s|timing_per_token_ms|timing|time|global_seqlen|prompt_length|num_turns|val-aux|memory|system|tool_call_counts)/.*"

@@ -386,3 +386,12 @@ def test_held_out_answers_that_are_never_right_are_worth_a_warning() -> None:
     assert [one.id for one in both if one.id in ("overfitting", "reward-hacking")] == ["overfitting", "reward-hacking"]
     (finding,) = held_out_stood(case([value / 4 for value in rising], apart=1, held_out=[0.004, *[0.0] * 11]))
     assert finding.severity == "info"
+    (finding,) = held_out_stood(case([value - 1 for value in rising], apart=1, held_out=[-0.9, *[-0.91] * 11]))
+    assert finding.severity == "info"  # penalties: it is not 0 that it stands at
+
+
+def test_training_answers_that_were_right_throughout_are_not_said_to_rise() -> None:
+    answers = {"rewards/accuracy": [0.95, 0.96] * 6, "held_out": [0.01, 0.0] * 6}
+    found = examine(case([0.95, 0.96] * 6, apart=1, **answers))
+    (gamed,) = [one for one in found if one.id == "reward-hacking"]
+    assert "rises" not in gamed.summary

@@ -491,6 +491,6 @@ def test_dead_groups_of_solved_prompts_waste_nothing() -> None:
     (finding,) = dead_groups(Case(rows=[{**row, "step": i} for i in range(1, 21)]))
     assert finding.severity == "info"
     assert "the prompts are solved" in finding.summary
-    for other in ({"reward/mean": 0.5}, {"reward/mean": 0.0}, {"reward/max": 2.0}):
+    for other in ({"reward/mean": 0.5}, {"reward/mean": 0.0}, {"reward/mean": 2.0}, {"reward/max": 2.0}):
         (finding,) = dead_groups(Case(rows=[{**row, "step": i, **other} for i in range(1, 21)]))
         assert (finding.severity, "solved" in finding.summary) == ("warning", False)

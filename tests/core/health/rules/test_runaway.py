@@ -141,6 +141,7 @@ def test_entropies_that_did_not_shrink_for_good(case: Case) -> None:
 def one_length(**columns: list[float]) -> Case:
     """A run of 20 rows that comes to say one thing: lengths from 3 to 64 become 33 to 37 tokens."""
     names = {"longest": "completions/longest", "shortest": "completions/shortest", "length": "completions/length"}
+    names |= {"accuracy": "rewards/accuracy", "held_out": "eval/reward"}
     names |= {"reward": "reward/mean", "truncated": "completions/truncated", "entropy": "entropy"}
     usual = {
         "longest": [64.0] * 10 + [50.0] * 5 + [37.0] * 5,
@@ -169,14 +170,22 @@ def test_one_answer_for_every_prompt() -> None:
         {"length": [35.0] * 15 + [20.0, 50.0, 20.0, 50.0, 35.0]},  # of one length on each step, which has one prompt
         {"entropy": [2.4] * 5 + [1.8] * 5 + [1.0] * 10},
         {"truncated": [1.0] * 20},  # cut off at one length
+        {"accuracy": [0.2] * 10 + [0.9] * 10},  # one text is not right for most prompts
+        {"held_out": [0.2] * 10 + [0.8] * 10},
     ],
 )
 def test_completions_of_one_length_that_say_little(columns: dict[str, list[float]]) -> None:
     assert runaway(one_length(**columns)) == []
 
 
+def test_few_right_answers_or_scores_of_another_scale_do_not_clear_one_answer() -> None:
+    for columns in ({"accuracy": [0.2] * 10 + [0.4] * 10}, {"held_out": [1.0] * 10 + [3.0] * 10}):
+        assert [finding.id for finding in runaway(one_length(**columns))] == ["entropy-collapse"]
+
+
 def test_a_policy_that_solves_its_task_gets_sure_of_it() -> None:
     entropy = [0.35] * 2 + [0.002] * 8
     assert runaway(table(entropy=entropy, reward=[0.96, 0.97, *[0.99] * 8])) == []
-    (finding,) = runaway(table(entropy=entropy, reward=[0.76, 0.77, *[0.79] * 8]))
-    assert finding.id == "entropy-collapse"
+    for stands in ([0.76, 0.77, *[0.79] * 8], [1.99, 2.0, *[2.01] * 8]):  # of how much a 2 is, nobody knows
+        (finding,) = runaway(table(entropy=entropy, reward=stands))
+        assert finding.id == "entropy-collapse"

@@ -333,6 +333,7 @@ def best_and_far(kl: float = 0.7, reward: float = 0.99, first: float = 0.0) -> C
         (best_and_far(), True),
         (best_and_far(kl=0.4), False),
         (best_and_far(reward=0.9), False),
+        (best_and_far(reward=3.0), False),  # of how much nobody knows
         (best_and_far(first=0.6), False),  # it never was at home
     ],
 )

@@ -209,3 +209,10 @@ def test_a_table_of_rewards_goes_before_a_longer_one_of_supervised_losses(tmp_pa
 def test_a_set_of_a_dictionary_is_no_row(tmp_path: Path) -> None:
     found = read(tmp_path, PLAIN + "{{'a': {'b': 1}}}\n{{'loss': {}}}\n")
     assert found.case.rows == read(tmp_path, PLAIN).case.rows
+
+
+def test_a_last_evaluation_does_not_take_the_place_of_all_rewards_before_it(tmp_path: Path) -> None:
+    losses = "".join(f"{{'loss': {3.0 - i / 50}, 'learning_rate': 1e-05}}\n" for i in range(60))
+    rewards = "".join(f"step {i}: reward={i / 100} kl=0.01\n" for i in range(1, 41))
+    found = read(tmp_path, f"{losses}{rewards}{{'reward': 0.9, 'loss': 0.1}}\n")
+    assert [row.get("reward/mean") for row in found.case.rows] == [i / 100 for i in range(1, 41)]

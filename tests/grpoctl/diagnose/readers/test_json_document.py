@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.errors import NotFoundError
 from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.json_document import READER
 from grpoctl.diagnose.readers.registry import open_source
@@ -61,6 +62,8 @@ def test_aggregates_are_one_row(tmp_path: Path) -> None:
         ({"reward_before": 0.1, "reward_after": 0.5}, [0.1, 0.5]),
         ({"failure": {"mode": "adapter off", "first_step_reward": 0.1, "first_step_kl": 5e17}}, [0.1]),
         ({"reward": {"mean": 0.1}, "last_checkpoint": 40}, [0.1]),
+        ({"reward": 0.5, "kl": 0.1, "final_reward": 0.6}, [0.5]),  # told in full
+        ({"initial_reward": 0.1, "final_reward": 0.5, "final_lr": 0.0, "learning_rate": 1e-5}, [0.1, 0.5]),
     ],
 )
 def test_a_run_that_is_told_by_its_ends(document: Any, rewards: list[float], tmp_path: Path) -> None:
@@ -68,6 +71,40 @@ def test_a_run_that_is_told_by_its_ends(document: Any, rewards: list[float], tmp
     file.write_text(json.dumps(document))
     reading = open_source(Source(name=str(file), path=file))
     assert [row["reward/mean"] for row in reading.case.rows] == rewards
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"start_lr": 1e-6, "end_lr": 1e-7, "start_length": 128, "end_length": 512},  # schedules
+        {"lr_start": 1e-5, "lr_end": 1e-6, "entropy_start": 0.1, "entropy_end": 0.01},
+        {"initial_kl_coef": 0.2, "start_step": 0, "end_lr": 1e-7},
+        {"1e-5": {"reward_before": 0.1, "reward_after": 0.5}, "1e-6": {"reward_before": 0.1, "reward_after": 0.2}},
+    ],
+)
+def test_settings_at_both_ends_and_ends_of_several_runs_are_no_run(document: Any, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(NotFoundError):
+        open_source(Source(name=str(file), path=file))
+
+
+@pytest.mark.parametrize(("other", "held_out"), [("val", [0.9, 0.8]), ("seed2", [None, None])])
+def test_curves_under_several_keys_are_not_mixed(other: str, held_out: list[float | None], tmp_path: Path) -> None:
+    curve = [{"step": 1, "value": 0.1}, {"step": 2, "value": 0.2}]
+    others = [{"step": 1, "value": 0.9}, {"step": 2, "value": 0.8}, {"step": 3, "value": 0.7}]
+    file = tmp_path / "curves.json"
+    file.write_text(json.dumps({"history": {"reward": curve}, other: {"reward": others}}))
+    rows = open_source(Source(name=str(file), path=file)).case.rows
+    assert [row["reward/mean"] for row in rows if "reward/mean" in row] == [0.1, 0.2]
+    assert [row.get("eval/reward") for row in rows][:2] == held_out
+
+
+def test_a_step_that_is_infinite_numbers_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('[{"step": 1e999, "reward": 0.5}, {"step": 2, "reward": 0.25}]')
+    rows = open_source(Source(name=str(file), path=file)).case.rows
+    assert [(row["step"], row["reward/mean"]) for row in rows] == [(1, 0.5), (2, 0.25)]
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"a": 1}', "[1, 2]", "null", '{"reward": "high"}', "{'reward': 1}"])

@@ -59,6 +59,12 @@ def test_every_name_it_gives_is_declared() -> None:
         ("train_acc", "rewards/accuracy"),
         ("train_answer_accuracy", "rewards/accuracy"),
         ("train_runtime", None),
+        ("train_len", None),  # of a set of data, or a limit
+        ("train_max_length", None),
+        ("train_response_length", "completions/length"),
+        ("rewards/reward_mean", "reward/mean"),
+        ("rewards/mean", "reward/mean"),
+        ("rewards/std", "reward/std"),
         ("rewards/total_mean", "reward/mean"),
         ("rewards/similarity_mean", "rewards/similarity"),
         ("rewards/similarity_std", "reward/function_std/similarity"),
