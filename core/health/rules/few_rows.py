@@ -48,7 +48,7 @@ WORLDS_APART = 0.5  # of the training reward above a held-out one that never lef
 STOOD = 0.02  # of a held-out reward, or LITTLE of its level: no more than that is no rise
 WORSE = 0.15  # of the first evaluation, and ...
 WORSE_BY = 0.04  # ... of all answers: less is noise of a hundred questions
-PARTED = 0.7  # of every evaluation before, at most: two or more before, and two or more since
+PARTED = 0.7  # of every evaluation before, at most: two or more before, and three or more since
 ROSE = 0.1  # of the training reward's first level
 
 
@@ -257,7 +257,7 @@ def reward_stood(case: Case) -> Sequence[Finding]:
     """An info where the training reward is no better at the end of a log, and no evaluation says otherwise;
     documented with `no-gain`.
     """
-    if evaluations(case) or case.stages or reward_fell(case):
+    if evaluations(case) or case.stages or reward_fell(case) or held_out_fell(case):
         return ()
     held_out = series(case.rows, "eval/reward")
     column, points = _judged_by(case, held_out)
@@ -346,7 +346,7 @@ def held_out_fell(case: Case) -> Sequence[Finding]:
     was, now = thirds(values)
     in_order = line is None and all(b < a for a, b in pairwise(values))
     clear = line is not None and chance_above(-line.z) < SIGNIFICANT
-    parted = any(0 < max(values[at:]) <= PARTED * min(values[:at]) for at in range(2, len(values) - 1))
+    parted = any(0 < max(values[at:]) <= PARTED * min(values[:at]) for at in range(2, len(values) - 2))
     if was - now < max(WORSE * abs(was), WORSE_BY) or not (in_order or clear or parted):
         return ()
     rewards = [value for step, value in series(case.stage_rows, "reward/mean") if step >= points[0][0]]

@@ -313,7 +313,7 @@ def no_gain(case: Case) -> Sequence[Finding]:
     errors of its two evaluations are added as if independent. Where stages are known it takes the place of `noise`.
 
     In a log without errors of its evaluations: those that fall by 15 % and 0.04 or more, each below the one before,
-    with a trend (p < 0.001), or two and more below 0.7 of two and more before, where the training reward did not rise
+    with a trend (p < 0.001), or three and more below 0.7 of two and more before, where the training reward did not rise
     (else `overfitting`). And in a log of ten rows and steps or more (or of a few rows that stand for 50 steps) without
     such evaluations: a training reward without a rising trend (less than two standard errors; of four to seven rows
     less than 1.5 times their spread; of fewer than twenty the later ones not above the first by three times theirs)

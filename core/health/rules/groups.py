@@ -222,16 +222,19 @@ def dead_groups(case: Case) -> Sequence[Finding]:
             id="dead-groups",
             severity="warning" if wasted and not few else "info",
             summary=(
-                f"{share:.0%} of the groups had equal rewards and taught nothing{_words(numbers, comparison, differ)}"
-                + _fell(still)
-                + ("; nearly all rewards are the best there is: the prompts are solved" if done else "")
+                f"{share:.0%} of the groups had equal rewards and taught nothing"
+                + (_SOLVED if done else f"{_words(numbers, comparison, differ)}{_fell(still)}")
             ),
             evidence=evidence,
             suggest=_suggest(case, numbers) if wasted and not differ and not still else (),
-            advice=OF_STORED if case.settings.offline else _advice(numbers, share, still),
+            advice=_HARDER if done else OF_STORED if case.settings.offline else _advice(numbers, share, still),
             confidence="strong" if comparison is not None else "moderate" if steps >= FEWEST and not few else "weak",
         ),
     )
+
+
+_SOLVED = ": nearly all rewards are the best there is, so the prompts are solved"
+_HARDER = "harder prompts teach more; with these the run is done"
 
 
 def _quiet_gradients(case: Case) -> Sequence[Finding]:

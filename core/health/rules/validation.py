@@ -174,11 +174,12 @@ def overfitting(case: Case) -> Sequence[Finding]:
     since the best, where that is larger: weights wander between evaluations, and an evaluation's own error knows
     nothing of it. The rise: a regression of `reward/mean` on the steps after the best evaluation.
     Where no error of an evaluation is known: eight evaluations or more with a falling trend (p < 0.001), or three or
-    more, each below the one before or two and more all below 0.7 of two and more before, by 15 % and 0.04 in all, while
-    the training reward rose by a tenth. And an info where eight evaluations or more stand (no trend of two standard
-    errors, 0.02 and 5 % at most from the first third to the last) while `rewards/accuracy`, else `reward/mean`, rises
-    by a tenth and four standard errors, or 90 % of the training answers are right and 0.25 fewer of the held-out ones;
-    a warning (weak) where held-out rewards stand at 0.02 at most and the training reward ends 0.5 above them.
+    more, each below the one before, or three and more all below 0.7 of two and more before, by 15 % and 0.04 in all,
+    while the training reward rose by a tenth. And an info where eight evaluations or more stand (no trend of two
+    standard errors, 0.02 and 5 % at most from the first third to the last) while `rewards/accuracy`, else
+    `reward/mean`, rises by a tenth and four standard errors, or 90 % of the training answers are right and 0.25 fewer
+    of the held-out ones; a warning (weak) where held-out rewards stand at 0.02 at most and the training reward ends 0.5
+    above them.
 
     Confounder: a reward that is gamed on the training prompts looks the same. So does minus the reward, which rises
     while the policy earns less on every prompt: `reward-sign` rules this out.

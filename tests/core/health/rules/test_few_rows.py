@@ -91,6 +91,8 @@ def test_evaluations_that_fall_to_another_level() -> None:
     assert held_out_fell(case([0.5] * 7, held_out=[*fell[:3], 0.5, *fell[4:]])) == ()
     assert held_out_fell(case([0.5] * 7, held_out=[0.57, *fell[3:], 0.36, 0.35])) == ()  # one before
     assert held_out_fell(case([0.5] * 7, held_out=fell[::-1])) == ()
+    assert held_out_fell(case([0.5] * 4, held_out=[0.57, 0.65, 0.3, 0.36])) == ()  # two since: by chance
+    assert [one.severity for one in examine(case([0.5] * 7, held_out=fell)) if one.id == "no-gain"] == ["warning"]
 
 
 def test_evaluations_that_fall_one_after_another() -> None:
