@@ -130,8 +130,9 @@ def _start_and_end(numbers: Mapping[str, float]) -> list[dict[str, float]]:
         metric = next((name for name in (plain, f"{place}/{plain}") if is_entry([name])), None)
         if metric is not None:
             end = ends["start" if match["first"] or match["earlier"] else "end"]
-            if end.setdefault(metric, value) != value:
+            if metric in end and end[metric] != value:
                 return []
+            end[metric] = value
     metrics = {name_of(name) for row in ends.values() for name in row}
     in_full = {name_of(name) for name in numbers if _ONE_END.fullmatch(name.rpartition("/")[2]) is None}
     told = len(metrics - _SET) > 1 or "reward/mean" in metrics
