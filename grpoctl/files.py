@@ -42,6 +42,7 @@ class RowWriter:
     Not-a-number and infinities are written as null (JSON has none), every other float so that it reads back exactly.
     Raises StorageError where the disk is full or read-only; the file then ends with its last whole row. In a directory
     that this process holds it writes into a new file, which it puts in the old one's place: nobody else has it open.
+    Raises SupersededError where another process takes the directory over; what `append` returned from that one has.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,6 +76,8 @@ class RowWriter:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._descriptor, before)
                 raise
+        if self._fence is not None:
+            self._fence.check()  # a successor that came meanwhile may have copied the file without these rows
 
     def sync(self) -> None:
         """Wait until everything appended has reached the disk: for what must survive a power cut (checkpoints)."""

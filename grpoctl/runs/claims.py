@@ -314,9 +314,9 @@ def _make(directory: Path, attempt: int) -> Claimed | None:
 def holding(claimed: Claimed, *, lasting: bool) -> Iterator[Fence]:
     """Inside, the claim that was made beats, and this process writes into its directory through a fence.
 
-    All who made a claim before can write no more from the start on. Only a claim that is `lasting`, and under which
-    something was changed, is still there afterwards; of another one the number is free again. Raises SupersededError
-    where somebody was quicker.
+    All who made a claim before can write no more from the start on. A claim is still there afterwards where it is
+    `lasting` and something was changed under it, or where another followed; else its number is free again. Raises
+    SupersededError where somebody was quicker.
     """
     claim = claimed.claim
     _take_away_former(claim)
@@ -334,10 +334,15 @@ def holding(claimed: Claimed, *, lasting: bool) -> Iterator[Fence]:
 
 
 def _take_back(claim: Claim) -> None:
-    """Remove a claim that is over. Its file goes last: until then the number is taken."""
+    """Remove a claim that is over and was the last. Its file goes last: until then the number is taken."""
+    if claim.successor.exists():
+        return
     with suppress(OSError):
+        text = claim.file.read_bytes()
         for file in (claim.stop_request, claim.heartbeat, claim.file):
             file.unlink(missing_ok=True)
+        if claim.successor.exists():  # made in between
+            claim.file.write_bytes(text)
         claims_folder(claim.directory).rmdir()  # where it was the first one
 
 
